@@ -1,0 +1,36 @@
+# `make demo` and `make test` set up everything they need in a fresh clone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint setup figures clean
+
+demo: setup
+	$(BIN)/lastword demo --model toy --model tests/golden/llada-tiny --model tests/golden/dream-tiny --plot out/demo.png
+
+test: setup lint
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+
+# Every figure in README and docs, drawn anew.
+figures: setup
+	$(BIN)/python -m benchmarks.figures
+
+setup: $(STAMP)
+
+# constraints.txt pins torch: without it a CPU machine downloads gigabytes of CUDA.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	mkdir -p out
+	touch $@
+
+clean:
+	rm -rf $(VENV) out dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
