@@ -1,0 +1,70 @@
+"""Hazard, survival and horizon in one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lastword.errors import ExtraError
+from lastword.survival.curve import LengthDistribution
+from lastword.survival.estimate import Estimate, Mean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def plot_lengths(
+    lengths: LengthDistribution,
+    *,
+    row: int = 0,
+    estimate: Estimate | None = None,
+    truth: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw one row's survival curve, its hazard below, and where the estimate puts the horizon.
+
+    Takes an axis and returns it; `truth` marks the length the answer really had.
+    """
+    if ax is None:
+        _, ax = _matplotlib().pyplot.subplots(figsize=(7, 3.5), layout="constrained")
+    one = lengths.row(row)
+    horizon = (estimate or Mean())(one).clamp(1, one.slots).ceil().item()
+    slots = range(1, one.slots + 1)
+
+    survival = one.survival[0].tolist()
+    ax.step(range(one.slots + 1), survival, where="post", color="tab:blue", label="survival S(k)")
+    ax.fill_between(
+        range(one.slots + 1), survival, step="post", color="tab:blue", alpha=0.15, linewidth=0
+    )
+    ax.bar(slots, one.hazard[0].tolist(), color="tab:orange", width=1.0, label="hazard h(k)")
+    ax.axvline(horizon, color="tab:red", linestyle="--", label=f"horizon {horizon:.0f}")
+    if truth is not None:
+        ax.axvline(truth, color="black", linestyle=":", label=f"true length {truth:.0f}")
+    ax.set(
+        xlabel="answer position k",
+        ylabel="probability",
+        xlim=(0, one.slots),
+        ylim=(0, 1.02),
+        title=f"expected length {one.mean.item():.1f}, tail S({one.slots}) = {one.tail.item():.3f}",
+    )
+    ax.legend(frameon=False)
+    return ax
+
+
+def save_lengths(lengths: LengthDistribution, path: Path, *, row: int = 0) -> None:
+    """Draw one row into a file; the ending chooses the format (PNG, SVG, PDF)."""
+    figure = _matplotlib().figure.Figure(figsize=(7, 3.5), layout="constrained")
+    plot_lengths(lengths, row=row, ax=figure.add_subplot())
+    figure.savefig(path, dpi=150)
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib.figure
+        import matplotlib.pyplot
+    except ImportError as missing:
+        raise ExtraError(
+            "plotting needs matplotlib, which is not installed; "
+            "install it with: pip install 'lastword[plot]'"
+        ) from missing
+    return matplotlib

@@ -1,0 +1,79 @@
+"""What must hold for every length distribution."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lastword.survival import LengthDistribution, Mean, Quantile
+
+probabilities = st.floats(0, 1, allow_nan=False) | st.just(0.0) | st.just(1.0)
+hazards = st.lists(probabilities, min_size=1, max_size=60).map(
+    lambda row: torch.tensor([row], dtype=torch.float64)
+)
+orders = st.floats(0.01, 0.99)
+
+
+@given(hazards)
+def test_survival_starts_at_one_and_never_rises(hazard):
+    survival = LengthDistribution.from_hazard(hazard).survival[0]
+    assert survival[0] == 1
+    assert (survival.diff() <= 1e-15).all()
+
+
+@given(hazards)
+def test_density_and_tail_sum_to_one(hazard):
+    lengths = LengthDistribution.from_hazard(hazard)
+    assert torch.isclose(lengths.density.sum() + lengths.tail, torch.tensor(1.0).double()).all()
+
+
+@given(hazards)
+def test_mean_is_the_restricted_mean(hazard):
+    lengths = LengthDistribution.from_hazard(hazard)
+    slots = torch.arange(1, lengths.slots + 1)
+    by_definition = (slots * lengths.density).sum() + lengths.slots * lengths.tail
+    assert torch.isclose(lengths.mean, by_definition).all()
+    assert 1 <= lengths.mean.item() <= lengths.slots + 1e-9
+
+
+@given(hazards)
+def test_all_three_constructions_agree(hazard):
+    lengths = LengthDistribution.from_hazard(hazard)
+    for rebuilt in (
+        LengthDistribution.from_cumulative(lengths.cumulative),
+        LengthDistribution.from_density(lengths.density),
+    ):
+        torch.testing.assert_close(rebuilt.survival, lengths.survival, atol=1e-9, rtol=0)
+
+
+@given(hazards, orders)
+def test_quantile_is_the_first_slot_that_reaches_its_order(hazard, q):
+    lengths = LengthDistribution.from_hazard(hazard)
+    k = int(lengths.quantile(q))
+    reached = lengths.cumulative[0]
+    assert 1 <= k <= lengths.slots
+    assert reached[k - 1] >= q - 1e-9 or k == lengths.slots
+    assert k == 1 or reached[k - 2] < q
+
+
+@given(hazards, orders, orders)
+def test_quantiles_rise_with_their_order(hazard, a, b):
+    lengths = LengthDistribution.from_hazard(hazard)
+    low, high = sorted((a, b))
+    assert lengths.quantile(low) <= lengths.quantile(high)
+
+
+@given(st.lists(hazards, min_size=2, max_size=4))
+def test_rows_do_not_touch_each_other(rows):
+    slots = min(row.shape[1] for row in rows)
+    together = LengthDistribution.from_hazard(torch.cat([row[:, :slots] for row in rows]))
+    for place, row in enumerate(rows):
+        alone = LengthDistribution.from_hazard(row[:, :slots])
+        for estimate in (Mean(), Quantile(0.5)):
+            assert estimate(together)[place] == estimate(alone)[0]
+
+
+def test_a_thousand_small_hazards_do_not_drown():
+    flat = LengthDistribution.from_hazard(torch.full((1, 1024), 0.0016, dtype=torch.float64))
+    exact = (1 - (1 - 0.0016) ** 1024) / 0.0016
+    assert abs(flat.mean.item() - exact) < 1e-9
+    assert round(flat.tail.item() * 1024) == 199  # the share of the mean that is only "beyond T"
