@@ -1,0 +1,90 @@
+"""Adapter: any masked diffusion LM, given as a function from tokens to logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lastword.errors import NumericError, SettingError
+from lastword.memory import RowMemory
+from lastword.models.tokenizer import Tokenizer
+from lastword.tokens import TokenIds
+
+
+class Adapter:
+    """Makes `forward` a MaskPredictor.
+
+    `forward(tokens)` takes ids [B, L] and returns logits [B, L, V], or an object with `.logits` as
+    Hugging Face models do. `shifted=True` says that the output at a column predicts the next one
+    (Dream). With `takes_mask=True` a padded batch is one call, `forward(tokens,
+    attention_mask=...)`; without, rows of different widths are run one by one, which is always
+    right and sometimes slower.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        ids: TokenIds,
+        *,
+        shifted: bool = False,
+        takes_mask: bool = False,
+        positions: int = 2**31,
+        device: torch.device | str = "cpu",
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        self.ids = ids
+        self.positions = positions
+        self.tokenizer = tokenizer
+        self._forward = forward
+        self._shifted = shifted
+        self._takes_mask = takes_mask
+        self._device = torch.device(device)
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        tokens: Tensor,  # [B, L]
+        read: Tensor,  # [B, S]
+        *,
+        valid: Tensor | None = None,  # [B, L]
+        stale: Tensor | None = None,
+        memory: RowMemory | None = None,
+    ) -> Tensor:  # [B, S, V]
+        if memory is not None or stale is not None:
+            raise SettingError(
+                "this model is a plain function and keeps no keys and values, so nothing can be "
+                "cached; decode with cache=NoCache()"
+            )
+        if valid is None or bool(valid.all()):
+            logits = self._aligned(tokens)
+        elif self._takes_mask:
+            logits = self._aligned(tokens, attention_mask=valid.long())
+        else:
+            logits = self._row_by_row(tokens, valid)
+        return logits.gather(1, read[..., None].expand(-1, -1, logits.shape[-1]))
+
+    def _aligned(self, tokens: Tensor, **mask: Tensor) -> Tensor:
+        output = self._forward(tokens, **mask)
+        logits: Tensor = getattr(output, "logits", output)
+        if logits.shape[:2] != tokens.shape or logits.shape[-1] < self.ids.vocabulary:
+            raise NumericError(
+                f"the model returned logits of shape {tuple(logits.shape)} for tokens of shape "
+                f"{tuple(tokens.shape)}; expected [rows, columns, {self.ids.vocabulary} or more]"
+            )
+        if self._shifted:
+            logits = torch.cat((logits[:, :1], logits[:, :-1]), dim=1)
+        return logits
+
+    def _row_by_row(self, tokens: Tensor, valid: Tensor) -> Tensor:
+        alone = [self._aligned(row[real][None])[0] for row, real in zip(tokens, valid)]
+        logits = alone[0].new_zeros(*tokens.shape, alone[0].shape[-1])
+        for row, real in enumerate(valid):
+            logits[row, real] = alone[row]
+        return logits

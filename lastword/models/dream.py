@@ -1,0 +1,110 @@
+"""Dream (Ye et al., 2025): Qwen2.5 made bidirectional; its output at a column predicts the next one.
+
+Loads Dream-org/Dream-v0-Base-7B and Dream-v0-Instruct-7B, and anything in their format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lastword.columns import columns_of, locate
+from lastword.errors import CheckpointError
+from lastword.memory import RowMemory
+from lastword.models.layers import BidirectionalTransformer, Shape
+from lastword.models.tokenizer import Tokenizer
+from lastword.tokens import TokenIds
+
+TENSORS = {
+    "embedding.weight": "model.embed_tokens.weight",
+    "blocks.{i}.attention_norm.weight": "model.layers.{i}.input_layernorm.weight",
+    "blocks.{i}.attention.query.weight": "model.layers.{i}.self_attn.q_proj.weight",
+    "blocks.{i}.attention.query.bias": "model.layers.{i}.self_attn.q_proj.bias",
+    "blocks.{i}.attention.key.weight": "model.layers.{i}.self_attn.k_proj.weight",
+    "blocks.{i}.attention.key.bias": "model.layers.{i}.self_attn.k_proj.bias",
+    "blocks.{i}.attention.value.weight": "model.layers.{i}.self_attn.v_proj.weight",
+    "blocks.{i}.attention.value.bias": "model.layers.{i}.self_attn.v_proj.bias",
+    "blocks.{i}.attention.out.weight": "model.layers.{i}.self_attn.o_proj.weight",
+    "blocks.{i}.mlp_norm.weight": "model.layers.{i}.post_attention_layernorm.weight",
+    "blocks.{i}.mlp.gate.weight": "model.layers.{i}.mlp.gate_proj.weight",
+    "blocks.{i}.mlp.up.weight": "model.layers.{i}.mlp.up_proj.weight",
+    "blocks.{i}.mlp.down.weight": "model.layers.{i}.mlp.down_proj.weight",
+    "norm.weight": "model.norm.weight",
+    "head.weight": "lm_head.weight",
+}
+
+EXPECTED = {
+    "hidden_act": "silu",
+    "rope_scaling": None,
+    "use_sliding_window": False,
+    "use_mrope": False,
+}
+
+TURN_END = "<|im_end|>"
+
+
+def shape_of(config: Mapping[str, Any]) -> Shape:
+    """The architecture a config.json of this family describes."""
+    for name, expected in EXPECTED.items():
+        given = config.get(name, expected)
+        if given != expected:
+            raise CheckpointError(
+                f"config.json says {name}={given!r}; our Dream is built for {expected!r}: "
+                "wrap the authors' model with lastword.models.Adapter instead"
+            )
+    return Shape(
+        width=config["hidden_size"],
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        kv_heads=config["num_key_value_heads"],
+        mlp_width=config["intermediate_size"],
+        vocabulary=config["vocab_size"],
+        rope_theta=config["rope_theta"],
+        norm_eps=config["rms_norm_eps"],
+        positions=config["max_position_embeddings"],
+        qkv_bias=True,
+        tied_head=bool(config.get("tie_word_embeddings", False)),
+        rotate_in_float32=False,
+    )
+
+
+class Dream(nn.Module):
+    """A MaskPredictor: reading a column means reading the output of the column before it."""
+
+    tensors = TENSORS
+    shape_of = staticmethod(shape_of)
+    turn_end = TURN_END
+
+    def __init__(self, shape: Shape, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
+        super().__init__()
+        self.network = BidirectionalTransformer(shape)
+        self.ids = ids
+        self.tokenizer = tokenizer
+        self.positions = shape.positions
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.embedding.weight.device
+
+    @torch.no_grad()
+    def forward(
+        self,
+        tokens: Tensor,  # [B, L]
+        read: Tensor,  # [B, S]
+        *,
+        valid: Tensor | None = None,  # [B, L]
+        stale: Tensor | None = None,  # [B, R], sorted
+        memory: RowMemory | None = None,
+    ) -> Tensor:  # [B, S, V]
+        # The first column has nothing before it; the authors let it speak for itself.
+        source = (read - 1).clamp(min=0)
+        if stale is None:
+            return self.network.logits(self.network.hidden(tokens, valid, None, memory), source)
+        wanted = torch.zeros_like(tokens, dtype=torch.bool)
+        wanted = wanted.scatter(1, stale, True).scatter(1, source, True)
+        widened = columns_of(wanted)
+        hidden = self.network.hidden(tokens, valid, widened, memory)
+        return self.network.logits(hidden, locate(widened, source))

@@ -1,0 +1,189 @@
+"""The bidirectional transformer LLaDA and Dream share: pre-norm, rotary positions, gated MLP.
+
+What differs between the two is data (`Shape`) and lives in llada.py and dream.py. Shapes in
+comments: B rows, L columns of the canvas, R columns recomputed in this pass, S columns read,
+H heads, D numbers per head, W the model's width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lastword.memory import RowMemory
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Everything about an architecture that is not a weight."""
+
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    mlp_width: int
+    vocabulary: int
+    rope_theta: float
+    norm_eps: float
+    positions: int
+    qkv_bias: bool
+    tied_head: bool
+    # LLaDA rotates queries and keys in float32 and casts back; Dream casts the rotation to the
+    # activations' dtype first. In bf16 the two differ in most logits.
+    rotate_in_float32: bool
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+
+class RMSNorm(nn.Module):
+    """Scale by the root of the mean square, computed in float32."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        # The weight multiplies after the cast back, as both families do.
+        return self.weight * wide.to(x.dtype)
+
+
+class Rotation:
+    """Cosines and sines of the rotary embedding at given positions, made once per pass."""
+
+    def __init__(self, positions: Tensor, shape: Shape, dtype: torch.dtype) -> None:
+        # Frequencies stay float32 whatever the model's dtype: rounding them moves far positions.
+        exponents = torch.arange(0, shape.head_width, 2, device=positions.device).float()
+        frequencies = 1.0 / shape.rope_theta ** (exponents / shape.head_width)  # [D/2]
+        angles = positions[..., None].float() * frequencies  # [B, R, D/2]
+        angles = torch.cat((angles, angles), dim=-1)[:, None]  # [B, 1, R, D]
+        working = torch.float32 if shape.rotate_in_float32 else dtype
+        self.cos, self.sin = angles.cos().to(working), angles.sin().to(working)
+
+    def __call__(self, x: Tensor) -> Tensor:  # [B, H, R, D]
+        wide = x.to(self.cos.dtype)
+        left, right = wide.chunk(2, dim=-1)
+        turned = torch.cat((-right, left), dim=-1)
+        return (wide * self.cos + turned * self.sin).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Every column looks at every valid column; groups of query heads may share keys."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        kv_width = shape.kv_heads * shape.head_width
+        self.query = nn.Linear(shape.width, shape.width, bias=shape.qkv_bias)
+        self.key = nn.Linear(shape.width, kv_width, bias=shape.qkv_bias)
+        self.value = nn.Linear(shape.width, kv_width, bias=shape.qkv_bias)
+        self.out = nn.Linear(shape.width, shape.width, bias=False)
+
+    def forward(self, x: Tensor, context: PassContext, layer: int) -> Tensor:  # [B, R, W]
+        rows, columns, width = x.shape
+
+        def split(y: Tensor) -> Tensor:
+            return y.view(rows, columns, -1, self.shape.head_width).transpose(1, 2)
+
+        query = context.rotate(split(self.query(x)))
+        key, value = context.rotate(split(self.key(x))), split(self.value(x))
+        if context.memory is not None:
+            key, value = context.memory.update(layer, context.columns, key, value)
+        groups = self.shape.heads // self.shape.kv_heads
+        if groups > 1:
+            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=context.mask, is_causal=context.causal
+        )
+        return self.out(mixed.transpose(1, 2).reshape(rows, columns, width))
+
+
+class GatedMLP(nn.Module):
+    """The SiLU-gated feed-forward of both families."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.gate = nn.Linear(shape.width, shape.mlp_width, bias=False)
+        self.up = nn.Linear(shape.width, shape.mlp_width, bias=False)
+        self.down = nn.Linear(shape.mlp_width, shape.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """One layer: attention, then MLP, each behind its norm and added back."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(shape.width, shape.norm_eps)
+        self.attention = Attention(shape)
+        self.mlp_norm = RMSNorm(shape.width, shape.norm_eps)
+        self.mlp = GatedMLP(shape)
+
+    def forward(self, x: Tensor, context: PassContext, layer: int) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), context, layer)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+@dataclass
+class PassContext:
+    """What every layer of one pass shares."""
+
+    rotate: Rotation
+    mask: Tensor | None  # [B, 1, 1, L] which keys may be seen; None: all
+    columns: Tensor  # [B, R] the columns this pass recomputes
+    memory: RowMemory | None
+    causal: bool
+
+
+class BidirectionalTransformer(nn.Module):
+    """Embedding, blocks, final norm, head; every column sees every valid column."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = RMSNorm(shape.width, shape.norm_eps)
+        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        if shape.tied_head:
+            self.head.weight = self.embedding.weight
+
+    def hidden(
+        self,
+        tokens: Tensor,  # [B, L]
+        valid: Tensor | None = None,  # [B, L]
+        stale: Tensor | None = None,  # [B, R]
+        memory: RowMemory | None = None,
+        *,
+        causal: bool = False,
+    ) -> Tensor:  # [B, R, W]
+        """States of the recomputed columns before the final norm.
+
+        `causal` hides the columns to the right: Dream-style models are trained that way first.
+        """
+        rows, width = tokens.shape
+        every = torch.arange(width, device=tokens.device).expand(rows, -1)
+        columns = every if stale is None else stale
+        # Positions count a row's own tokens, so padding on the left changes nothing but rounding.
+        positions = every if valid is None else (valid.cumsum(-1) - 1).clamp(min=0)
+        x = self.embedding(tokens.gather(1, columns))
+        rotate = Rotation(positions.gather(1, columns), self.shape, x.dtype)
+        mask = None if valid is None or bool(valid.all()) else valid[:, None, None, :]
+        context = PassContext(rotate, mask, columns, memory, causal)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, context, layer)
+        return x
+
+    def logits(self, hidden: Tensor, where: Tensor) -> Tensor:  # [B, R, W], [B, S] -> [B, S, V]
+        """The head, at `where` of the recomputed columns only."""
+        picked = hidden.gather(1, where[..., None].expand(-1, -1, hidden.shape[-1]))
+        return self.head(self.norm(picked))

@@ -1,0 +1,114 @@
+"""LLaDA (Nie et al., 2025): a bidirectional transformer whose logits stand where they predict.
+
+Loads GSAI-ML/LLaDA-8B-Base, LLaDA-8B-Instruct and LLaDA-1.5, and anything in their format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lastword.columns import locate
+from lastword.errors import CheckpointError
+from lastword.memory import RowMemory
+from lastword.models.layers import BidirectionalTransformer, Shape
+from lastword.models.tokenizer import Tokenizer
+from lastword.tokens import TokenIds
+
+# Inside a block the authors call the gate `ff_proj` and the down matrix `ff_out`; the `ff_out`
+# outside the blocks is the vocabulary head.
+TENSORS = {
+    "embedding.weight": "model.transformer.wte.weight",
+    "blocks.{i}.attention_norm.weight": "model.transformer.blocks.{i}.attn_norm.weight",
+    "blocks.{i}.attention.query.weight": "model.transformer.blocks.{i}.q_proj.weight",
+    "blocks.{i}.attention.key.weight": "model.transformer.blocks.{i}.k_proj.weight",
+    "blocks.{i}.attention.value.weight": "model.transformer.blocks.{i}.v_proj.weight",
+    "blocks.{i}.attention.out.weight": "model.transformer.blocks.{i}.attn_out.weight",
+    "blocks.{i}.mlp_norm.weight": "model.transformer.blocks.{i}.ff_norm.weight",
+    "blocks.{i}.mlp.gate.weight": "model.transformer.blocks.{i}.ff_proj.weight",
+    "blocks.{i}.mlp.up.weight": "model.transformer.blocks.{i}.up_proj.weight",
+    "blocks.{i}.mlp.down.weight": "model.transformer.blocks.{i}.ff_out.weight",
+    "norm.weight": "model.transformer.ln_f.weight",
+    "head.weight": "model.transformer.ff_out.weight",
+}
+
+# Switches of the authors' configuration that change the architecture; every published checkpoint
+# has these values, and a checkpoint with others would load and then compute nonsense.
+EXPECTED = {
+    "block_type": "llama",
+    "activation_type": "silu",
+    "layer_norm_type": "rms",
+    "layer_norm_with_affine": True,
+    "alibi": False,
+    "rope": True,
+    "attention_layer_norm": False,
+    "include_bias": False,
+    "include_qkv_bias": False,
+    "input_emb_norm": False,
+    "scale_logits": False,
+    "multi_query_attention": None,
+    "block_group_size": 1,
+}
+
+TURN_END = "<|eot_id|>"
+
+
+def shape_of(config: Mapping[str, Any]) -> Shape:
+    """The architecture a config.json of this family describes."""
+    for name, expected in EXPECTED.items():
+        given = config.get(name, expected)
+        if given != expected and (given or expected):  # null and false mean the same here
+            raise CheckpointError(
+                f"config.json says {name}={given!r}; our LLaDA is built for {expected!r}: "
+                "wrap the authors' model with lastword.models.Adapter instead"
+            )
+    heads = config["n_heads"]
+    return Shape(
+        width=config["d_model"],
+        layers=config["n_layers"],
+        heads=heads,
+        kv_heads=config.get("n_kv_heads") or heads,
+        mlp_width=config.get("mlp_hidden_size") or config["mlp_ratio"] * config["d_model"],
+        vocabulary=config.get("embedding_size") or config["vocab_size"],
+        rope_theta=config.get("rope_theta", 10000.0),
+        norm_eps=config.get("rms_norm_eps", 1e-5),
+        positions=config["max_sequence_length"],
+        qkv_bias=False,
+        tied_head=bool(config.get("weight_tying", False)),
+        rotate_in_float32=bool(config.get("rope_full_precision", True)),
+    )
+
+
+class LLaDA(nn.Module):
+    """A MaskPredictor: the logits at a column predict the token at that column."""
+
+    tensors = TENSORS
+    shape_of = staticmethod(shape_of)
+    turn_end = TURN_END
+
+    def __init__(self, shape: Shape, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
+        super().__init__()
+        self.network = BidirectionalTransformer(shape)
+        self.ids = ids
+        self.tokenizer = tokenizer
+        self.positions = shape.positions
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.embedding.weight.device
+
+    @torch.no_grad()
+    def forward(
+        self,
+        tokens: Tensor,  # [B, L]
+        read: Tensor,  # [B, S]
+        *,
+        valid: Tensor | None = None,  # [B, L]
+        stale: Tensor | None = None,  # [B, R], sorted
+        memory: RowMemory | None = None,
+    ) -> Tensor:  # [B, S, V]
+        hidden = self.network.hidden(tokens, valid, stale, memory)
+        return self.network.logits(hidden, read if stale is None else locate(stale, read))

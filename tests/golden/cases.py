@@ -1,0 +1,58 @@
+"""The recordings as Python values: see README.md beside this file for what they are."""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+import lastword
+
+FOLDER = Path(__file__).parent
+TURN_END = {"llada": 380, "dream": None}  # in no config: the authors' flags hard-code it
+
+
+@dataclass(frozen=True)
+class Case:
+    family: str
+    kind: str  # "logits" or "generate"
+    facts: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.facts["name"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.facts["settings"]
+
+    def tensor(self, name: str, kind: str | None = None) -> Tensor | None:
+        return tensors(self.family).get(f"{kind or self.kind}.{self.name}.{name}")
+
+    @property
+    def prompts(self) -> list[list[int]]:
+        """The prompts without their padding."""
+        rows, mask = self.tensor("prompt"), self.tensor("attention_mask")
+        if mask is None:
+            return rows.tolist()
+        return [row[real.bool()].tolist() for row, real in zip(rows, mask)]
+
+
+def cases(family: str, group: str) -> list[Case]:
+    """Group is logits, generate or generate_seeded."""
+    listed = json.loads((FOLDER / f"{family}_cases.json").read_text())[group]
+    kind = "logits" if group == "logits" else "generate"
+    return [Case(family, kind, facts) for facts in listed]
+
+
+@cache
+def tensors(family: str) -> dict[str, Tensor]:
+    return load_file(FOLDER / f"{family}_cases.safetensors")
+
+
+@cache
+def model(family: str) -> Any:
+    return lastword.load(FOLDER / f"{family}-tiny", device="cpu", turn_end=TURN_END[family])

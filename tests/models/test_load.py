@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import lastword
+from lastword.errors import CheckpointError, SettingError
+
+TOKENS = torch.tensor([[5, 42, 17, 100, 63, 376, 376]])
+READ = torch.arange(7)[None]
+
+
+def load(folder, **settings):
+    return lastword.load(folder, device="cpu", **settings)
+
+
+def change_tensors(folder, change):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+def drop_last_layer_norm(tensors):
+    del tensors["model.transformer.blocks.2.attn_norm.weight"]
+
+
+# Names and folders
+
+
+@pytest.mark.parametrize(
+    "name", ["no-such-folder", "/no/such/folder", "./no/such", "~/no-such-one"]
+)
+def test_a_folder_that_is_not_there_is_refused(name):
+    with pytest.raises(CheckpointError, match="there is no folder"):
+        load(name)
+
+
+def test_a_misspelt_toy_is_suggested():
+    with pytest.raises(CheckpointError, match="did you mean 'toy'"):
+        load("tooy")
+
+
+def test_a_folder_without_config_is_refused(checkpoint):
+    folder = checkpoint()
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"has no config\.json"):
+        load(folder)
+
+
+@pytest.mark.parametrize("text", ["{broken", "[1, 2]", ""])
+def test_a_config_that_is_no_json_object_is_refused(checkpoint, text):
+    folder = checkpoint()
+    (folder / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match="JSON"):
+        load(folder)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "", None, ...])
+def test_an_unknown_architecture_is_refused_with_a_way_out(checkpoint, kind):
+    with pytest.raises(CheckpointError, match=r"model_type.*llada, dream.*Adapter"):
+        load(checkpoint(model_type=kind))
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("llada-tiny", "d_model"),
+        ("llada-tiny", "n_layers"),
+        ("llada-tiny", "max_sequence_length"),
+        ("dream-tiny", "hidden_size"),
+        ("dream-tiny", "rope_theta"),
+    ],
+)
+def test_a_missing_field_is_named(checkpoint, name, field):
+    with pytest.raises(CheckpointError, match=field):
+        load(checkpoint(name, **{field: ...}))
+
+
+@pytest.mark.parametrize(
+    ("name", "switch"),
+    [
+        ("llada-tiny", {"alibi": True}),
+        ("llada-tiny", {"rope": False}),
+        ("llada-tiny", {"activation_type": "swiglu"}),
+        ("llada-tiny", {"block_type": "sequential"}),
+        ("llada-tiny", {"attention_layer_norm": True}),
+        ("llada-tiny", {"include_qkv_bias": True}),
+        ("dream-tiny", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
+        ("dream-tiny", {"use_sliding_window": True}),
+        ("dream-tiny", {"hidden_act": "gelu"}),
+    ],
+)
+def test_a_switch_we_do_not_build_is_refused(checkpoint, name, switch):
+    with pytest.raises(CheckpointError, match=next(iter(switch))):
+        load(checkpoint(name, **switch))
+
+
+def test_null_and_false_mean_the_same_for_a_switch(checkpoint):
+    assert load(checkpoint("llada-tiny", alibi=None, multi_query_attention=False))
+    assert load(checkpoint("dream-tiny", use_sliding_window=None, use_mrope=None))
+
+
+GARBLED = [
+    '{"mask_token_id": "376"}',
+    '{"eos_token_id": 353.5}',
+    '{"d_model": "64"}',
+    '{"n_heads": 0}',
+    '{"n_layers": "3"}',
+    '{"rope_theta": "many"}',
+    '{"max_sequence_length": "96"}',
+]
+
+
+def test_fields_of_the_wrong_kind_are_refused(checkpoint, in_plain_python):
+    folder = checkpoint()
+    config = json.loads((folder / "config.json").read_text())
+    codes = {}
+    for place, change in enumerate(GARBLED):
+        other = folder.parent / f"garbled-{place}"
+        other.mkdir()
+        (other / "config.json").write_text(json.dumps({**config, **json.loads(change)}))
+        (other / "model.safetensors").symlink_to(folder / "model.safetensors")
+        codes[f"lastword.load({str(other)!r}, device='cpu')"] = change
+    outcome = {codes[code]: result for code, result in in_plain_python(codes).items()}
+    assert outcome == dict.fromkeys(GARBLED, "CheckpointError")
+
+
+# Special ids
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mask_token_id": 384}, "outside the vocabulary of 384"),
+        ({"eos_token_id": -1}, "outside the vocabulary"),
+        ({"pad_token_id": 9999}, "outside the vocabulary"),
+        ({"mask_token_id": 353}, "also an end or pad id"),
+        ({"mask_token_id": ...}, "names no mask token"),
+    ],
+)
+def test_ids_that_cannot_be_decoded_with_are_refused(checkpoint, change, words):
+    with pytest.raises(CheckpointError, match=words):
+        load(checkpoint(**change))
+
+
+def test_ids_missing_everywhere_are_refused(checkpoint):
+    folder = checkpoint(eos_token_id=...)
+    (folder / "generation_config.json").unlink()
+    with pytest.raises(CheckpointError, match="names no end token"):
+        load(folder)
+
+
+def test_ids_come_from_config_and_where_it_is_silent_from_the_generation_config(checkpoint):
+    folder = checkpoint(eos_token_id=..., pad_token_id=None)
+    (folder / "generation_config.json").write_text('{"eos_token_id": 350, "mask_token_id": 351}')
+    ids = load(folder).ids
+    assert (ids.end, ids.pad, ids.mask) == (350, 350, 376)
+
+
+def test_a_second_end_id_is_the_turn_end(checkpoint):
+    assert load(checkpoint(eos_token_id=[353, 350])).ids.ends == (353, 350)
+
+
+def test_every_end_id_of_the_checkpoint_ends_an_answer(checkpoint):
+    assert set(load(checkpoint(eos_token_id=[353, 350, 351])).ids.ends) == {353, 350, 351}
+
+
+def test_turn_end_can_be_set_and_taken_away(checkpoint, golden):
+    assert load(golden / "llada-tiny").ids.turn_end is None
+    assert load(golden / "llada-tiny", turn_end=380).ids.ends == (353, 380)
+    assert load(checkpoint(eos_token_id=[353, 350]), turn_end=None).ids.ends == (353,)
+    with pytest.raises(SettingError, match="turn_end=999"):
+        load(golden / "llada-tiny", turn_end=999)
+
+
+# Weights
+
+
+def test_a_folder_without_weights_is_refused(checkpoint):
+    folder = checkpoint()
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="holds no weights"):
+        load(folder)
+
+
+def test_a_missing_tensor_is_named(checkpoint):
+    folder = checkpoint()
+    change_tensors(folder, drop_last_layer_norm)
+    with pytest.raises(CheckpointError, match=r"1 tensors are missing .*blocks\.2\.attn_norm"):
+        load(folder)
+
+
+def test_an_extra_tensor_is_named(checkpoint):
+    folder = checkpoint()
+    change_tensors(folder, lambda tensors: tensors.update(surprise=torch.zeros(2)))
+    with pytest.raises(CheckpointError, match=r"1 are not part .*surprise"):
+        load(folder)
+
+
+def test_stored_rotary_frequencies_are_ignored(checkpoint):
+    folder = checkpoint("dream-tiny")
+    name = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    change_tensors(folder, lambda tensors: tensors.update({name: torch.zeros(8)}))
+    assert load(folder)
+
+
+def test_a_wrong_shape_is_named_with_both_shapes(checkpoint):
+    with pytest.raises(CheckpointError, match=r"shape \[160, 64\].*\[128, 64\]"):
+        load(checkpoint(mlp_hidden_size=128))
+
+
+@pytest.mark.parametrize("size", [0, 5, 2000])
+def test_a_truncated_file_is_refused(checkpoint, size):
+    path = checkpoint() / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
+        load(path.parent)
+
+
+def test_sharded_equals_single(golden):
+    single, sharded = load(golden / "llada-tiny"), load(golden / "llada-tiny-sharded")
+    assert torch.equal(single(TOKENS, READ), sharded(TOKENS, READ))
+
+
+def test_a_missing_shard_is_named(checkpoint):
+    folder = checkpoint("llada-tiny-sharded")
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"lacks .*model-00002-of-00003\.safetensors"):
+        load(folder)
+
+
+@pytest.mark.parametrize("text", ["{broken", "{}", "[]", '{"weight_map": []}', '{"weight_map": 3}'])
+def test_an_index_that_is_none_is_refused(checkpoint, text):
+    folder = checkpoint("llada-tiny-sharded")
+    (folder / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(CheckpointError, match="index"):
+        load(folder)
+
+
+def test_an_index_that_points_to_the_wrong_shard_is_refused(checkpoint):
+    folder = checkpoint("llada-tiny-sharded")
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    name, file = next(iter(index["weight_map"].items()))
+    index["weight_map"][name] = next(f for f in index["weight_map"].values() if f != file)
+    path.write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=name):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "switch", "head", "embedding"),
+    [
+        (
+            "llada-tiny",
+            "weight_tying",
+            "model.transformer.ff_out.weight",
+            "model.transformer.wte.weight",
+        ),
+        ("dream-tiny", "tie_word_embeddings", "lm_head.weight", "model.embed_tokens.weight"),
+    ],
+)
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_tied_head_is_the_embedding_stored_or_not(
+    checkpoint, name, switch, head, embedding, stored
+):
+    folder = checkpoint(name, **{switch: True})
+
+    def tie(tensors):
+        del tensors[head]
+        if stored:
+            tensors[head] = tensors[embedding].clone()
+
+    change_tensors(folder, tie)
+    network = load(folder).network
+    assert network.head.weight is network.embedding.weight
+    assert torch.equal(network.head.weight, load_file(folder / "model.safetensors")[embedding])
+
+
+def test_an_untied_head_that_is_missing_is_refused(checkpoint):
+    folder = checkpoint("dream-tiny")
+    change_tensors(folder, lambda tensors: tensors.pop("lm_head.weight"))
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight"):
+        load(folder)
+
+
+# Device and dtype
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", torch.bfloat16])
+def test_weights_come_in_the_wanted_dtype(golden, dtype):
+    model = load(golden / "dream-tiny", dtype=dtype)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    assert model(TOKENS, READ).dtype == torch.bfloat16
+    assert not any(p.requires_grad for p in model.parameters())
+
+
+def test_auto_computes_in_float32_on_a_cpu(checkpoint):
+    folder = checkpoint()
+    change_tensors(folder, lambda t: t.update({k: v.bfloat16() for k, v in t.items()}))
+    assert load(folder).network.embedding.weight.dtype == torch.float32
+
+
+def test_every_parameter_left_the_meta_device(llada, dream):
+    for model in (llada, dream):
+        assert {p.device.type for p in model.parameters()} == {"cpu"}
+        assert model.device.type == "cpu"
+        assert not model.training
+
+
+@pytest.mark.parametrize("setting", [{"dtype": "bf16"}, {"dtype": torch.int8}])
+def test_an_impossible_dtype_is_refused(golden, setting):
+    with pytest.raises(SettingError, match="dtype"):
+        load(golden / "llada-tiny", **setting)
+
+
+def test_an_unknown_device_is_refused(golden):
+    with pytest.raises(SettingError, match="bogus"):
+        lastword.load(golden / "llada-tiny", device="bogus")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_device_that_is_not_there_is_refused(golden):
+    with pytest.raises(SettingError, match="cuda"):
+        lastword.load(golden / "llada-tiny", device="cuda")
+
+
+# Hub names
+
+
+@pytest.fixture
+def offline(tmp_path, golden, in_plain_python):
+    """What loading gives without a network, with org/tiny alone in the hub's cache."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "hub" / "models--org--tiny"
+    snapshot = repository / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    for file in (golden / "llada-tiny").iterdir():
+        (snapshot / file.name).symlink_to(file)
+
+    def run(*codes):
+        cache = str(tmp_path / "hub")
+        outcome = in_plain_python(codes, HF_HUB_OFFLINE="1", HF_HUB_CACHE=cache)
+        return [outcome[code] for code in codes]
+
+    return run
+
+
+def test_a_hub_name_loads_from_the_cache_offline_and_no_other_does(offline):
+    same = "torch.equal(m.network.head.weight, lastword.load(golden / 'llada-tiny').network.head.weight)"
+    found, other, invalid, revision, as_path = offline(
+        f"(lambda m: 1 / int({same}))(lastword.load('org/tiny', device='cpu'))",
+        "lastword.load('nobody/no-such-model')",
+        "lastword.load('no body/no--such..model')",
+        "lastword.load('org/tiny', revision='other-branch')",
+        "lastword.load(Path('org/tiny'))",
+    )
+    assert (found, as_path) == ("no error", "no error")
+    assert (other, invalid, revision) == ("CheckpointError",) * 3
+
+
+def test_a_hub_name_that_cannot_be_fetched_is_refused_with_advice(monkeypatch):
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def unreachable(*_, **__):
+        raise LocalEntryNotFoundError("offline")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    with pytest.raises(
+        CheckpointError, match=r"no local folder.*could not be fetched.*give its path"
+    ):
+        load("nobody/no-such-model")
+
+
+def test_a_folder_without_tokenizer_has_none(llada):
+    assert llada.tokenizer is None
+    assert isinstance(llada.positions, int)
+
+
+def test_paths_may_be_strings_or_paths(golden):
+    assert isinstance(load(str(golden / "dream-tiny")), lastword.models.Dream)
+    assert isinstance(load(Path(golden / "dream-tiny")), lastword.models.Dream)
