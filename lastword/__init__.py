@@ -1,0 +1,126 @@
+"""lastword: know how long a diffusion language model's answer will be before it writes it."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from lastword.version import __version__
+
+if TYPE_CHECKING:
+    from lastword import models, survival
+    from lastword.cache import NoCache
+    from lastword.commit import Never
+    from lastword.decode import Step, decode
+    from lastword.errors import LastwordError
+    from lastword.generate import Finish, Generation, generate, predict_length
+    from lastword.hooks import Hooks
+    from lastword.length import Fixed, Survival
+    from lastword.models import Adapter, load
+    from lastword.recipe import Recipe
+    from lastword.sampling import Dice, Sampling
+    from lastword.survival import LengthDistribution, Mean, Quantile, plot_lengths
+    from lastword.tokens import TokenIds
+    from lastword.unmask import (
+        AtRandom,
+        CoinFlip,
+        EqualShares,
+        LargestMargin,
+        LowestEntropy,
+        MostConfident,
+        Timesteps,
+    )
+
+# Where each public name lives. They are imported on first use, so that `lastword --help` does not
+# wait for torch.
+_HOMES = {
+    "Adapter": "models",
+    "AtRandom": "unmask",
+    "CoinFlip": "unmask",
+    "Dice": "sampling",
+    "EqualShares": "unmask",
+    "Finish": "generate",
+    "Fixed": "length",
+    "Generation": "generate",
+    "Hooks": "hooks",
+    "LargestMargin": "unmask",
+    "LastwordError": "errors",
+    "LengthDistribution": "survival",
+    "LowestEntropy": "unmask",
+    "Mean": "survival",
+    "MostConfident": "unmask",
+    "Never": "commit",
+    "NoCache": "cache",
+    "Quantile": "survival",
+    "Recipe": "recipe",
+    "Sampling": "sampling",
+    "Step": "decode",
+    "Survival": "length",
+    "Timesteps": "unmask",
+    "TokenIds": "tokens",
+    "decode": "decode",
+    "generate": "generate",
+    "load": "models",
+    "plot_lengths": "survival",
+    "predict_length": "generate",
+}
+
+__all__ = [
+    "Adapter",
+    "AtRandom",
+    "CoinFlip",
+    "Dice",
+    "EqualShares",
+    "Finish",
+    "Fixed",
+    "Generation",
+    "Hooks",
+    "LargestMargin",
+    "LastwordError",
+    "LengthDistribution",
+    "LowestEntropy",
+    "Mean",
+    "MostConfident",
+    "Never",
+    "NoCache",
+    "Quantile",
+    "Recipe",
+    "Sampling",
+    "Step",
+    "Survival",
+    "Timesteps",
+    "TokenIds",
+    "__version__",
+    "decode",
+    "generate",
+    "load",
+    "models",
+    "plot_lengths",
+    "predict_length",
+    "survival",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("models", "survival"):
+        return import_module(f"lastword.{name}")
+    if name in _HOMES:
+        return getattr(import_module(f"lastword.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'lastword' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """`lastword.decode` and `lastword.generate` are functions that live in files of the same name.
+
+    Importing such a file binds the module to that name; this keeps it bound to the function.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ("decode", "generate") and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,5 @@
+"""`python -m lastword`."""
+
+from lastword.cli import main
+
+main()

@@ -1,0 +1,41 @@
+"""Clock: where each row stands in its current window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from lastword.canvas import Canvas, Window
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """One tick per pass. Rows keep their own time, so a batch decodes each row as if alone."""
+
+    index: int  # of this pass, from 0
+    window: Window
+    step: Int[Tensor, "B"]  # passes the row has already spent in this window
+    opened: Int[Tensor, "B"]  # masks the window held when it opened
+    opening: Bool[Tensor, "B"]  # is this the window's first pass?
+
+    @classmethod
+    def start(cls, rows: int) -> Clock:
+        nowhere = torch.full((rows,), -1)
+        zero = torch.zeros(rows, dtype=torch.long)
+        return cls(-1, Window(nowhere, nowhere), zero, zero, zero.bool())
+
+    def tick(self, canvas: Canvas, block: int | None) -> Clock:
+        """The clock of the next pass. A new window, or one whose edge moved, opens."""
+        window = canvas.window(block)
+        opening = (window.first != self.window.first) | (window.last != self.window.last)
+        masks = (canvas.masked & window.columns(canvas.width)).sum(-1)
+        return Clock(
+            self.index + 1,
+            window,
+            torch.where(opening, 0, self.step + 1),
+            torch.where(opening, masks, self.opened),
+            opening,
+        )

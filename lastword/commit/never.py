@@ -1,0 +1,25 @@
+"""Never: refine to the end, as the authors' loops do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.canvas import Canvas
+from lastword.clock import Clock
+from lastword.commit.rule import CommitRule
+from lastword.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class Never(CommitRule):
+    """No early commit."""
+
+    reads_answer: ClassVar[bool] = False
+
+    def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
+        return torch.zeros(len(canvas.horizon), dtype=torch.bool)

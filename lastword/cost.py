@@ -1,0 +1,51 @@
+"""Cost: what decoding spent, counted per row and independent of hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """Forward passes, columns they computed, and columns times the columns each attended to.
+
+    Passes alone mislead once the canvas varies. Padding is not counted, so a row costs the same in
+    a batch as alone; guidance computes every column twice within one pass.
+    """
+
+    passes: Int[Tensor, "B"]
+    columns: Int[Tensor, "B"]
+    squares: Int[Tensor, "B"]
+
+    @classmethod
+    def nothing(cls, rows: int) -> Cost:
+        zero = torch.zeros(rows, dtype=torch.long)
+        return cls(zero, zero, zero)
+
+    def plus_pass(
+        self,
+        rows: Int[Tensor, "A"],
+        computed: Bool[Tensor, "B L"],
+        attended: Bool[Tensor, "B L"],
+        branches: int,
+    ) -> Cost:
+        """The cost after one more pass over `rows`."""
+        took_part = torch.zeros_like(self.passes)
+        took_part[rows] = 1
+        columns = computed.sum(-1) * branches * took_part
+        return Cost(
+            self.passes + took_part,
+            self.columns + columns,
+            self.squares + columns * attended.sum(-1),
+        )
+
+    def row(self, index: int) -> dict[str, int]:
+        return {
+            "passes": int(self.passes[index]),
+            "columns": int(self.columns[index]),
+            "squares": int(self.squares[index]),
+        }

@@ -1,0 +1,103 @@
+"""THE loop: from token ids to a finished canvas, one Step per forward pass.
+
+It knows nothing of text. Everything that varies is a part of the recipe; streaming, traces, plots
+and ablations consume Steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.canvas import Canvas
+from lastword.clock import Clock
+from lastword.cost import Cost
+from lastword.forward import Forward
+from lastword.hooks import Hooks
+from lastword.length import Plan
+from lastword.models.predictor import MaskPredictor
+from lastword.prediction import Prediction
+from lastword.recipe import Recipe
+from lastword.sampling import Dice, Sampling
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The state after one forward pass of decoding."""
+
+    clock: Clock
+    canvas: Canvas
+    chosen: Bool[Tensor, "B L"]  # masks the rules chose to fill in this pass
+    prediction: Prediction
+    plan: Plan
+    probe_cost: Cost
+    cost: Cost
+
+
+def decode(
+    model: MaskPredictor,
+    prompts: Sequence[Sequence[int]],
+    recipe: Recipe,
+    *,
+    dice: Dice | None = None,
+    hooks: Hooks = Hooks(),
+    beyond_positions: bool = False,
+) -> Iterator[Step]:
+    """Decode a batch of prompts, given as token ids. Each row decodes as if it were alone."""
+    dice = dice or Dice(range(len(prompts)), model.device)
+    probe = ModelProbe(model, prompts, dice, beyond_positions=beyond_positions)
+    plan = recipe.length.plan(probe)
+    canvas = hooks.after(None, Canvas.blank(prompts, plan.horizon, model.ids))
+    forward = Forward(
+        model, recipe.sampling, dice, hook=hooks.logits, beyond_positions=beyond_positions
+    )
+    unmask, clock, memory = (
+        recipe.unmask.fresh(),
+        Clock.start(len(prompts)),
+        recipe.cache.open(canvas),
+    )
+    while canvas.masked.any():
+        clock = clock.tick(canvas, recipe.block)
+        open = canvas.masked & clock.window.columns(canvas.width)
+        read = canvas.unfinished if recipe.reads_answer else open
+        stale = recipe.cache.stale(canvas, clock)
+        prediction = forward(canvas, read, stale=stale, memory=memory, step=clock.index)
+        chosen = unmask.choose(prediction, open, clock)
+        commit = recipe.commit.ready(prediction, canvas, clock)[:, None]
+        chosen = chosen | (commit & canvas.masked & prediction.covers)
+        canvas = canvas.write(chosen, prediction.tokens).give_up(open, chosen)
+        canvas = recipe.length.revise(canvas, prediction, clock)
+        canvas = hooks.after(clock.index, canvas)
+        yield Step(clock, canvas, chosen, prediction, plan, probe.cost, forward.cost)
+
+
+class ModelProbe:
+    """One forward pass over each prompt followed by masks, for a length policy to read.
+
+    It reads the plain model: guidance, hooks and end-token controls shape the answer, not the
+    model's belief about its length.
+    """
+
+    def __init__(
+        self,
+        model: MaskPredictor,
+        prompts: Sequence[Sequence[int]],
+        dice: Dice,
+        *,
+        beyond_positions: bool = False,
+    ) -> None:
+        self.rows = len(prompts)
+        self._prompts, self._ids = prompts, model.ids
+        self._forward = Forward(model, Sampling(), dice, beyond_positions=beyond_positions)
+
+    @property
+    def cost(self) -> Cost:
+        return self._forward.cost
+
+    def __call__(self, slots: int) -> Prediction:
+        canvas = Canvas.blank(self._prompts, torch.full((self.rows,), slots), self._ids)
+        return self._forward(canvas, canvas.answer)

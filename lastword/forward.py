@@ -1,0 +1,116 @@
+"""Forward: one pass over the rows that still have work, turned into a Prediction and paid for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.canvas import Canvas
+from lastword.columns import columns_of
+from lastword.cost import Cost
+from lastword.errors import CapacityError
+from lastword.hooks import LogitsHook
+from lastword.memory import KeyValues
+from lastword.models.predictor import MaskPredictor
+from lastword.prediction import Prediction, Reading
+from lastword.sampling import Dice, Sampling
+
+
+class Forward:
+    """The only caller of the model. Every pass goes through here, so `cost` misses none."""
+
+    def __init__(
+        self,
+        model: MaskPredictor,
+        sampling: Sampling,
+        dice: Dice,
+        *,
+        hook: LogitsHook | None = None,
+        beyond_positions: bool = False,
+    ) -> None:
+        self.cost = Cost.nothing(len(dice))
+        self._model, self._sampling, self._dice, self._hook = model, sampling, dice, hook
+        self._beyond_positions = beyond_positions
+
+    def __call__(
+        self,
+        canvas: Canvas,
+        read: Bool[Tensor, "B L"],
+        *,
+        stale: Bool[Tensor, "B L"] | None = None,
+        memory: KeyValues | None = None,
+        step: int = 0,
+    ) -> Prediction:
+        """Read the columns `read`. A row with nothing to read takes no part in the pass."""
+        if not self._beyond_positions:
+            _check_capacity(canvas, self._model.positions)
+        rows = read.any(-1).nonzero()[:, 0]
+        reading = Reading(rows, columns_of(read[rows]))
+        if memory is None or stale is None:
+            stale = canvas.valid
+            logits = self._whole(canvas, reading)
+        else:
+            logits = self._partial(canvas, reading, stale, memory)
+        guidance = self._sampling.guidance
+        if guidance:
+            promptless = self._whole(_without_prompt(canvas), reading)
+            logits = promptless + (1 + guidance) * (logits - promptless)
+        if self._hook is not None:
+            logits = self._hook(step, canvas, reading, logits)
+        self.cost = self.cost.plus_pass(rows, stale, canvas.valid, branches=2 if guidance else 1)
+        return Prediction.of(logits, reading, canvas, self._sampling, self._dice)
+
+    def _whole(self, canvas: Canvas, reading: Reading) -> Tensor:
+        """Compute everything, trimmed to the columns that are valid in some row."""
+        valid = canvas.valid[reading.rows]
+        used = valid.any(0).nonzero()[:, 0]
+        trim = slice(int(used[0]), int(used[-1]) + 1)
+        valid, device = valid[:, trim], self._model.device
+        return self._model(
+            canvas.tokens[reading.rows][:, trim].to(device),
+            (reading.columns - trim.start).to(device),
+            valid=None if bool(valid.all()) else valid.to(device),
+        )
+
+    def _partial(
+        self, canvas: Canvas, reading: Reading, stale: Bool[Tensor, "B L"], memory: KeyValues
+    ) -> Tensor:
+        """Compute the stale columns only. Rows that refresh everything go in a pass of their own."""
+        everything = (stale == canvas.valid).all(-1)[reading.rows]
+        device = self._model.device
+        parts: dict[int, Tensor] = {}
+        for group in (everything.nonzero()[:, 0], (~everything).nonzero()[:, 0]):
+            if not len(group):
+                continue
+            rows = reading.rows[group]
+            logits = self._model(
+                canvas.tokens[rows].to(device),
+                reading.columns[group].to(device),
+                valid=canvas.valid[rows].to(device),
+                stale=columns_of(stale[rows]).to(device),
+                memory=memory.at(rows),
+            )
+            parts.update(zip(group.tolist(), logits))
+        return torch.stack([parts[place] for place in range(len(reading.rows))])
+
+
+def _without_prompt(canvas: Canvas) -> Canvas:
+    """The canvas of the unconditional branch: the prompt masked, what was written kept."""
+    return replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))
+
+
+def _check_capacity(canvas: Canvas, positions: int) -> None:
+    needed = canvas.prompt_length + canvas.horizon
+    worst = int(needed.argmax())
+    if int(needed[worst]) <= positions:
+        return
+    prompt, horizon = int(canvas.prompt_length[worst]), int(canvas.horizon[worst])
+    room = positions - prompt
+    advice = f"lower the length limit to {room}" if room > 0 else "the prompt alone is too long"
+    raise CapacityError(
+        f"horizon {horizon} + prompt {prompt} exceeds the model's {positions} positions; {advice}, or "
+        "shorten the prompt (beyond_positions=True goes on all the same, as the authors' code does)"
+    )

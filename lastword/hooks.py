@@ -1,0 +1,29 @@
+"""Hooks: two places where a caller's own function may step in, as in Dream's sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from lastword.canvas import Canvas
+from lastword.prediction import Reading
+
+LogitsHook = Callable[[int, Canvas, Reading, Tensor], Tensor]
+TokensHook = Callable[[int | None, Canvas], Tensor]
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """`logits(step, canvas, reading, logits)` returns the logits [A, S, V] to use instead.
+
+    `tokens(step, canvas)` returns the tokens [B, L] to go on with; it is called once with step None
+    before the first pass and then after every pass. It may rewrite answers, never prompts.
+    """
+
+    logits: LogitsHook | None = None
+    tokens: TokensHook | None = None
+
+    def after(self, step: int | None, canvas: Canvas) -> Canvas:
+        return canvas if self.tokens is None else canvas.overwrite(self.tokens(step, canvas))

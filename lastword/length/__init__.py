@@ -1,0 +1,7 @@
+"""How long: policies that size the canvas."""
+
+from lastword.length.fixed import Fixed
+from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.survival import Survival
+
+__all__ = ["Fixed", "LengthPolicy", "Plan", "Probe", "Survival"]

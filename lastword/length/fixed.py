@@ -1,0 +1,23 @@
+"""Fixed: the canvas everyone uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lastword.checks import check_whole
+from lastword.length.policy import LengthPolicy, Plan, Probe
+
+
+@dataclass(frozen=True)
+class Fixed(LengthPolicy):
+    """`slots` masks for every prompt. Costs no probe."""
+
+    slots: int = 1024
+
+    def __post_init__(self) -> None:
+        check_whole("Fixed(slots)", self.slots, least=1)
+
+    def plan(self, probe: Probe) -> Plan:
+        return Plan(torch.full((probe.rows,), self.slots))

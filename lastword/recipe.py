@@ -1,0 +1,199 @@
+"""Recipe: the choices of a decoding as one value, by name where a name is handier."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from lastword.cache import Cache, NoCache
+from lastword.checks import check_whole
+from lastword.commit import CommitRule, Never
+from lastword.errors import RecipeError, SettingError
+from lastword.length import Fixed, LengthPolicy, Survival
+from lastword.sampling import Sampling
+from lastword.survival import Mean, Quantile
+from lastword.unmask import (
+    AtRandom,
+    CoinFlip,
+    EqualShares,
+    LargestMargin,
+    LowestEntropy,
+    MostConfident,
+    Timesteps,
+    UnmaskRule,
+)
+
+# Every part by axis and name. The first field of a part is what "name:value" sets.
+PARTS: dict[str, dict[str, type]] = {
+    "length": {"fixed": Fixed, "survival": Survival},
+    "unmask": {
+        "most-confident": MostConfident,
+        "largest-margin": LargestMargin,
+        "lowest-entropy": LowestEntropy,
+        "at-random": AtRandom,
+        "coin-flip": CoinFlip,
+    },
+    "commit": {"never": Never},
+    "cache": {"none": NoCache},
+    "sampling": {"sampling": Sampling},
+    "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps},
+    "estimate": {"mean": Mean, "quantile": Quantile},
+}
+
+# What the field calls them.
+ALIASES = {
+    "low_confidence": "most-confident",
+    "maskgit_plus": "most-confident",
+    "maskgit": "most-confident",
+    "confidence": "most-confident",
+    "topk_margin": "largest-margin",
+    "margin": "largest-margin",
+    "entropy": "lowest-entropy",
+    "random": "at-random",
+    "origin": "coin-flip",
+    "linear": "equal-shares",
+    "smartcrop": "quantile",
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A row of a results table, a server setting, a JSON field."""
+
+    length: LengthPolicy = Survival()
+    unmask: UnmaskRule = MostConfident()
+    commit: CommitRule = Never()
+    cache: Cache = NoCache()
+    block: int | None = None
+    sampling: Sampling = Sampling()
+
+    def __post_init__(self) -> None:
+        kinds = {
+            "length": LengthPolicy,
+            "unmask": UnmaskRule,
+            "commit": CommitRule,
+            "cache": Cache,
+            "sampling": Sampling,
+        }
+        for axis, kind in kinds.items():
+            part = getattr(self, axis)
+            if not isinstance(part, kind):
+                raise SettingError(
+                    f"{axis}={part!r} was given; it must be one of "
+                    f"{', '.join(cls.__name__ for cls in PARTS[axis].values())}"
+                )
+        if self.block is not None:
+            check_whole("block", self.block, least=1)
+
+    @property
+    def reads_answer(self) -> bool:
+        """Must every pass read the whole answer, or do the open masks do?"""
+        return self.length.reads_answer or self.commit.reads_answer
+
+    def to_json(self) -> str:
+        return json.dumps(_as_data(self), indent=None)
+
+    @classmethod
+    def from_json(cls, text: str) -> Recipe:
+        try:
+            data = json.loads(text)
+        except ValueError as broken:
+            raise RecipeError(f"the recipe is not JSON ({broken})") from broken
+        if not isinstance(data, dict):
+            raise RecipeError(f"the recipe is a JSON {type(data).__name__}; it must be an object")
+        return cls(**{name: _from_data(name, value) for name, value in _known(cls, data).items()})
+
+
+def part(axis: str, text: str) -> Any:
+    """A part from text: `survival`, `fixed:256`, `survival:512,estimate=quantile:0.9`.
+
+    The first value may go without its field's name; values are JSON, or a part's text.
+    """
+    name, _, settings = text.partition(":")
+    cls = _lookup(axis, name)
+    names = [field.name for field in dataclasses.fields(cls)]
+    data: dict[str, Any] = {}
+    for place, setting in enumerate(filter(None, settings.split(","))):
+        field, equals, value = setting.partition("=")
+        if not equals:
+            if place or not names:
+                raise RecipeError(
+                    f"{text!r} sets {field!r} without a field name; {name} takes "
+                    f"{', '.join(names) or 'no fields'}: write field=value"
+                )
+            field, value = names[0], field
+        data[field] = _value(value)
+    return _built(cls, name, {k: _from_data(k, v) for k, v in _known(cls, data).items()})
+
+
+def as_text(value: Any) -> str:
+    """A setting as it is written on the command line: the inverse of `part` for plain parts."""
+    names = {cls: name for parts in PARTS.values() for name, cls in parts.items()}
+    name = names.get(cast(type, type(value)))
+    return name if name else json.dumps(value)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _lookup(axis: str, name: str) -> type:
+    parts = PARTS[axis]
+    if name in parts:
+        return parts[name]
+    ours = ALIASES.get(name.lower().replace("-", "_"))
+    if ours not in parts:
+        spelled = name.lower().replace("_", "-")
+        ours = next(iter(difflib.get_close_matches(spelled, parts, n=1, cutoff=0.5)), None)
+    hint = f"; did you mean {ours!r}?" if ours else ""
+    raise RecipeError(f"there is no {axis} called {name!r}; known: {', '.join(parts)}{hint}")
+
+
+def _known(cls: type, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = [field.name for field in dataclasses.fields(cls)]
+    for name in data:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise RecipeError(
+                f"{cls.__name__} has no field {name!r}; known: {', '.join(names) or 'none'}{hint}"
+            )
+    return data
+
+
+def _as_data(value: Any) -> Any:
+    """Dataclasses as objects with their name, so that a saved recipe reads by itself."""
+    if not dataclasses.is_dataclass(value):
+        return value
+    names = {cls: name for parts in PARTS.values() for name, cls in parts.items()}
+    data = {field.name: _as_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    name = names.get(cast(type, type(value)))
+    return {"name": name, **data} if name else data
+
+
+def _from_data(axis: str, data: Any) -> Any:
+    """The inverse of `_as_data`; a string on an axis of ours is a part's text."""
+    if axis not in PARTS:
+        return data
+    if isinstance(data, str):
+        return part(axis, data)
+    if not isinstance(data, dict):
+        raise RecipeError(f"{axis} is {data!r}; give a name, or an object with a name and fields")
+    fields = {name: value for name, value in data.items() if name != "name"}
+    name = data.get("name", "sampling" if axis == "sampling" else "")
+    cls = _lookup(axis, name)
+    return _built(cls, name, {k: _from_data(k, v) for k, v in _known(cls, fields).items()})
+
+
+def _built(cls: type, name: str, fields: dict[str, Any]) -> Any:
+    try:
+        return cls(**fields)
+    except TypeError as wrong:
+        raise RecipeError(f"{name} cannot be made from {fields}: {wrong}") from wrong

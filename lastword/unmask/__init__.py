@@ -1,0 +1,23 @@
+"""Which masks: rules that choose what to fill after a pass."""
+
+from lastword.unmask.at_random import AtRandom
+from lastword.unmask.coin_flip import CoinFlip
+from lastword.unmask.equal_shares import EqualShares
+from lastword.unmask.largest_margin import LargestMargin
+from lastword.unmask.lowest_entropy import LowestEntropy
+from lastword.unmask.most_confident import MostConfident
+from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.schedule import Schedule
+from lastword.unmask.timesteps import Timesteps
+
+__all__ = [
+    "AtRandom",
+    "CoinFlip",
+    "EqualShares",
+    "LargestMargin",
+    "LowestEntropy",
+    "MostConfident",
+    "Schedule",
+    "Timesteps",
+    "UnmaskRule",
+]

@@ -1,0 +1,24 @@
+"""AtRandom: LLaDA `random`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lastword.prediction import Prediction
+from lastword.unmask.ranked import RankedRule
+
+
+@dataclass(frozen=True)
+class AtRandom(RankedRule):
+    """Fill a fixed count of masks, anywhere. The baseline every order should beat."""
+
+    def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
+        score = torch.zeros(prediction.canvas.tokens.shape)
+        for row in prediction.reading.rows.tolist():
+            own = prediction.canvas.valid[row]
+            score[row, own] = prediction.dice.uniform(row, int(own.sum())).cpu()
+        return score

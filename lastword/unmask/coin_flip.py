@@ -1,0 +1,42 @@
+"""CoinFlip: Dream `origin`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.clock import Clock
+from lastword.errors import SettingError
+from lastword.prediction import Prediction
+from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.timesteps import Timesteps
+
+
+@dataclass(frozen=True)
+class CoinFlip(UnmaskRule):
+    """A coin for every mask, its bias set by the time schedule: the textbook reverse process.
+
+    A pass may fill none; the last pass fills all. Dream's default, though no published number
+    uses it.
+    """
+
+    schedule: Timesteps = Timesteps()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Timesteps):
+            raise SettingError(
+                f"CoinFlip(schedule={self.schedule!r}) was given; its coins follow Timesteps()"
+            )
+
+    def choose(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
+    ) -> Bool[Tensor, "B L"]:
+        chosen = torch.zeros_like(open)
+        for row, share in enumerate(self.schedule.share(clock)):
+            masks = int(open[row].sum())
+            if masks:
+                chosen[row, open[row]] = (prediction.dice.uniform(row, masks) < share).cpu()
+        return chosen

@@ -1,0 +1,33 @@
+"""EqualShares: LLaDA's schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lastword.clock import Clock
+from lastword.unmask.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class EqualShares(Schedule):
+    """The window's masks split evenly over its passes; the remainder goes to the first ones.
+
+    LLaDA's `get_num_transfer_tokens`: 32 masks in 10 passes are 4, 4, then 3 eight times.
+    """
+
+    def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
+        shares = [
+            self._share(opened, step)
+            for opened, step in zip(clock.opened.tolist(), clock.step.tolist())
+        ]
+        return torch.minimum(torch.tensor(shares), remaining)
+
+    def _share(self, opened: int, step: int) -> int:
+        steps = self.steps(opened)
+        if step >= steps:  # only where the model proposed masks: finish what is left
+            return opened
+        return opened // steps + (step < opened % steps)

@@ -1,0 +1,19 @@
+"""LargestMargin: Dream `topk_margin`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lastword.prediction import Prediction
+from lastword.unmask.ranked import RankedRule
+
+
+@dataclass(frozen=True)
+class LargestMargin(RankedRule):
+    """Fill where the best token leads the second best by most (Kim et al., 2025)."""
+
+    def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
+        return prediction.margin

@@ -1,0 +1,74 @@
+"""RankedRule: the shape shared by the authors' rules. Score every mask, fill the best few."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lastword.checks import check_number
+from lastword.clock import Clock
+from lastword.errors import SettingError
+from lastword.prediction import Prediction
+from lastword.unmask.equal_shares import EqualShares
+from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class RankedRule(UnmaskRule):
+    """Fill the masks with the highest score, as many as the schedule says.
+
+    With `order_temperature` above 0 (Dream's `alg_temp`) they are drawn instead, without
+    replacement, from softmax(score / order_temperature).
+    """
+
+    schedule: Schedule = EqualShares()
+    order_temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Schedule):
+            raise SettingError(
+                f"schedule={self.schedule!r} was given; it must be EqualShares() or Timesteps()"
+            )
+        check_number("order_temperature", self.order_temperature, least=0)
+
+    @abstractmethod
+    def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
+        """Higher is filled sooner."""
+
+    def choose(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
+    ) -> Bool[Tensor, "B L"]:
+        quota = self.schedule.quota(open.sum(-1), clock)
+        score = self.score(prediction).masked_fill(~open, -torch.inf)
+        if self.order_temperature == 0:
+            return best(score, quota) & open
+        return self._drawn(score, quota, prediction)
+
+    def _drawn(
+        self, score: Float[Tensor, "B L"], quota: Int[Tensor, "B"], prediction: Prediction
+    ) -> Bool[Tensor, "B L"]:
+        chosen = torch.zeros_like(score, dtype=torch.bool)
+        for row, count in enumerate(quota.tolist()):
+            if count:
+                own = prediction.canvas.valid[row].nonzero()[:, 0]
+                weights = (score[row, own] / self.order_temperature).softmax(-1)
+                likely = min(count, int((weights > 0).sum()))
+                drawn = prediction.dice.choose(row, weights, likely, replace=False)
+                chosen[row, own[drawn.cpu()]] = True
+        # A low temperature rounds the weight of unlikely masks to 0; they follow in order of score.
+        missing = quota - chosen.sum(-1)
+        return chosen | best(score.masked_fill(chosen, -torch.inf), missing)
+
+
+def best(score: Float[Tensor, "B L"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B L"]:
+    """The `count` highest scores of each row; of equal scores, the leftmost."""
+    order = score.argsort(dim=-1, descending=True, stable=True)
+    place = torch.empty_like(order).scatter(
+        1, order, torch.arange(score.shape[1]).expand_as(order).contiguous()
+    )
+    return place < count[:, None]

@@ -1,0 +1,36 @@
+"""How many masks to fill in a pass, for the rules that count."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from jaxtyping import Int
+from torch import Tensor
+
+from lastword.checks import check_number
+from lastword.clock import Clock
+
+
+@dataclass(frozen=True)
+class Schedule(ABC):
+    """A pace in tokens per pass, turned into a count for each pass of a window.
+
+    The authors' loops take a total number of steps, which does not shrink with the canvas; a pace
+    does. Their `steps` for a canvas of N tokens is a pace of N / steps.
+    """
+
+    pace: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("pace", self.pace, above=0)
+
+    def steps(self, masks: int) -> int:
+        """How many passes a window that opened with `masks` masks takes."""
+        # The tolerance keeps 32 / 3.2 at 10 where floating point makes it 10.000000000000002.
+        return max(1, math.ceil(masks / self.pace - 1e-9))
+
+    @abstractmethod
+    def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
+        """How many of each row's `remaining` open masks to fill in this pass."""

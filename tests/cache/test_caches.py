@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from lastword.cache import Cache, NoCache
+from lastword.canvas import Canvas
+from lastword.clock import Clock
+from lastword.decode import decode
+from lastword.errors import SettingError
+from lastword.length import Fixed
+from lastword.memory import KeyValues
+from lastword.recipe import Recipe
+
+CACHES = [NoCache()]
+
+
+@dataclass(frozen=True)
+class Everything(Cache):
+    """A cache that keeps everything and trusts nothing."""
+
+    def open(self, canvas):
+        return KeyValues(len(canvas.horizon), canvas.width)
+
+    def stale(self, canvas, clock):
+        return canvas.valid
+
+
+@pytest.mark.parametrize("cache", CACHES, ids=str)
+def test_an_opening_window_recomputes_all_of_its_row(cache, ids):
+    canvas = Canvas.blank([[1, 2], [3]], torch.tensor([4, 2]), ids)
+    clock = Clock.start(2).tick(canvas, None)
+    assert torch.equal(cache.stale(canvas, clock), canvas.valid)
+
+
+@pytest.mark.parametrize("cache", CACHES, ids=str)
+def test_a_cache_is_plain_data(cache):
+    assert pickle.loads(pickle.dumps(cache)) == cache
+
+
+def test_no_cache_keeps_nothing(ids):
+    assert NoCache().open(Canvas.blank([[1]], torch.tensor([2]), ids)) is None
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+def test_a_cache_that_recomputes_everything_equals_no_cache(name, request):
+    model = request.getfixturevalue(name)
+    prompts = [[5, 42, 17, 100, 63], [9, 11]]
+
+    def answers(cache):
+        recipe = Recipe(length=Fixed(12), cache=cache, block=5)
+        return [step.canvas.tokens for step in decode(model, prompts, recipe)]
+
+    assert all(torch.equal(a, b) for a, b in zip(answers(NoCache()), answers(Everything())))
+
+
+def test_a_model_without_keys_and_values_refuses_a_cache(toy):
+    with pytest.raises(SettingError, match="NoCache"):
+        next(decode(toy, [[1]], Recipe(length=Fixed(3), cache=Everything())))

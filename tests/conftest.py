@@ -1,0 +1,148 @@
+"""Fixtures many tests share.
+
+`lastword` is imported inside the fixtures: pytest reads this file before jaxtyping switches its
+run-time shape checks on, and a package imported earlier would go unchecked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)  # tiny tensors: a second thread costs more than it brings
+
+PLAIN = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+import torch, lastword
+from pathlib import Path
+from lastword.recipe import Recipe, part
+toy, golden = lastword.load("toy"), Path(sys.argv[1])
+outcome = {}
+for code in json.load(sys.stdin):
+    try:
+        eval(code)
+        outcome[code] = "no error"
+    except lastword.LastwordError as error:
+        outcome[code] = type(error).__name__
+    except Exception as error:
+        outcome[code] = f"raw {type(error).__name__}: {error}"
+json.dump(outcome, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="session")
+def golden():
+    return Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def toy():
+    import lastword
+
+    return lastword.load("toy")
+
+
+@pytest.fixture(scope="session")
+def llada(golden):
+    import lastword
+
+    return lastword.load(golden / "llada-tiny", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def dream(golden):
+    import lastword
+
+    return lastword.load(golden / "dream-tiny", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def ids():
+    """A vocabulary of eight: six words, the mask, the end."""
+    from lastword.tokens import TokenIds
+
+    return TokenIds(mask=6, end=7, pad=7, vocabulary=8)
+
+
+@pytest.fixture(scope="session")
+def predicted(ids):
+    """A Prediction from hand-made logits, one [T, V] tensor per row; prompts are `prompt` words."""
+    from lastword.canvas import Canvas
+    from lastword.columns import columns_of
+    from lastword.prediction import Prediction, Reading
+    from lastword.sampling import Dice, Sampling
+
+    def build(*rows, sampling=None, seeds=None, prompt=1):
+        horizon = torch.tensor([len(row) for row in rows])
+        canvas = Canvas.blank([[0] * prompt for _ in rows], horizon, ids)
+        widest = int(horizon.max())
+        padded = [torch.cat((row, row[-1:].expand(widest - len(row), -1))) for row in rows]
+        return Prediction.of(
+            torch.stack(padded).float(),
+            Reading(torch.arange(len(rows)), columns_of(canvas.answer)),
+            canvas,
+            sampling or Sampling(),
+            Dice(seeds or range(len(rows))),
+        )
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def sure():
+    """Logits [T, 8] whose best word, word 0, has exactly the given probabilities."""
+
+    def build(*chances):
+        best = torch.tensor(chances, dtype=torch.float64)
+        rest = ((1 - best) / 7)[:, None].expand(-1, 7)
+        return torch.cat((best[:, None], rest), dim=1).log()
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def in_plain_python(golden):
+    """What expressions raise in an interpreter without shape checks, as a user runs them.
+
+    With the checks on, a value of the wrong type is stopped by the checker before our own code can
+    refuse it, so only a plain interpreter shows whether it does. All expressions of one call share
+    one interpreter.
+    """
+
+    def run(expressions, **environment):
+        done = subprocess.run(
+            [sys.executable, "-c", PLAIN, str(golden)],
+            input=json.dumps(list(expressions)),
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **environment},
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture
+def checkpoint(golden, tmp_path):
+    """A copy of a golden checkpoint, its config changed; a field set to `...` is removed."""
+
+    def build(name="llada-tiny", **changes):
+        folder = tmp_path / name
+        shutil.copytree(golden / name, folder)
+        config = json.loads((folder / "config.json").read_text())
+        config.update(changes)
+        config = {key: value for key, value in config.items() if value is not ...}
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    return build

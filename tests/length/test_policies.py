@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import math
+import pickle
+
+import pytest
+import torch
+
+from lastword.decode import ModelProbe
+from lastword.errors import CapacityError, SettingError
+from lastword.length import Fixed, Survival
+from lastword.models import Toy
+from lastword.sampling import Dice
+from lastword.survival import Mean, Quantile
+
+POLICIES = [
+    Fixed(7),
+    Survival(50),
+    Survival(50, Quantile(0.9)),
+    Survival(50, ends="any"),
+    Survival(1),
+    Fixed(1),
+]
+
+
+class CountingProbe(ModelProbe):
+    def __init__(self, model, prompts, **settings):
+        super().__init__(model, prompts, Dice(range(len(prompts))), **settings)
+        self.asked = []
+
+    def __call__(self, slots):
+        self.asked.append(slots)
+        return super().__call__(slots)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_plan_has_a_whole_number_of_slots_per_row(policy, toy):
+    plan = policy.plan(CountingProbe(toy, [[1, 2, 3], [4]]))
+    assert plan.horizon.dtype == torch.long
+    assert plan.horizon.shape == (2,)
+    assert plan.horizon.min() >= 1
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_row_is_planned_as_if_alone(policy, llada):
+    prompts = [[5, 42, 17], [9], [100, 63, 7, 7, 21]]
+    together = policy.plan(CountingProbe(llada, prompts)).horizon
+    alone = [policy.plan(CountingProbe(llada, [prompt])).horizon.item() for prompt in prompts]
+    assert together.tolist() == alone
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_policy_is_plain_data(policy):
+    assert pickle.loads(pickle.dumps(policy)) == policy
+
+
+def test_fixed_never_probes(toy):
+    probe = CountingProbe(toy, [[1], [2, 3]])
+    plan = Fixed(9).plan(probe)
+    assert plan.horizon.tolist() == [9, 9]
+    assert plan.lengths is None
+    assert probe.asked == []
+    assert probe.cost.row(0)["passes"] == 0
+
+
+def test_survival_probes_once_over_its_limit(toy):
+    probe = CountingProbe(toy, [[1], [2, 3]])
+    Survival(20).plan(probe)
+    assert probe.asked == [20]
+    assert probe.cost.row(1) == {"passes": 1, "columns": 22, "squares": 22**2}
+
+
+@pytest.mark.parametrize("hazard", [0.5, 0.25, 0.05])
+def test_survival_plans_the_ceiling_of_the_expected_length(hazard):
+    plan = Survival(30).plan(CountingProbe(Toy(hazard), [[1, 2]]))
+    expected = (1 - (1 - hazard) ** 30) / hazard
+    assert plan.lengths.mean.item() == pytest.approx(expected)
+    assert plan.horizon.item() == math.ceil(expected)
+
+
+def test_survival_with_no_end_in_sight_plans_its_limit():
+    assert Survival(30).plan(CountingProbe(Toy(0.0), [[1]])).horizon.item() == 30
+
+
+def test_survival_plans_for_the_estimate_it_is_given():
+    probe = CountingProbe(Toy(0.5), [[1]])
+    assert Survival(30, Quantile(0.9)).plan(probe).horizon.item() == 4
+    assert Survival(30, Mean()).plan(probe).horizon.item() == 2
+
+
+def test_the_turn_end_counts_only_where_asked(golden):
+    import lastword
+
+    model = lastword.load(golden / "llada-tiny", device="cpu", turn_end=380)
+    probe = CountingProbe(model, [[5, 42, 17]])
+    document = Survival(40).plan(probe).lengths
+    both = Survival(40, ends="any").plan(probe).lengths
+    assert (both.hazard > document.hazard).all()
+    assert both.mean < document.mean
+
+
+def test_a_probe_beyond_the_models_positions_is_refused_unless_allowed(llada):
+    with pytest.raises(CapacityError, match=r"horizon 94 \+ prompt 3 exceeds .* 96 positions.* 93"):
+        Survival(94).plan(CountingProbe(llada, [[1, 2, 3]]))
+    assert Survival(94).plan(CountingProbe(llada, [[1, 2, 3]], beyond_positions=True)).horizon > 0
+    assert Survival(93).plan(CountingProbe(llada, [[1, 2, 3]])).horizon > 0
+
+
+@pytest.mark.parametrize("slots", [0, -3])
+def test_no_slots_are_refused(slots):
+    with pytest.raises(SettingError, match=rf"Fixed.*{slots}"):
+        Fixed(slots)
+    with pytest.raises(SettingError, match=rf"Survival.*{slots}"):
+        Survival(slots)
+
+
+WRONG = [
+    "lastword.Survival(ends='both')",
+    "lastword.Survival(estimate=5)",
+    "lastword.Survival(limit=12.5)",
+    "lastword.Fixed(2.5)",
+    "lastword.Fixed(True)",
+    "lastword.Fixed('12')",
+]
+
+
+def test_values_of_the_wrong_kind_are_refused_when_the_policy_is_made(in_plain_python):
+    outcome = in_plain_python(WRONG)
+    assert outcome == dict.fromkeys(WRONG, "SettingError")

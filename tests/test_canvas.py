@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lastword.canvas import Canvas
+from lastword.errors import LastwordError, SettingError
+
+
+@pytest.fixture
+def canvas(ids):
+    """Two rows: 1 2 3 _ _ and, padded on both sides, 4 _ _ _ (mask 6, pad 7)."""
+    return Canvas.blank([[1, 2, 3], [4]], torch.tensor([2, 3]), ids)
+
+
+def test_answers_begin_in_one_column_and_padding_goes_outside(canvas):
+    assert canvas.start == 3
+    assert canvas.tokens.tolist() == [[1, 2, 3, 6, 6, 7], [7, 7, 4, 6, 6, 6]]
+
+
+def test_valid_columns_are_prompt_and_answer(canvas):
+    assert canvas.valid.int().tolist() == [[1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1]]
+    assert canvas.answer.int().tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1]]
+
+
+def test_a_write_returns_a_new_canvas(canvas):
+    where = torch.zeros(2, 6, dtype=torch.bool)
+    where[0, 4] = True
+    written = canvas.write(where, torch.full((2, 6), 5))
+    assert written.answer_of(0) == [6, 5]
+    assert canvas.answer_of(0) == [6, 6]
+
+
+def test_a_write_changes_neither_prompt_nor_padding_nor_what_is_written(canvas):
+    everywhere = torch.ones(2, 6, dtype=torch.bool)
+    once = canvas.write(everywhere, torch.full((2, 6), 5))
+    assert once.tokens.tolist() == [[1, 2, 3, 5, 5, 7], [7, 7, 4, 5, 5, 5]]
+    assert torch.equal(once.write(everywhere, torch.full((2, 6), 2)).tokens, once.tokens)
+
+
+def test_masked_counts_down_to_nothing(canvas):
+    assert canvas.masked.sum(-1).tolist() == [2, 3]
+    full = canvas.write(canvas.masked, torch.zeros_like(canvas.tokens))
+    assert not full.masked.any()
+
+
+def test_a_mask_id_in_the_prompt_is_no_work(ids):
+    canvas = Canvas.blank([[6, 1]], torch.tensor([1]), ids)
+    assert canvas.masked.int().tolist() == [[0, 0, 1]]
+
+
+def test_overwrite_may_change_answers_but_never_prompts(canvas):
+    written = canvas.write(canvas.masked, torch.full((2, 6), 5))
+    hooked = written.overwrite(torch.full((2, 6), 0))
+    assert hooked.tokens.tolist() == [[1, 2, 3, 0, 0, 7], [7, 7, 4, 0, 0, 0]]
+
+
+def test_ended_marks_end_tokens_of_the_answer_only(ids):
+    canvas = Canvas.blank([[7, 1]], torch.tensor([2]), ids)
+    tokens = torch.tensor([[0, 0, 3, 7]])
+    assert canvas.write(canvas.masked, tokens).ended.int().tolist() == [[0, 0, 0, 1]]
+
+
+def spans(window):
+    return list(zip(window.first.tolist(), window.last.tolist()))
+
+
+def test_without_blocks_the_window_is_the_answer_until_it_is_full(canvas):
+    assert spans(canvas.window(None)) == [(3, 5), (3, 6)]
+    where = canvas.masked.clone()
+    where[1] = False
+    done = canvas.write(where, torch.zeros_like(canvas.tokens))
+    assert spans(done.window(None)) == [(3, 3), (3, 6)]
+
+
+def test_window_is_the_first_block_with_masks_and_the_last_one_may_be_short(ids):
+    canvas = Canvas.blank([[1]], torch.tensor([7]), ids)
+    seen = []
+    while canvas.masked.any():
+        window = canvas.window(3)
+        seen += spans(window)
+        inside = window.columns(canvas.width)
+        canvas = canvas.write(inside, torch.zeros_like(canvas.tokens))
+    assert seen == [(1, 4), (4, 7), (7, 8)]
+
+
+def test_rows_may_stand_in_different_blocks(canvas):
+    where = torch.zeros(2, 6, dtype=torch.bool)
+    where[1, 3:5] = True
+    assert spans(canvas.write(where, torch.zeros_like(canvas.tokens)).window(2)) == [(3, 5), (5, 6)]
+
+
+def test_a_block_wider_than_the_answer_ends_with_it(canvas):
+    assert spans(canvas.window(100)) == [(3, 5), (3, 6)]
+
+
+def test_a_row_that_only_ever_gets_masks_is_given_up(canvas):
+    open_masks = canvas.masked
+    written = canvas.write(open_masks, torch.tensor([[6] * 6, [5] * 6]))
+    after = written.give_up(open_masks, open_masks)
+    assert after.given_up.tolist() == [True, False]
+    assert not after.masked.any()
+    assert after.answer_of(0) == [6, 6]
+
+
+def test_a_row_is_not_given_up_while_some_open_mask_was_not_tried(canvas):
+    tried = canvas.masked.clone()
+    tried[:, 3] = False
+    assert not canvas.give_up(canvas.masked, tried).given_up.any()
+
+
+def test_unfinished_is_the_whole_answer_of_rows_with_masks(canvas):
+    first_done = canvas.masked.clone()
+    first_done[1] = False
+    written = canvas.write(first_done, torch.zeros_like(canvas.tokens))
+    assert written.unfinished.int().tolist() == [[0] * 6, [0, 0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("slots", [0, -1])
+def test_a_horizon_without_slots_is_refused(ids, slots):
+    with pytest.raises(SettingError, match="at least 1 slot"):
+        Canvas.blank([[1], [1]], torch.tensor([3, slots]), ids)
+
+
+def test_no_prompts_at_all_are_refused(ids):
+    with pytest.raises(LastwordError):
+        Canvas.blank([], torch.empty(0, dtype=torch.long), ids)

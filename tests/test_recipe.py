@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+
+import pytest
+
+from lastword.errors import LastwordError, RecipeError, SettingError
+from lastword.length import Fixed, Survival
+from lastword.recipe import ALIASES, PARTS, Recipe, as_text, part
+from lastword.sampling import Sampling
+from lastword.survival import Mean, Quantile
+from lastword.unmask import (
+    CoinFlip,
+    EqualShares,
+    LowestEntropy,
+    MostConfident,
+    Timesteps,
+    UnmaskRule,
+)
+
+RECIPES = [
+    Recipe(),
+    Recipe(length=Fixed(277), block=32),
+    Recipe(length=Survival(512, Quantile(0.9), ends="any")),
+    Recipe(unmask=LowestEntropy(Timesteps(2.0, eps=0.01, keep_idle=True), order_temperature=0.3)),
+    Recipe(unmask=CoinFlip(Timesteps(0.5))),
+    Recipe(sampling=Sampling(temperature=0.7, top_p=0.9, top_k=5, score="draw", guidance=1.5)),
+]
+AXES = ["length", "unmask", "commit", "cache", "sampling"]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+def test_a_recipe_survives_json(recipe):
+    assert Recipe.from_json(recipe.to_json()) == recipe
+
+
+@pytest.mark.parametrize(("axis", "name"), [(axis, name) for axis in AXES for name in PARTS[axis]])
+def test_every_part_survives_json_and_has_a_text_form(axis, name):
+    made = PARTS[axis][name]()
+    recipe = Recipe(**{axis: made})
+    assert Recipe.from_json(recipe.to_json()) == recipe
+    assert part(axis, name) == made
+    assert as_text(made) == name
+
+
+def test_a_recipe_is_one_line_of_readable_json():
+    text = Recipe(length=Survival(512, Quantile(0.9))).to_json()
+    assert "\n" not in text
+    data = json.loads(text)
+    assert data["length"]["name"] == "survival"
+    assert data["length"]["estimate"] == {"name": "quantile", "q": 0.9}
+
+
+def test_json_may_leave_things_out_and_write_parts_as_text():
+    recipe = Recipe.from_json('{"length": "fixed:64", "sampling": {"temperature": 0.5}}')
+    assert recipe == Recipe(length=Fixed(64), sampling=Sampling(temperature=0.5))
+    assert Recipe.from_json("{}") == Recipe()
+
+
+def test_a_recipe_is_plain_data():
+    for recipe in RECIPES:
+        assert pickle.loads(pickle.dumps(recipe)) == recipe
+        assert hash(recipe) == hash(pickle.loads(pickle.dumps(recipe)))
+
+
+@pytest.mark.parametrize(
+    ("axis", "text", "made"),
+    [
+        ("length", "fixed:256", Fixed(256)),
+        ("length", "fixed:slots=256", Fixed(256)),
+        ("length", "survival", Survival()),
+        ("length", "survival:512", Survival(512)),
+        ("length", "survival:512,estimate=quantile:0.9", Survival(512, Quantile(0.9))),
+        ("length", "survival:ends=any,estimate=mean", Survival(estimate=Mean(), ends="any")),
+        ("unmask", "most-confident:timesteps:2.0", MostConfident(Timesteps(2.0))),
+        ("unmask", "most-confident:order_temperature=0.5", MostConfident(order_temperature=0.5)),
+        ("unmask", "most-confident:schedule=equal-shares:4.0", MostConfident(EqualShares(4.0))),
+        ("sampling", "sampling:0.5,top_k=3", Sampling(temperature=0.5, top_k=3)),
+    ],
+)
+def test_text_forms(axis, text, made):
+    assert part(axis, text) == made
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ALIASES.items())
+def test_the_fields_own_names_suggest_ours(theirs, ours):
+    axis = next(axis for axis, parts in PARTS.items() if ours in parts)
+    for spelling in (theirs, theirs.upper(), theirs.replace("_", "-")):
+        with pytest.raises(RecipeError, match=f"did you mean '{ours}'"):
+            part(axis, spelling)
+
+
+@pytest.mark.parametrize(
+    ("axis", "wrong", "ours"),
+    [
+        ("unmask", "most_confident", "most-confident"),
+        ("unmask", "MostConfident", "most-confident"),
+        ("unmask", "lowest-entrpy", "lowest-entropy"),
+        ("length", "survial", "survival"),
+        ("length", "Fixed", "fixed"),
+        ("cache", "nocache", "none"),
+    ],
+)
+def test_a_slip_suggests_the_nearest_name(axis, wrong, ours):
+    with pytest.raises(RecipeError, match=f"did you mean '{ours}'"):
+        part(axis, wrong)
+
+
+def test_a_name_like_no_other_lists_what_is_known():
+    with pytest.raises(RecipeError, match=r"known: fixed, survival"):
+        part("length", "qqqq")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("fixed:slts=3", "no field 'slts'.*did you mean 'slots'"),
+        ("fixed:3,4", "without a field name"),
+        ("survival:512,0.9", "without a field name"),
+        ("fixed:slots=many", "fixed cannot be made"),
+        ("survival:estimate=5", "estimate is 5"),
+        ("survival:estimate=median", "no estimate called 'median'"),
+    ],
+)
+def test_text_that_says_nothing_we_know_is_refused(text, words):
+    with pytest.raises(RecipeError, match=words):
+        part("length", text)
+
+
+def test_a_part_without_fields_takes_no_value():
+    with pytest.raises(RecipeError, match="no fields"):
+        part("commit", "never:3")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{broken", "not JSON"),
+        ("[1]", "must be an object"),
+        ('"survival"', "must be an object"),
+        ('{"lenght": "fixed:3"}', "no field 'lenght'.*did you mean 'length'"),
+        ('{"length": 5}', "length is 5"),
+        ('{"length": {}}', "no length called ''"),
+        ('{"length": {"name": "fixed", "slts": 3}}', "no field 'slts'"),
+        ('{"unmask": {"name": "low_confidence"}}', "did you mean 'most-confident'"),
+        ('{"sampling": {"temperature": "hot"}}', "sampling cannot be made"),
+    ],
+)
+def test_json_that_is_no_recipe_is_refused(text, words):
+    with pytest.raises(RecipeError, match=words):
+        Recipe.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"length": "fixed:0"}', '{"sampling": {"top_p": 2.0}}', '{"block": 0}']
+)
+def test_values_outside_their_range_are_setting_errors(text):
+    with pytest.raises(SettingError):
+        Recipe.from_json(text)
+
+
+WRONG_KINDS = [
+    'Recipe.from_json(\'{"block": "x"}\')',
+    "Recipe.from_json('{\"block\": 2.5}')",
+    "Recipe.from_json('{\"block\": true}')",
+    'Recipe.from_json(\'{"length": {"name": 3}}\')',
+    'Recipe.from_json(\'{"length": {"name": ["fixed"]}}\')',
+    'Recipe.from_json(\'{"sampling": {"top_k": 1.5}}\')',
+    'Recipe.from_json(\'{"sampling": {"forbid_end": "no"}}\')',
+    "part('length', 'fixed:2.5')",
+    "part('length', 'fixed:NaN')",
+    "part('length', 'fixed:true')",
+    "Recipe(length='survival')",
+    "Recipe(unmask=lastword.Survival())",
+    "Recipe(block=2.5)",
+    "lastword.Sampling(temperature='hot')",
+]
+
+
+def test_values_of_the_wrong_kind_are_refused(in_plain_python):
+    outcome = in_plain_python(WRONG_KINDS)
+    slipped = {code: r for code, r in outcome.items() if r not in ("SettingError", "RecipeError")}
+    assert slipped == {}
+
+
+def test_whole_numbers_will_do_where_a_pace_or_temperature_is_wanted(in_plain_python):
+    codes = [
+        "part('unmask', 'most-confident:timesteps:2')",
+        'Recipe.from_json(\'{"sampling": {"temperature": 1}}\')',
+    ]
+    assert set(in_plain_python(codes).values()) == {"no error"}
+
+
+def test_a_part_that_has_no_name_is_not_saved_in_silence():
+    @dataclass(frozen=True)
+    class Mine(UnmaskRule):
+        def choose(self, prediction, open, clock):
+            return open
+
+    with pytest.raises(LastwordError, match="Mine"):
+        Recipe(unmask=Mine()).to_json()

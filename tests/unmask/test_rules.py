@@ -1,0 +1,200 @@
+"""One contract over all rules, on hand-made logits: no model needed."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+from lastword.clock import Clock
+from lastword.errors import SettingError
+from lastword.unmask import (
+    AtRandom,
+    CoinFlip,
+    EqualShares,
+    LargestMargin,
+    LowestEntropy,
+    MostConfident,
+    Timesteps,
+)
+
+RANKED = [MostConfident, LargestMargin, LowestEntropy, AtRandom]
+RULES = [
+    *(kind() for kind in RANKED),
+    *(kind(EqualShares(3.0), order_temperature=0.5) for kind in RANKED),
+    *(kind(Timesteps(2.0)) for kind in RANKED),
+    CoinFlip(),
+    CoinFlip(Timesteps(4.0)),
+]
+RANDOM = [
+    AtRandom(EqualShares(2.0)),
+    MostConfident(EqualShares(2.0), 1.0),
+    CoinFlip(Timesteps(2.0)),
+]
+
+
+def noise(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def first_tick(prediction, block=None):
+    return Clock.start(len(prediction.canvas.horizon)).tick(prediction.canvas, block)
+
+
+def chosen_words(rule, prediction, block=None):
+    """The answer places a rule chooses in the first pass, per row."""
+    clock, canvas = first_tick(prediction, block), prediction.canvas
+    open_masks = canvas.masked & clock.window.columns(canvas.width)
+    chosen = rule.choose(prediction, open_masks, clock)
+    return [(row.nonzero()[:, 0] - canvas.start).tolist() for row in chosen]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_rule_chooses_among_open_masks_only(rule, predicted):
+    prediction = predicted(noise(9, 8), noise(4, 8, seed=1))
+    for block in (None, 1, 4):
+        for row, places in enumerate(chosen_words(rule, prediction, block)):
+            assert all(0 <= place < min(block or 9, (9, 4)[row]) for place in places)
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES if not isinstance(rule, CoinFlip)], ids=str
+)
+def test_a_ranked_rule_fills_at_least_one_mask_of_every_open_row(rule, predicted):
+    prediction = predicted(noise(9, 8), noise(1, 8, seed=1), noise(5, 8, seed=2))
+    assert all(chosen_words(rule, prediction))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_row_without_open_masks_is_left_alone(rule, predicted):
+    prediction = predicted(noise(5, 8), noise(5, 8, seed=1))
+    open_masks = prediction.canvas.masked.clone()
+    open_masks[0] = False
+    assert not rule.choose(prediction, open_masks, first_tick(prediction))[0].any()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_following_a_rule_fills_everything(rule, predicted, ids):
+    prediction = predicted(noise(9, 8), noise(4, 8, seed=1))
+    canvas, clock = prediction.canvas, Clock.start(2)
+    for _ in range(60):
+        clock = clock.tick(canvas, 4)
+        open_masks = canvas.masked & clock.window.columns(canvas.width)
+        canvas = canvas.write(rule.choose(prediction, open_masks, clock), prediction.tokens)
+    assert not canvas.masked.any()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_row_is_chosen_for_as_if_it_were_alone(rule, predicted):
+    rows = [noise(9, 8), noise(4, 8, seed=1)]
+    together = chosen_words(rule, predicted(*rows, seeds=[5, 6]))
+    alone = [chosen_words(rule, predicted(row, seeds=[seed]))[0] for row, seed in zip(rows, [5, 6])]
+    assert together == alone
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_rule_is_plain_data_without_memory(rule):
+    assert pickle.loads(pickle.dumps(rule)) == rule
+    assert rule.fresh() is rule
+
+
+@pytest.mark.parametrize("kind", RANKED)
+def test_quotas_hold_per_row(kind, predicted):
+    prediction = predicted(noise(12, 8), noise(4, 8, seed=1), noise(1, 8, seed=2))
+    counts = [len(places) for places in chosen_words(kind(EqualShares(4.0)), prediction)]
+    assert counts == [4, 4, 1]
+
+
+@pytest.mark.parametrize("kind", [MostConfident, LargestMargin, LowestEntropy])
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_ties_go_to_the_leftmost(kind, count, predicted, sure):
+    prediction = predicted(sure(*[0.5] * 6))
+    assert chosen_words(kind(EqualShares(float(count))), prediction) == [list(range(count))]
+
+
+def test_most_confident_takes_the_likeliest_candidates(predicted, sure):
+    prediction = predicted(sure(0.3, 0.9, 0.5, 0.8))
+    assert chosen_words(MostConfident(EqualShares(2.0)), prediction) == [[1, 3]]
+
+
+def three_kinds_of_sure():
+    """Place 0 is likeliest, place 1 leads by most, place 2 is least spread."""
+    chances = torch.full((3, 8), 1e-9)
+    chances[0, :2] = torch.tensor([0.54, 0.46])
+    chances[1, :6] = torch.tensor([0.50, 0.10, 0.10, 0.10, 0.10, 0.10])
+    chances[2, :2] = torch.tensor([0.5001, 0.4999])
+    return chances.log()
+
+
+def test_largest_margin_differs_from_most_confident(predicted):
+    prediction = predicted(three_kinds_of_sure())
+    assert chosen_words(MostConfident(), prediction) == [[0]]
+    assert chosen_words(LargestMargin(), prediction) == [[1]]
+
+
+def test_lowest_entropy_differs_from_largest_margin(predicted):
+    prediction = predicted(three_kinds_of_sure()[1:])
+    assert chosen_words(LargestMargin(), prediction) == [[0]]
+    assert chosen_words(LowestEntropy(), prediction) == [[1]]
+
+
+@pytest.mark.parametrize("rule", RANDOM, ids=str)
+def test_random_rules_repeat_per_seed(rule, predicted):
+    logits = noise(24, 8)
+    picks = [chosen_words(rule, predicted(logits, seeds=[seed])) for seed in (1, 1, 2, 3, 4)]
+    assert picks[0] == picks[1]
+    assert len({str(pick) for pick in picks}) > 1
+
+
+def test_at_random_reaches_every_mask_alike(predicted):
+    logits, counts = torch.zeros(4, 8), torch.zeros(4)
+    for seed in range(120):
+        counts[chosen_words(AtRandom(), predicted(logits, seeds=[seed]))[0]] += 1
+    assert counts.min() > 15
+
+
+def test_order_temperature_prefers_but_does_not_insist(predicted, sure):
+    rule = MostConfident(order_temperature=0.2)
+    counts = torch.zeros(2)
+    for seed in range(150):
+        counts[chosen_words(rule, predicted(sure(0.9, 0.6), seeds=[seed]))[0]] += 1
+    # softmax(0.9 / 0.2, 0.6 / 0.2) = 0.82, 0.18
+    assert counts[0].item() / 150 == pytest.approx(0.82, abs=0.1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_low_order_temperature_still_fills_the_quota_with_open_masks(predicted, sure, seed):
+    # exp(-0.6 / 0.001) is 0 in any float: the unlikely masks must win by rank, not by weight.
+    prediction = predicted(sure(0.95, 0.3, 0.2, 0.25, 0.35, 0.3), seeds=[seed], prompt=3)
+    rule = MostConfident(EqualShares(3.0), order_temperature=1e-3)
+    open_masks = prediction.canvas.masked.clone()
+    open_masks[:, -2:] = False
+    chosen = rule.choose(prediction, open_masks, first_tick(prediction))
+    assert not (chosen & ~open_masks).any()
+    assert chosen.sum().item() == 3
+
+
+def test_coin_flip_fills_the_share_its_schedule_says(predicted):
+    # 100 masks in 2 passes: the first coin comes up with 1 - (1 + eps) / 2 = 0.4995.
+    rule, logits = CoinFlip(Timesteps(50.0)), torch.zeros(100, 8)
+    filled = [len(chosen_words(rule, predicted(logits, seeds=[seed]))[0]) for seed in range(20)]
+    assert sum(filled) / 20 == pytest.approx(49.95, abs=5)
+    assert len(set(filled)) > 1
+
+
+@pytest.mark.parametrize("kind", RANKED)
+@pytest.mark.parametrize("temperature", [-1.0, float("inf"), float("nan")])
+def test_an_impossible_order_temperature_is_refused(kind, temperature):
+    with pytest.raises(SettingError, match="order_temperature"):
+        kind(order_temperature=temperature)
+
+
+def test_a_schedule_of_the_wrong_kind_is_refused_when_the_rule_is_made(in_plain_python):
+    codes = [
+        "lastword.CoinFlip(schedule=lastword.EqualShares())",
+        "part('unmask', 'coin-flip:equal-shares')",
+        "lastword.MostConfident(schedule='timesteps')",
+    ]
+    outcome = in_plain_python(codes)
+    assert all(outcome[code] in ("SettingError", "RecipeError") for code in codes), outcome

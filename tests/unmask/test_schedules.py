@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from lastword.canvas import Canvas
+from lastword.clock import Clock
+from lastword.errors import SettingError
+from lastword.unmask import EqualShares, Timesteps
+
+
+@pytest.fixture
+def counts(ids):
+    """How many masks each pass fills until none is left, block after block."""
+
+    def run(schedule, masks, block=None):
+        canvas = Canvas.blank([[1]], torch.tensor([masks]), ids)
+        clock, filled = Clock.start(1), []
+        while canvas.masked.any():
+            clock = clock.tick(canvas, block)
+            open_masks = canvas.masked & clock.window.columns(canvas.width)
+            count = schedule.quota(open_masks.sum(-1), clock).item()
+            where = torch.zeros_like(open_masks)
+            where[0, open_masks[0].nonzero()[:count, 0]] = True
+            canvas = canvas.write(where, torch.zeros_like(canvas.tokens))
+            filled.append(count)
+        return filled
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("masks", "steps", "plan"),
+    [
+        (32, 32, [1] * 32),
+        (32, 16, [2] * 16),
+        (32, 10, [4, 4] + [3] * 8),
+        (7, 3, [3, 2, 2]),
+        (5, 1, [5]),
+    ],
+)
+def test_equal_shares_give_the_remainder_to_the_first_passes(counts, masks, steps, plan):
+    assert counts(EqualShares(masks / steps), masks) == plan
+
+
+def test_equal_shares_start_anew_in_every_block(counts):
+    assert counts(EqualShares(8 / 5), 24, block=8) == [2, 2, 2, 1, 1] * 3
+
+
+def test_equal_shares_in_a_short_last_block(counts):
+    assert counts(EqualShares(2.0), 7, block=4) == [2, 2, 2, 1]
+
+
+def test_a_pace_below_one_still_fills_one_mask_per_pass(counts):
+    assert counts(EqualShares(0.5), 6) == [1] * 6
+
+
+def test_every_number_of_steps_is_reached_by_its_pace():
+    for masks in range(1, 130):
+        assert all(
+            EqualShares(masks / steps).steps(masks) == steps for steps in range(1, masks + 1)
+        )
+
+
+# What Dream's loop does, run with its own code: models.md, section 2.7.
+DREAM = {
+    (256, 256): [0] + [1] * 254 + [2],
+    (1024, 1024): [0, 0] + [1] * 1021 + [3],
+    (256, 128): [1] + [2] * 126 + [3],
+    (512, 64): [7] + [8] * 62 + [9],
+}
+
+
+@pytest.mark.parametrize(("tokens", "steps"), DREAM)
+def test_timesteps_follow_dreams_plan_idle_passes_included(counts, tokens, steps):
+    assert counts(Timesteps(tokens / steps, keep_idle=True), tokens) == DREAM[tokens, steps]
+
+
+@pytest.mark.parametrize(("tokens", "steps"), DREAM)
+def test_timesteps_leave_out_the_passes_that_fill_nothing(counts, tokens, steps):
+    busy = [count for count in DREAM[tokens, steps] if count]
+    assert counts(Timesteps(tokens / steps), tokens) == busy
+
+
+def test_dream_idles_514_passes_for_512_tokens_in_1024_steps(counts):
+    kept = counts(Timesteps(0.5, keep_idle=True), 512)
+    assert len(kept) == 1024
+    assert kept.count(0) == 514
+    assert counts(Timesteps(0.5), 512) == [count for count in kept if count]
+
+
+def test_timesteps_are_float32_where_float64_plans_otherwise(counts):
+    # 934 tokens: the first length where float32 rounding adds a second idle pass.
+    assert counts(Timesteps(keep_idle=True), 933).count(0) == 1
+    assert counts(Timesteps(keep_idle=True), 934).count(0) == 2
+
+
+def test_timesteps_take_the_share_of_the_last_step_for_everything(counts):
+    assert counts(Timesteps(pace=100.0), 7) == [7]
+    assert counts(Timesteps(eps=0.5, pace=2.0), 10)[-1] > 2
+
+
+@pytest.mark.parametrize("schedule", [EqualShares, Timesteps])
+@pytest.mark.parametrize("pace", [0.0, -1.0, math.inf, math.nan])
+def test_a_pace_that_is_no_pace_is_refused(schedule, pace):
+    with pytest.raises(SettingError, match=str(pace)):
+        schedule(pace)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1.0, -0.1, math.nan])
+def test_timesteps_refuse_an_eps_outside_its_range(eps):
+    with pytest.raises(SettingError, match="eps"):
+        Timesteps(eps=eps)
+
+
+@pytest.mark.parametrize("schedule", [EqualShares(), Timesteps(), Timesteps(keep_idle=True)])
+def test_rows_of_a_batch_get_what_they_would_get_alone(ids, schedule):
+    horizons = [3, 40, 17]
+    together = Canvas.blank([[1]] * 3, torch.tensor(horizons), ids)
+    quota = schedule.quota(together.masked.sum(-1), Clock.start(3).tick(together, None))
+    for row, horizon in enumerate(horizons):
+        alone = Canvas.blank([[1]], torch.tensor([horizon]), ids)
+        own = schedule.quota(alone.masked.sum(-1), Clock.start(1).tick(alone, None))
+        assert quota[row] == own[0]
+
+
+@pytest.mark.parametrize("schedule", [EqualShares(), Timesteps(), Timesteps(keep_idle=True)])
+def test_a_row_with_nothing_left_gets_nothing(ids, schedule):
+    canvas = Canvas.blank([[1], [1]], torch.tensor([2, 9]), ids)
+    where = canvas.masked.clone()
+    where[1] = False
+    done = canvas.write(where, torch.zeros_like(canvas.tokens))
+    clock = Clock.start(2).tick(canvas, None).tick(done, None)
+    assert schedule.quota(done.masked.sum(-1), clock)[0] == 0
