@@ -1,0 +1,129 @@
+"""`lastword generate`: answer a prompt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from lastword.cli.options import (
+    BeyondOption,
+    ChatOption,
+    DeviceOption,
+    DtypeOption,
+    IdsOption,
+    JsonOption,
+    ModelOption,
+    PromptArgument,
+    read_prompt,
+)
+
+
+def generate(
+    prompt: PromptArgument = None,
+    model: ModelOption = "toy",
+    length: Annotated[
+        Optional[str], typer.Option(help="survival, survival:512, fixed:256 ... [survival]")
+    ] = None,
+    unmask: Annotated[
+        Optional[str],
+        typer.Option(help="most-confident, lowest-entropy, largest-margin ... [most-confident]"),
+    ] = None,
+    commit: Annotated[Optional[str], typer.Option(help="never [never]")] = None,
+    cache: Annotated[Optional[str], typer.Option(help="none [none]")] = None,
+    block: Annotated[
+        Optional[int], typer.Option(help="Decode left to right in blocks of this size.")
+    ] = None,
+    recipe: Annotated[
+        Optional[Path], typer.Option(help="A recipe in JSON; other options override it.")
+    ] = None,
+    temperature: Annotated[Optional[float], typer.Option(help="0 takes the best token.")] = None,
+    top_p: Annotated[Optional[float], typer.Option(help="Keep this much probability.")] = None,
+    top_k: Annotated[Optional[int], typer.Option(help="Keep this many tokens.")] = None,
+    guidance: Annotated[
+        Optional[float], typer.Option(help="Classifier-free guidance scale; 0 is off.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For everything random.")] = 0,
+    chat: ChatOption = False,
+    ids: IdsOption = False,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    beyond_positions: BeyondOption = False,
+    live: Annotated[
+        Optional[bool],
+        typer.Option("--live/--no-live", help="Show denoising; by default on a terminal."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer a prompt on a canvas of the predicted length.
+
+    Examples:
+
+      lastword generate "abc" --model toy --length survival
+
+      lastword generate "What is 6 x 7?" --model GSAI-ML/LLaDA-8B-Instruct --chat --block 32
+
+      echo "def add(a, b):" | lastword generate --model my/checkpoint --length fixed:256 --json
+
+    `lastword recipes` lists every part and its settings.
+    """
+    given = read_prompt(prompt, chat=chat, ids=ids)
+
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    import lastword
+    from lastword.cli.live import watch
+    from lastword.generate import as_batch, finished, with_choices
+
+    texts = {"length": length, "unmask": unmask, "commit": commit, "cache": cache, "block": block}
+    chosen = with_choices(
+        _recipe(recipe), {name: value for name, value in texts.items() if value is not None}
+    )
+    sampled: dict[str, Any] = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "guidance": guidance,
+    }
+    given_samplings = {name: value for name, value in sampled.items() if value is not None}
+    chosen = replace(chosen, sampling=replace(chosen.sampling, **given_samplings))
+
+    loaded = lastword.load(model, device=device, dtype=dtype)
+    batch = as_batch(loaded, given)
+    console = Console()
+    steps = lastword.decode(
+        loaded,
+        batch,
+        chosen,
+        dice=lastword.Dice([seed], loaded.device),
+        beyond_positions=beyond_positions,
+    )
+    if not as_json and (console.is_terminal if live is None else live):
+        steps = watch(steps, loaded.tokenizer, console, model)
+    answer = finished(loaded, batch, steps)[0]
+    if as_json:
+        typer.echo(json.dumps({"model": model, **answer.to_data()}))
+        return
+    typer.echo(answer.text if answer.text is not None else " ".join(map(str, answer.tokens)))
+    typer.echo(
+        f"[{len(answer.tokens)} tokens on a canvas of {answer.horizon}; "
+        f"{answer.cost['passes']} passes and {answer.cost['columns']} columns, probe "
+        f"{answer.probe_cost['columns']}; {answer.seconds:.2f} s. {answer.finish.value}]",
+        err=True,
+    )
+
+
+def _recipe(path: Path | None) -> Any:
+    from lastword.errors import RecipeError
+    from lastword.recipe import Recipe
+
+    if path is None:
+        return Recipe()
+    try:
+        return Recipe.from_json(path.read_text())
+    except OSError as missing:
+        raise RecipeError(f"the recipe file cannot be read ({missing})") from missing

@@ -1,0 +1,43 @@
+"""Denoising as it happens: the answer redrawn after every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+
+from lastword.decode import Step
+
+MASK = "░"
+
+
+def watch(steps: Iterable[Step], tokenizer: Any, console: Console, title: str) -> Iterator[Step]:
+    """Pass the steps through, drawing row 0 of each."""
+    with Live(console=console, refresh_per_second=20, transient=True) as live:
+        for step in steps:
+            live.update(panel(step, tokenizer, title))
+            yield step
+
+
+def panel(step: Step, tokenizer: Any, title: str) -> Panel:
+    """Row 0's answer: written tokens, masks, and what came in this pass."""
+    canvas = step.canvas
+    new = step.chosen[0, canvas.start :].tolist()
+    text = Text()
+    for place, token in enumerate(canvas.answer_of(0)):
+        if token == canvas.ids.mask:
+            text.append(MASK, style="bright_black")
+        elif token in canvas.ids.ends:
+            text.append("·", style="dim red")
+        else:
+            piece = tokenizer.decode([token]) if tokenizer else f"{token} "
+            text.append(piece, style="bold green" if new[place] else "")
+    left = int(canvas.masked[0].sum())
+    passes = int(step.cost.passes[0])
+    return Panel(
+        text, title=f"{title} · canvas {int(canvas.horizon[0])} · pass {passes} · {left} masks left"
+    )

@@ -1,0 +1,87 @@
+"""`lastword predict`: how long will the answer be?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from lastword.cli.options import (
+    BeyondOption,
+    ChatOption,
+    DeviceOption,
+    DtypeOption,
+    IdsOption,
+    JsonOption,
+    ModelOption,
+    PromptArgument,
+    read_prompt,
+)
+
+QUANTILES = (0.5, 0.9, 0.95)
+
+
+def predict(
+    prompt: PromptArgument = None,
+    model: ModelOption = "toy",
+    limit: Annotated[int, typer.Option(help="How many masks the probe looks at.")] = 1024,
+    ends: Annotated[
+        str, typer.Option(help="document: the paper's signal; any: count the turn end too.")
+    ] = "document",
+    plot: Annotated[
+        Optional[Path], typer.Option(help="Write the curve as a picture (PNG, SVG, PDF).")
+    ] = None,
+    chat: ChatOption = False,
+    ids: IdsOption = False,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    beyond_positions: BeyondOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict how long the answer will be, from one forward pass.
+
+    Examples:
+
+      lastword predict "a b c" --model toy --limit 128
+
+      lastword predict "What is 6 x 7?" --model GSAI-ML/LLaDA-8B-Instruct --chat --plot curve.png
+
+      echo "1 251 110" | lastword predict --ids --model my/checkpoint --json
+    """
+    given = read_prompt(prompt, chat=chat, ids=ids)
+
+    import lastword
+    from lastword.cli.curve import draw_curve
+    from lastword.survival import save_lengths
+
+    loaded = lastword.load(model, device=device, dtype=dtype)
+    lengths = lastword.predict_length(
+        loaded, given, limit=limit, ends=ends, beyond_positions=beyond_positions
+    )
+    horizon = int(lengths.mean.clamp(1, limit).ceil())
+    quantiles = {q: int(lengths.quantile(q)) for q in QUANTILES}
+    if plot is not None:
+        save_lengths(lengths, plot)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "model": model,
+                    "limit": limit,
+                    "expected_length": lengths.mean.item(),
+                    "horizon": horizon,
+                    "quantiles": {str(q): k for q, k in quantiles.items()},
+                    "tail": lengths.tail.item(),
+                    "hazard": [round(h, 9) for h in lengths.hazard[0].tolist()],
+                }
+            )
+        )
+        return
+    draw_curve(lengths, horizon)
+    shares = "   ".join(f"{q:.0%} within {k}" for q, k in quantiles.items())
+    typer.echo(f"expected length {lengths.mean.item():.1f}, so a canvas of {horizon} (of {limit})")
+    typer.echo(f"{shares}   beyond {limit}: {lengths.tail.item():.1%}")
+    if plot is not None:
+        typer.echo(f"wrote {plot}")

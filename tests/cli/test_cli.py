@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from lastword.cli import main
+from lastword.length import Fixed
+from lastword.recipe import Recipe
+
+
+@pytest.fixture
+def lastword(capsys, monkeypatch):
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def run(*arguments, stdin=None):
+        monkeypatch.setattr(sys, "argv", ["lastword", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin or ""))
+        monkeypatch.setenv("COLUMNS", "100")
+        try:
+            main()
+            code = 0
+        except SystemExit as left:
+            code = left.code or 0
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return run
+
+
+@pytest.mark.parametrize("command", [[], ["predict"], ["generate"], ["recipes"], ["demo"]])
+def test_help_says_what_a_command_does(lastword, command):
+    code, out, _ = lastword(*command, "--help")
+    assert code == 0
+    assert "Usage: lastword" in out
+
+
+@pytest.mark.parametrize("command", ["predict", "generate", "demo"])
+def test_help_has_examples(lastword, command):
+    _, out, _ = lastword(command, "--help")
+    assert "Examples:" in out
+    assert f"lastword {command}" in out.split("Examples:")[1]
+
+
+def test_version(lastword):
+    import lastword as package
+
+    assert lastword("--version") == (0, f"lastword {package.__version__}\n", "")
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys, lastword.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# predict
+
+
+def test_predict_draws_a_curve_and_says_the_length(lastword):
+    code, out, err = lastword("predict", "abc", "--limit", "64")
+    assert code == 0
+    assert "█" in out
+    assert "expected length 19.2, so a canvas of 20 (of 64)" in out
+    assert "90% within 45" in out
+    assert "beyond 64: 3.8%" in out
+    assert err == ""
+
+
+def test_predict_json_is_one_object(lastword):
+    code, out, _ = lastword("predict", "abc", "--limit", "64", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["expected_length"] == pytest.approx((1 - 0.95**64) / 0.05)
+    assert data["horizon"] == 20
+    assert data["quantiles"]["0.9"] == 45
+    assert data["tail"] == pytest.approx(0.95**64)
+    assert len(data["hazard"]) == 64
+
+
+def test_predict_writes_a_picture(lastword, tmp_path):
+    path = tmp_path / "curve.png"
+    code, out, _ = lastword("predict", "abc", "--limit", "16", "--plot", str(path))
+    assert code == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert "wrote" in out
+
+
+@pytest.mark.parametrize("target", ["curve.xyz", "no/such/folder/curve.png"])
+def test_a_picture_that_cannot_be_written_is_refused_in_one_line(lastword, tmp_path, target):
+    code, _, err = lastword("predict", "abc", "--limit", "8", "--plot", str(tmp_path / target))
+    assert code == 1
+    assert err.startswith("lastword: ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_the_prompt_may_come_from_standard_input(lastword, arguments):
+    code, out, _ = lastword("predict", *arguments, "--limit", "8", "--json", stdin="abc\n")
+    assert code == 0
+    assert json.loads(out)["limit"] == 8
+
+
+# generate
+
+
+def test_generate_prints_the_answer_and_its_account_apart(lastword):
+    code, out, err = lastword("generate", "abc", "--length", "fixed:4")
+    assert (code, out) == (0, "defg\n")
+    assert "4 tokens on a canvas of 4; 4 passes and 28 columns" in err
+
+
+def test_generate_json_is_one_object(lastword):
+    code, out, err = lastword("generate", "abc", "--length", "survival:16", "--json")
+    data = json.loads(out)
+    assert (code, err) == (0, "")
+    assert data["text"].startswith("defg")
+    assert data["probe_cost"]["columns"] == 19
+
+
+def test_generate_from_ids_on_a_checkpoint_without_tokenizer(lastword, golden):
+    code, out, _ = lastword(
+        "generate", "5, 42 17", "--ids", "-m", str(golden / "llada-tiny"), "--length", "fixed:4"
+    )
+    assert code == 0
+    assert len(out.split()) <= 4
+    assert all(word.isdigit() for word in out.split())
+
+
+def test_options_set_the_recipe(lastword):
+    arguments = ["--length", "fixed:6", "--block", "2", "--unmask", "at-random", "--json"]
+    one = lastword("generate", "abc", *arguments, "--temperature", "5", "--seed", "1")
+    same = lastword("generate", "abc", *arguments, "--temperature", "5", "--seed", "1")
+    other = lastword("generate", "abc", *arguments, "--temperature", "5", "--seed", "2")
+    texts = [json.loads(out)["text"] for _, out, _ in (one, same, other)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_recipe_file_is_used_and_options_override_it(lastword, tmp_path):
+    path = tmp_path / "recipe.json"
+    path.write_text(Recipe(length=Fixed(3)).to_json())
+    assert lastword("generate", "abc", "--recipe", str(path))[1] == "def\n"
+    assert lastword("generate", "abc", "--recipe", str(path), "--length", "fixed:2")[1] == "de\n"
+
+
+def test_live_shows_denoising_and_leaves_the_answer(lastword, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the captured output for a terminal
+    code, out, _ = lastword("generate", "abc", "--length", "fixed:4", "--live")
+    assert code == 0
+    assert out.rstrip().endswith("defg")
+    assert "masks left" in out
+
+
+def test_recipes_lists_every_part(lastword):
+    from lastword.recipe import PARTS
+
+    code, out, _ = lastword("recipes")
+    assert code == 0
+    assert all(name in out for parts in PARTS.values() for name in parts)
+
+
+def test_demo_compares_the_two_canvases(lastword, golden, tmp_path):
+    path = tmp_path / "demo.png"
+    code, out, _ = lastword(
+        "demo", "-m", "toy", "-m", str(golden / "dream-tiny"), "--plot", str(path)
+    )
+    assert code == 0
+    assert path.exists()
+    assert out.count("survival") >= 2
+    assert "1.00" in out
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["generate", ""], "the prompt is empty"),
+        (["generate"], "the prompt is empty"),
+        (["generate", "Hello!"], "cannot read '!'"),
+        (["generate", "abc", "--chat"], "no chat template"),
+        (["generate", "a b", "--ids"], "whole numbers"),
+        (["generate", "27", "--ids"], "mask token"),
+        (["generate", "abc", "--length", "fixed:0"], "Fixed"),
+        (["generate", "abc", "--length", "survial"], "did you mean 'survival'"),
+        (["generate", "abc", "--unmask", "low_confidence"], "did you mean 'most-confident'"),
+        (["generate", "abc", "--block", "0"], "block=0"),
+        (["generate", "abc", "--temperature", "-1"], "temperature"),
+        (["generate", "abc", "--recipe", "no-such.json"], "cannot be read"),
+        (["generate", "abc", "-m", "no-such-model"], "there is no folder"),
+        (["predict", "abc", "--limit", "0"], "limit"),
+        (["predict", "abc", "--ends", "never"], "ends='never'"),
+        (["predict", "abc", "--dtype", "int3", "-m", "GOLDEN"], "dtype 'int3'"),
+        (["predict", "1 2", "--ids", "-m", "GOLDEN"], "exceeds the model's 96 positions"),
+        (["predict", "abc", "-m", "GOLDEN"], "without a tokenizer"),
+    ],
+)
+def test_a_refusal_is_one_sentence_on_standard_error_and_exit_code_1(
+    lastword, golden, arguments, words
+):
+    arguments = [str(golden / "llada-tiny") if a == "GOLDEN" else a for a in arguments]
+    code, out, err = lastword(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("lastword: ")
+    assert words in err
+
+
+def test_a_recipe_file_that_is_no_text_is_refused(lastword, tmp_path):
+    path = tmp_path / "recipe.json"
+    path.write_bytes(b"\xff\xfe\x00")
+    code, _, err = lastword("generate", "abc", "--recipe", str(path))
+    assert code == 1
+    assert err.startswith("lastword: ")
+
+
+def test_advice_on_the_command_line_names_its_options(lastword, golden):
+    _, _, err = lastword("predict", "1 2", "--ids", "-m", str(golden / "llada-tiny"))
+    assert "--beyond-positions" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["generate", "abc", "--bogus"], ["nonsense"], ["predict", "abc", "--limit", "ten"]],
+)
+def test_wrong_usage_is_exit_code_2(lastword, arguments):
+    code, out, err = lastword(*arguments)
+    assert (code, out) == (2, "")
+    assert "Usage" in err
+
+
+def test_an_interrupt_is_exit_code_130_and_says_so(lastword, monkeypatch):
+    import lastword as package
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(package, "load", interrupted)
+    code, _, err = lastword("generate", "abc")
+    assert code == 130
+    assert "interrupted" in err
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_shout_about():
+    running = subprocess.Popen(
+        [sys.executable, "-m", "lastword", "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    running.stdout.close()
+    err = running.stderr.read()
+    assert running.wait(timeout=30) == 141
+    assert err == ""
