@@ -20,7 +20,7 @@ lint: setup
 
 # Every figure in README and docs, drawn anew.
 figures: setup
-	$(BIN)/python -m benchmarks.figures
+	$(BIN)/python -m benchmarks.figures --measure
 
 setup: $(STAMP)
 

@@ -111,6 +111,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'lastword' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class _Package(ModuleType):
     """`lastword.decode` and `lastword.generate` are functions that live in files of the same name.
 

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lastword.errors import SettingError
-from lastword.tokens import TokenIds
+from lastword.errors import PromptError, SettingError
+from lastword.tokens import TokenIds, token_id
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Window:
     """A span of columns per row, [first, last); empty for a row with nothing left to do."""
 
@@ -41,7 +41,7 @@ class Canvas:
     prompt_length: Int[Tensor, "B"]
     horizon: Int[Tensor, "B"]
     ids: TokenIds
-    given_up: Bool[Tensor, "B"]  # rows whose remaining masks the model refuses to fill
+    given_up: Bool[Tensor, "B L"]  # masks the model refuses to fill
 
     @classmethod
     def blank(
@@ -52,13 +52,16 @@ class Canvas:
             raise SettingError(
                 f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot"
             )
-        start = max(len(prompt) for prompt in prompts)
-        tokens = torch.full((len(prompts), start + int(horizon.max())), ids.pad)
-        for row, prompt in enumerate(prompts):
-            tokens[row, start - len(prompt) : start] = torch.tensor(prompt)
-            tokens[row, start : start + int(horizon[row])] = ids.mask
-        lengths = torch.tensor([len(prompt) for prompt in prompts])
-        return cls(tokens, start, lengths, horizon, ids, torch.zeros_like(lengths).bool())
+        rows = [checked_prompt(prompt, place, ids) for place, prompt in enumerate(prompts)]
+        if not rows:
+            raise PromptError("no prompt was given; give at least one")
+        start = max(len(row) for row in rows)
+        tokens = torch.full((len(rows), start + int(horizon.max())), ids.pad)
+        for place, row in enumerate(rows):
+            tokens[place, start - len(row) : start] = row
+            tokens[place, start : start + int(horizon[place])] = ids.mask
+        lengths = torch.tensor([len(row) for row in rows])
+        return cls(tokens, start, lengths, horizon, ids, torch.zeros_like(tokens, dtype=torch.bool))
 
     @property
     def width(self) -> int:
@@ -79,7 +82,7 @@ class Canvas:
     @cached_property
     def masked(self) -> Bool[Tensor, "B L"]:
         """Answer columns still to be filled."""
-        return (self.tokens == self.ids.mask) & self.answer & ~self.given_up[:, None]
+        return (self.tokens == self.ids.mask) & self.answer & ~self.given_up
 
     @property
     def unfinished(self) -> Bool[Tensor, "B L"]:
@@ -108,13 +111,13 @@ class Canvas:
         return replace(self, tokens=torch.where(where & self.masked, tokens, self.tokens))
 
     def give_up(self, open: Bool[Tensor, "B L"], chosen: Bool[Tensor, "B L"]) -> Canvas:
-        """Stop work on rows where all open masks were chosen and all stayed masks.
+        """Leave a row's open masks alone if all of them were chosen and all stayed masks.
 
-        Only a model that may propose the mask token gets there (Sampling.propose_mask); more
-        passes over an unchanged canvas would change nothing.
+        Only a model that may propose the mask token gets there (Sampling.propose_mask). At
+        temperature 0 another pass would propose the same; above, the authors give up as well.
         """
-        refused = (~open | (chosen & self.masked)).all(-1) & open.any(-1)
-        return replace(self, given_up=self.given_up | refused)
+        refused = (~open | (chosen & self.masked)).all(-1, keepdim=True)
+        return replace(self, given_up=self.given_up | (open & refused))
 
     def overwrite(self, tokens: Int[Tensor, "B L"]) -> Canvas:
         """Replace the whole answer, written tokens included: the way of a caller's own hook."""
@@ -123,3 +126,28 @@ class Canvas:
     def answer_of(self, row: int) -> list[int]:
         """The row's answer as it stands, masks included."""
         return self.tokens[row, self.start : self.start + int(self.horizon[row])].tolist()
+
+
+def checked_prompt(prompt: Sequence[int], place: int, ids: TokenIds) -> Int[Tensor, "P"]:
+    """A prompt's ids as a tensor, or an error that says what is wrong with which of them."""
+    try:
+        row = torch.tensor([token_id(token) for token in prompt], dtype=torch.long)
+    except (TypeError, ValueError, RuntimeError) as wrong:
+        raise PromptError(
+            f"prompt {place} is no list of token ids ({wrong}); give text, chat messages or "
+            "whole-number ids"
+        ) from wrong
+    if not len(row):
+        raise PromptError(f"prompt {place} is empty; give it at least one token")
+    outside = row[(row < 0) | (row >= ids.vocabulary)]
+    if len(outside):
+        raise PromptError(
+            f"prompt {place} holds id {int(outside[0])}, outside the vocabulary of {ids.vocabulary} ids; "
+            "was it encoded for another model?"
+        )
+    if bool((row == ids.mask).any()):
+        raise PromptError(
+            f"prompt {place} holds the mask token (id {ids.mask}), which decoding would fill in; "
+            "remove it from the prompt"
+        )
+    return row

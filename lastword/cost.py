@@ -31,14 +31,15 @@ class Cost:
         rows: Int[Tensor, "A"],
         computed: Bool[Tensor, "B L"],
         attended: Bool[Tensor, "B L"],
-        branches: int,
+        *,
+        passes: int = 1,
     ) -> Cost:
-        """The cost after one more pass over `rows`."""
+        """The cost after one more pass over `rows`; a second branch of it counts as no pass."""
         took_part = torch.zeros_like(self.passes)
         took_part[rows] = 1
-        columns = computed.sum(-1) * branches * took_part
+        columns = computed.sum(-1) * took_part
         return Cost(
-            self.passes + took_part,
+            self.passes + passes * took_part,
             self.columns + columns,
             self.squares + columns * attended.sum(-1),
         )

@@ -16,6 +16,7 @@ from torch import Tensor
 from lastword.canvas import Canvas
 from lastword.clock import Clock
 from lastword.cost import Cost
+from lastword.errors import SettingError
 from lastword.forward import Forward
 from lastword.hooks import Hooks
 from lastword.length import Plan
@@ -27,7 +28,10 @@ from lastword.sampling import Dice, Sampling
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """The state after one forward pass of decoding."""
+    """The state after one forward pass of decoding.
+
+    `prediction` holds the pass's logits: keep the steps you need, not a list of all of them.
+    """
 
     clock: Clock
     canvas: Canvas
@@ -41,7 +45,7 @@ class Step:
 def decode(
     model: MaskPredictor,
     prompts: Sequence[Sequence[int]],
-    recipe: Recipe,
+    recipe: Recipe = Recipe(),
     *,
     dice: Dice | None = None,
     hooks: Hooks = Hooks(),
@@ -49,6 +53,8 @@ def decode(
 ) -> Iterator[Step]:
     """Decode a batch of prompts, given as token ids. Each row decodes as if it were alone."""
     dice = dice or Dice(range(len(prompts)), model.device)
+    if len(dice) != len(prompts):
+        raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
     probe = ModelProbe(model, prompts, dice, beyond_positions=beyond_positions)
     plan = recipe.length.plan(probe)
     canvas = hooks.after(None, Canvas.blank(prompts, plan.horizon, model.ids))

@@ -11,7 +11,7 @@ from torch import Tensor
 from lastword.canvas import Canvas
 from lastword.columns import columns_of
 from lastword.cost import Cost
-from lastword.errors import CapacityError
+from lastword.errors import CapacityError, SettingError
 from lastword.hooks import LogitsHook
 from lastword.memory import KeyValues
 from lastword.models.predictor import MaskPredictor
@@ -54,13 +54,15 @@ class Forward:
             logits = self._whole(canvas, reading)
         else:
             logits = self._partial(canvas, reading, stale, memory)
-        guidance = self._sampling.guidance
-        if guidance:
+        self.cost = self.cost.plus_pass(rows, stale, canvas.valid)
+        if self._sampling.guidance:
             promptless = self._whole(_without_prompt(canvas), reading)
-            logits = promptless + (1 + guidance) * (logits - promptless)
+            self.cost = self.cost.plus_pass(rows, canvas.valid, canvas.valid, passes=0)
+            guided = promptless + (1 + self._sampling.guidance) * (logits - promptless)
+            # A token both branches rule out stays ruled out: -inf less -inf is not a number.
+            logits = torch.where(logits == promptless, logits, guided)
         if self._hook is not None:
-            logits = self._hook(step, canvas, reading, logits)
-        self.cost = self.cost.plus_pass(rows, stale, canvas.valid, branches=2 if guidance else 1)
+            logits = _hooked(self._hook(step, canvas, reading, logits), logits)
         return Prediction.of(logits, reading, canvas, self._sampling, self._dice)
 
     def _whole(self, canvas: Canvas, reading: Reading) -> Tensor:
@@ -97,6 +99,15 @@ class Forward:
         return torch.stack([parts[place] for place in range(len(reading.rows))])
 
 
+def _hooked(given: object, logits: Tensor) -> Tensor:
+    if not isinstance(given, Tensor) or given.shape != logits.shape:
+        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        raise SettingError(
+            f"the logits hook returned {shape}; it must return logits of shape {tuple(logits.shape)}"
+        )
+    return given
+
+
 def _without_prompt(canvas: Canvas) -> Canvas:
     """The canvas of the unconditional branch: the prompt masked, what was written kept."""
     return replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))
@@ -112,5 +123,6 @@ def _check_capacity(canvas: Canvas, positions: int) -> None:
     advice = f"lower the length limit to {room}" if room > 0 else "the prompt alone is too long"
     raise CapacityError(
         f"horizon {horizon} + prompt {prompt} exceeds the model's {positions} positions; {advice}, or "
-        "shorten the prompt (beyond_positions=True goes on all the same, as the authors' code does)"
+        "shorten the prompt (beyond_positions=True, on the command line --beyond-positions, goes on all "
+        "the same, as the authors' code does)"
     )

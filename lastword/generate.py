@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from torch import Tensor
-
+from lastword.cache import Cache
 from lastword.canvas import Canvas
+from lastword.commit import CommitRule
 from lastword.decode import ModelProbe, Step, decode
-from lastword.errors import PromptError, SettingError
+from lastword.errors import SettingError
 from lastword.hooks import Hooks
-from lastword.length import Survival
+from lastword.length import LengthPolicy, Survival
 from lastword.models.predictor import MaskPredictor
-from lastword.recipe import Recipe, part
-from lastword.sampling import Dice
+from lastword.prompts import Prompt, as_batch, is_batch
+from lastword.recipe import Recipe
+from lastword.sampling import Dice, Sampling
 from lastword.survival import LengthDistribution
-
-Message = Mapping[str, str]
-Prompt = str | Sequence[int] | Tensor | Sequence[Message]
+from lastword.unmask import UnmaskRule
 
 
 class Finish(Enum):
@@ -74,29 +74,41 @@ def generate(
     model: MaskPredictor,
     prompt: Prompt | Sequence[Prompt],
     *,
+    length: LengthPolicy | str | None = None,
+    unmask: UnmaskRule | str | None = None,
+    commit: CommitRule | str | None = None,
+    cache: Cache | str | None = None,
+    block: int | None = None,
+    sampling: Sampling | str | None = None,
     recipe: Recipe | None = None,
     hooks: Hooks = Hooks(),
     seed: int | Sequence[int] = 0,
     beyond_positions: bool = False,
-    **choices: Any,
 ) -> Any:
     """Answer a prompt, or a batch of them: one Generation for one prompt, a list for a list.
 
-    A prompt is text, chat messages ([{"role": ..., "content": ...}]) or token ids. The choices
-    (`length`, `unmask`, `commit`, `cache`, `block`, `sampling`) are parts or their names, and
-    override `recipe`. Rows of a batch may differ in prompt and horizon; each equals its solo run.
-    A whole-number `seed` gives row i the seed + i.
+    A prompt is text, chat messages ([{"role": ..., "content": ...}]) or token ids. Every choice is a
+    part or its name and overrides `recipe`. Rows of a batch may differ in prompt and horizon; each
+    equals its solo run. A whole-number `seed` gives row i the seed + i.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
     >>> answer.text, answer.horizon, answer.cost["passes"]
     ('defgh', 5, 5)
     """
+    choices = {
+        "length": length,
+        "unmask": unmask,
+        "commit": commit,
+        "cache": cache,
+        "block": block,
+        "sampling": sampling,
+    }
     batch = as_batch(model, prompt)
     steps = decode(
         model,
         batch,
-        with_choices(recipe or Recipe(), choices),
+        Recipe.checked(recipe).with_choices(**choices),
         dice=Dice(_seeds(seed, len(batch)), model.device),
         hooks=hooks,
         beyond_positions=beyond_positions,
@@ -116,11 +128,12 @@ def finished(
         for row in (~step.canvas.masked.any(-1)).nonzero()[:, 0].tolist():
             done_at.setdefault(row, time.perf_counter() - began)
     if step is None:
-        raise SettingError("nothing was decoded: the tokens hook filled every slot by itself")
-    total = time.perf_counter() - began
+        raise SettingError(
+            "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
+            "leave it some masks"
+        )
     return [
-        _generation(model, step, row, prompt, done_at.get(row, total))
-        for row, prompt in enumerate(prompts)
+        _generation(model, step, row, prompt, done_at[row]) for row, prompt in enumerate(prompts)
     ]
 
 
@@ -129,86 +142,27 @@ def predict_length(
     prompt: Prompt | Sequence[Prompt],
     *,
     limit: int = 1024,
+    ends: str = "document",
     beyond_positions: bool = False,
-    **settings: Any,
 ) -> LengthDistribution:
     """How long the answer will be, from one forward pass over `limit` masks; a row per prompt.
 
-    `settings` are those of `Survival`, for example `ends="any"`.
+    `limit` and `ends` are those of `Survival`.
     """
     batch = as_batch(model, prompt)
     probe = ModelProbe(model, batch, Dice([0] * len(batch)), beyond_positions=beyond_positions)
-    return Survival(limit=limit, **settings).lengths(probe)
-
-
-def with_choices(recipe: Recipe, choices: Mapping[str, Any]) -> Recipe:
-    """The recipe with some choices replaced; text is looked up by name."""
-    data = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
-    unknown = sorted(set(choices) - set(data))
-    if unknown:
-        raise SettingError(f"generate has no setting {unknown[0]!r}; known: {', '.join(data)}")
-    for name, choice in choices.items():
-        data[name] = part(name, choice) if isinstance(choice, str) and name != "block" else choice
-    return Recipe(**data)
-
-
-def is_batch(prompt: Any) -> bool:
-    """Is this a list of prompts, rather than one prompt that happens to be a list?"""
-    if isinstance(prompt, (str, Mapping)):
-        return False
-    if isinstance(prompt, Tensor):
-        return prompt.dim() == 2
-    return bool(prompt) and not isinstance(prompt[0], (int, Mapping))
-
-
-def as_batch(model: MaskPredictor, prompt: Any) -> list[list[int]]:
-    """Any prompt as a checked list of id lists."""
-    prompts = list(prompt) if is_batch(prompt) else [prompt]
-    return [_checked(model, _ids(model, one), place) for place, one in enumerate(prompts)]
-
-
-def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
-    tokenizer = getattr(model, "tokenizer", None)
-    if isinstance(prompt, Tensor):
-        return prompt.tolist()
-    if isinstance(prompt, Mapping):
-        prompt = [prompt]
-    is_text = isinstance(prompt, str)
-    if not is_text and not (prompt and isinstance(prompt[0], Mapping)):
-        return list(prompt)
-    if tokenizer is None:
-        raise PromptError(
-            "this checkpoint came without a tokenizer, so it cannot read text; "
-            "give the prompt as a list of token ids"
-        )
-    return tokenizer.encode(prompt) if is_text else tokenizer.chat(prompt)
-
-
-def _checked(model: MaskPredictor, ids: list[int], place: int) -> list[int]:
-    known = model.ids
-    if not ids:
-        raise PromptError(f"prompt {place} is empty; give it at least one token")
-    for token in ids:
-        if not isinstance(token, int) or isinstance(token, bool):
-            raise PromptError(
-                f"prompt {place} holds {token!r}, a {type(token).__name__}; give text, chat messages "
-                "or whole-number token ids"
-            )
-        if not 0 <= token < known.vocabulary:
-            raise PromptError(
-                f"prompt {place} holds id {token}, outside the vocabulary of {known.vocabulary} ids; "
-                "was it encoded for another model?"
-            )
-        if token == known.mask:
-            raise PromptError(
-                f"prompt {place} holds the mask token (id {known.mask}), which decoding would fill in; "
-                "remove it from the prompt"
-            )
-    return ids
+    return Survival(limit=limit, ends=ends).lengths(probe)
 
 
 def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
-    seeds = [seed + row for row in range(rows)] if isinstance(seed, int) else list(seed)
+    try:
+        if hasattr(seed, "__index__"):
+            return [operator.index(seed) + row for row in range(rows)]
+        seeds = [operator.index(one) for one in seed]
+    except TypeError as wrong:
+        raise SettingError(
+            f"seed={seed!r} was given; it must be a whole number, or one for each prompt"
+        ) from wrong
     if len(seeds) != rows:
         raise SettingError(f"{len(seeds)} seeds were given for {rows} prompts; give one each")
     return seeds
@@ -237,8 +191,8 @@ def _generation(
 
 def trimmed(canvas: Canvas, answer: list[int]) -> tuple[list[int], Finish]:
     """The answer up to its first end token, and why it stopped."""
-    for place, token in enumerate(answer):
-        if token in canvas.ids.ends:
-            return answer[:place], Finish.ENDED
-    left = canvas.ids.mask in answer
-    return answer, Finish.MASKS_LEFT if left else Finish.TRUNCATED
+    ends = [place for place, token in enumerate(answer) if token in canvas.ids.ends]
+    kept = answer[: ends[0]] if ends else answer
+    if canvas.ids.mask in kept:
+        return kept, Finish.MASKS_LEFT
+    return kept, Finish.ENDED if ends else Finish.TRUNCATED

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from lastword.canvas import Canvas
+from lastword.errors import SettingError
 from lastword.prediction import Reading
 
 LogitsHook = Callable[[int, Canvas, Reading, Tensor], Tensor]
@@ -26,4 +27,13 @@ class Hooks:
     tokens: TokensHook | None = None
 
     def after(self, step: int | None, canvas: Canvas) -> Canvas:
-        return canvas if self.tokens is None else canvas.overwrite(self.tokens(step, canvas))
+        if self.tokens is None:
+            return canvas
+        tokens = self.tokens(step, canvas)
+        if not isinstance(tokens, Tensor) or tokens.shape != canvas.tokens.shape:
+            shape = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
+            raise SettingError(
+                f"the tokens hook returned {shape}; it must return tokens of shape "
+                f"{tuple(canvas.tokens.shape)}"
+            )
+        return canvas.overwrite(tokens)

@@ -54,4 +54,6 @@ class RowMemory:
         where = (rows[:, None, None], heads[None, :, None], columns[:, None, :])
         all_keys, all_values = self._memory.storage(layer, keys)
         all_keys[where], all_values[where] = keys, values
+        if len(rows) == len(all_keys):  # every row takes part: no copy
+            return all_keys, all_values
         return all_keys[rows], all_values[rows]

@@ -157,7 +157,7 @@ def _gumbel_row(
         read_here = (columns >= chunk[0]) & (columns <= chunk[-1])
         allowed = sampling.allowed(logits[place][read_here.to(logits.device)], canvas.ids)
         noise = noise[(columns[read_here] - chunk[0]).to(noise.device)]
-        candidates[read_here] = sampling.noisy(allowed, noise.to(logits.device)).argmax(-1).cpu()
+        candidates[read_here] = sampling.noisy(allowed.to(noise.device), noise).argmax(-1).cpu()
     return candidates.to(logits.device)
 
 
@@ -167,10 +167,14 @@ def _categorical_row(
     """One row's candidates from the tempered, filtered distribution of each column it reads."""
     row = int(reading.rows[place])
     columns, first = torch.unique_consecutive(reading.columns[place], return_inverse=True)
-    allowed = sampling.allowed(logits[place][: len(columns)], canvas.ids)
-    distribution = sampling.distribution(allowed)
-    drawn = dice.choose(row, distribution, 1, replace=True)[:, 0]
-    return drawn.to(logits.device)[first.to(logits.device)]
+    read = logits[place][: len(columns)]
+    drawn = [
+        dice.choose(
+            row, sampling.distribution(sampling.allowed(chunk, canvas.ids)), 1, replace=True
+        )[:, 0]
+        for chunk in torch.split(read, _rows_at_once(read))
+    ]
+    return torch.cat(drawn).to(logits.device)[first.to(logits.device)]
 
 
 def _rows_at_once(flat: Tensor) -> int:

@@ -87,12 +87,36 @@ class Recipe:
                     f"{', '.join(cls.__name__ for cls in PARTS[axis].values())}"
                 )
         if self.block is not None:
-            check_whole("block", self.block, least=1)
+            check_whole("Recipe", "block", self.block, least=1)
+
+    @classmethod
+    def checked(cls, recipe: object) -> Recipe:
+        """The recipe, or the default for None; anything else is a mistake."""
+        if recipe is not None and not isinstance(recipe, Recipe):
+            raise SettingError(
+                f"recipe={recipe!r} was given; it must be a Recipe: read a saved one with "
+                "Recipe.from_json, or give single parts by name (length='survival')"
+            )
+        return recipe or cls()
 
     @property
     def reads_answer(self) -> bool:
         """Must every pass read the whole answer, or do the open masks do?"""
         return self.length.reads_answer or self.commit.reads_answer
+
+    def with_choices(self, **choices: Any) -> Recipe:
+        """This recipe with some choices replaced; text is looked up by name, None changes nothing."""
+        unknown = sorted(set(choices) - {field.name for field in dataclasses.fields(self)})
+        if unknown:
+            raise SettingError(f"a recipe has no setting {unknown[0]!r}; known: {', '.join(PARTS)}")
+        return dataclasses.replace(
+            self,
+            **{
+                name: part(name, choice) if isinstance(choice, str) and name in PARTS else choice
+                for name, choice in choices.items()
+                if choice is not None
+            },
+        )
 
     def to_json(self) -> str:
         return json.dumps(_as_data(self), indent=None)
@@ -144,8 +168,10 @@ def _value(text: str) -> Any:
         return text
 
 
-def _lookup(axis: str, name: str) -> type:
+def _lookup(axis: str, name: object) -> type:
     parts = PARTS[axis]
+    if not isinstance(name, str):
+        raise RecipeError(f"{axis} is called {name!r}; a part's name is text: {', '.join(parts)}")
     if name in parts:
         return parts[name]
     ours = ALIASES.get(name.lower().replace("-", "_"))
@@ -175,6 +201,11 @@ def _as_data(value: Any) -> Any:
     names = {cls: name for parts in PARTS.values() for name, cls in parts.items()}
     data = {field.name: _as_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
     name = names.get(cast(type, type(value)))
+    if name is None and not isinstance(value, Recipe):
+        raise RecipeError(
+            f"{type(value).__name__} is no part we know by name, so a saved recipe could not be read "
+            "back; pass the recipe as an object instead"
+        )
     return {"name": name, **data} if name else data
 
 
@@ -184,6 +215,8 @@ def _from_data(axis: str, data: Any) -> Any:
         return data
     if isinstance(data, str):
         return part(axis, data)
+    if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
+        return EqualShares(float(data))  # a bare number is a pace
     if not isinstance(data, dict):
         raise RecipeError(f"{axis} is {data!r}; give a name, or an object with a name and fields")
     fields = {name: value for name, value in data.items() if name != "name"}

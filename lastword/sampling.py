@@ -40,13 +40,15 @@ class Sampling:
     propose_mask: bool = False
 
     def __post_init__(self) -> None:
-        check_number("temperature", self.temperature, least=0)
-        check_number("guidance", self.guidance, least=0)
-        check_choice("score", self.score, "model", "draw")
+        check_number("Sampling", "temperature", self.temperature, least=0)
+        check_number("Sampling", "guidance", self.guidance, least=0)
+        check_choice("Sampling", "score", self.score, "model", "draw")
         if self.top_p is not None:
-            check_number("top_p", self.top_p, above=0, most=1)
+            check_number("Sampling", "top_p", self.top_p, above=0, most=1)
         if self.top_k is not None:
-            check_whole("top_k", self.top_k, least=1)
+            check_whole("Sampling", "top_k", self.top_k, least=1)
+        for name in ("forbid_end", "end_last", "propose_mask"):
+            check_choice("Sampling", name, getattr(self, name), True, False)
 
     def allowed(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V]
         """The logits a candidate is taken from."""
@@ -97,7 +99,9 @@ class Dice:
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
-        self._generators = [Generator(device).manual_seed(seed) for seed in seeds]
+        # Apple's GPU has no float64 noise; its rows draw on the CPU.
+        home = "cpu" if torch.device(device).type == "mps" else device
+        self._generators = [Generator(home).manual_seed(seed) for seed in seeds]
 
     def __len__(self) -> int:
         return len(self._generators)

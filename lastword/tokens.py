@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 from lastword.errors import SettingError
+
+
+def token_id(value: object) -> int:
+    """A whole number of any library as a plain int. Truth values are no ids, whatever Python says."""
+    if isinstance(value, bool):
+        raise TypeError("a truth value is no token id")
+    return operator.index(value)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -12,24 +20,24 @@ class TokenIds:
     """Special ids of one checkpoint, and how many ids its vocabulary has.
 
     `end` closes a document and, in most checkpoints, also fills what lies behind it. A chat model
-    may close its turn with another token first: `turn_end`. Either one ends an answer.
+    may close its turn with other tokens first: `turn_ends`. Any of them ends an answer.
     """
 
     mask: int
     end: int
     pad: int
     vocabulary: int
-    turn_end: int | None = None
+    turn_ends: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("mask", "end", "pad", "turn_end"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < self.vocabulary:
+        named = [("mask", self.mask), ("end", self.end), ("pad", self.pad)]
+        for name, value in [*named, *(("turn_ends", value) for value in self.turn_ends)]:
+            if not isinstance(value, int) or not 0 <= value < self.vocabulary:
                 raise SettingError(
-                    f"token id {name}={value} lies outside the vocabulary of {self.vocabulary} ids; "
+                    f"token id {name}={value} lies outside the vocabulary of {self.vocabulary}; "
                     f"give an id from 0 to {self.vocabulary - 1}"
                 )
-        if self.mask in (self.end, self.pad, self.turn_end):
+        if self.mask in (self.end, self.pad, *self.turn_ends):
             raise SettingError(
                 f"the mask id {self.mask} is also an end or pad id, so finished positions would look "
                 "like work to do; give the mask an id of its own"
@@ -38,6 +46,4 @@ class TokenIds:
     @property
     def ends(self) -> tuple[int, ...]:
         """Every id that ends an answer; the document end comes first."""
-        if self.turn_end is None or self.turn_end == self.end:
-            return (self.end,)
-        return (self.end, self.turn_end)
+        return tuple(dict.fromkeys((self.end, *self.turn_ends)))

@@ -25,16 +25,17 @@ import torch, lastword
 from pathlib import Path
 from lastword.recipe import Recipe, part
 toy, golden = lastword.load("toy"), Path(sys.argv[1])
-outcome = {}
-for code in json.load(sys.stdin):
-    try:
-        eval(code)
-        outcome[code] = "no error"
-    except lastword.LastwordError as error:
-        outcome[code] = type(error).__name__
-    except Exception as error:
-        outcome[code] = f"raw {type(error).__name__}: {error}"
-json.dump(outcome, sys.stdout)
+for line in sys.stdin:
+    outcome = {}
+    for code in json.loads(line):
+        try:
+            eval(code)
+            outcome[code] = "no error"
+        except lastword.LastwordError as error:
+            outcome[code] = type(error).__name__
+        except Exception as error:
+            outcome[code] = f"raw {type(error).__name__}: {error}"
+    print(json.dumps(outcome), flush=True)
 """
 
 
@@ -109,27 +110,40 @@ def sure():
 
 
 @pytest.fixture(scope="session")
-def in_plain_python(golden):
+def plain_python(golden):
+    """Starts an interpreter without shape checks, for expressions to be evaluated in."""
+    started = []
+
+    def start(**environment):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PLAIN, str(golden)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        started.append(process)
+
+        def outcomes(expressions):
+            process.stdin.write(json.dumps(list(expressions)) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        return outcomes
+
+    yield start
+    for process in started:
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def in_plain_python(plain_python):
     """What expressions raise in an interpreter without shape checks, as a user runs them.
 
     With the checks on, a value of the wrong type is stopped by the checker before our own code can
-    refuse it, so only a plain interpreter shows whether it does. All expressions of one call share
-    one interpreter.
+    refuse it, so only a plain interpreter shows whether it does.
     """
-
-    def run(expressions, **environment):
-        done = subprocess.run(
-            [sys.executable, "-c", PLAIN, str(golden)],
-            input=json.dumps(list(expressions)),
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **environment},
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
+    return plain_python()
 
 
 @pytest.fixture

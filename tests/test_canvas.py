@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lastword.canvas import Canvas
-from lastword.errors import LastwordError, SettingError
+from lastword.errors import LastwordError, PromptError, SettingError
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def test_masked_counts_down_to_nothing(canvas):
     assert not full.masked.any()
 
 
-def test_a_mask_id_in_the_prompt_is_no_work(ids):
-    canvas = Canvas.blank([[6, 1]], torch.tensor([1]), ids)
-    assert canvas.masked.int().tolist() == [[0, 0, 1]]
+def test_a_mask_id_in_the_prompt_is_refused(ids):
+    with pytest.raises(PromptError, match="mask token"):
+        Canvas.blank([[6, 1]], torch.tensor([1]), ids)
 
 
 def test_overwrite_may_change_answers_but_never_prompts(canvas):
@@ -98,7 +98,7 @@ def test_a_row_that_only_ever_gets_masks_is_given_up(canvas):
     open_masks = canvas.masked
     written = canvas.write(open_masks, torch.tensor([[6] * 6, [5] * 6]))
     after = written.give_up(open_masks, open_masks)
-    assert after.given_up.tolist() == [True, False]
+    assert after.given_up.int().tolist() == [[0, 0, 0, 1, 1, 0], [0] * 6]
     assert not after.masked.any()
     assert after.answer_of(0) == [6, 6]
 

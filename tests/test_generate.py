@@ -7,7 +7,7 @@ import torch
 
 import lastword
 from lastword.canvas import Canvas
-from lastword.errors import CapacityError, NumericError, PromptError, RecipeError, SettingError
+from lastword.errors import CapacityError, NumericError, PromptError, SettingError
 from lastword.models import Adapter, Toy
 from lastword.recipe import Recipe
 from lastword.sampling import Dice, Sampling
@@ -35,8 +35,8 @@ class Chatty(Toy):
 def saying():
     """A model that writes the given words in its answer, whatever stands there."""
 
-    def build(*words, mask=6, end=7, turn_end=5, prompt=2):
-        ids = TokenIds(mask=mask, end=end, pad=end, vocabulary=8, turn_end=turn_end)
+    def build(*words, mask=6, end=7, turn_ends=(5,), prompt=2):
+        ids = TokenIds(mask=mask, end=end, pad=end, vocabulary=8, turn_ends=turn_ends)
 
         def forward(tokens):
             said = torch.tensor([0] * prompt + list(words))[: tokens.shape[1]]
@@ -169,13 +169,9 @@ def test_choices_are_parts_or_their_names_and_override_the_recipe(toy):
     assert by_part.horizon == 4
 
 
-def test_an_unknown_choice_is_refused(toy):
+def test_an_unknown_choice_is_refused():
     with pytest.raises(SettingError, match=r"no setting 'lenght'.*length"):
-        run(toy, "abc", lenght="fixed:3")
-    with pytest.raises(RecipeError, match="most-confident"):
-        run(toy, "abc", unmask="low_confidence")
-    with pytest.raises(SettingError, match="block=0"):
-        run(toy, "abc", block=0)
+        Recipe().with_choices(lenght="fixed:3")
 
 
 WRONG = [
@@ -184,7 +180,7 @@ WRONG = [
     "lastword.generate(toy, 'abc', sampling={'temperature': 1})",
     "lastword.generate(toy, 'abc', seed='x')",
     "lastword.predict_length(toy, 'abc', limit=0)",
-    "lastword.predict_length(toy, 'abc', limt=3)",
+    "lastword.predict_length(toy, 'abc', ends='never')",
     "next(lastword.decode(toy, [[1], [2]], Recipe(), dice=lastword.Dice([0])))",
 ]
 
@@ -375,11 +371,10 @@ def test_the_tokens_hook_is_called_before_and_after_and_may_rewrite_the_answer(t
     assert answer.prompt == [0, 1, 2]
 
 
-def test_a_tokens_hook_that_fills_everything_gets_its_answer_back(toy):
+def test_a_tokens_hook_that_leaves_nothing_to_decode_is_refused(toy):
     hooks = lastword.Hooks(tokens=lambda step, canvas: torch.full_like(canvas.tokens, 25))
-    answer = run(toy, "abc", hooks=hooks)
-    assert answer.tokens == [25] * 6
-    assert answer.cost["passes"] == 0
+    with pytest.raises(SettingError, match="leave it some masks"):
+        run(toy, "abc", hooks=hooks)
 
 
 WRONG_HOOKS = [

@@ -18,7 +18,7 @@ LAYERS = [
     ["prediction"],
     ["hooks", "length", "unmask", "commit", "cache"],
     ["recipe", "forward"],
-    ["decode"],
+    ["decode", "prompts"],
     ["generate"],
     ["cli"],
     ["__main__"],

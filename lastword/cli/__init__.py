@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -21,36 +24,53 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def reporting(command: Callable[..., None]) -> Callable[..., None]:
+    """Exit codes: 0 done, 1 refused with a reason, 2 wrong usage, 130 interrupted, 141 reader gone."""
+
+    @functools.wraps(command)
+    def reported(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+            sys.stdout.flush()
+        except LastwordError as refused:
+            typer.echo(f"lastword: {refused}", err=True)
+            raise typer.Exit(1) from refused
+        except KeyboardInterrupt as stopped:
+            typer.echo("lastword: interrupted", err=True)
+            raise typer.Exit(130) from stopped
+        except BrokenPipeError as gone:
+            # The reader left (`| head`): point stdout elsewhere so that its flush at exit is quiet.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from gone
+
+    return reported
+
+
 for command in (predict, generate, recipes, demo):
-    app.command()(command)
+    app.command()(reporting(command))
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         typer.echo(f"lastword {__version__}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()
 def options(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
-    ),
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and leave."
+        ),
+    ] = False,
 ) -> None:
     """Know how long a diffusion language model's answer will be before it writes it."""
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 done, 1 refused with a reason, 2 wrong usage, 130 interrupted."""
-    try:
-        app()
-    except LastwordError as refused:
-        typer.echo(f"lastword: {refused}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("lastword: interrupted", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader left (`| head`): point stdout elsewhere so that its flush at exit is quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    """Entry point of the `lastword` command."""
+    app()

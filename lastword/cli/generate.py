@@ -77,20 +77,15 @@ def generate(
 
     import lastword
     from lastword.cli.live import watch
-    from lastword.generate import as_batch, finished, with_choices
+    from lastword.generate import finished
+    from lastword.prompts import as_batch
 
-    texts = {"length": length, "unmask": unmask, "commit": commit, "cache": cache, "block": block}
-    chosen = with_choices(
-        _recipe(recipe), {name: value for name, value in texts.items() if value is not None}
+    chosen = _recipe(recipe).with_choices(
+        length=length, unmask=unmask, commit=commit, cache=cache, block=block
     )
-    sampled: dict[str, Any] = {
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "guidance": guidance,
-    }
-    given_samplings = {name: value for name, value in sampled.items() if value is not None}
-    chosen = replace(chosen, sampling=replace(chosen.sampling, **given_samplings))
+    draws = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
+    given_draws = {name: value for name, value in draws.items() if value is not None}
+    chosen = replace(chosen, sampling=replace(chosen.sampling, **given_draws))
 
     loaded = lastword.load(model, device=device, dtype=dtype)
     batch = as_batch(loaded, given)
@@ -102,7 +97,9 @@ def generate(
         dice=lastword.Dice([seed], loaded.device),
         beyond_positions=beyond_positions,
     )
-    if not as_json and (console.is_terminal if live is None else live):
+    if live and not console.is_terminal:
+        typer.echo("lastword: --live needs a terminal; going on without", err=True)
+    if not as_json and live is not False and console.is_terminal:
         steps = watch(steps, loaded.tokenizer, console, model)
     answer = finished(loaded, batch, steps)[0]
     if as_json:
@@ -125,5 +122,5 @@ def _recipe(path: Path | None) -> Any:
         return Recipe()
     try:
         return Recipe.from_json(path.read_text())
-    except OSError as missing:
+    except (OSError, UnicodeDecodeError) as missing:
         raise RecipeError(f"the recipe file cannot be read ({missing})") from missing

@@ -8,7 +8,8 @@ from rich.table import Table
 import lastword
 from lastword.cli.curve import draw_curve
 from lastword.cli.live import watch
-from lastword.generate import Generation, as_batch, finished
+from lastword.generate import Generation, finished
+from lastword.prompts import as_batch
 from lastword.recipe import Recipe
 from lastword.survival import LengthDistribution
 

@@ -17,7 +17,7 @@ class Fixed(LengthPolicy):
     slots: int = 1024
 
     def __post_init__(self) -> None:
-        check_whole("Fixed(slots)", self.slots, least=1)
+        check_whole("Fixed", "slots", self.slots, least=1)
 
     def plan(self, probe: Probe) -> Plan:
         return Plan(torch.full((probe.rows,), self.slots))

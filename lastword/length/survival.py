@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from lastword.checks import check_choice, check_whole
 from lastword.errors import SettingError
@@ -27,11 +26,11 @@ class Survival(LengthPolicy):
 
     limit: int = 1024
     estimate: Estimate = Mean()
-    ends: Literal["document", "any"] = "document"
+    ends: str = "document"
 
     def __post_init__(self) -> None:
-        check_whole("Survival(limit)", self.limit, least=1)
-        check_choice("Survival(ends)", self.ends, "document", "any")
+        check_whole("Survival", "limit", self.limit, least=1)
+        check_choice("Survival", "ends", self.ends, "document", "any")
         if not callable(self.estimate):
             raise SettingError(
                 f"Survival(estimate={self.estimate!r}) was given; it must be Mean() or Quantile(q)"

@@ -72,7 +72,12 @@ class Adapter:
 
     def _aligned(self, tokens: Tensor, **mask: Tensor) -> Tensor:
         output = self._forward(tokens, **mask)
-        logits: Tensor = getattr(output, "logits", output)
+        logits = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
+        if not isinstance(logits, Tensor):
+            raise NumericError(
+                f"the model returned a {type(output).__name__} without logits; it must return a tensor "
+                "[rows, columns, vocabulary], a tuple that starts with one, or an object with .logits"
+            )
         if logits.shape[:2] != tokens.shape or logits.shape[-1] < self.ids.vocabulary:
             raise NumericError(
                 f"the model returned logits of shape {tuple(logits.shape)} for tokens of shape "

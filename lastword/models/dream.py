@@ -5,15 +5,12 @@ Loads Dream-org/Dream-v0-Base-7B and Dream-v0-Instruct-7B, and anything in their
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from lastword.columns import columns_of, locate
-from lastword.errors import CheckpointError
 from lastword.memory import RowMemory
+from lastword.models.config import Config
 from lastword.models.layers import BidirectionalTransformer, Shape
 from lastword.models.tokenizer import Tokenizer
 from lastword.tokens import TokenIds
@@ -36,7 +33,7 @@ TENSORS = {
     "head.weight": "lm_head.weight",
 }
 
-EXPECTED = {
+EXPECTED: dict[str, object] = {
     "hidden_act": "silu",
     "rope_scaling": None,
     "use_sliding_window": False,
@@ -46,27 +43,21 @@ EXPECTED = {
 TURN_END = "<|im_end|>"
 
 
-def shape_of(config: Mapping[str, Any]) -> Shape:
+def shape_of(config: Config) -> Shape:
     """The architecture a config.json of this family describes."""
-    for name, expected in EXPECTED.items():
-        given = config.get(name, expected)
-        if given != expected:
-            raise CheckpointError(
-                f"config.json says {name}={given!r}; our Dream is built for {expected!r}: "
-                "wrap the authors' model with lastword.models.Adapter instead"
-            )
+    config.expect("Dream", EXPECTED)
     return Shape(
-        width=config["hidden_size"],
-        layers=config["num_hidden_layers"],
-        heads=config["num_attention_heads"],
-        kv_heads=config["num_key_value_heads"],
-        mlp_width=config["intermediate_size"],
-        vocabulary=config["vocab_size"],
-        rope_theta=config["rope_theta"],
-        norm_eps=config["rms_norm_eps"],
-        positions=config["max_position_embeddings"],
+        width=config.whole("hidden_size"),
+        layers=config.whole("num_hidden_layers"),
+        heads=config.whole("num_attention_heads"),
+        kv_heads=config.whole("num_key_value_heads"),
+        mlp_width=config.whole("intermediate_size"),
+        vocabulary=config.whole("vocab_size"),
+        rope_theta=config.number("rope_theta"),
+        norm_eps=config.number("rms_norm_eps"),
+        positions=config.whole("max_position_embeddings"),
         qkv_bias=True,
-        tied_head=bool(config.get("tie_word_embeddings", False)),
+        tied_head=bool(config.data.get("tie_word_embeddings", False)),
         rotate_in_float32=False,
     )
 

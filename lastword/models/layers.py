@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lastword.errors import CheckpointError
 from lastword.memory import RowMemory
 
 
@@ -35,9 +36,21 @@ class Shape:
     # activations' dtype first. In bf16 the two differ in most logits.
     rotate_in_float32: bool
 
+    def __post_init__(self) -> None:
+        if self.width % (2 * self.heads) or self.heads % self.kv_heads:
+            raise CheckpointError(
+                f"a width of {self.width} with {self.heads} heads and {self.kv_heads} key-value heads was "
+                "given; heads must split the width into even parts, and key-value heads the heads"
+            )
+
     @property
     def head_width(self) -> int:
         return self.width // self.heads
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """Where halves are too coarse to compute in."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 class RMSNorm(nn.Module):
@@ -49,7 +62,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
+        wide = x.to(at_least_float32(x.dtype))
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         # The weight multiplies after the cast back, as both families do.
         return self.weight * wide.to(x.dtype)
@@ -64,7 +77,7 @@ class Rotation:
         frequencies = 1.0 / shape.rope_theta ** (exponents / shape.head_width)  # [D/2]
         angles = positions[..., None].float() * frequencies  # [B, R, D/2]
         angles = torch.cat((angles, angles), dim=-1)[:, None]  # [B, 1, R, D]
-        working = torch.float32 if shape.rotate_in_float32 else dtype
+        working = at_least_float32(dtype) if shape.rotate_in_float32 else dtype
         self.cos, self.sin = angles.cos().to(working), angles.sin().to(working)
 
     def __call__(self, x: Tensor) -> Tensor:  # [B, H, R, D]
@@ -177,7 +190,7 @@ class BidirectionalTransformer(nn.Module):
         positions = every if valid is None else (valid.cumsum(-1) - 1).clamp(min=0)
         x = self.embedding(tokens.gather(1, columns))
         rotate = Rotation(positions.gather(1, columns), self.shape, x.dtype)
-        mask = None if valid is None or bool(valid.all()) else valid[:, None, None, :]
+        mask = None if valid is None else valid[:, None, None, :]
         context = PassContext(rotate, mask, columns, memory, causal)
         for layer, block in enumerate(self.blocks):
             x = block(x, context, layer)

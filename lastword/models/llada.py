@@ -5,15 +5,12 @@ Loads GSAI-ML/LLaDA-8B-Base, LLaDA-8B-Instruct and LLaDA-1.5, and anything in th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from lastword.columns import locate
-from lastword.errors import CheckpointError
 from lastword.memory import RowMemory
+from lastword.models.config import Config
 from lastword.models.layers import BidirectionalTransformer, Shape
 from lastword.models.tokenizer import Tokenizer
 from lastword.tokens import TokenIds
@@ -36,8 +33,8 @@ TENSORS = {
 }
 
 # Switches of the authors' configuration that change the architecture; every published checkpoint
-# has these values, and a checkpoint with others would load and then compute nonsense.
-EXPECTED = {
+# has these values.
+EXPECTED: dict[str, object] = {
     "block_type": "llama",
     "activation_type": "silu",
     "layer_norm_type": "rms",
@@ -56,29 +53,23 @@ EXPECTED = {
 TURN_END = "<|eot_id|>"
 
 
-def shape_of(config: Mapping[str, Any]) -> Shape:
+def shape_of(config: Config) -> Shape:
     """The architecture a config.json of this family describes."""
-    for name, expected in EXPECTED.items():
-        given = config.get(name, expected)
-        if given != expected and (given or expected):  # null and false mean the same here
-            raise CheckpointError(
-                f"config.json says {name}={given!r}; our LLaDA is built for {expected!r}: "
-                "wrap the authors' model with lastword.models.Adapter instead"
-            )
-    heads = config["n_heads"]
+    config.expect("LLaDA", EXPECTED)
+    width, heads = config.whole("d_model"), config.whole("n_heads")
     return Shape(
-        width=config["d_model"],
-        layers=config["n_layers"],
+        width=width,
+        layers=config.whole("n_layers"),
         heads=heads,
-        kv_heads=config.get("n_kv_heads") or heads,
-        mlp_width=config.get("mlp_hidden_size") or config["mlp_ratio"] * config["d_model"],
-        vocabulary=config.get("embedding_size") or config["vocab_size"],
-        rope_theta=config.get("rope_theta", 10000.0),
-        norm_eps=config.get("rms_norm_eps", 1e-5),
-        positions=config["max_sequence_length"],
+        kv_heads=config.whole("n_kv_heads", heads),
+        mlp_width=config.whole("mlp_hidden_size", config.whole("mlp_ratio", 4) * width),
+        vocabulary=config.whole("embedding_size", config.whole("vocab_size")),
+        rope_theta=config.number("rope_theta", 10000.0),
+        norm_eps=config.number("rms_norm_eps", 1e-5),
+        positions=config.whole("max_sequence_length"),
         qkv_bias=False,
-        tied_head=bool(config.get("weight_tying", False)),
-        rotate_in_float32=bool(config.get("rope_full_precision", True)),
+        tied_head=bool(config.data.get("weight_tying", False)),
+        rotate_in_float32=bool(config.data.get("rope_full_precision", True)),
     )
 
 

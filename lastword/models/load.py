@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from lastword.errors import CheckpointError, SettingError
+from lastword.models.config import Config
 from lastword.models.dream import Dream
 from lastword.models.llada import LLaDA
 from lastword.models.tokenizer import Tokenizer
@@ -35,7 +36,7 @@ def load(
     device: str | torch.device = "auto",
     dtype: str | torch.dtype = "auto",
     *,
-    turn_end: int | Literal["auto"] | None = "auto",
+    turn_ends: Sequence[int] | Literal["auto"] = "auto",
     revision: str | None = None,
 ) -> LLaDA | Dream | Toy:
     """Load a LLaDA or Dream checkpoint, or the `toy` model.
@@ -44,30 +45,25 @@ def load(
     `GSAI-ML/LLaDA-8B-Instruct`; hub names go through huggingface_hub, its cache and its offline
     mode. `device="auto"` takes a GPU where there is one; `dtype="auto"` keeps the stored dtype on
     a GPU and computes in float32 on a CPU. A folder without a tokenizer loads too: prompts are
-    then token ids. `turn_end` sets the second token that ends an answer; "auto" asks the tokenizer.
+    then token ids. `turn_ends` are further ids that end an answer; "auto" takes those of the config
+    and the tokenizer.
     """
     if str(name) == "toy":
         return Toy()
     folder = _folder(name, revision)
-    config = _json(folder / "config.json", required=True)
-    kind = str(config.get("model_type", "")).lower()
-    if kind not in ARCHITECTURES:
+    config = Config.read(folder / "config.json")
+    kind = config.data.get("model_type")
+    architecture = ARCHITECTURES.get(str(kind).lower())
+    if architecture is None:
         raise CheckpointError(
-            f"{folder / 'config.json'} says model_type={config.get('model_type')!r}; we know "
-            f"{', '.join(ARCHITECTURES)}: wrap any other masked model with lastword.models.Adapter"
+            f"{config.source} says model_type={kind!r}; we know {', '.join(ARCHITECTURES)}: wrap any "
+            "other masked model with lastword.Adapter"
         )
-    architecture = ARCHITECTURES[kind]
-    try:
-        shape = architecture.shape_of(config)
-    except (KeyError, TypeError) as missing:
-        raise CheckpointError(
-            f"{folder / 'config.json'} lacks or garbles the field {missing}, which a {kind} model "
-            "needs; use the configuration published with the weights"
-        ) from missing
+    shape = architecture.shape_of(config)
     tokenizer = Tokenizer.from_folder(folder)
     ids = _ids(folder, config, shape.vocabulary, tokenizer, architecture.turn_end)
-    if turn_end != "auto":
-        ids = replace(ids, turn_end=turn_end)
+    if turn_ends != "auto":
+        ids = replace(ids, turn_ends=tuple(turn_ends))
 
     where = _device(device)
     with torch.device("meta"):
@@ -108,47 +104,26 @@ def _folder(name: str | Path, revision: str | None) -> Path:
         ) from refused
 
 
-def _json(path: Path, *, required: bool = False) -> dict[str, Any]:
-    if not path.is_file():
-        if required:
-            raise CheckpointError(
-                f"{path.parent} has no {path.name}; give a folder in the authors' Hugging Face format"
-            )
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as broken:
-        raise CheckpointError(f"{path} is not JSON ({broken}); download it again") from broken
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} holds no JSON object; download it again")
-    return content
-
-
 def _ids(
-    folder: Path,
-    config: dict[str, Any],
-    vocabulary: int,
-    tokenizer: Tokenizer | None,
-    turn_end: str,
+    folder: Path, config: Config, vocabulary: int, tokenizer: Tokenizer | None, turn_end: str
 ) -> TokenIds:
     """Special ids: config first, generation config where it is silent, tokenizer for the turn end."""
-    known = {k: v for k, v in _json(folder / "generation_config.json").items() if v is not None}
-    known.update({k: v for k, v in config.items() if v is not None})
-    ends = known.get("eos_token_id")
-    ends = list(ends) if isinstance(ends, list) else [] if ends is None else [ends]
-    if "mask_token_id" not in known or not ends:
+    known = config.or_else(Config.read(folder / "generation_config.json", required=False))
+    given: Any = known.data.get("eos_token_id")
+    ends = given if isinstance(given, list) else [] if given is None else [given]
+    if "mask_token_id" not in known.data or not ends:
+        lacking = "mask" if "mask_token_id" not in known.data else "end"
         raise CheckpointError(
-            f"{folder} names no {'mask' if 'mask_token_id' not in known else 'end'} token; add "
-            "mask_token_id and eos_token_id to config.json"
+            f"{folder} names no {lacking} token; add mask_token_id and eos_token_id to config.json"
         )
-    second = ends[1] if len(ends) > 1 else tokenizer.id_of(turn_end) if tokenizer else None
+    spoken = tokenizer.id_of(turn_end) if tokenizer else None
     try:
         return TokenIds(
-            mask=known["mask_token_id"],
+            mask=known.data["mask_token_id"],
             end=ends[0],
-            pad=known.get("pad_token_id", ends[0]),
+            pad=known.whole("pad_token_id", ends[0], least=0),
             vocabulary=vocabulary,
-            turn_end=second,
+            turn_ends=(*ends[1:], *(() if spoken is None else (spoken,))),
         )
     except SettingError as wrong:
         raise CheckpointError(f"{folder} cannot be decoded with: {wrong}") from wrong
@@ -157,10 +132,11 @@ def _ids(
 def _device(device: str | torch.device) -> torch.device:
     if device != "auto":
         try:
-            return torch.device(device)
-        except RuntimeError as wrong:
+            return torch.empty(0, device=device).device
+        except (RuntimeError, AssertionError, NotImplementedError) as wrong:
             raise SettingError(
-                f"device {device!r} is unknown to torch; give auto, cpu, cuda, cuda:1 or mps"
+                f"device {str(device)!r} cannot be used here ({str(wrong).splitlines()[0]}); give auto, "
+                "or cpu, cuda, cuda:1 or mps where the machine and its torch have them"
             ) from wrong
     if torch.cuda.is_available():
         return torch.device("cuda")
@@ -168,10 +144,9 @@ def _device(device: str | torch.device) -> torch.device:
 
 
 def _dtype(dtype: str | torch.dtype, device: torch.device, folder: Path) -> torch.dtype:
-    if isinstance(dtype, torch.dtype):
-        return dtype
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else stored_dtype(folder)
-    if dtype not in DTYPES:
+    chosen = DTYPES.get(str(dtype).removeprefix("torch."))
+    if chosen is None:
         raise SettingError(f"dtype {dtype!r} is unknown; give auto or one of {', '.join(DTYPES)}")
-    return DTYPES[dtype]
+    return chosen

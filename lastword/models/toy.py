@@ -58,7 +58,7 @@ class Toy:
     tokenizer = Letters()
 
     def __init__(self, hazard: float = 0.05) -> None:
-        check_number("Toy(hazard)", hazard, least=0, below=1)
+        check_number("Toy", "hazard", hazard, least=0, below=1)
         self.hazard = hazard
 
     def __call__(
@@ -82,6 +82,6 @@ class Toy:
         rest = (1 - self.hazard) * (1 - sureness) / (letters - 1)
         chance = rest[..., None].repeat(1, 1, self.ids.vocabulary)
         chance.scatter_(2, guess[..., None], ((1 - self.hazard) * sureness)[..., None])
-        chance[..., self.ids.mask] = 0.0
+        chance[..., self.ids.mask] = 1e-12
         chance[..., self.ids.end] = self.hazard
         return chance.log().gather(1, read[..., None].expand(-1, -1, self.ids.vocabulary))

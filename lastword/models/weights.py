@@ -12,6 +12,9 @@ from torch import nn
 
 from lastword.errors import CheckpointError
 
+# How safetensors spells the dtypes a model may be stored in.
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
@@ -24,11 +27,11 @@ def tensor_files(folder: Path) -> dict[str, Path]:
     if (folder / INDEX).is_file():
         try:
             weight_map = json.loads((folder / INDEX).read_text())["weight_map"]
-        except (ValueError, KeyError, TypeError) as broken:
+            files = {name: folder / file for name, file in weight_map.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as broken:
             raise CheckpointError(
                 f"{folder / INDEX} is not a safetensors index ({broken}); download it again"
             ) from broken
-        files = {name: folder / file for name, file in weight_map.items()}
         missing = sorted({file.name for file in files.values() if not file.is_file()})
         if missing:
             raise CheckpointError(
@@ -49,7 +52,7 @@ def stored_dtype(folder: Path) -> torch.dtype:
     """The dtype the checkpoint was saved in, read from its first tensor."""
     name, path = next(iter(sorted(tensor_files(folder).items())))
     with _opened(path, "cpu") as file:
-        return file.get_tensor(name).dtype
+        return DTYPES.get(file.get_slice(name).get_dtype(), torch.float32)
 
 
 def load_weights(
@@ -82,14 +85,19 @@ def load_weights(
     loaded: dict[str, nn.Parameter] = {}
     for path, members in by_file.items():
         with _opened(path, str(device)) as file:
+            held = set(file.keys())
             for theirs in members:
+                if theirs not in held:
+                    raise CheckpointError(
+                        f"{INDEX} says {path.name} holds {theirs}, which it does not; download both again"
+                    )
                 ours = names[theirs]
                 expected = tuple(wanted[ours].shape)
                 given = tuple(file.get_slice(theirs).get_shape())
                 if given != expected:
                     raise CheckpointError(
-                        f"tensor {theirs} in {path.name} has shape {list(given)} but config.json asks "
-                        f"for {list(expected)}; config and weights belong to different models"
+                        f"tensor {theirs} in {path.name} has shape {list(given)} but config.json asks for "
+                        f"{list(expected)}; config and weights belong to different models"
                     )
                 tensor = file.get_tensor(theirs).to(dtype)
                 loaded[ours] = nn.Parameter(tensor, requires_grad=False)

@@ -109,7 +109,7 @@ class LengthDistribution:
 
     def quantile(self, q: float) -> Int[Tensor, "B"]:
         """The smallest k with P(L <= k) >= q; T where the tail holds more than 1 - q."""
-        check_number("q", q, above=0, below=1)
+        check_number("quantile", "q", q, above=0, below=1)
         short = self.survival[:, 1:] > 1 - q + ROUNDING
         return (short.sum(-1) + 1).clamp(max=self.slots)
 

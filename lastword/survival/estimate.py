@@ -26,7 +26,7 @@ class Quantile:
     q: float = 0.95
 
     def __post_init__(self) -> None:
-        check_number("Quantile(q)", self.q, above=0, below=1)
+        check_number("Quantile", "q", self.q, above=0, below=1)
 
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
         return lengths.quantile(self.q).double()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lastword.errors import ExtraError
+from lastword.errors import ExtraError, SettingError
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Estimate, Mean
 
@@ -36,7 +36,7 @@ def plot_lengths(
     ax.fill_between(
         range(one.slots + 1), survival, step="post", color="tab:blue", alpha=0.15, linewidth=0
     )
-    ax.bar(slots, one.hazard[0].tolist(), color="tab:orange", width=1.0, label="hazard h(k)")
+    ax.step(slots, one.hazard[0].tolist(), where="mid", color="tab:orange", label="hazard h(k)")
     ax.axvline(horizon, color="tab:red", linestyle="--", label=f"horizon {horizon:.0f}")
     if truth is not None:
         ax.axvline(truth, color="black", linestyle=":", label=f"true length {truth:.0f}")
@@ -47,7 +47,7 @@ def plot_lengths(
         ylim=(0, 1.02),
         title=f"expected length {one.mean.item():.1f}, tail S({one.slots}) = {one.tail.item():.3f}",
     )
-    ax.legend(frameon=False)
+    ax.legend(loc="center right", framealpha=0.9)
     return ax
 
 
@@ -55,7 +55,13 @@ def save_lengths(lengths: LengthDistribution, path: Path, *, row: int = 0) -> No
     """Draw one row into a file; the ending chooses the format (PNG, SVG, PDF)."""
     figure = _matplotlib().figure.Figure(figsize=(7, 3.5), layout="constrained")
     plot_lengths(lengths, row=row, ax=figure.add_subplot())
-    figure.savefig(path, dpi=150)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as refused:
+        raise SettingError(
+            f"the picture {path} cannot be written ({refused}); give a file name that ends in .png, .svg "
+            "or .pdf in a folder that exists"
+        ) from refused
 
 
 def _matplotlib() -> Any:

@@ -34,7 +34,7 @@ class RankedRule(UnmaskRule):
             raise SettingError(
                 f"schedule={self.schedule!r} was given; it must be EqualShares() or Timesteps()"
             )
-        check_number("order_temperature", self.order_temperature, least=0)
+        check_number(type(self).__name__, "order_temperature", self.order_temperature, least=0)
 
     @abstractmethod
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:

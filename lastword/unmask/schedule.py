@@ -24,7 +24,7 @@ class Schedule(ABC):
     pace: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("pace", self.pace, above=0)
+        check_number(type(self).__name__, "pace", self.pace, above=0)
 
     def steps(self, masks: int) -> int:
         """How many passes a window that opened with `masks` masks takes."""

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lastword.checks import check_number
+from lastword.checks import check_choice, check_number
 from lastword.clock import Clock
 from lastword.unmask.schedule import Schedule
 
@@ -30,7 +30,8 @@ class Timesteps(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("eps", self.eps, above=0, below=1)
+        check_number("Timesteps", "eps", self.eps, above=0, below=1)
+        check_choice("Timesteps", "keep_idle", self.keep_idle, True, False)
 
     def share(self, clock: Clock) -> list[float]:
         """1 - s/t at each row's step; 1 from the last step on."""

@@ -12,7 +12,7 @@ from torch import Tensor
 import lastword
 
 FOLDER = Path(__file__).parent
-TURN_END = {"llada": 380, "dream": None}  # in no config: the authors' flags hard-code it
+TURN_ENDS = {"llada": (380,), "dream": ()}  # in no config: the authors' flags hard-code it
 
 
 @dataclass(frozen=True)
@@ -55,4 +55,4 @@ def tensors(family: str) -> dict[str, Tensor]:
 
 @cache
 def model(family: str) -> Any:
-    return lastword.load(FOLDER / f"{family}-tiny", device="cpu", turn_end=TURN_END[family])
+    return lastword.load(FOLDER / f"{family}-tiny", device="cpu", turn_ends=TURN_ENDS[family])

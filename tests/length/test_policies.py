@@ -91,7 +91,7 @@ def test_survival_plans_for_the_estimate_it_is_given():
 def test_the_turn_end_counts_only_where_asked(golden):
     import lastword
 
-    model = lastword.load(golden / "llada-tiny", device="cpu", turn_end=380)
+    model = lastword.load(golden / "llada-tiny", device="cpu", turn_ends=(380,))
     probe = CountingProbe(model, [[5, 42, 17]])
     document = Survival(40).plan(probe).lengths
     both = Survival(40, ends="any").plan(probe).lengths

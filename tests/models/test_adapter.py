@@ -124,11 +124,16 @@ def test_logits_of_the_wrong_shape_are_refused(ids, shape):
         model(torch.zeros(1, 3, dtype=torch.long), torch.tensor([[2]]))
 
 
-@pytest.mark.parametrize("output", [(torch.zeros(1, 3, 8),), None, "logits"])
+@pytest.mark.parametrize("output", [(None,), None, "logits"])
 def test_an_output_without_logits_is_refused(ids, output):
     model = Adapter(lambda tokens: output, ids)
     with pytest.raises(lastword.LastwordError):
         model(torch.zeros(1, 3, dtype=torch.long), torch.tensor([[2]]))
+
+
+def test_a_tuple_that_starts_with_logits_will_do(ids):
+    model = Adapter(lambda tokens: (torch.ones(1, 3, 8), "states"), ids)
+    assert model(torch.zeros(1, 3, dtype=torch.long), torch.tensor([[2]])).shape == (1, 1, 8)
 
 
 def test_it_cannot_be_cached(ids):

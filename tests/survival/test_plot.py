@@ -35,9 +35,9 @@ def test_takes_an_axis_and_returns_it(lengths, ax):
 
 def test_draws_survival_hazard_and_horizon(lengths, ax):
     plot_lengths(lengths, ax=ax)
-    survival, horizon = ax.get_lines()
+    survival, hazard, horizon = ax.get_lines()
     assert survival.get_ydata() == pytest.approx([1, 0.5, 0.375, 0.3])
-    assert [bar.get_height() for bar in ax.patches] == pytest.approx([0.5, 0.25, 0.2])
+    assert list(hazard.get_ydata()) == pytest.approx([0.5, 0.25, 0.2])
     assert list(horizon.get_xdata()) == [2, 2]  # the mean, 1.875, rounded up
     assert {"survival S(k)", "hazard h(k)", "horizon 2"} == set(legend(ax))
     assert "1.9" in ax.get_title()
@@ -46,7 +46,7 @@ def test_draws_survival_hazard_and_horizon(lengths, ax):
 
 def test_draws_the_row_and_the_estimate_asked_for(lengths, ax):
     plot_lengths(lengths, row=1, estimate=Quantile(0.5), ax=ax)
-    assert list(ax.get_lines()[1].get_xdata()) == [3, 3]
+    assert list(ax.get_lines()[2].get_xdata()) == [3, 3]
 
 
 def test_marks_the_true_length_only_when_it_is_given(lengths, ax):

@@ -157,10 +157,10 @@ def test_at_random_reaches_every_mask_alike(predicted):
 def test_order_temperature_prefers_but_does_not_insist(predicted, sure):
     rule = MostConfident(order_temperature=0.2)
     counts = torch.zeros(2)
-    for seed in range(150):
+    for seed in range(80):
         counts[chosen_words(rule, predicted(sure(0.9, 0.6), seeds=[seed]))[0]] += 1
     # softmax(0.9 / 0.2, 0.6 / 0.2) = 0.82, 0.18
-    assert counts[0].item() / 150 == pytest.approx(0.82, abs=0.1)
+    assert counts[0].item() / 80 == pytest.approx(0.82, abs=0.12)
 
 
 @pytest.mark.parametrize("seed", range(5))

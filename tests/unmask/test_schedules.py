@@ -5,30 +5,29 @@ import math
 import pytest
 import torch
 
-from lastword.canvas import Canvas
+from lastword.canvas import Canvas, Window
 from lastword.clock import Clock
 from lastword.errors import SettingError
 from lastword.unmask import EqualShares, Timesteps
 
 
-@pytest.fixture
-def counts(ids):
+def counts(schedule, masks, block=None):
     """How many masks each pass fills until none is left, block after block."""
-
-    def run(schedule, masks, block=None):
-        canvas = Canvas.blank([[1]], torch.tensor([masks]), ids)
-        clock, filled = Clock.start(1), []
-        while canvas.masked.any():
-            clock = clock.tick(canvas, block)
-            open_masks = canvas.masked & clock.window.columns(canvas.width)
-            count = schedule.quota(open_masks.sum(-1), clock).item()
-            where = torch.zeros_like(open_masks)
-            where[0, open_masks[0].nonzero()[:count, 0]] = True
-            canvas = canvas.write(where, torch.zeros_like(canvas.tokens))
-            filled.append(count)
-        return filled
-
-    return run
+    filled = []
+    for first in range(0, masks, block or masks):
+        left = opened = min(block or masks, masks - first)
+        step = 0
+        while left:
+            clock = Clock(
+                len(filled),
+                Window(torch.tensor([first]), torch.tensor([first + opened])),
+                torch.tensor([step]),
+                torch.tensor([opened]),
+                torch.tensor([step == 0]),
+            )
+            filled.append(schedule.quota(torch.tensor([left]), clock).item())
+            left, step = left - filled[-1], step + 1
+    return filled
 
 
 @pytest.mark.parametrize(
@@ -41,19 +40,19 @@ def counts(ids):
         (5, 1, [5]),
     ],
 )
-def test_equal_shares_give_the_remainder_to_the_first_passes(counts, masks, steps, plan):
+def test_equal_shares_give_the_remainder_to_the_first_passes(masks, steps, plan):
     assert counts(EqualShares(masks / steps), masks) == plan
 
 
-def test_equal_shares_start_anew_in_every_block(counts):
+def test_equal_shares_start_anew_in_every_block():
     assert counts(EqualShares(8 / 5), 24, block=8) == [2, 2, 2, 1, 1] * 3
 
 
-def test_equal_shares_in_a_short_last_block(counts):
+def test_equal_shares_in_a_short_last_block():
     assert counts(EqualShares(2.0), 7, block=4) == [2, 2, 2, 1]
 
 
-def test_a_pace_below_one_still_fills_one_mask_per_pass(counts):
+def test_a_pace_below_one_still_fills_one_mask_per_pass():
     assert counts(EqualShares(0.5), 6) == [1] * 6
 
 
@@ -74,30 +73,30 @@ DREAM = {
 
 
 @pytest.mark.parametrize(("tokens", "steps"), DREAM)
-def test_timesteps_follow_dreams_plan_idle_passes_included(counts, tokens, steps):
+def test_timesteps_follow_dreams_plan_idle_passes_included(tokens, steps):
     assert counts(Timesteps(tokens / steps, keep_idle=True), tokens) == DREAM[tokens, steps]
 
 
 @pytest.mark.parametrize(("tokens", "steps"), DREAM)
-def test_timesteps_leave_out_the_passes_that_fill_nothing(counts, tokens, steps):
+def test_timesteps_leave_out_the_passes_that_fill_nothing(tokens, steps):
     busy = [count for count in DREAM[tokens, steps] if count]
     assert counts(Timesteps(tokens / steps), tokens) == busy
 
 
-def test_dream_idles_514_passes_for_512_tokens_in_1024_steps(counts):
+def test_dream_idles_514_passes_for_512_tokens_in_1024_steps():
     kept = counts(Timesteps(0.5, keep_idle=True), 512)
     assert len(kept) == 1024
     assert kept.count(0) == 514
     assert counts(Timesteps(0.5), 512) == [count for count in kept if count]
 
 
-def test_timesteps_are_float32_where_float64_plans_otherwise(counts):
+def test_timesteps_are_float32_where_float64_plans_otherwise():
     # 934 tokens: the first length where float32 rounding adds a second idle pass.
     assert counts(Timesteps(keep_idle=True), 933).count(0) == 1
     assert counts(Timesteps(keep_idle=True), 934).count(0) == 2
 
 
-def test_timesteps_take_the_share_of_the_last_step_for_everything(counts):
+def test_timesteps_take_the_share_of_the_last_step_for_everything():
     assert counts(Timesteps(pace=100.0), 7) == [7]
     assert counts(Timesteps(eps=0.5, pace=2.0), 10)[-1] > 2
 

@@ -1,0 +1,1 @@
+"""Commands that measure, write records, and turn records into tables and figures."""
