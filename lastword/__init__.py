@@ -11,7 +11,7 @@ from lastword.version import __version__
 
 if TYPE_CHECKING:
     from lastword import models, survival
-    from lastword.cache import NoCache
+    from lastword.cache import DualCache, NoCache, PrefixCache
     from lastword.commit import Never
     from lastword.decode import Step, decode
     from lastword.errors import LastwordError
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from lastword.survival import LengthDistribution, Mean, Quantile, plot_lengths
     from lastword.tokens import TokenIds
     from lastword.unmask import (
+        AboveThreshold,
         AtRandom,
         CoinFlip,
+        EntropyBound,
         EqualShares,
+        Factor,
         LargestMargin,
         LowestEntropy,
         MostConfident,
@@ -36,11 +39,15 @@ if TYPE_CHECKING:
 # Where each public name lives. They are imported on first use, so that `lastword --help` does not
 # wait for torch.
 _HOMES = {
+    "AboveThreshold": "unmask",
     "Adapter": "models",
     "AtRandom": "unmask",
     "CoinFlip": "unmask",
     "Dice": "sampling",
+    "DualCache": "cache",
+    "EntropyBound": "unmask",
     "EqualShares": "unmask",
+    "Factor": "unmask",
     "Finish": "generate",
     "Fixed": "length",
     "Generation": "generate",
@@ -53,6 +60,7 @@ _HOMES = {
     "MostConfident": "unmask",
     "Never": "commit",
     "NoCache": "cache",
+    "PrefixCache": "cache",
     "Quantile": "survival",
     "Recipe": "recipe",
     "Sampling": "sampling",
@@ -68,11 +76,15 @@ _HOMES = {
 }
 
 __all__ = [
+    "AboveThreshold",
     "Adapter",
     "AtRandom",
     "CoinFlip",
     "Dice",
+    "DualCache",
+    "EntropyBound",
     "EqualShares",
+    "Factor",
     "Finish",
     "Fixed",
     "Generation",
@@ -85,6 +97,7 @@ __all__ = [
     "MostConfident",
     "Never",
     "NoCache",
+    "PrefixCache",
     "Quantile",
     "Recipe",
     "Sampling",

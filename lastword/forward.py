@@ -81,6 +81,7 @@ class Forward:
         self, canvas: Canvas, reading: Reading, stale: Bool[Tensor, "B L"], memory: KeyValues
     ) -> Tensor:
         """Compute the stale columns only. Rows that refresh everything go in a pass of their own."""
+        memory.fit(canvas.width)
         everything = (stale == canvas.valid).all(-1)[reading.rows]
         device = self._model.device
         parts: dict[int, Tensor] = {}

@@ -21,15 +21,15 @@ class KeyValues:
         """The part of the memory that belongs to some rows: what a pass over them works on."""
         return RowMemory(self, rows)
 
-    def widened(self, width: int) -> KeyValues:
-        """The same memory for a canvas that grew or shrank on the right."""
-        other = KeyValues(self._rows, width)
+    def fit(self, width: int) -> None:
+        """Follow a canvas that grew or shrank on the right."""
         by = (0, 0, 0, width - self._width)  # a negative pad crops
-        other._layers = {
-            layer: (torch.nn.functional.pad(keys, by), torch.nn.functional.pad(values, by))
-            for layer, (keys, values) in self._layers.items()
-        }
-        return other
+        if by[-1]:
+            self._layers = {
+                layer: (torch.nn.functional.pad(keys, by), torch.nn.functional.pad(values, by))
+                for layer, (keys, values) in self._layers.items()
+            }
+            self._width = width
 
     def storage(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """The layer's tensors, made on first use in the dtype and on the device of `like`."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lastword.cache import Cache, NoCache
+from lastword.cache import Cache, DualCache, NoCache, PrefixCache
 from lastword.checks import check_whole
 from lastword.commit import CommitRule, Never
 from lastword.errors import RecipeError, SettingError
@@ -17,9 +17,12 @@ from lastword.length import Fixed, LengthPolicy, Survival
 from lastword.sampling import Sampling
 from lastword.survival import Mean, Quantile
 from lastword.unmask import (
+    AboveThreshold,
     AtRandom,
     CoinFlip,
+    EntropyBound,
     EqualShares,
+    Factor,
     LargestMargin,
     LowestEntropy,
     MostConfident,
@@ -36,9 +39,12 @@ PARTS: dict[str, dict[str, type]] = {
         "lowest-entropy": LowestEntropy,
         "at-random": AtRandom,
         "coin-flip": CoinFlip,
+        "threshold": AboveThreshold,
+        "factor": Factor,
+        "entropy-bound": EntropyBound,
     },
     "commit": {"never": Never},
-    "cache": {"none": NoCache},
+    "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache},
     "sampling": {"sampling": Sampling},
     "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps},
     "estimate": {"mean": Mean, "quantile": Quantile},
@@ -57,6 +63,12 @@ ALIASES = {
     "origin": "coin-flip",
     "linear": "equal-shares",
     "smartcrop": "quantile",
+    "confidence_threshold": "threshold",
+    "above_threshold": "threshold",
+    "eb_sampler": "entropy-bound",
+    "eb": "entropy-bound",
+    "prefix_cache": "prefix",
+    "dual_cache": "dual",
 }
 
 

@@ -48,7 +48,8 @@ def test_a_memory_may_change_its_width_on_the_right(width):
     memory = KeyValues(rows=1, width=4)
     keys = numbers(1, 2, 4, 3)
     memory.at(torch.tensor([0])).update(0, torch.tensor([[0, 1, 2, 3]]), keys, keys)
-    wider, _ = memory.widened(width).storage(0, keys)
+    memory.fit(width)
+    wider, _ = memory.storage(0, keys)
     kept = min(width, 4)
     assert wider.shape[2] == width
     assert torch.equal(wider[:, :, :kept], keys[:, :, :kept])

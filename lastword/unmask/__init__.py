@@ -1,8 +1,11 @@
 """Which masks: rules that choose what to fill after a pass."""
 
+from lastword.unmask.above_threshold import AboveThreshold
 from lastword.unmask.at_random import AtRandom
 from lastword.unmask.coin_flip import CoinFlip
+from lastword.unmask.entropy_bound import EntropyBound
 from lastword.unmask.equal_shares import EqualShares
+from lastword.unmask.factor import Factor
 from lastword.unmask.largest_margin import LargestMargin
 from lastword.unmask.lowest_entropy import LowestEntropy
 from lastword.unmask.most_confident import MostConfident
@@ -11,9 +14,12 @@ from lastword.unmask.schedule import Schedule
 from lastword.unmask.timesteps import Timesteps
 
 __all__ = [
+    "AboveThreshold",
     "AtRandom",
     "CoinFlip",
+    "EntropyBound",
     "EqualShares",
+    "Factor",
     "LargestMargin",
     "LowestEntropy",
     "MostConfident",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from lastword.cache import Cache, NoCache
+from lastword.cache import Cache, DualCache, NoCache, PrefixCache
 from lastword.canvas import Canvas
 from lastword.clock import Clock
 from lastword.decode import decode
@@ -15,7 +15,7 @@ from lastword.length import Fixed
 from lastword.memory import KeyValues
 from lastword.recipe import Recipe
 
-CACHES = [NoCache()]
+CACHES = [NoCache(), PrefixCache(), DualCache()]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,29 @@ def test_an_opening_window_recomputes_all_of_its_row(cache, ids):
 @pytest.mark.parametrize("cache", CACHES, ids=str)
 def test_a_cache_is_plain_data(cache):
     assert pickle.loads(pickle.dumps(cache)) == cache
+
+
+def later_pass(ids):
+    """The second pass of a row whose first block, columns 2 and 3, is half filled."""
+    canvas = Canvas.blank([[1, 2]], torch.tensor([4]), ids)
+    clock = Clock.start(1).tick(canvas, 2)
+    first = torch.tensor([[False, False, True, False, False, False]])
+    canvas = canvas.write(first, torch.full((1, 6), 5))
+    return canvas, clock.tick(canvas, 2)
+
+
+@pytest.mark.parametrize(
+    ("cache", "stale"),
+    [
+        (NoCache(), [1, 1, 1, 1, 1, 1]),
+        (PrefixCache(), [0, 0, 1, 1, 1, 1]),
+        (DualCache(), [0, 0, 1, 1, 0, 0]),
+    ],
+    ids=str,
+)
+def test_what_goes_stale_within_a_block(cache, stale, ids):
+    canvas, clock = later_pass(ids)
+    assert cache.stale(canvas, clock).int().tolist() == [stale]
 
 
 def test_no_cache_keeps_nothing(ids):

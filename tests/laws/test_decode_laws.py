@@ -32,7 +32,11 @@ RULES = [
     lastword.MostConfident(order_temperature=0.5),
     lastword.CoinFlip(),
     lastword.CoinFlip(lastword.Timesteps(2.0)),
+    lastword.AboveThreshold(0.3),
+    lastword.Factor(),
+    lastword.EntropyBound(1.0),
 ]
+CACHES = [lastword.NoCache(), lastword.PrefixCache(), lastword.DualCache()]
 SAMPLINGS = [
     lastword.Sampling(),
     lastword.Sampling(temperature=0.8),
@@ -47,6 +51,7 @@ recipes = st.builds(
     unmask=st.sampled_from(RULES),
     sampling=st.sampled_from(SAMPLINGS),
     block=st.sampled_from([None, 1, 4, 7, 32]),
+    cache=st.sampled_from(CACHES),
 )
 prompts = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=8), min_size=1, max_size=3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import pytest
@@ -10,9 +11,12 @@ import torch
 from lastword.clock import Clock
 from lastword.errors import SettingError
 from lastword.unmask import (
+    AboveThreshold,
     AtRandom,
     CoinFlip,
+    EntropyBound,
     EqualShares,
+    Factor,
     LargestMargin,
     LowestEntropy,
     MostConfident,
@@ -26,6 +30,13 @@ RULES = [
     *(kind(Timesteps(2.0)) for kind in RANKED),
     CoinFlip(),
     CoinFlip(Timesteps(4.0)),
+    AboveThreshold(),
+    AboveThreshold(0.2),
+    Factor(),
+    Factor(3.0),
+    EntropyBound(),
+    EntropyBound(2.0, order="confidence"),
+    EntropyBound(2.0, order="margin"),
 ]
 RANDOM = [
     AtRandom(EqualShares(2.0)),
@@ -198,3 +209,64 @@ def test_a_schedule_of_the_wrong_kind_is_refused_when_the_rule_is_made(in_plain_
     ]
     outcome = in_plain_python(codes)
     assert all(outcome[code] in ("SettingError", "RecipeError") for code in codes), outcome
+
+
+# Rules that count by themselves
+
+
+def sharp(*chances):
+    """Logits whose best token has these probabilities, the rest spread evenly over 8 ids."""
+    rows = torch.tensor(chances).double()[:, None]
+    spread = ((1 - rows) / 7).repeat(1, 8)
+    spread[:, 0] = rows[:, 0]
+    return spread.log().float()
+
+
+def test_above_threshold_fills_the_sure_ones_and_always_the_surest(predicted):
+    prediction = predicted(sharp(0.95, 0.5, 0.91, 0.3), sharp(0.4, 0.6, 0.5, 0.2))
+    assert chosen_words(AboveThreshold(0.9), prediction) == [[0, 2], [1]]
+
+
+def test_above_threshold_forces_exactly_one_of_equals(predicted):
+    assert chosen_words(AboveThreshold(0.9), predicted(sharp(0.5, 0.5, 0.5))) == [[0]]
+
+
+def test_a_threshold_of_one_is_one_token_a_pass(predicted):
+    prediction = predicted(sharp(0.95, 0.5, 0.97))
+    assert chosen_words(AboveThreshold(1.0), prediction) == chosen_words(
+        MostConfident(), prediction
+    )
+
+
+def test_factor_raises_the_bar_with_every_token(predicted):
+    # Bars for factor 1: 1/2, 2/3, 3/4, 4/5.
+    prediction = predicted(sharp(0.9, 0.7, 0.74, 0.99))
+    assert chosen_words(Factor(1.0), prediction) == [[0, 3]]
+    assert chosen_words(Factor(1.1), prediction) == [[0, 2, 3]]
+
+
+def test_factor_does_not_fill_all_when_only_the_last_fails(predicted):
+    assert chosen_words(Factor(1.0), predicted(sharp(0.99, 0.95, 0.5))) == [[0, 1]]
+
+
+def test_entropy_bound_leaves_out_the_largest_entropy(predicted):
+    prediction = predicted(sharp(0.9, 0.5, 0.99))
+    h = {c: -sum(p * math.log(p) for p in [c] + [(1 - c) / 7] * 7) for c in (0.99, 0.9, 0.5)}
+    assert chosen_words(EntropyBound(h[0.99] + 1e-3), prediction) == [[0, 2]]
+    assert chosen_words(EntropyBound(h[0.99] + h[0.9] + 1e-3), prediction) == [[0, 1, 2]]
+
+
+def test_entropy_bound_of_zero_fills_one_and_the_certain_ones(predicted):
+    certain = torch.full((1, 8), -200.0)
+    certain[0, 2] = 0.0
+    logits = torch.cat((sharp(0.9), certain, sharp(0.8), certain))
+    assert chosen_words(EntropyBound(0.0), predicted(logits)) == [[0, 1, 3]]
+    assert chosen_words(EntropyBound(0.0), predicted(sharp(0.9, 0.8))) == [[0]]
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda: AboveThreshold(1.5), lambda: Factor(-1.0), lambda: EntropyBound(-0.1)]
+)
+def test_bounds_outside_their_range_are_refused(wrong):
+    with pytest.raises(SettingError):
+        wrong()

@@ -1,0 +1,29 @@
+"""DualCache: keep everything but the block (Fast-dLLM)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.cache.cache import Cache
+from lastword.canvas import Canvas
+from lastword.clock import Clock
+from lastword.memory import KeyValues
+
+
+@dataclass(frozen=True)
+class DualCache(Cache):
+    """Recompute the block alone; keep what lies left and right of it.
+
+    Fast-dLLM's dual cache (Wu et al., 2025): one full pass when a block opens, then passes as wide as
+    the block. Coarser than the prefix cache: the masks to the right do not see the block fill.
+    """
+
+    def open(self, canvas: Canvas) -> KeyValues | None:
+        return KeyValues(*canvas.tokens.shape)
+
+    def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        block = clock.window.columns(canvas.width)
+        return canvas.valid & (block | clock.opening[:, None])

@@ -1,0 +1,31 @@
+"""PrefixCache: keep everything left of the block (Fast-dLLM)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.cache.cache import Cache
+from lastword.canvas import Canvas
+from lastword.clock import Clock
+from lastword.memory import KeyValues
+
+
+@dataclass(frozen=True)
+class PrefixCache(Cache):
+    """Recompute from the block's first column to the end; keep what lies left of it.
+
+    Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block opens, then passes over
+    block and suffix. An approximation: a commit changes every column's state, and the kept ones
+    are as old as the block.
+    """
+
+    def open(self, canvas: Canvas) -> KeyValues | None:
+        return KeyValues(*canvas.tokens.shape)
+
+    def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        from_block = torch.arange(canvas.width) >= clock.window.first[:, None]
+        return canvas.valid & (from_block | clock.opening[:, None])

@@ -1,0 +1,49 @@
+"""EntropyBound: the EB-Sampler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.checks import check_choice, check_number
+from lastword.clock import Clock
+from lastword.prediction import Prediction
+from lastword.unmask.ranked import best
+from lastword.unmask.rule import UnmaskRule
+
+
+@dataclass(frozen=True)
+class EntropyBound(UnmaskRule):
+    """Fill the surest masks as long as their entropies, less the largest, sum to at most `gamma` nats.
+
+    The EB-Sampler (Ben-Hamu et al., 2025): the sum bounds what is lost by drawing the tokens
+    independently. Which masks are surest is an error proxy of its own: `entropy`, `confidence` or
+    `margin`; the bound always takes the entropy. gamma = 0 fills one mask and every certain one.
+    """
+
+    gamma: float = 0.1
+    order: str = "entropy"
+
+    def __post_init__(self) -> None:
+        check_number("EntropyBound", "gamma", self.gamma, least=0)
+        check_choice("EntropyBound", "order", self.order, "entropy", "confidence", "margin")
+
+    def choose(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
+    ) -> Bool[Tensor, "B L"]:
+        surest = {
+            "entropy": lambda: -prediction.entropy,
+            "confidence": lambda: prediction.confidence,
+            "margin": lambda: prediction.margin,
+        }[self.order]()
+        surest = surest.masked_fill(~open, -torch.inf)
+        order = surest.argsort(dim=-1, descending=True, stable=True)
+        # Rounding leaves certain tokens a hair below zero; the bound must not fall along the row.
+        entropy = prediction.entropy.clamp(min=0).gather(1, order)
+        bound = entropy.cumsum(-1) - entropy.cummax(-1).values
+        fits = (bound <= self.gamma) & open.gather(1, order)
+        count = fits.long().cumprod(-1).sum(-1)
+        return best(surest, torch.maximum(count, open.any(-1).long())) & open

@@ -1,0 +1,39 @@
+"""Factor: Fast-dLLM's later rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.checks import check_number
+from lastword.clock import Clock
+from lastword.prediction import Prediction
+from lastword.unmask.ranked import best
+from lastword.unmask.rule import UnmaskRule
+
+
+@dataclass(frozen=True)
+class Factor(UnmaskRule):
+    """Fill the n likeliest candidates as long as the n-th is at least 1 - factor / (n + 1) likely.
+
+    The bar rises with every token filled beside the others, as the bound behind AboveThreshold asks.
+    The first always passes. Fast-dLLM's loop fills all candidates when only the last one fails; ours
+    stops before it.
+    """
+
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("Factor", "factor", self.factor, above=0)
+
+    def choose(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
+    ) -> Bool[Tensor, "B L"]:
+        confidence = prediction.confidence.masked_fill(~open, -torch.inf)
+        ordered = confidence.sort(-1, descending=True).values
+        bar = 1 - self.factor / torch.arange(2, ordered.shape[1] + 2)
+        passing = (ordered >= bar).long().cumprod(-1).sum(-1)
+        return best(confidence, torch.maximum(passing, open.any(-1).long())) & open

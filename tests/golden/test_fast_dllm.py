@@ -1,0 +1,66 @@
+"""Threshold, prefix cache and dual cache against runs of Fast-dLLM's own code: see PEERS.md."""
+
+import json
+from functools import cache
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import lastword
+from tests.golden.cases import FOLDER
+
+CASES = json.loads((FOLDER / "peers_fast_dllm_llada.json").read_text())["cases"]
+CACHES = {
+    "none": lastword.NoCache(),
+    "prefix": lastword.PrefixCache(),
+    "dual": lastword.DualCache(),
+}
+
+
+@cache
+def recorded() -> dict[str, torch.Tensor]:
+    return load_file(FOLDER / "peers_fast_dllm_llada.safetensors")
+
+
+@cache
+def model(name: str):
+    return lastword.load(FOLDER / name, device="cpu")
+
+
+def recipe_of(case) -> lastword.Recipe:
+    s = case["settings"]
+    quota = lastword.MostConfident(lastword.EqualShares(s["gen_length"] / s["steps"]))
+    threshold = s["threshold"]
+    return lastword.Recipe(
+        length=lastword.Fixed(s["gen_length"]),
+        unmask=quota if threshold is None else lastword.AboveThreshold(threshold),
+        cache=CACHES[s["cache"]],
+        block=s["block_length"],
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_pass_by_pass(case):
+    name, slots = case["name"], case["settings"]["gen_length"]
+    prompt = recorded()[f"{name}.prompt"].tolist()
+    steps = list(
+        lastword.decode(model(case["model"]), prompt, recipe_of(case), beyond_positions=True)
+    )
+    ours = [step.canvas.tokens[0, step.canvas.start :] for step in steps]
+    # Their loop runs a cached pass even when the full one finished the block: it changes nothing.
+    after = [*recorded()[f"{name}.trace"][1:].long(), recorded()[f"{name}.output"].long()]
+    theirs = [canvas[0, -slots:] for canvas, count in zip(after, case["commits_per_pass"]) if count]
+    assert len(ours) == len(theirs)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_columns_computed_are_those_they_fed(case):
+    name = case["name"]
+    spans = recorded()[f"{name}.trace_span"].tolist()
+    counted = zip(spans, case["commits_per_pass"])
+    fed = sum(last - first for (first, last), count in counted if count)
+    prompt = recorded()[f"{name}.prompt"].tolist()
+    *_, step = lastword.decode(model(case["model"]), prompt, recipe_of(case), beyond_positions=True)
+    assert int(step.cost.columns[0]) == fed
