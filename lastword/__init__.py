@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lastword.errors import LastwordError
     from lastword.generate import Finish, Generation, generate, predict_length
     from lastword.hooks import Hooks
-    from lastword.length import Fixed, Survival
+    from lastword.length import Fixed, StopAtEnd, Survival
     from lastword.models import Adapter, load
     from lastword.recipe import Recipe
     from lastword.sampling import Dice, Sampling
@@ -65,6 +65,7 @@ _HOMES = {
     "Recipe": "recipe",
     "Sampling": "sampling",
     "Step": "decode",
+    "StopAtEnd": "length",
     "Survival": "length",
     "Timesteps": "unmask",
     "TokenIds": "tokens",
@@ -102,6 +103,7 @@ __all__ = [
     "Recipe",
     "Sampling",
     "Step",
+    "StopAtEnd",
     "Survival",
     "Timesteps",
     "TokenIds",

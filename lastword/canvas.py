@@ -123,6 +123,12 @@ class Canvas:
         """Replace the whole answer, written tokens included: the way of a caller's own hook."""
         return replace(self, tokens=torch.where(self.answer, tokens, self.tokens))
 
+    def crop(self, horizon: Int[Tensor, "B"]) -> Canvas:
+        """Shorten answers to `horizon` slots where that is fewer; what is cut becomes padding."""
+        shorter = replace(self, horizon=torch.minimum(horizon, self.horizon))
+        cut = self.answer & ~shorter.answer
+        return replace(shorter, tokens=self.tokens.masked_fill(cut, self.ids.pad))
+
     def answer_of(self, row: int) -> list[int]:
         """The row's answer as it stands, masks included."""
         return self.tokens[row, self.start : self.start + int(self.horizon[row])].tolist()

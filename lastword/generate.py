@@ -46,7 +46,7 @@ class Generation:
     tokens: list[int]  # up to the first end token, which is left out
     canvas: list[int]  # the whole answer canvas, end tokens and what follows included
     prompt: list[int]
-    horizon: int
+    horizon: int  # slots planned; the canvas may have been revised since
     lengths: LengthDistribution | None  # what the probe said, if the policy read one
     probe_cost: dict[str, int]
     cost: dict[str, int]
@@ -180,7 +180,7 @@ def _generation(
         tokens=tokens,
         canvas=canvas,
         prompt=prompt,
-        horizon=len(canvas),
+        horizon=int(step.plan.horizon[row]),
         lengths=None if lengths is None else lengths.row(row),
         probe_cost=step.probe_cost.row(row),
         cost=step.cost.row(row),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -19,7 +18,9 @@ from lastword.prediction import Prediction
 class Never(CommitRule):
     """No early commit."""
 
-    reads_answer: ClassVar[bool] = False
+    @property
+    def reads_answer(self) -> bool:
+        return False
 
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
         return torch.zeros(len(canvas.horizon), dtype=torch.bool)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -16,7 +15,10 @@ from lastword.prediction import Prediction
 class CommitRule(ABC):
     """Which rows may fill every remaining mask at once: when more refining changes nothing."""
 
-    reads_answer: ClassVar[bool] = True  # a rule that commits needs candidates for every mask
+    @property
+    def reads_answer(self) -> bool:
+        """A rule that commits needs candidates for every mask."""
+        return True
 
     @abstractmethod
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]: ...

@@ -2,6 +2,7 @@
 
 from lastword.length.fixed import Fixed
 from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.stop_at_end import StopAtEnd
 from lastword.length.survival import Survival
 
-__all__ = ["Fixed", "LengthPolicy", "Plan", "Probe", "Survival"]
+__all__ = ["Fixed", "LengthPolicy", "Plan", "Probe", "StopAtEnd", "Survival"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Int
 from torch import Tensor
@@ -35,7 +35,10 @@ class Plan:
 class LengthPolicy(ABC):
     """How long the answer gets. It is handed a probe, never a model: its cost is its calls."""
 
-    reads_answer: ClassVar[bool] = False  # does `revise` need logits of the whole answer?
+    @property
+    def reads_answer(self) -> bool:
+        """Does `revise` need logits of the whole answer, or do the open masks do?"""
+        return False
 
     @abstractmethod
     def plan(self, probe: Probe) -> Plan:

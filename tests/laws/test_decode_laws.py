@@ -12,6 +12,7 @@ LENGTHS = [
     lastword.Fixed(7),
     lastword.Survival(limit=16),
     lastword.Survival(limit=12, estimate=lastword.Quantile(0.8)),
+    lastword.StopAtEnd(lastword.Fixed(14)),
 ]
 SCHEDULES = [
     lastword.EqualShares(),

@@ -8,7 +8,7 @@ import torch
 
 from lastword.decode import ModelProbe
 from lastword.errors import CapacityError, SettingError
-from lastword.length import Fixed, Survival
+from lastword.length import Fixed, StopAtEnd, Survival
 from lastword.models import Toy
 from lastword.sampling import Dice
 from lastword.survival import Mean, Quantile
@@ -20,6 +20,7 @@ POLICIES = [
     Survival(50, ends="any"),
     Survival(1),
     Fixed(1),
+    StopAtEnd(Survival(50)),
 ]
 
 

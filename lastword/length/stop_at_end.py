@@ -1,0 +1,46 @@
+"""StopAtEnd: a finished block with an end token ends the row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lastword.canvas import Canvas
+from lastword.clock import Clock
+from lastword.errors import SettingError
+from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.survival import Survival
+from lastword.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class StopAtEnd(LengthPolicy):
+    """Plan with `length`; when a block is complete and holds an end token, drop what lies behind it.
+
+    Costs nothing, needs left-to-right blocks, and is the cheapest length control there is (DPad,
+    dInfer and others have it built in). It looks at complete blocks only: an end token may be written
+    before the text to its left. With one block for the whole canvas it changes nothing.
+    """
+
+    length: LengthPolicy = Survival()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.length, LengthPolicy):
+            raise SettingError(
+                f"StopAtEnd(length={self.length!r}) was given; it wraps a length policy, such as "
+                "Survival() or Fixed(1024)"
+            )
+
+    @property
+    def reads_answer(self) -> bool:
+        return self.length.reads_answer
+
+    def plan(self, probe: Probe) -> Plan:
+        return self.length.plan(probe)
+
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
+        canvas = self.length.revise(canvas, prediction, clock)
+        block = clock.window.columns(canvas.width) & canvas.answer
+        done = ~(block & canvas.masked).any(-1) & (block & canvas.ended).any(-1)
+        return canvas.crop(torch.where(done, clock.window.last - canvas.start, canvas.horizon))
