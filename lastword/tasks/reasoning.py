@@ -1,0 +1,207 @@
+"""Logic, sorting, tracking and counting with written reasoning, in the manner of BIG-Bench Hard."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from lastword.tasks.scoring import so_the_answer_is
+from lastword.tasks.task import Example, Family
+from lastword.tasks.voice import Step, Voice, words
+
+PEOPLE = words("Ada Ben Cleo Dan Eva Finn Gina Hugo")
+THINGS = words("ball book coin cup hat key lamp ring")
+WORDS = words("""
+    apple bird cat dog egg fish goat hand ice jar king lion moon nest oak pig queen rain star tree
+    van wolf
+""")
+KINDS = {
+    "fruits": words("apple grape lemon mango peach pear"),
+    "animals": words("bear cat cow dog goat pig"),
+    "tools": words("axe drill hammer nail saw spade"),
+    "clothes": words("cap coat dress hat scarf sock"),
+}
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """A question, the steps that settle it, a closing check, and the answer."""
+
+    question: str
+    steps: list[Step]
+    check: str
+    answer: str
+
+
+class Reasoning(Family):
+    """Boolean expressions, truth tellers, word sorting, shuffled objects and counting objects."""
+
+    name = "reasoning"
+
+    def generate(self, rng: random.Random) -> Example:
+        voice = Voice.draw(rng)
+        puzzle = rng.choice(PUZZLES)(rng)
+        answer = voice.write(
+            opening=rng.choice(
+                (
+                    "Let us go through this in order.",
+                    "We take the facts one after another and keep track.",
+                )
+            ),
+            steps=puzzle.steps,
+            check=puzzle.check,
+            closing=f"So the answer is {puzzle.answer}.",
+        )
+        return Example(self.name, f"Q: {puzzle.question}\nA:\n", answer, puzzle.answer)
+
+    def score(self, example: Example, text: str) -> bool:
+        return so_the_answer_is(text) == example.target
+
+
+def boolean_expression(rng: random.Random) -> Puzzle:
+    """A chain of operators in brackets, reduced from the inside, which is the left, out."""
+    value = rng.random() < 0.5
+    start = str(value)
+    stages: list[tuple[str, bool]] = []  # each operation and its value, in order of evaluation
+    rests: list[str] = []  # what follows each operation's closing bracket
+    for _ in range(rng.randint(3, 6)):
+        word, other = rng.choice(("and", "or")), rng.random() < 0.5
+        rests = [f"{rest} {word} {other})" for rest in rests] + [""]
+        before, value = value, (value and other) if word == "and" else (value or other)
+        stages.append((f"{before} {word} {other}", value))
+    text = f"({stages[0][0]}){rests[0]}"
+    steps = []
+    for i, ((operation, result), rest) in enumerate(zip(stages, rests, strict=True), 1):
+        opened = "(" * (len(stages) - i)
+        left = f" This leaves {opened}{result}{rest}." if rest else ""
+        steps.append(
+            Step(
+                f"{operation} = {result}",
+                f"({operation}) is {result}.{left}" if i % 2 else f"({operation}) is {result}.",
+                f"The innermost part is ({operation}). It is {result}.{left}",
+            )
+        )
+    check = f"Check: we began with {start} and made {len(stages)} steps."
+    return Puzzle(f"What is {'(' * (len(stages) - 1)}{text}?", steps, check, str(value))
+
+
+def truth_tellers(rng: random.Random) -> Puzzle:
+    """A chain of people who say of one another that they lie or tell the truth."""
+    people = rng.sample(PEOPLE, rng.randint(3, 5))
+    honest = rng.random() < 0.5
+    verb = {True: "tells the truth", False: "lies"}
+    claims = [f"{people[0]} {verb[honest]}."]
+    steps = [
+        Step("", f"{people[0]} {verb[honest]}.", f"We are told that {people[0]} {verb[honest]}.")
+    ]
+    for before, person in pairwise(people):
+        claim = rng.random() < 0.5
+        claims.append(f"{person} says {before} {verb[claim]}.")
+        right, was_honest = claim == honest, honest
+        honest = right
+        steps.append(
+            Step(
+                f"{before} {verb[was_honest]}, said {verb[claim]}: {str(right).lower()}, "
+                f"{person} {verb[honest]}.",
+                f"{before} {verb[was_honest]} and {person} says {before} {verb[claim]}, "
+                f"which is {str(right).lower()}, so {person} {verb[honest]}.",
+                f"We know {before} {verb[was_honest]}. {person} says {before} {verb[claim]}. "
+                f"This is {str(right).lower()}, and who says what is {str(right).lower()} "
+                f"{verb[honest]}, so {person} {verb[honest]}.",
+            )
+        )
+    question = f"{' '.join(claims)} Does {people[-1]} tell the truth?"
+    check = (
+        f"Check: the chain has {len(people)} people and ends with {people[-1]}, who {verb[honest]}."
+    )
+    return Puzzle(question, steps, check, "Yes" if honest else "No")
+
+
+def word_sorting(rng: random.Random) -> Puzzle:
+    """Words put in alphabetical order by taking the first of those left, again and again."""
+    listed = rng.sample(WORDS, rng.randint(3, 6))
+    ordered = sorted(listed)
+    steps = [
+        Step(
+            f"{i}: {word}",
+            f"Word {i} is {word}.",
+            f"Of the words left, {word} comes first, so word {i} is {word}.",
+        )
+        for i, word in enumerate(ordered, 1)
+    ]
+    if rng.random() < 0.4:
+        letters = ", ".join(f"{w} has {w[0]}" for w in listed)
+        steps = [Step(letters + ".", f"The first letters: {letters}.")]
+    check = f"Check: there were {len(listed)} words, from {ordered[0]} to {ordered[-1]}."
+    question = f"Sort these words by the alphabet: {' '.join(listed)}"
+    return Puzzle(question, steps, check, " ".join(ordered))
+
+
+def shuffled_objects(rng: random.Random) -> Puzzle:
+    """Who holds what after a series of swaps."""
+    people = rng.sample(PEOPLE, 3)
+    held = dict(zip(people, rng.sample(THINGS, len(people)), strict=True))
+    story = [f"{person} has the {thing}." for person, thing in held.items()]
+    steps = []
+    for _ in range(rng.randint(1, 4)):
+        a, b = rng.sample(people, 2)
+        story.append(f"{a} and {b} swap.")
+        held[a], held[b] = held[b], held[a]
+        state = ", ".join(f"{p}: {t}" for p, t in held.items())
+        steps.append(
+            Step(
+                state,
+                f"After {a} and {b} swap, {state}.",
+                f"{a} and {b} swap: {a} gets the {held[a]}, {b} gets the {held[b]}. Now {state}.",
+            )
+        )
+    person = rng.choice(people)
+    question = f"{' '.join(story)} What does {person} have at the end?"
+    check = f"Check: at the end {', '.join(f'{p} has the {t}' for p, t in held.items())}."
+    return Puzzle(question, steps, check, f"the {held[person]}")
+
+
+def counting_objects(rng: random.Random) -> Puzzle:
+    """How many things of one kind are in a mixed list."""
+    wanted, *others = rng.sample(sorted(KINDS), 3)
+    chosen = [(name, True) for name in rng.sample(KINDS[wanted], rng.randint(2, 4))]
+    chosen += [
+        (name, False) for other in others for name in rng.sample(KINDS[other], rng.randint(0, 2))
+    ]
+    rng.shuffle(chosen)
+    counts = {name: rng.randint(1, 5) for name, _ in chosen}
+
+    def amount(name: str) -> str:
+        return f"{counts[name]} {name}{'s' if counts[name] > 1 else ''}"
+
+    steps, total = [], 0
+    for name, counted in chosen:
+        if not counted:
+            steps.append(Step("", "", f"{amount(name)}: not {wanted}, skip."))
+            continue
+        sum_now = f"{total} + {counts[name]} = {total + counts[name]}"
+        steps.append(
+            Step(
+                sum_now,
+                f"{amount(name)}: {sum_now}.",
+                f"{amount(name)}: these are {wanted}, so we count {sum_now}.",
+            )
+        )
+        total += counts[name]
+    question = (
+        f"I have {', '.join(amount(name) for name, _ in chosen)}. How many {wanted} do I have?"
+    )
+    kinds = [name for name, counted in chosen if counted]
+    check = f"Check: {' and '.join(amount(name) for name in kinds)} make {total}."
+    return Puzzle(question, steps, check, str(total))
+
+
+PUZZLES: tuple[Callable[[random.Random], Puzzle], ...] = (
+    boolean_expression,
+    truth_tellers,
+    word_sorting,
+    shuffled_objects,
+    counting_objects,
+)

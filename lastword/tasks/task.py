@@ -1,0 +1,41 @@
+"""What a task is: an `Example` and the `Family` that makes and scores it."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Example:
+    """One prompt with one way of answering it.
+
+    Every prompt ends in a newline, so that `prompt + answer` reads as a document. `target` is all a
+    scorer needs: the final answer of a text family, the hidden asserts of a code family, the length
+    distribution (see `known_hazard.Lengths`) of the known-hazard family.
+    """
+
+    family: str
+    prompt: str
+    answer: str
+    target: str
+
+
+class Family(ABC):
+    """A kind of task. `generate` draws from `rng` alone, so a seed fixes every example."""
+
+    name: str
+
+    @abstractmethod
+    def generate(self, rng: random.Random) -> Example:
+        """A new prompt with a reference answer in a style that the prompt does not announce."""
+
+    @abstractmethod
+    def score(self, example: Example, text: str) -> bool:
+        """Whether `text` answers the prompt. The wording is free, the final answer is not."""
+
+    def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
+        """`score` for many answers; code families run several at a time."""
+        return [self.score(e, text) for e, text in zip(examples, texts, strict=True)]

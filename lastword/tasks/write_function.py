@@ -1,0 +1,142 @@
+"""Write a Python function from a sentence and example asserts, in the manner of MBPP."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+
+from lastword.tasks.isolation import run_programs
+from lastword.tasks.pipeline import (
+    COUNT,
+    JOINED,
+    LIST,
+    SORTED,
+    UNIQUE,
+    Gather,
+    Part,
+    Pipeline,
+    asserts,
+    telling,
+)
+from lastword.tasks.task import Example, Family
+from lastword.tasks.voice import words
+
+HIDDEN_TESTS = 6
+PARAMETERS = ("text", "line", "phrase")
+LETTERS = "abcdeilmnoprstu"
+WORDS = words("""
+    apple Ball cat Dog east Five gold hat Iron jam kite Lamp moon Nest oak pear Queen rain Sand tree
+    under Vase wind yes zero abc Top net Sun sea
+""")
+
+
+class WriteFunction(Family):
+    """Functions over the characters or words of a text, right if hidden asserts pass."""
+
+    name = "write_function"
+
+    def generate(self, rng: random.Random) -> Example:
+        parameter = rng.choice(PARAMETERS)
+        program = _by_word(rng, parameter) if rng.random() < 0.5 else _by_character(rng, parameter)
+        name = program.name
+        shown = asserts(program, name, parameter, _telling(rng, program, parameter, 3, 2))
+        prompt = (
+            f"Write a function {name} that takes {parameter} and returns {program.sentence}.\n"
+            f"{shown[0]}\n{shown[1]}\nCode:\n"
+        )
+        hidden = asserts(
+            program, name, parameter, ["", *_telling(rng, program, parameter, 6, HIDDEN_TESTS)]
+        )
+        answer = f"{_head(rng, program, name, parameter)}{program.body(rng, parameter)}"
+        repeated = shown[: rng.choices((0, 1, 2), weights=(7, 2, 1))[0]]
+        answer = "\n".join([answer, *(line for line in repeated if len(line) <= 90)])
+        return Example(self.name, prompt, answer, "\n".join(hidden))
+
+    def score(self, example: Example, text: str) -> bool:
+        return self.score_all([example], [text])[0]
+
+    def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
+        programs = [f"{t}\n{e.target}\n" for e, t in zip(examples, texts, strict=True)]
+        return [outcome.passed for outcome in run_programs(programs)]
+
+
+def _head(rng: random.Random, program: Pipeline, name: str, parameter: str) -> str:
+    """The signature, with or without types and a docstring."""
+    types = rng.random() < 0.3
+    arrow = f" -> {program.gather.type}" if types else ""
+    head = f"def {name}({parameter}{': str' * types}){arrow}:\n"
+    if rng.random() < 0.3:
+        head += f'    """Return {program.sentence}."""\n'
+    return head
+
+
+def _telling(
+    rng: random.Random, program: Pipeline, parameter: str, longest: int, count: int
+) -> list[str]:
+    texts = [_text(rng, longest) for _ in range(8 * count)]
+    return telling(program, parameter, texts, count)
+
+
+def _text(rng: random.Random, longest: int) -> str:
+    chosen = [rng.choice((*WORDS, str(rng.randint(1, 99)))) for _ in range(rng.randint(2, longest))]
+    return " ".join(chosen)
+
+
+def _by_character(rng: random.Random, parameter: str) -> Pipeline:
+    c = rng.choice(LETTERS)
+    keep = rng.choice(
+        (
+            Part("the vowels of {}", "vowels", '{x} in "aeiou"'),
+            Part("the non-vowels of {}", "not_vowels", '{x} not in "aeiou"'),
+            Part("the digits of {}", "digits", "{x}.isdigit()"),
+            Part("the letters of {}", "letters", "{x}.isalpha()"),
+            Part("the capitals of {}", "capitals", "{x}.isupper()"),
+            Part("the small letters of {}", "small", "{x}.islower()"),
+            Part(f"the characters of {{}} other than {c}", f"not_{c}", f'{{x}} != "{c}"'),
+            Part(f"the characters of {{}} after {c}", f"after_{c}", f'{{x}} > "{c}"'),
+        )
+    )
+    gather = rng.choice((LIST, COUNT, JOINED, SORTED, UNIQUE))
+    change = rng.choice(
+        (
+            Part("{}", "", ""),
+            Part("{} in upper case", "upper", "{x}.upper()"),
+            Part("{} in lower case", "lower", "{x}.lower()"),
+            Part("{} doubled", "double", "{x} * 2"),
+            Part(f"{{}} followed by {c}", f"with_{c}", f'{{x}} + "{c}"'),
+        )
+    )
+    return Pipeline(Part(parameter, "", "{s}"), keep, _unless_counted(change, gather), gather)
+
+
+def _by_word(rng: random.Random, parameter: str) -> Pipeline:
+    c, k = rng.choice(LETTERS), rng.randint(2, 5)
+    keep = rng.choice(
+        (
+            Part("the words of {}", "", ""),
+            Part(f"the words of {{}} longer than {k}", f"over_{k}", f"len({{x}}) > {k}"),
+            Part(f"the words of {{}} with {k} letters", f"size_{k}", f"len({{x}}) == {k}"),
+            Part(f"the words of {{}} with the letter {c}", f"has_{c}", f'"{c}" in {{x}}'),
+            Part(f"the words of {{}} without the letter {c}", f"no_{c}", f'"{c}" not in {{x}}'),
+            Part("the numbers of {}", "numbers", "{x}.isdigit()"),
+            Part("the capitalized words of {}", "titles", "{x}.istitle()"),
+        )
+    )
+    gather = rng.choice((LIST, COUNT, JOINED, SORTED, UNIQUE))
+    change = rng.choice(
+        (
+            Part("{}", "", ""),
+            Part("{} in upper case", "upper", "{x}.upper()"),
+            Part("{} in lower case", "lower", "{x}.lower()"),
+            Part("{} reversed", "reversed", "{x}[::-1]"),
+            Part("the first letters of {}", "first", "{x}[0]"),
+            Part("the last letters of {}", "last", "{x}[-1]"),
+        )
+    )
+    source = Part(parameter, "words", "{s}.split()")
+    return Pipeline(source, keep, _unless_counted(change, gather), gather)
+
+
+def _unless_counted(change: Part, gather: Gather) -> Part:
+    """Counting does not see what items are changed to."""
+    return Part("{}", "", "") if gather is COUNT else change

@@ -1,0 +1,83 @@
+"""How often a model is right on held-out prompts: `python -m recipes.check out/models/tiny-llada-base`.
+
+A fixed canvas of 256, one token a pass, the surest first: the setting every shortened canvas is
+compared with. Decoding is the library's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import lastword
+from lastword.models.predictor import MaskPredictor
+from lastword.tasks import BENCHMARKS, FAMILIES, Example, Split, load_frozen
+
+CANVAS = 256
+
+
+def answers(
+    model: MaskPredictor,
+    examples: Sequence[Example],
+    *,
+    chat: bool,
+    rows: int,
+    canvas: int = CANVAS,
+) -> list[str]:
+    """The model's text for every example, `rows` at a time, prompts of like length together."""
+    tokenizer: Any = model.tokenizer  # type: ignore[attr-defined]
+    prompts = [
+        tokenizer.chat([{"role": "user", "content": e.prompt}])
+        if chat
+        else tokenizer.encode(e.prompt)
+        for e in examples
+    ]
+    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+    texts = [""] * len(prompts)
+    for first in range(0, len(order), rows):
+        places = order[first : first + rows]
+        batch = lastword.generate(
+            model, [prompts[place] for place in places], length=lastword.Fixed(canvas)
+        )
+        for place, answer in zip(places, batch, strict=True):
+            texts[place] = answer.text
+    return texts
+
+
+def check(
+    folder: Path, split: Split, per_family: int, *, rows: int = 250, device: str = "auto"
+) -> dict[str, float]:
+    """Share of right answers by family, and their mean."""
+    model = lastword.load(folder, device=device)
+    chat = getattr(model.tokenizer, "chat_template", None) is not None
+    asked = {family: load_frozen(split, family)[:per_family] for family in BENCHMARKS}
+    flat = [example for examples in asked.values() for example in examples]
+    texts = iter(answers(model, flat, chat=chat, rows=rows))
+    shares = {}
+    for family, examples in asked.items():
+        right = FAMILIES[family].score_all(examples, list(islice(texts, len(examples))))
+        shares[family] = round(sum(right) / len(right), 4)
+    return {**shares, "mean": round(sum(shares.values()) / len(shares), 4)}
+
+
+def main() -> None:
+    """Print one JSON line."""
+    parser = argparse.ArgumentParser(description="Held-out accuracy on the fixed canvas.")
+    parser.add_argument("folder", type=Path, help="an exported model")
+    parser.add_argument("--split", choices=("validation", "test"), default="validation")
+    parser.add_argument("--per-family", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=250, help="prompts decoded at once")
+    parser.add_argument("--device", default="auto")
+    given = parser.parse_args()
+    shares = check(
+        given.folder, given.split, given.per_family, rows=given.rows, device=given.device
+    )
+    print(json.dumps({"model": given.folder.name, "split": given.split} | shares))
+
+
+if __name__ == "__main__":
+    main()

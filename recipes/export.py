@@ -1,0 +1,134 @@
+"""A trained network as the authors would publish it: their names, their fields, bf16."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from lastword.models.dream import Dream
+from lastword.models.layers import BidirectionalTransformer, Shape
+from lastword.models.llada import LLaDA
+
+ARCHITECTURES: dict[str, type[LLaDA] | type[Dream]] = {"llada": LLaDA, "dream": Dream}
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+def llada_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
+    """Every field of LLaDA's config.json that says something about the model."""
+    return {
+        "activation_type": "silu",
+        "alibi": False,
+        "architectures": ["LLaDAModelLM"],
+        "attention_layer_norm": False,
+        "bias_for_layer_norm": False,
+        "block_group_size": 1,
+        "block_type": "llama",
+        "d_model": shape.width,
+        "embedding_size": shape.vocabulary,
+        "eos_token_id": end,
+        "include_bias": False,
+        "include_qkv_bias": False,
+        "input_emb_norm": False,
+        "layer_norm_type": "rms",
+        "layer_norm_with_affine": True,
+        "mask_token_id": mask,
+        "max_sequence_length": shape.positions,
+        "mlp_hidden_size": shape.mlp_width,
+        "mlp_ratio": 4,
+        "model_type": "llada",
+        "multi_query_attention": None,
+        "n_heads": shape.heads,
+        "n_kv_heads": shape.kv_heads,
+        "n_layers": shape.layers,
+        "pad_token_id": end,
+        "rms_norm_eps": shape.norm_eps,
+        "rope": True,
+        "rope_full_precision": shape.rotate_in_float32,
+        "rope_theta": shape.rope_theta,
+        "scale_logits": False,
+        "torch_dtype": "bfloat16",
+        "use_cache": False,
+        "vocab_size": shape.vocabulary,
+        "weight_tying": shape.tied_head,
+    }
+
+
+def dream_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
+    """Every field of Dream's config.json that says something about the model."""
+    return {
+        "architectures": ["DreamModel"],
+        "attention_dropout": 0.0,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "hidden_act": "silu",
+        "hidden_size": shape.width,
+        "intermediate_size": shape.mlp_width,
+        "mask_token_id": mask,
+        "max_position_embeddings": shape.positions,
+        "model_type": "Dream",
+        "num_attention_heads": shape.heads,
+        "num_hidden_layers": shape.layers,
+        "num_key_value_heads": shape.kv_heads,
+        "pad_token_id": end,
+        "rms_norm_eps": shape.norm_eps,
+        "rope_scaling": None,
+        "rope_theta": shape.rope_theta,
+        "tie_word_embeddings": shape.tied_head,
+        "torch_dtype": "bfloat16",
+        "use_cache": False,
+        "use_mrope": False,
+        "use_sliding_window": False,
+        "vocab_size": shape.vocabulary,
+    }
+
+
+CONFIGS = {"llada": llada_config, "dream": dream_config}
+GENERATION: dict[str, dict[str, Any]] = {
+    "llada": {},
+    "dream": {"alg": "origin", "alg_temp": None, "eps": 0.001, "mask_token_id": None, "steps": 512},
+}
+
+
+def export(
+    network: BidirectionalTransformer,
+    family: str,
+    folder: Path,
+    tokenizer: Path,
+    *,
+    start: int,
+    end: int,
+    mask: int,
+) -> None:
+    """Write a folder that `lastword.load` and the authors' own code can read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "config.json", CONFIGS[family](network.shape, end, mask))
+    ends = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
+    _write(folder / "generation_config.json", ends | GENERATION[family])
+    names = their_names(ARCHITECTURES[family].tensors, network.shape.layers)
+    tensors = {
+        names[ours]: tensor.detach().to("cpu", torch.bfloat16).contiguous()
+        for ours, tensor in network.state_dict().items()
+    }
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)  # safetensors keeps its files to their owner
+    for name in TOKENIZER_FILES:
+        shutil.copyfile(tokenizer / name, folder / name)
+
+
+def their_names(tensors: Mapping[str, str], layers: int) -> dict[str, str]:
+    """Our parameter names to the authors', for every layer."""
+    return {
+        ours.format(i=layer): theirs.format(i=layer)
+        for ours, theirs in tensors.items()
+        for layer in range(layers if "{i}" in ours else 1)
+    }
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
