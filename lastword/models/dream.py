@@ -6,14 +6,13 @@ Loads Dream-org/Dream-v0-Base-7B and Dream-v0-Instruct-7B, and anything in their
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lastword.columns import columns_of, locate
 from lastword.memory import RowMemory
 from lastword.models.config import Config
-from lastword.models.layers import BidirectionalTransformer, Shape
-from lastword.models.tokenizer import Tokenizer
-from lastword.tokens import TokenIds
+from lastword.models.layers import Shape
+from lastword.models.native import NativeModel
 
 TENSORS = {
     "embedding.weight": "model.embed_tokens.weight",
@@ -62,23 +61,12 @@ def shape_of(config: Config) -> Shape:
     )
 
 
-class Dream(nn.Module):
+class Dream(NativeModel):
     """A MaskPredictor: reading a column means reading the output of the column before it."""
 
     tensors = TENSORS
-    shape_of = staticmethod(shape_of)
     turn_end = TURN_END
-
-    def __init__(self, shape: Shape, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
-        super().__init__()
-        self.network = BidirectionalTransformer(shape)
-        self.ids = ids
-        self.tokenizer = tokenizer
-        self.positions = shape.positions
-
-    @property
-    def device(self) -> torch.device:
-        return self.network.embedding.weight.device
+    shape_of = staticmethod(shape_of)
 
     @torch.no_grad()
     def forward(

@@ -6,14 +6,13 @@ Loads GSAI-ML/LLaDA-8B-Base, LLaDA-8B-Instruct and LLaDA-1.5, and anything in th
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lastword.columns import locate
 from lastword.memory import RowMemory
 from lastword.models.config import Config
-from lastword.models.layers import BidirectionalTransformer, Shape
-from lastword.models.tokenizer import Tokenizer
-from lastword.tokens import TokenIds
+from lastword.models.layers import Shape
+from lastword.models.native import NativeModel
 
 # Inside a block the authors call the gate `ff_proj` and the down matrix `ff_out`; the `ff_out`
 # outside the blocks is the vocabulary head.
@@ -73,23 +72,12 @@ def shape_of(config: Config) -> Shape:
     )
 
 
-class LLaDA(nn.Module):
+class LLaDA(NativeModel):
     """A MaskPredictor: the logits at a column predict the token at that column."""
 
     tensors = TENSORS
-    shape_of = staticmethod(shape_of)
     turn_end = TURN_END
-
-    def __init__(self, shape: Shape, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
-        super().__init__()
-        self.network = BidirectionalTransformer(shape)
-        self.ids = ids
-        self.tokenizer = tokenizer
-        self.positions = shape.positions
-
-    @property
-    def device(self) -> torch.device:
-        return self.network.embedding.weight.device
+    shape_of = staticmethod(shape_of)
 
     @torch.no_grad()
     def forward(

@@ -14,12 +14,13 @@ from lastword.errors import CheckpointError, SettingError
 from lastword.models.config import Config
 from lastword.models.dream import Dream
 from lastword.models.llada import LLaDA
+from lastword.models.native import NativeModel
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
 from lastword.models.weights import load_weights, stored_dtype
 from lastword.tokens import TokenIds
 
-ARCHITECTURES: dict[str, type[LLaDA] | type[Dream]] = {"llada": LLaDA, "dream": Dream}
+ARCHITECTURES: dict[str, type[NativeModel]] = {"llada": LLaDA, "dream": Dream}
 
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
@@ -38,7 +39,7 @@ def load(
     *,
     turn_ends: Sequence[int] | Literal["auto"] = "auto",
     revision: str | None = None,
-) -> LLaDA | Dream | Toy:
+) -> NativeModel | Toy:
     """Load a LLaDA or Dream checkpoint, or the `toy` model.
 
     `name` is a folder in the authors' Hugging Face format or a hub name such as

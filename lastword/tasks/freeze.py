@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from itertools import islice
 
 from lastword.tasks import FAMILIES, stream
@@ -23,7 +24,8 @@ def main() -> None:
         for family in FAMILIES:
             lines = to_lines(frozen_examples(split, family)).encode()
             path_of(split, family).write_bytes(gzip.compress(lines, 9, mtime=0))
-            print(f"{split}-{family}: {COUNTS[split]} examples, {len(lines) // 1024} KiB of text")
+            size = len(lines) // 1024
+            sys.stdout.write(f"{split}-{family}: {COUNTS[split]} examples, {size} KiB of text\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""What our own models have in common: a network, its ids, its tokenizer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from lastword.memory import RowMemory
+from lastword.models.config import Config
+from lastword.models.layers import BidirectionalTransformer, Shape
+from lastword.models.tokenizer import Tokenizer
+from lastword.tokens import TokenIds
+
+
+class NativeModel(nn.Module):
+    """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read."""
+
+    tensors: ClassVar[Mapping[str, str]]  # our parameter names to the checkpoint's
+    turn_end: ClassVar[str]  # the token that closes a turn, where the tokenizer has it
+
+    def __init__(self, shape: Shape, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
+        super().__init__()
+        self.network = BidirectionalTransformer(shape)
+        self.ids = ids
+        self.tokenizer = tokenizer
+        self.positions = shape.positions
+
+    @staticmethod
+    @abstractmethod
+    def shape_of(config: Config) -> Shape:
+        """The architecture a config.json of this family describes."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.embedding.weight.device
+
+    @abstractmethod
+    def forward(
+        self,
+        tokens: Tensor,  # [B, L]
+        read: Tensor,  # [B, S]
+        *,
+        valid: Tensor | None = None,  # [B, L]
+        stale: Tensor | None = None,  # [B, R], sorted
+        memory: RowMemory | None = None,
+    ) -> Tensor:  # [B, S, V]
+        """Logits for the tokens at columns `read`."""
