@@ -14,7 +14,6 @@ import gzip
 import json
 import math
 import platform
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 
 import lastword
+from benchmarks.ask import ask
 from lastword.length import LengthPolicy
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
 
@@ -34,36 +34,24 @@ def measure(
     model: Any, examples: Sequence[Example], length: LengthPolicy, rows: int
 ) -> Iterator[Record]:
     """One record per example, unscored; prompts of like length are decoded together."""
-    chat = getattr(model.tokenizer, "chat_template", None) is not None
-    prompts = [
-        model.tokenizer.chat([{"role": "user", "content": e.prompt}])
-        if chat
-        else model.tokenizer.encode(e.prompt)
-        for e in examples
-    ]
-    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
-    for first in range(0, len(order), rows):
-        places = order[first : first + rows]
-        began = time.perf_counter()
-        answers = lastword.generate(model, [prompts[p] for p in places], length=length)
-        seconds = (time.perf_counter() - began) / len(places)
-        for place, answer in zip(places, answers):
-            yield {
-                "place": place,
-                "prompt_tokens": len(prompts[place]),
-                "horizon": answer.horizon,
-                "length": len(answer.tokens),
-                "finish": answer.finish.name.lower(),
-                "passes": answer.cost["passes"] + answer.probe_cost["passes"],
-                "columns": answer.cost["columns"] + answer.probe_cost["columns"],
-                "seconds": round(seconds, 6),
-                "text": answer.text,
-            }
+    for reply in ask(model, examples, length, rows):
+        answer = reply.answer
+        yield {
+            "place": reply.place,
+            "prompt_tokens": len(answer.prompt),
+            "horizon": answer.horizon,
+            "length": len(answer.tokens),
+            "finish": answer.finish.name.lower(),
+            "passes": answer.cost["passes"] + answer.probe_cost["passes"],
+            "columns": answer.cost["columns"] + answer.probe_cost["columns"],
+            "seconds": round(reply.seconds, 6),
+            "text": answer.text,
+        }
 
 
 def run(name: str, per_family: int, rows: int, device: str, out: Path) -> Path:
     """Measure the three canvases on the first test prompts of every family; write records."""
-    model = lastword.load(name, device=device)
+    model: Any = lastword.load(name, device=device)
     examples = [e for family in BENCHMARKS for e in load_frozen("test", family)[:per_family]]
     # One batch of warm-up: kernels are chosen on first use.
     list(measure(model, examples[: min(rows, 32)], lastword.Fixed(16), rows))

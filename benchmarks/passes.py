@@ -89,7 +89,7 @@ def measure(name: str, model: Any, prompt: int, slots: int, repeats: int) -> dic
     recipe = lastword.Recipe(length=lastword.Fixed(slots))
     steps = lastword.decode(model, [ids], recipe, beyond_positions=True)
     in_loop = median_ms(lambda: next(steps), min(repeats, slots - 2))
-    steps.close()
+    del steps
 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()

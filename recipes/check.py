@@ -11,9 +11,9 @@ import json
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import lastword
+from benchmarks.ask import ask
 from lastword.models.predictor import MaskPredictor
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, Split, load_frozen
 
@@ -29,22 +29,9 @@ def answers(
     canvas: int = CANVAS,
 ) -> list[str]:
     """The model's text for every example, `rows` at a time, prompts of like length together."""
-    tokenizer: Any = model.tokenizer  # type: ignore[attr-defined]
-    prompts = [
-        tokenizer.chat([{"role": "user", "content": e.prompt}])
-        if chat
-        else tokenizer.encode(e.prompt)
-        for e in examples
-    ]
-    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
-    texts = [""] * len(prompts)
-    for first in range(0, len(order), rows):
-        places = order[first : first + rows]
-        batch = lastword.generate(
-            model, [prompts[place] for place in places], length=lastword.Fixed(canvas)
-        )
-        for place, answer in zip(places, batch, strict=True):
-            texts[place] = answer.text
+    texts = [""] * len(examples)
+    for reply in ask(model, examples, lastword.Fixed(canvas), rows, chat=chat):
+        texts[reply.place] = reply.answer.text or ""
     return texts
 
 
