@@ -28,10 +28,38 @@ def test_the_log_shows_the_records_of_its_trial():
         line = next(line for line in log.splitlines() if line.startswith(f"| {title}"))
         assert f"| {accuracy:.3f} |" in line
         assert len(mine) == 5 * head["per_family"]
+    assert (
+        "{survival:.0f} ms a pass against {fixed:.0f} and {fixed mean:.0f}".format_map(
+            {
+                name: milliseconds_a_pass(records, name)
+                for name in ("fixed", "survival", "fixed mean")
+            }
+        )
+        in log
+    )
     checks = [json.loads(line) for line in (TRIALS / "checks.jsonl").read_text().splitlines()]
+    for check in checks[:2]:
+        assert f"base {check['mean']:.2f}" in log
     for check in checks[2:]:
         shares = " | ".join(f"{check[name]:.2f}" for name in (*canvas.BENCHMARKS, "mean"))
         assert f"| {check['run']} | {shares} |" in log
+
+
+def milliseconds_a_pass(records, name):
+    """A batch takes as many passes as its longest row; its rows share its time."""
+    batches = {}
+    for record in records:
+        if record["canvas"] == name:
+            batches.setdefault(record["seconds"], []).append(record["horizon"])
+    seconds = sum(share * len(horizons) for share, horizons in batches.items())
+    return 1000 * seconds / sum(max(horizons) for horizons in batches.values())
+
+
+def test_the_trial_ran_at_the_speed_the_log_says():
+    for name in ("ahead", "plain"):
+        lines = (TRIALS / f"llada-base-{name}.log.jsonl").read_text().splitlines()
+        speeds = sorted(json.loads(line)["tokens_per_second"] for line in lines)
+        assert round(speeds[len(speeds) // 2] / 1e6, 1) == 2.2
 
 
 def test_a_paired_test_of_equals_finds_nothing_and_of_a_clear_loss_finds_it():
