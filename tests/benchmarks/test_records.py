@@ -59,7 +59,7 @@ def test_the_trial_ran_at_the_speed_the_log_says():
     for name in ("ahead", "plain"):
         lines = (TRIALS / f"llada-base-{name}.log.jsonl").read_text().splitlines()
         speeds = sorted(json.loads(line)["tokens_per_second"] for line in lines)
-        assert round(speeds[len(speeds) // 2] / 1e6, 1) == 2.2
+        assert round(speeds[len(speeds) // 2] / 1e6, 2) == 2.15
 
 
 def test_a_paired_test_of_equals_finds_nothing_and_of_a_clear_loss_finds_it():
