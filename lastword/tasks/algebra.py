@@ -32,13 +32,14 @@ class Algebra(Family):
 
     def generate(self, rng: random.Random) -> Example:
         problem = rng.choice(PROBLEMS)(rng)
-        answer = Voice.draw(rng).write(
+        voice = Voice.draw(rng)
+        answer = voice.write(
             opening=rng.choice(("We solve this step by step.", problem.question)),
             steps=problem.steps,
             check=problem.check,
             closing=f"Final Answer: The final answer is ${problem.value}$.",
         )
-        prompt = f"Problem: {problem.question}\nSolution:\n"
+        prompt = f"Problem: {problem.question}{voice.asked}\nSolution:\n"
         return Example(self.name, prompt, answer, str(problem.value))
 
     def score(self, example: Example, text: str) -> bool:
@@ -145,7 +146,7 @@ def brackets(rng: random.Random) -> Problem:
 def sum_and_difference(rng: random.Random) -> Problem:
     """`x + y = 10` and `x - y = 4`."""
     x, y = rng.choice(PAIRS)
-    low, gap = rng.randint(1, 12), rng.randint(1, 12)
+    low, gap = rng.randint(1, 10), rng.randint(1, 10)
     high, total = low + gap, 2 * low + gap
     twice = total + gap
     wanted = rng.choice((x, y))
@@ -184,7 +185,7 @@ def sum_and_difference(rng: random.Random) -> Problem:
 def substitution(rng: random.Random) -> Problem:
     """`x + y = 10` and `y = 2x + 1`."""
     x, y = rng.choice(PAIRS)
-    a, low, b = rng.randint(1, 4), rng.randint(1, 8), rng.randint(1, 9)
+    a, low, b = rng.randint(1, 3), rng.randint(1, 7), rng.randint(1, 6)
     high = a * low + b
     total = low + high
     wanted = rng.choice((x, y))

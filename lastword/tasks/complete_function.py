@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from lastword.tasks import request
 from lastword.tasks.isolation import run_programs
 from lastword.tasks.pipeline import (
     COUNT,
@@ -39,9 +40,12 @@ class CompleteFunction(Family):
         shown, *_ = telling(
             program, parameter, [_numbers(rng, rng.randint(3, 5)) for _ in range(4)], 1
         )
+        body, asked = program.body(rng, parameter)
+        repeats = rng.random() < 0.2
+        asked += request.told(rng, *[request.EXAMPLE] * repeats)
         prompt = (
             f"def {name}({parameter}: list[int]) -> {returned}:\n"
-            f'    """Return {program.sentence}.\n\n'
+            f'    """Return {program.sentence}.{asked}\n\n'
             f"    >>> {name}({shown})\n"
             f"    {program.run(shown, parameter)}\n"
             f'    """\n'
@@ -50,8 +54,7 @@ class CompleteFunction(Family):
         hidden = [[], *telling(program, parameter, inputs, HIDDEN_TESTS)]
         tests = "\n".join(asserts(program, name, parameter, hidden))
         note = f"    # For example, {shown} gives {program.run(shown, parameter)}.\n"
-        body = note * (rng.random() < 0.3) + program.body(rng, parameter)
-        return Example(self.name, prompt, body, tests)
+        return Example(self.name, prompt, note * repeats + body, tests)
 
     def score(self, example: Example, text: str) -> bool:
         return self.score_all([example], [text])[0]

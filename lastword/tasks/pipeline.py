@@ -1,6 +1,7 @@
 """Small Python programs of one shape: go over items, keep some, change them, gather the results.
 
-A pipeline can be written in many ways that compute the same; `body` picks one of them at random.
+A pipeline can be written in many ways that compute the same; `body` picks one of them at random
+and says what a prompt may ask to get it.
 Item, value, result and source stand as `{x}`, `{v}`, `{r}` and `{s}` in the templates.
 """
 
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
 from typing import Any
+
+from lastword.tasks import request
 
 INDENT = "    "
 
@@ -98,18 +101,20 @@ class Pipeline:
     def _whole(self, source: str, x: str) -> str:
         return self.gather.whole.format(each=_each(self.change.code, x, source, self.keep.code))
 
-    def body(self, rng: random.Random, parameter: str) -> str:
-        """The lines of a function body, indented by one level, in a style drawn at random."""
-        style = rng.choice((_one_line, _stages, _loop, _loop, _skipping_loop, _counting_loop))
+    def body(self, rng: random.Random, parameter: str) -> tuple[str, str]:
+        """A function body in a style drawn at random, and the requests for it that a prompt makes."""
+        style = rng.choice(tuple(STYLES))
         name = {role: rng.choice(options) for role, options in NAMES.items()}
-        plans, speaks, guards = (rng.random() < chance for chance in (0.3, 0.45, 0.35))
+        plans, speaks, guards = (rng.random() < chance for chance in (0.2, 0.35, 0.25))
+        met = [request.PLAN] * plans + [request.COMMENT] * speaks + [request.GUARD] * guards
+        asked = request.told(rng, STYLES[style], *met)
         lines: list[str] = self._plan() if plans else []
         if guards:
             lines += ["# Nothing to do for an empty input."] * speaks
             empty = {"list": "[]", "int": "0", "str": '""'}[self.gather.type]
             lines += [f"if not {parameter}:", f"{INDENT}return {empty}"]
         lines += style(self, self.source.code.format(s=parameter), name, speaks)
-        return "\n".join(INDENT + line for line in lines)
+        return "\n".join(INDENT + line for line in lines), asked
 
     def _plan(self) -> list[str]:
         steps = [f"Look at {self.keep.words.format(self.source.words)}."]
@@ -202,6 +207,15 @@ def _counting_loop(p: Pipeline, source: str, name: dict[str, str], speaks: bool)
     lines.append(pad + p.gather.update.format(r=r, v=x))
     lines += [f"{INDENT}# Move to the next item."] * speaks + [f"{INDENT}i += 1"]
     return [*lines, f"return {p.gather.finish.format(r=r)}"]
+
+
+STYLES = {
+    _one_line: request.ONE_LINE,
+    _stages: request.STAGES,
+    _loop: request.LOOP,
+    _skipping_loop: request.SKIP,
+    _counting_loop: request.INDEX,
+}
 
 
 def telling(p: Pipeline, parameter: str, arguments: Sequence[Any], count: int) -> list[Any]:

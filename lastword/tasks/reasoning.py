@@ -18,10 +18,10 @@ WORDS = words("""
     van wolf
 """)
 KINDS = {
-    "fruits": words("apple grape lemon mango peach pear"),
-    "animals": words("bear cat cow dog goat pig"),
-    "tools": words("axe drill hammer nail saw spade"),
-    "clothes": words("cap coat dress hat scarf sock"),
+    "fruits": words("apples grapes lemons mangos plums pears"),
+    "animals": words("bears cats cows dogs goats pigs"),
+    "tools": words("axes drills hammers nails saws spades"),
+    "clothes": words("caps coats gloves hats shirts socks"),
 }
 
 
@@ -54,7 +54,7 @@ class Reasoning(Family):
             check=puzzle.check,
             closing=f"So the answer is {puzzle.answer}.",
         )
-        return Example(self.name, f"Q: {puzzle.question}\nA:\n", answer, puzzle.answer)
+        return Example(self.name, f"Q: {puzzle.question}{voice.asked}\nA:\n", answer, puzzle.answer)
 
     def score(self, example: Example, text: str) -> bool:
         return so_the_answer_is(text) == example.target
@@ -135,7 +135,7 @@ def word_sorting(rng: random.Random) -> Puzzle:
         letters = ", ".join(f"{w} has {w[0]}" for w in listed)
         steps = [Step(letters + ".", f"The first letters: {letters}.")]
     check = f"Check: there were {len(listed)} words, from {ordered[0]} to {ordered[-1]}."
-    question = f"Sort these words by the alphabet: {' '.join(listed)}"
+    question = f"Sort these words by the alphabet: {' '.join(listed)}."
     return Puzzle(question, steps, check, " ".join(ordered))
 
 
@@ -145,7 +145,7 @@ def shuffled_objects(rng: random.Random) -> Puzzle:
     held = dict(zip(people, rng.sample(THINGS, len(people)), strict=True))
     story = [f"{person} has the {thing}." for person, thing in held.items()]
     steps = []
-    for _ in range(rng.randint(1, 4)):
+    for _ in range(rng.randint(1, 3)):
         a, b = rng.sample(people, 2)
         story.append(f"{a} and {b} swap.")
         held[a], held[b] = held[b], held[a]
@@ -165,27 +165,31 @@ def shuffled_objects(rng: random.Random) -> Puzzle:
 
 def counting_objects(rng: random.Random) -> Puzzle:
     """How many things of one kind are in a mixed list."""
-    wanted, *others = rng.sample(sorted(KINDS), 3)
-    chosen = [(name, True) for name in rng.sample(KINDS[wanted], rng.randint(2, 4))]
-    chosen += [
-        (name, False) for other in others for name in rng.sample(KINDS[other], rng.randint(0, 2))
-    ]
+    wanted, other = rng.sample(sorted(KINDS), 2)
+    chosen = [(name, True) for name in rng.sample(KINDS[wanted], rng.randint(2, 3))]
+    chosen += [(name, False) for name in rng.sample(KINDS[other], rng.randint(0, 2))]
     rng.shuffle(chosen)
-    counts = {name: rng.randint(1, 5) for name, _ in chosen}
+    counts = {name: rng.randint(2, 6) for name, _ in chosen}
 
     def amount(name: str) -> str:
-        return f"{counts[name]} {name}{'s' if counts[name] > 1 else ''}"
+        return f"{counts[name]} {name}"
 
     steps, total = [], 0
-    for name, counted in chosen:
+    for name, counted in chosen:  # a line for each, so that the question tells how many there are
         if not counted:
-            steps.append(Step("", "", f"{amount(name)}: not {wanted}, skip."))
+            steps.append(
+                Step(
+                    f"{amount(name)}: no",
+                    f"{amount(name)}: not {wanted}.",
+                    f"{amount(name)}: these are {other}, so we skip them.",
+                )
+            )
             continue
         sum_now = f"{total} + {counts[name]} = {total + counts[name]}"
         steps.append(
             Step(
-                sum_now,
-                f"{amount(name)}: {sum_now}.",
+                f"{amount(name)}: {sum_now}",
+                f"{amount(name)}: {wanted}, {sum_now}.",
                 f"{amount(name)}: these are {wanted}, so we count {sum_now}.",
             )
         )

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Literal
 
 from lastword.errors import TaskError
+from lastword.tasks import request
 from lastword.tasks.task import Example, Family
 
 Split = Literal["train", "validation", "test"]
@@ -17,10 +18,16 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 def split_of(prompt: str) -> Split:
     """The only split a prompt may appear in: 85% train, 5% validation, 10% test.
 
+    What a prompt says about the manner of its answer is left out, so that a held-out question is not
+    trained on in another manner.
+
     >>> split_of("Question: What is 2 + 2?")
     'train'
+    >>> split_of("Question: What is 2 + 2? Be brief.")
+    'train'
     """
-    bucket = int.from_bytes(sha256(prompt.encode()).digest()[:4], "big") % 100
+    question = request.without(prompt)
+    bucket = int.from_bytes(sha256(question.encode()).digest()[:4], "big") % 100
     return "test" if bucket < 10 else "validation" if bucket < 15 else "train"
 
 

@@ -30,7 +30,7 @@ class Family(ABC):
 
     @abstractmethod
     def generate(self, rng: random.Random) -> Example:
-        """A new prompt with a reference answer in a style that the prompt does not announce."""
+        """A new prompt with a reference answer in a style that the prompt announces only in part."""
 
     @abstractmethod
     def score(self, example: Example, text: str) -> bool:

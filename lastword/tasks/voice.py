@@ -1,4 +1,4 @@
-"""How an answer is written: the part of its length that the prompt does not fix."""
+"""How an answer is written: the part of its length that the question does not fix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lastword.tasks import request
+
 BARE, SAID, EXPLAINED = range(3)
+DETAIL = (request.BRIEF, request.SENTENCES, request.EXPLAIN)
 
 
 @dataclass(frozen=True)
@@ -24,21 +27,25 @@ class Step:
 
 @dataclass(frozen=True)
 class Voice:
-    """One writer's habits, drawn once per answer."""
+    """One writer's habits, drawn once per answer; `asked` is what the prompt says of them."""
 
     detail: int
     numbered: bool
     opens: bool
     checks: bool
+    asked: str
 
     @classmethod
     def draw(cls, rng: random.Random) -> Voice:
-        """A voice at random; the four habits are independent."""
+        """A voice at random; the four habits are independent, and two of them may be asked for."""
+        detail = rng.choices((BARE, SAID, EXPLAINED), weights=(4, 4, 3))[0]
+        checks = rng.random() < 0.3
         return cls(
-            detail=rng.choices((BARE, SAID, EXPLAINED), weights=(4, 4, 2))[0],
-            numbered=rng.random() < 0.2,
-            opens=rng.random() < 0.4,
-            checks=rng.random() < 0.35,
+            detail=detail,
+            numbered=rng.random() < 0.15,
+            opens=rng.random() < 0.3,
+            checks=checks,
+            asked=request.told(rng, DETAIL[detail], *[request.CHECK] * checks),
         )
 
     def write(self, opening: str, steps: Sequence[Step], check: str, closing: str) -> str:

@@ -5,8 +5,8 @@ recipe needs and evaluation on the frozen prompts does not. Problems with number
 decimals, percentages or an untrue equation are drawn again, and every equation is written one
 operation at a time with its operands side by side: the embedded models are too small for long
 arithmetic. The template alone would fix the length of the worked answer, so each is retold in a
-voice of its own: bare equations or as written, with or without the question restated and the
-equations repeated.
+voice of its own: bare equations, as written or explained, with or without the question restated
+and the equations repeated.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ class WordProblems(Family):
             lines = [_tidy(line) for line in lines]
             target = last.removeprefix("#### ")
             if _easy(question, lines, target):
+                voice = Voice.draw(rng)
                 return Example(
                     self.name,
-                    f"Question: {question}\nAnswer:\n",
-                    _retell(rng, question, lines, target),
+                    f"Question: {question}{voice.asked}\nAnswer:\n",
+                    _retell(voice, question, lines, target),
                     target,
                 )
         raise TaskError(
@@ -64,13 +65,13 @@ class WordProblems(Family):
         return number_after_hashes(text) == example.target
 
 
-def _retell(rng: random.Random, question: str, lines: list[str], target: str) -> str:
-    voice = Voice.draw(rng)
+def _retell(voice: Voice, question: str, lines: list[str], target: str) -> str:
     equations = [found.group() for line in lines for found in _EQUATION.finditer(line)]
     asked = re.split(r"(?<=[.?!]) ", question)[-1]
-    steps = [
-        Step("\n".join(m.group() for m in _EQUATION.finditer(line)) or line, line) for line in lines
-    ]
+    steps = []
+    for line in lines:
+        own = [found.group() for found in _EQUATION.finditer(line)]
+        steps.append(Step("\n".join(own), line, f"{line} That is, {' and '.join(own)}."))
     opening = asked if voice.detail != BARE else "We need only the numbers."
     check = f"Check: {'; '.join(equations) or f'we found {target}'}."
     return voice.write(opening, steps, check, f"#### {target}")

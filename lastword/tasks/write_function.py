@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from lastword.tasks import request
 from lastword.tasks.isolation import run_programs
 from lastword.tasks.pipeline import (
     COUNT,
@@ -40,16 +41,21 @@ class WriteFunction(Family):
         program = _by_word(rng, parameter) if rng.random() < 0.5 else _by_character(rng, parameter)
         name = program.name
         shown = asserts(program, name, parameter, _telling(rng, program, parameter, 3, 2))
+        types, documents, repeats = (rng.random() < chance for chance in (0.2, 0.2, 0.2))
+        body, asked = program.body(rng, parameter)
+        met = [request.TYPES] * types + [request.DOCUMENT] * documents + [request.EXAMPLE] * repeats
+        asked += request.told(rng, *met)
         prompt = (
-            f"Write a function {name} that takes {parameter} and returns {program.sentence}.\n"
+            f"Write a function {name} that takes {parameter} and returns {program.sentence}.{asked}\n"
             f"{shown[0]}\n{shown[1]}\nCode:\n"
         )
         hidden = asserts(
             program, name, parameter, ["", *_telling(rng, program, parameter, 6, HIDDEN_TESTS)]
         )
-        answer = f"{_head(rng, program, name, parameter)}{program.body(rng, parameter)}"
-        repeated = shown[: rng.choices((0, 1, 2), weights=(7, 2, 1))[0]]
-        answer = "\n".join([answer, *(line for line in repeated if len(line) <= 90)])
+        arrow = f" -> {program.gather.type}" if types else ""
+        head = f"def {name}({parameter}{': str' * types}){arrow}:"
+        document = f'    """Return {program.sentence}."""'
+        answer = "\n".join([head, *[document] * documents, body, *shown[:1] * repeats])
         return Example(self.name, prompt, answer, "\n".join(hidden))
 
     def score(self, example: Example, text: str) -> bool:
@@ -58,16 +64,6 @@ class WriteFunction(Family):
     def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
         programs = [f"{t}\n{e.target}\n" for e, t in zip(examples, texts, strict=True)]
         return [outcome.passed for outcome in run_programs(programs)]
-
-
-def _head(rng: random.Random, program: Pipeline, name: str, parameter: str) -> str:
-    """The signature, with or without types and a docstring."""
-    types = rng.random() < 0.3
-    arrow = f" -> {program.gather.type}" if types else ""
-    head = f"def {name}({parameter}{': str' * types}){arrow}:\n"
-    if rng.random() < 0.3:
-        head += f'    """Return {program.sentence}."""\n'
-    return head
 
 
 def _telling(
