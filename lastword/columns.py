@@ -13,11 +13,12 @@ def columns_of(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
     """
     counts = chosen.sum(-1)
     widest = int(counts.max()) if counts.numel() else 0
-    # A stable sort of "not chosen" brings each row's chosen columns to the front, in order.
-    order = (~chosen).to(torch.int8).argsort(dim=-1, stable=True)
+    row, column = chosen.nonzero(as_tuple=True)
+    found = torch.zeros(len(chosen), widest, dtype=torch.long, device=chosen.device)
+    found[row, chosen.cumsum(-1)[row, column] - 1] = column
     last = (counts - 1).clamp(min=0)[:, None]
     slot = torch.arange(widest, device=chosen.device).expand(len(chosen), -1)
-    return order.gather(1, torch.minimum(slot, last))
+    return found.gather(1, torch.minimum(slot, last))
 
 
 def locate(columns: Tensor, wanted: Tensor) -> Tensor:  # [B, R], [B, S] -> [B, S]

@@ -7,14 +7,20 @@ H heads, D numbers per head, W the model's width.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lastword.errors import CheckpointError
 from lastword.memory import RowMemory
+
+# Rows of unequal length make a mask, and as they finish every pass has a shape of its own. cuDNN, which
+# torch prefers on recent GPUs, plans anew for each: on an H200 that cost four times the pass itself.
+FOR_ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 @dataclass(frozen=True)
@@ -112,9 +118,10 @@ class Attention(nn.Module):
         groups = self.shape.heads // self.shape.kv_heads
         if groups > 1:
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-        mixed = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=context.mask, is_causal=context.causal
-        )
+        with nullcontext() if context.mask is None else sdpa_kernel(FOR_ANY_SHAPE):
+            mixed = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=context.mask, is_causal=context.causal
+            )
         return self.out(mixed.transpose(1, 2).reshape(rows, columns, width))
 
 
