@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "lastword"
 
 # Top to bottom is dependency order; places on one line do not know each other.
 LAYERS = [
-    ["version", "errors"],
+    ["version", "errors", "embedded"],
     ["checks", "tokens", "tasks"],
     ["survival"],
     ["columns", "memory", "cost"],

@@ -1,4 +1,4 @@
-"""`lastword demo`: the main job, start to end, in a few seconds."""
+"""`lastword demo`: the main job, start to end, in less than a minute."""
 
 from __future__ import annotations
 
@@ -13,26 +13,34 @@ def demo(
         Optional[list[str]],
         typer.Option("--model", "-m", help="Models to show; a folder without a tokenizer works."),
     ] = None,
+    family: Annotated[
+        Optional[list[str]],
+        typer.Option("--family", "-f", help="Task families to show; by default all five."),
+    ] = None,
     plot: Annotated[
-        Optional[Path], typer.Option(help="Write the first model's curve as a picture.")
+        Optional[Path], typer.Option(help="Write the first model's curves as a picture.")
     ] = None,
 ) -> None:
     """Predict a length, decode on the fixed canvas and on the predicted one, and compare.
 
+    An embedded model answers a held-out prompt of each task family, and its answers are checked.
+
     Examples:
 
       lastword demo
+
+      lastword demo --model tiny-dream-instruct --family algebra
 
       lastword demo --model my/checkpoint --plot curve.png
     """
     from rich.console import Console
 
     from lastword.cli.showcase import showcase
-    from lastword.survival import save_lengths
+    from lastword.survival import save_rows
 
     console = Console()
-    for place, name in enumerate(model or ["toy"]):
-        lengths = showcase(name, console)
+    for place, name in enumerate(model or ["tiny-llada-base"]):
+        lengths, titles = showcase(name, console, family)
         if plot is not None and place == 0:
-            save_lengths(lengths, plot)
+            save_rows(lengths, titles, plot)
             console.print(f"wrote {plot}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rich.columns import Columns
 from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
@@ -20,6 +21,25 @@ def watch(steps: Iterable[Step], tokenizer: Any, console: Console, title: str) -
     with Live(console=console, refresh_per_second=20, transient=True) as live:
         for step in steps:
             live.update(panel(step, tokenizer, title))
+            yield step
+
+
+def kept(steps: Iterable[Step], tokenizer: Any, title: str, frames: list[Panel]) -> Iterator[Step]:
+    """Pass the steps through and keep a picture of each, to be shown beside another run."""
+    for step in steps:
+        frames.append(panel(step, tokenizer, title))
+        yield step
+
+
+def beside(
+    steps: Iterable[Step], tokenizer: Any, title: str, frames: list[Panel], console: Console
+) -> Iterator[Step]:
+    """Pass the steps through, drawing each beside the kept frame of the same pass."""
+    half = console.width // 2 - 1
+    with Live(console=console, refresh_per_second=20, transient=True) as live:
+        for place, step in enumerate(steps):
+            other = frames[min(place, len(frames) - 1)]
+            live.update(Columns([panel(step, tokenizer, title), other], width=half))
             yield step
 
 

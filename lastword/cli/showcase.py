@@ -1,59 +1,134 @@
-"""One model shown at work: curve, fixed canvas beside predicted canvas, ledger."""
+"""One model shown at work: curve, fixed canvas beside predicted canvas, ledger, answers checked."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from rich.console import Console
+from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 import lastword
 from lastword.cli.curve import draw_curve
-from lastword.cli.live import watch
+from lastword.cli.live import beside, kept
+from lastword.embedded import EMBEDDED
+from lastword.errors import SettingError
 from lastword.generate import Generation, finished
-from lastword.prompts import as_batch
+from lastword.prompts import Prompt, as_batch
 from lastword.recipe import Recipe
 from lastword.survival import LengthDistribution
+from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
 
-LIMIT = 64
+# Of each family's test prompts; chosen for prompts that fit a screen, before any answer was seen.
+PLACE = 3
 PROMPT_TEXT = "abc"
-PROMPT_IDS = [5, 42, 17, 100, 63]  # any ids do: the model has no tokenizer and random weights
+PROMPT_IDS = [5, 42, 17, 100, 63]  # any ids do: such a model has no tokenizer and random weights
 
 
-def showcase(name: str, console: Console) -> LengthDistribution:
-    """Run the main job on one model and print what it cost."""
-    model = lastword.load(name)
-    prompt = PROMPT_IDS if model.tokenizer is None else PROMPT_TEXT
-    console.rule(f"[bold]{name}[/]  prompt {prompt!r}")
-    answers: dict[str, Generation] = {}
-    for title, length in (("fixed", lastword.Fixed(LIMIT)), ("survival", lastword.Survival(LIMIT))):
-        batch = as_batch(model, prompt)
-        steps = lastword.decode(model, batch, Recipe(length=length))
-        if console.is_terminal:
-            steps = watch(steps, model.tokenizer, console, title)
-        answers[title] = finished(model, batch, steps)[0]
-    lengths = lastword.predict_length(model, prompt, limit=LIMIT)
-    draw_curve(lengths, answers["survival"].horizon, console=console)
-    console.print(ledger(answers))
-    return lengths
+@dataclass(frozen=True)
+class Question:
+    """A prompt to show, and the example that can judge its answer where there is one."""
+
+    title: str
+    prompt: Prompt
+    example: Example | None = None
+
+    def right(self, answer: Generation) -> bool | None:
+        if self.example is None:
+            return None
+        return FAMILIES[self.example.family].score(self.example, answer.text or "")
 
 
-def ledger(answers: dict[str, Generation]) -> Table:
-    """What each canvas cost, the probe included."""
-    table = Table("canvas", "slots", "passes", "columns", "of fixed", "seconds", "answer")
-    base = _columns(answers["fixed"])
-    for title, answer in answers.items():
-        passes = answer.cost["passes"] + answer.probe_cost["passes"]
-        text = answer.text if answer.text is not None else " ".join(map(str, answer.tokens))
+@dataclass(frozen=True)
+class Comparison:
+    """One question answered on both canvases."""
+
+    question: Question
+    fixed: Generation
+    predicted: Generation
+
+
+def questions(name: str, model: Any) -> list[Question]:
+    """A held-out prompt of each family for an embedded model, one prompt for any other."""
+    if name not in EMBEDDED:
+        return [Question(name, PROMPT_IDS if model.tokenizer is None else PROMPT_TEXT)]
+    examples = [load_frozen("test", family)[PLACE] for family in BENCHMARKS]
+    chat = model.tokenizer.chat_template is not None
+    return [
+        Question(e.family, [{"role": "user", "content": e.prompt}] if chat else e.prompt, e)
+        for e in examples
+    ]
+
+
+def showcase(
+    name: str, console: Console, families: Iterable[str] | None = None
+) -> tuple[LengthDistribution, list[str]]:
+    """Run the main job on one model, a question at a time; returns the curves and their titles."""
+    model: Any = lastword.load(name)
+    limit = 256 if name in EMBEDDED else 64
+    known = questions(name, model)
+    asked = [q for q in known if families is None or q.title in families]
+    if not asked:
+        raise SettingError(
+            f"{name} shows {', '.join(q.title for q in known)}; none of them was asked for"
+        )
+    console.rule(f"[bold]{name}[/]")
+    compared = [_compare(model, question, limit, console) for question in asked]
+    if len(compared) > 1:
+        console.print(ledger(compared, "all of them"))
+    lengths = lastword.predict_length(model, [q.prompt for q in asked], limit=limit)
+    return lengths, [q.title for q in asked]
+
+
+def _compare(model: Any, question: Question, limit: int, console: Console) -> Comparison:
+    batch = as_batch(model, question.prompt)
+    shown = model.tokenizer.decode(batch[0]) if model.tokenizer else " ".join(map(str, batch[0]))
+    console.print(Panel(Text(shown.rstrip()), title=question.title))
+    frames: list[
+        Panel
+    ] = []  # the predicted canvas comes first and is replayed beside the fixed one
+    show = console.is_terminal
+    steps = lastword.decode(model, batch, Recipe(length=lastword.Survival(limit)))
+    steps = kept(steps, model.tokenizer, "predicted", frames) if show else steps
+    predicted = finished(model, batch, steps)[0]
+    assert predicted.lengths is not None
+    draw_curve(predicted.lengths, predicted.horizon, console=console)
+    steps = lastword.decode(model, batch, Recipe(length=lastword.Fixed(limit)))
+    steps = beside(steps, model.tokenizer, "fixed", frames, console) if show else steps
+    comparison = Comparison(question, finished(model, batch, steps)[0], predicted)
+    console.print(_answers(comparison), ledger([comparison], question.title))
+    return comparison
+
+
+def _answers(c: Comparison) -> Table:
+    table = Table("fixed canvas", "predicted canvas", expand=True)
+    table.add_row(*(Text(a.text or " ".join(map(str, a.tokens))) for a in (c.fixed, c.predicted)))
+    return table
+
+
+def ledger(compared: Sequence[Comparison], title: str) -> Table:
+    """What each canvas cost in all, the probe included."""
+    table = Table("canvas", "slots", "passes", "columns", "of fixed", "seconds", "speedup", "right")
+    table.title = title
+    fixed = [c.fixed for c in compared]
+    for name, mine in (("fixed", fixed), ("predicted", [c.predicted for c in compared])):
+        seconds, base = sum(a.seconds for a in mine), sum(a.seconds for a in fixed)
+        right = [c.question.right(a) for c, a in zip(compared, mine)]
         table.add_row(
-            title,
-            str(answer.horizon),
-            str(passes),
-            str(_columns(answer)),
-            f"{_columns(answer) / base:.2f}",
-            f"{answer.seconds:.3f}",
-            text[:60],
+            name,
+            f"{sum(a.horizon for a in mine) / len(mine):.0f}",
+            str(_spent(mine, "passes")),
+            str(_spent(mine, "columns")),
+            f"{_spent(mine, 'columns') / _spent(fixed, 'columns'):.2f}",
+            f"{seconds:.2f}",
+            f"{base / seconds:.1f}x",
+            "" if None in right else f"{sum(map(bool, right))} of {len(right)}",
         )
     return table
 
 
-def _columns(answer: Generation) -> int:
-    return answer.cost["columns"] + answer.probe_cost["columns"]
+def _spent(answers: Sequence[Generation], what: str) -> int:
+    return sum(a.cost[what] + a.probe_cost[what] for a in answers)

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import torch
 
+from lastword.embedded import EMBEDDED
+from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
 from lastword.models.config import Config
 from lastword.models.dream import Dream
@@ -21,6 +23,8 @@ from lastword.models.weights import load_weights, stored_dtype
 from lastword.tokens import TokenIds
 
 ARCHITECTURES: dict[str, type[NativeModel]] = {"llada": LLaDA, "dream": Dream}
+
+BUILT_IN = ("toy", *EMBEDDED)
 
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
@@ -40,14 +44,14 @@ def load(
     turn_ends: Sequence[int] | Literal["auto"] = "auto",
     revision: str | None = None,
 ) -> NativeModel | Toy:
-    """Load a LLaDA or Dream checkpoint, or the `toy` model.
+    """Load a LLaDA or Dream checkpoint, one of the embedded models, or the `toy` model.
 
-    `name` is a folder in the authors' Hugging Face format or a hub name such as
-    `GSAI-ML/LLaDA-8B-Instruct`; hub names go through huggingface_hub, its cache and its offline
-    mode. `device="auto"` takes a GPU where there is one; `dtype="auto"` keeps the stored dtype on
-    a GPU and computes in float32 on a CPU. A folder without a tokenizer loads too: prompts are
-    then token ids. `turn_ends` are further ids that end an answer; "auto" takes those of the config
-    and the tokenizer.
+    `name` is an embedded model such as `tiny-llada-base`, a folder in the authors' Hugging Face
+    format or a hub name such as `GSAI-ML/LLaDA-8B-Instruct`; hub names go through huggingface_hub, its
+    cache and its offline mode. `device="auto"` takes a GPU where there is one; `dtype="auto"` keeps the
+    stored dtype on a GPU and computes in float32 on a CPU. A folder without a tokenizer loads too:
+    prompts are then token ids. `turn_ends` are further ids that end an answer; "auto" takes those of
+    the config and the tokenizer.
     """
     if str(name) == "toy":
         return Toy()
@@ -85,13 +89,15 @@ def _folder(name: str | Path, revision: str | None) -> Path:
     if folder.is_dir():
         return folder
     text = str(name)
+    if text in EMBEDDED:
+        return EMBEDDED_FOLDER / text
     looks_like_hub = text.count("/") == 1 and not text.startswith((".", "/", "~"))
     if not looks_like_hub:
-        near = difflib.get_close_matches(text, ["toy"], n=1)
+        near = difflib.get_close_matches(text, BUILT_IN, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise CheckpointError(
             f"there is no folder {text!r}, and it is no hub name (organisation/model) and no "
-            f"built-in name (toy){hint}"
+            f"built-in name ({', '.join(BUILT_IN)}){hint}"
         )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

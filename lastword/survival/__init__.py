@@ -3,7 +3,7 @@
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Estimate, Mean, Quantile
 from lastword.survival.hazard import token_probabilities
-from lastword.survival.plot import plot_lengths, save_lengths
+from lastword.survival.plot import plot_lengths, save_lengths, save_rows
 
 __all__ = [
     "Estimate",
@@ -12,5 +12,6 @@ __all__ = [
     "Quantile",
     "plot_lengths",
     "save_lengths",
+    "save_rows",
     "token_probabilities",
 ]

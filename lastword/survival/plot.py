@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,20 @@ def save_lengths(lengths: LengthDistribution, path: Path, *, row: int = 0) -> No
     """Draw one row into a file; the ending chooses the format (PNG, SVG, PDF)."""
     figure = _matplotlib().figure.Figure(figsize=(7, 3.5), layout="constrained")
     plot_lengths(lengths, row=row, ax=figure.add_subplot())
+    _save(figure, path)
+
+
+def save_rows(lengths: LengthDistribution, titles: Sequence[str], path: Path) -> None:
+    """Draw every row into one file, one below the other."""
+    figure = _matplotlib().figure.Figure(figsize=(7, 2.6 * len(titles)), layout="constrained")
+    axes = figure.subplots(len(titles), squeeze=False)[:, 0]
+    for row, (title, ax) in enumerate(zip(titles, axes)):
+        plot_lengths(lengths, row=row, ax=ax)
+        ax.set_title(f"{title}: {ax.get_title()}")
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as refused:
