@@ -11,7 +11,7 @@ from lastword.version import __version__
 
 if TYPE_CHECKING:
     from lastword import models, survival
-    from lastword.cache import DualCache, NoCache, PrefixCache
+    from lastword.cache import DualCache, FeatureCache, NoCache, PrefixCache
     from lastword.commit import Never
     from lastword.decode import Step, decode
     from lastword.errors import LastwordError
@@ -48,6 +48,7 @@ _HOMES = {
     "EntropyBound": "unmask",
     "EqualShares": "unmask",
     "Factor": "unmask",
+    "FeatureCache": "cache",
     "Finish": "generate",
     "Fixed": "length",
     "Generation": "generate",
@@ -86,6 +87,7 @@ __all__ = [
     "EntropyBound",
     "EqualShares",
     "Factor",
+    "FeatureCache",
     "Finish",
     "Fixed",
     "Generation",

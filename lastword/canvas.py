@@ -129,6 +129,13 @@ class Canvas:
         cut = self.answer & ~shorter.answer
         return replace(shorter, tokens=self.tokens.masked_fill(cut, self.ids.pad))
 
+    def moved_since(self, before: Canvas) -> Bool[Tensor, "B"]:
+        """Rows that changed their length, or hold another token where one was written."""
+        shared = min(self.width, before.width)
+        written = (before.answer & (before.tokens != before.ids.mask))[:, :shared]
+        other = self.tokens[:, :shared] != before.tokens[:, :shared]
+        return (self.horizon != before.horizon) | (written & other).any(-1)
+
     def answer_of(self, row: int) -> list[int]:
         """The row's answer as it stands, masks included."""
         return self.tokens[row, self.start : self.start + int(self.horizon[row])].tolist()

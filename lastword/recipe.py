@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lastword.cache import Cache, DualCache, NoCache, PrefixCache
+from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.checks import check_whole
 from lastword.commit import CommitRule, Never
 from lastword.errors import RecipeError, SettingError
@@ -44,7 +44,7 @@ PARTS: dict[str, dict[str, type]] = {
         "entropy-bound": EntropyBound,
     },
     "commit": {"never": Never},
-    "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache},
+    "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache, "feature": FeatureCache},
     "sampling": {"sampling": Sampling},
     "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps},
     "estimate": {"mean": Mean, "quantile": Quantile},
@@ -69,6 +69,8 @@ ALIASES = {
     "eb": "entropy-bound",
     "prefix_cache": "prefix",
     "dual_cache": "dual",
+    "dllm_cache": "feature",
+    "feature_cache": "feature",
 }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from lastword.cache import Cache, DualCache, NoCache, PrefixCache
+from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.canvas import Canvas
 from lastword.clock import Clock
 from lastword.decode import decode
@@ -15,7 +15,7 @@ from lastword.length import Fixed
 from lastword.memory import KeyValues
 from lastword.recipe import Recipe
 
-CACHES = [NoCache(), PrefixCache(), DualCache()]
+CACHES = [NoCache(), PrefixCache(), DualCache(), FeatureCache()]
 
 
 @dataclass(frozen=True)

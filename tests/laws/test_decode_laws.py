@@ -37,7 +37,13 @@ RULES = [
     lastword.Factor(),
     lastword.EntropyBound(1.0),
 ]
-CACHES = [lastword.NoCache(), lastword.PrefixCache(), lastword.DualCache()]
+CACHES = [
+    lastword.NoCache(),
+    lastword.PrefixCache(),
+    lastword.DualCache(),
+    lastword.FeatureCache(7, 3, 0.3),
+    lastword.FeatureCache(2, 3, 0.0),
+]
 SAMPLINGS = [
     lastword.Sampling(),
     lastword.Sampling(temperature=0.8),
