@@ -56,20 +56,18 @@ class RowFeatures(RowMemory):
         chosen = torch.minimum(wanted, self._choice.sum(-1))
         self._count = stale.sum(-1) + chosen
         self._work, self._layers = valid.sum(-1), 1  # the first layer
+        self.carried, self.computed = None, self._work
         self._choosing = memory.share > 0 and bool(self._choice.any())
         # A row may have nothing to recompute beside one that has; its slots are not written.
         busy = self._count > 0
         self._busy = None if bool(busy.all()) else busy.nonzero()[:, 0]
         self._same: Tensor | None = None  # the columns of every layer, where none has a choice
 
-    @property
-    def computed(self) -> Tensor:  # [R]
-        return (self._work + self._layers - 1) // self._layers
-
     def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor | None:
         if layer == 0:
             return None
         self._work, self._layers = self._work + self._count, self._layers + 1
+        self.computed = -(-self._work // self._layers)  # rounded up
         if self._choosing:
             return self._most_changed(self._renewed(layer, x, values))
         if self._same is None:

@@ -107,7 +107,7 @@ class Forward:
                 memory=part,
             )
             parts.append(logits)
-            computed[rows] = part.computed
+            computed[rows] = part.computed.cpu()
         if len(parts) == 1:
             return parts[0], computed
         place = torch.cat(groups).argsort().to(device)  # where each row of the reading ended up

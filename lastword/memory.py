@@ -31,12 +31,10 @@ class RowMemory(ABC):
     choose: `part` says which columns, `filled` gives what the layer says about all of them.
     """
 
-    carried: Tensor | None = None  # [R, S] sorted; None: every column
-
-    @property
-    @abstractmethod
-    def computed(self) -> Tensor:  # [R]
-        """Columns the pass recomputed in each row, as a mean over layers, rounded up."""
+    carried: Tensor | None  # [R, S] sorted; None: every column
+    # [R] columns recomputed in each row, the mean over layers rounded up. A model that needs more
+    # columns than it was asked for says so here.
+    computed: Tensor
 
     @abstractmethod
     def update(
@@ -97,13 +95,9 @@ class RowKeyValues(RowMemory):
     """Some rows of a KeyValues."""
 
     def __init__(self, memory: KeyValues, rows: Tensor, stale: Tensor | None = None) -> None:
-        self._memory, self._rows, self._stale = memory, rows, stale
+        self._memory, self._rows = memory, rows
         self.carried = None if stale is None else columns_of(stale)
-
-    @property
-    def computed(self) -> Tensor:  # [R]
-        assert self._stale is not None
-        return self._stale.sum(-1)
+        self.computed = torch.zeros_like(rows) if stale is None else stale.sum(-1)
 
     def update(
         self, layer: int, columns: Tensor, keys: Tensor, values: Tensor

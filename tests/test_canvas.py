@@ -125,3 +125,19 @@ def test_a_horizon_without_slots_is_refused(ids, slots):
 def test_no_prompts_at_all_are_refused(ids):
     with pytest.raises(LastwordError):
         Canvas.blank([], torch.empty(0, dtype=torch.long), ids)
+
+
+def test_filling_masks_moves_nothing(canvas):
+    filled = canvas.write(canvas.masked, torch.zeros_like(canvas.tokens))
+    assert filled.moved_since(canvas).tolist() == [False, False]
+
+
+def test_a_row_that_changed_its_length_moved(canvas):
+    assert canvas.crop(torch.tensor([2, 1])).moved_since(canvas).tolist() == [False, True]
+
+
+def test_a_row_whose_written_tokens_changed_moved(canvas):
+    filled = canvas.write(canvas.masked, torch.zeros_like(canvas.tokens))
+    changed = filled.tokens.clone()
+    changed[0, 4] = 5
+    assert filled.overwrite(changed).moved_since(filled).tolist() == [True, False]

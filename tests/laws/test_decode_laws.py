@@ -34,6 +34,8 @@ RULES = [
     lastword.CoinFlip(),
     lastword.CoinFlip(lastword.Timesteps(2.0)),
     lastword.AboveThreshold(0.3),
+    lastword.AboveThreshold(0.3, pace=1.5),
+    lastword.LeftmostFirst(lastword.LowestEntropy(lastword.Timesteps(2.0, keep_idle=True))),
     lastword.Factor(),
     lastword.EntropyBound(1.0),
 ]
