@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -49,83 +49,82 @@ class RowFeatures(RowMemory):
     def __init__(
         self, memory: Features, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor
     ) -> None:
-        self._memory, self._rows = memory, rows
-        self._stale, self._choice = stale, answer & ~stale
+        choice = answer & ~stale
         # The product in float64, as Python multiplies: 0.29 of 100 columns are 28, not 29.
         wanted = (answer.sum(-1).double() * memory.share).long()
-        chosen = torch.minimum(wanted, self._choice.sum(-1))
-        self._count = stale.sum(-1) + chosen
+        self._memory = memory
+        self._counts = stale.sum(-1) + torch.minimum(wanted, choice.sum(-1))
+        self._choosing = memory.share > 0 and bool(choice.any())
+        self._first = int(choice.any(0).to(torch.int8).argmax())  # column there is a choice of
         self._work, self._layers = valid.sum(-1), 1  # the first layer
         self.carried, self.computed = None, self._work
-        self._choosing = memory.share > 0 and bool(self._choice.any())
-        # A row may have nothing to recompute beside one that has; its slots are not written.
-        busy = self._count > 0
+        # What follows moves to the device with the first layer that needs it.
+        self._rows, self._stale, self._choice = rows, stale, choice[:, self._first :]
+        self._columns = columns_of(stale)
+        slots = torch.arange(int(self._counts.max())).expand(len(rows), -1)
+        self._slots = torch.minimum(slots, (self._counts - 1).clamp(min=0)[:, None])
+        # A row may have nothing to recompute beside one that has: its slots are not written.
+        busy = self._counts > 0
         self._busy = None if bool(busy.all()) else busy.nonzero()[:, 0]
-        self._same: Tensor | None = None  # the columns of every layer, where none has a choice
 
     def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor | None:
         if layer == 0:
             return None
-        self._work, self._layers = self._work + self._count, self._layers + 1
+        self._move(x.device)
+        self._work, self._layers = self._work + self._counts, self._layers + 1
         self.computed = -(-self._work // self._layers)  # rounded up
-        if self._choosing:
-            return self._most_changed(self._renewed(layer, x, values))
-        if self._same is None:
-            self._same = columns_of(self._stale).to(x.device)
-        return self._same
+        if not self._choosing:
+            return self._columns
+        # Stale columns first, then those that moved furthest; of equals, the leftmost.
+        need = self._renewed(layer, x, values).masked_fill(self._stale, torch.inf)
+        return need.argsort(dim=-1, descending=True, stable=True).gather(1, self._slots)
 
     def _renewed(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor:
-        """Replace the values of every column there is a choice of; return how far they moved.
+        """Replace the values of every column there is a choice of; return how far they turned.
 
-        Half the squared distance of the unit vectors is 1 - cosine without its cancellation: of
-        columns that hardly moved, rounding would choose.
+        The squared distance of unit vectors is 2 - 2 cosine without its cancellation: of columns that
+        hardly turned, rounding would choose.
         """
-        first = int(self._choice.any(0).to(torch.int8).argmax())
-        fresh = values(x[:, first:])  # [R, H, C, D]
+        fresh = values(x[:, self._first :])  # [R, H, C, D]
         _, kept = self._memory.attention.storage(layer, fresh)
-        rows, choice = self._rows.to(x.device), self._choice[:, first:].to(x.device)
-        old = kept[rows, :, first:]
-        kept[rows, :, first:] = torch.where(choice[:, None, :, None], fresh, old)
-        moved = (_direction(fresh) - _direction(old)).square().sum(-1)
-        return F.pad(moved.masked_fill(~choice, -1.0), (first, 0), value=-1.0)  # [R, L]
-
-    def _most_changed(self, moved: Tensor) -> Tensor:
-        """Stale columns and then those that moved furthest; of equals, the leftmost."""
-        device = moved.device
-        moved = moved.masked_fill(self._stale.to(device), torch.inf)
-        order = moved.argsort(dim=-1, descending=True, stable=True)
-        last = (self._count - 1).clamp(min=0)[:, None]
-        slots = torch.minimum(torch.arange(int(self._count.max())).expand(len(last), -1), last)
-        return order.gather(1, slots.to(device))
+        old = kept[self._rows, :, self._first :]
+        renewed = torch.where(self._choice[:, None, :, None], fresh, old)
+        kept[self._rows, :, self._first :] = renewed
+        turn = (_direction(fresh) - _direction(old)).square().sum(-1)
+        return F.pad(turn.masked_fill(~self._choice, -1.0), (self._first, 0), value=-1.0)  # [R, L]
 
     def update(
         self, layer: int, columns: Tensor, keys: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor]:
         if layer == 0:  # recomputed in every pass: nothing to keep
             return keys, values
-        heads = torch.arange(keys.shape[1], device=keys.device)
+        self._move(keys.device)
+        heads = torch.arange(keys.shape[1], device=keys.device)[None, :, None]
         all_keys, all_values = self._memory.attention.storage(layer, keys)
-        rows, columns, keys, values = self._written(columns, keys, values)
-        where = (rows[:, None, None], heads[None, :, None], columns[:, None, :])
+        rows, columns, keys, values = self._busy_only(self._rows, columns, keys, values)
+        where = (rows[:, None, None], heads, columns[:, None, :])
         all_keys[where], all_values[where] = keys, values
         return self._own(all_keys), self._own(all_values)
 
     def filled(self, layer: int, half: str, columns: Tensor, fresh: Tensor) -> Tensor:
+        self._move(fresh.device)
         kept = self._memory.outputs(layer, half, fresh)
-        rows, columns, fresh = self._written(columns, fresh)
+        rows, columns, fresh = self._busy_only(self._rows, columns, fresh)
         kept[rows[:, None], columns] = fresh
         return self._own(kept)
 
-    def _written(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        device = tensors[0].device
-        if self._busy is None:
-            return self._rows.to(device), *tensors
-        busy = self._busy.to(device)
-        return self._rows.to(device)[busy], *(tensor[busy] for tensor in tensors)
+    def _busy_only(self, *tensors: Tensor) -> Sequence[Tensor]:
+        return tensors if self._busy is None else [tensor[self._busy] for tensor in tensors]
 
     def _own(self, kept: Tensor) -> Tensor:
-        every = len(self._rows) == len(kept)
-        return kept if every else kept[self._rows.to(kept.device)]
+        return kept if len(self._rows) == len(kept) else kept[self._rows]
+
+    def _move(self, device: torch.device) -> None:
+        if self._rows.device != device:
+            self._rows, self._stale = self._rows.to(device), self._stale.to(device)
+            self._choice, self._slots = self._choice.to(device), self._slots.to(device)
+            self._columns = self._columns.to(device)
+            self._busy = None if self._busy is None else self._busy.to(device)
 
 
 def _direction(values: Tensor) -> Tensor:  # [R, H, C, D] -> [R, C, H * D], all heads together

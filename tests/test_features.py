@@ -102,3 +102,24 @@ def test_columns_are_counted_as_the_mean_over_layers_rounded_up():
     assert row.computed.tolist() == [4]  # 6 and 1 in two layers
     row.part(2, BEFORE[None], lambda x: x[:, None])
     assert row.computed.tolist() == [3]  # 6, 1 and 1 in three
+
+
+def test_a_row_with_nothing_to_recompute_keeps_what_it_has_beside_one_that_has():
+    """A quarter of 3 columns is none; the slot its neighbour needs must not be written."""
+    rows, valid = torch.tensor([0, 1]), VALID.expand(2, -1)
+    answer = torch.stack((ANSWER[0], torch.tensor([False, False, False, True, True, True])))
+    memory, every = Features(2, 6, 0.25), torch.arange(6).expand(2, -1)
+    row, both = memory.at(rows, valid, answer, valid), BEFORE.expand(2, -1, -1)
+    row.update(1, every, both[:, None], both[:, None])
+    row.filled(1, "mlp", every, both)
+    row = memory.at(rows, NOTHING.expand(2, -1), answer, valid)
+    columns = row.part(1, turned(BEFORE, 4).expand(2, -1, -1), lambda x: x[:, None])
+    assert columns.shape == (2, 1)
+    written = torch.full((2, 1, 2), 9.0)
+    keys, _ = row.update(1, columns, written[:, None], written[:, None])
+    said = row.filled(1, "mlp", columns, written)
+    assert (said[0] == 9).any()
+    assert (keys[0] == 9).any()
+    assert torch.equal(said[1], BEFORE)
+    assert torch.equal(keys[1, 0], BEFORE)
+    assert row.computed.tolist() == [4, 3]

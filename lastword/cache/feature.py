@@ -29,7 +29,8 @@ class FeatureCache(Cache):
     Cost: in columns, averaged over layers and rounded up in every pass. A column counts in a
     layer that sends it through attention and MLP; projecting the values to choose by does not, which
     is a thirteenth of such a column for LLaDA-8B. Memory: keys, values and two outputs of every
-    layer but the first, twice what the block caches keep for LLaDA-8B.
+    layer but the first: twice what the block caches keep for LLaDA-8B, eight times for Dream-7B,
+    whose grouped heads make keys and values small.
 
     We differ from the released code where it is narrower: prompt lengths are per row, padding is
     hidden, grouped heads work for any grouping (all key-value heads of a column form one vector to
