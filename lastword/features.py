@@ -25,8 +25,10 @@ class Features(Memory):
         self._rows, self._width = rows, width
         self._outputs: dict[tuple[int, str], Tensor] = {}
 
-    def at(self, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor) -> RowFeatures:
-        return RowFeatures(self, rows, stale, answer, valid)
+    def at(
+        self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor
+    ) -> RowFeatures:
+        return RowFeatures(self, rows, stale, answer & valid, valid)
 
     def fit(self, width: int) -> None:
         self.attention.fit(width)

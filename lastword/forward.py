@@ -54,7 +54,7 @@ class Forward:
         if memory is None or stale is None:
             logits, computed = self._whole(canvas, reading), whole
         else:
-            logits, computed = self._partial(canvas, reading, stale, memory)
+            logits, computed = self._partial(canvas, read, reading, stale, memory)
         self.cost = self.cost.plus_pass(rows, computed, whole)
         if self._sampling.guidance:
             promptless = self._whole(_without_prompt(canvas), reading)
@@ -79,7 +79,12 @@ class Forward:
         )
 
     def _partial(
-        self, canvas: Canvas, reading: Reading, stale: Bool[Tensor, "B L"], memory: Memory
+        self,
+        canvas: Canvas,
+        read: Bool[Tensor, "B L"],
+        reading: Reading,
+        stale: Bool[Tensor, "B L"],
+        memory: Memory,
     ) -> tuple[Tensor, Int[Tensor, "B"]]:
         """Compute what is stale, and say how much that was in each row.
 
@@ -98,7 +103,8 @@ class Forward:
             rows = reading.rows[group]
             if not len(rows):
                 continue
-            part = memory.at(rows, stale[rows], canvas.answer[rows], canvas.valid[rows])
+            masks = (mask[rows] for mask in (stale, read, canvas.answer, canvas.valid))
+            part = memory.at(rows, *masks)
             logits = self._model(
                 canvas.tokens[rows].to(device),
                 reading.columns[group].to(device),

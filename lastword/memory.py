@@ -19,8 +19,14 @@ class Memory(ABC):
         """Follow a canvas that grew or shrank on the right."""
 
     @abstractmethod
-    def at(self, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor) -> RowMemory:
-        """The part that belongs to some rows, for one pass over them; masks are [R, L], on the CPU."""
+    def at(
+        self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor
+    ) -> RowMemory:
+        """The part that belongs to some rows, for one pass over them.
+
+        Masks are [R, L], on the CPU: what every layer must recompute, what the pass will be asked
+        for, the answer, and the columns that exist for this pass.
+        """
 
 
 class RowMemory(ABC):
@@ -69,10 +75,12 @@ class KeyValues(Memory):
         self,
         rows: Tensor,
         stale: Tensor | None = None,
+        read: Tensor | None = None,
         answer: Tensor | None = None,
         valid: Tensor | None = None,
     ) -> RowKeyValues:
-        return RowKeyValues(self, rows, stale)
+        # Only a column that is computed can be read.
+        return RowKeyValues(self, rows, stale if stale is None or read is None else stale | read)
 
     def fit(self, width: int) -> None:
         by = (0, 0, 0, width - self._width)  # a negative pad crops

@@ -11,7 +11,7 @@ ANSWER = torch.tensor([[False, False, True, True, True, True]])
 def stored(values, share):
     """A memory of one row whose layer 1 holds `values` [L, D], seen with one head."""
     memory = Features(1, 6, share)
-    everything = memory.at(torch.tensor([0]), VALID, ANSWER, VALID)
+    everything = memory.at(torch.tensor([0]), VALID, ANSWER, ANSWER, VALID)
     every = torch.arange(6)[None]
     everything.update(1, every, values[None, None], values[None, None])
     everything.filled(1, "mlp", every, values[None])
@@ -28,7 +28,7 @@ def turned(values, *columns):
 
 def part(memory, stale, fresh):
     """What layer 1 recomputes when its values are now `fresh`."""
-    row = memory.at(torch.tensor([0]), stale, ANSWER, VALID)
+    row = memory.at(torch.tensor([0]), stale, ANSWER, ANSWER, VALID)
     return row, row.part(1, fresh[None], lambda x: x[:, None])[0].tolist()
 
 
@@ -90,7 +90,7 @@ def test_a_share_of_nothing_asks_no_column_and_renews_no_value():
 
 
 def test_the_first_layer_recomputes_everything_and_keeps_nothing():
-    row = Features(1, 6, 0.5).at(torch.tensor([0]), NOTHING, ANSWER, VALID)
+    row = Features(1, 6, 0.5).at(torch.tensor([0]), NOTHING, ANSWER, ANSWER, VALID)
     assert row.part(0, BEFORE[None], lambda x: x[:, None]) is None
     keys, values = row.update(0, torch.arange(6)[None], BEFORE[None, None], BEFORE[None, None])
     assert torch.equal(keys, values)
@@ -109,10 +109,10 @@ def test_a_row_with_nothing_to_recompute_keeps_what_it_has_beside_one_that_has()
     rows, valid = torch.tensor([0, 1]), VALID.expand(2, -1)
     answer = torch.stack((ANSWER[0], torch.tensor([False, False, False, True, True, True])))
     memory, every = Features(2, 6, 0.25), torch.arange(6).expand(2, -1)
-    row, both = memory.at(rows, valid, answer, valid), BEFORE.expand(2, -1, -1)
+    row, both = memory.at(rows, valid, answer, answer, valid), BEFORE.expand(2, -1, -1)
     row.update(1, every, both[:, None], both[:, None])
     row.filled(1, "mlp", every, both)
-    row = memory.at(rows, NOTHING.expand(2, -1), answer, valid)
+    row = memory.at(rows, NOTHING.expand(2, -1), answer, answer, valid)
     columns = row.part(1, turned(BEFORE, 4).expand(2, -1, -1), lambda x: x[:, None])
     assert columns.shape == (2, 1)
     written = torch.full((2, 1, 2), 9.0)
@@ -123,3 +123,10 @@ def test_a_row_with_nothing_to_recompute_keeps_what_it_has_beside_one_that_has()
     assert torch.equal(said[1], BEFORE)
     assert torch.equal(keys[1, 0], BEFORE)
     assert row.computed.tolist() == [4, 3]
+
+
+def test_columns_that_do_not_exist_for_a_pass_are_no_matter_of_choice():
+    seen = torch.tensor([[True, True, True, True, False, False]])
+    row = stored(BEFORE, 1.0).at(torch.tensor([0]), NOTHING, ANSWER, ANSWER, seen)
+    columns = row.part(1, turned(BEFORE, 4, 5)[None], lambda x: x[:, None])
+    assert sorted(columns[0].tolist()) == [2, 3]

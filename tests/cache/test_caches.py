@@ -128,6 +128,19 @@ def test_rows_out_of_step_come_back_in_order(name, request):
     torch.testing.assert_close(mixed.logits, expected.logits, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["llada", "dream"])
+@pytest.mark.parametrize("cache", [PrefixCache(), DualCache(), FeatureCache()], ids=str)
+def test_what_is_read_is_right_wherever_it_lies(cache, name, request):
+    """A rule may read the whole answer while the cache refreshes a block, or nothing at all."""
+    model = request.getfixturevalue(name)
+    canvas = Canvas.blank([[5, 6, 7], [8]], torch.tensor([9, 6]), model.ids)
+    forward, memory = Forward(model, Sampling(), Dice(range(2))), cache.open(canvas)
+    full = forward(canvas, canvas.answer, stale=canvas.valid, memory=memory)
+    block = canvas.answer & (torch.arange(canvas.width) < canvas.start + 3)
+    again = forward(canvas, canvas.answer, stale=block, memory=memory)
+    torch.testing.assert_close(again.logits, full.logits, atol=1e-4, rtol=0)
+
+
 def test_a_model_without_keys_and_values_refuses_a_cache(toy):
     with pytest.raises(SettingError, match="NoCache"):
         next(decode(toy, [[1]], Recipe(length=Fixed(3), cache=Everything())))
