@@ -11,7 +11,7 @@ from lastword.version import __version__
 
 if TYPE_CHECKING:
     from lastword import models, survival
-    from lastword.cache import DualCache, NoCache, PrefixCache
+    from lastword.cache import DualCache, FeatureCache, NoCache, PrefixCache
     from lastword.commit import Never
     from lastword.decode import Step, decode
     from lastword.errors import LastwordError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         EqualShares,
         Factor,
         LargestMargin,
+        LeftmostFirst,
         LowestEntropy,
         MostConfident,
         Timesteps,
@@ -48,12 +49,14 @@ _HOMES = {
     "EntropyBound": "unmask",
     "EqualShares": "unmask",
     "Factor": "unmask",
+    "FeatureCache": "cache",
     "Finish": "generate",
     "Fixed": "length",
     "Generation": "generate",
     "Hooks": "hooks",
     "LargestMargin": "unmask",
     "LastwordError": "errors",
+    "LeftmostFirst": "unmask",
     "LengthDistribution": "survival",
     "LowestEntropy": "unmask",
     "Mean": "survival",
@@ -86,12 +89,14 @@ __all__ = [
     "EntropyBound",
     "EqualShares",
     "Factor",
+    "FeatureCache",
     "Finish",
     "Fixed",
     "Generation",
     "Hooks",
     "LargestMargin",
     "LastwordError",
+    "LeftmostFirst",
     "LengthDistribution",
     "LowestEntropy",
     "Mean",

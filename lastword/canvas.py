@@ -106,6 +106,13 @@ class Canvas:
         first = torch.where(busy, column - (column - self.start) % block, self.start)
         return Window(first, torch.where(busy, torch.minimum(first + block, end), first))
 
+    def moved_since(self, before: Canvas) -> Bool[Tensor, "B"]:
+        """Rows that changed their length, or hold another token where one was written."""
+        shared = min(self.width, before.width)
+        written = (before.answer & (before.tokens != before.ids.mask))[:, :shared]
+        other = self.tokens[:, :shared] != before.tokens[:, :shared]
+        return (self.horizon != before.horizon) | (written & other).any(-1)
+
     def write(self, where: Bool[Tensor, "B L"], tokens: Int[Tensor, "B L"]) -> Canvas:
         """Fill masks. Whatever `where` says, the prompt and what is already written stay."""
         return replace(self, tokens=torch.where(where & self.masked, tokens, self.tokens))

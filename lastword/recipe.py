@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lastword.cache import Cache, DualCache, NoCache, PrefixCache
+from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.checks import check_whole
 from lastword.commit import CommitRule, Never
 from lastword.errors import RecipeError, SettingError
@@ -24,6 +24,7 @@ from lastword.unmask import (
     EqualShares,
     Factor,
     LargestMargin,
+    LeftmostFirst,
     LowestEntropy,
     MostConfident,
     Timesteps,
@@ -42,9 +43,10 @@ PARTS: dict[str, dict[str, type]] = {
         "threshold": AboveThreshold,
         "factor": Factor,
         "entropy-bound": EntropyBound,
+        "leftmost-first": LeftmostFirst,
     },
     "commit": {"never": Never},
-    "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache},
+    "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache, "feature": FeatureCache},
     "sampling": {"sampling": Sampling},
     "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps},
     "estimate": {"mean": Mean, "quantile": Quantile},
@@ -69,6 +71,8 @@ ALIASES = {
     "eb": "entropy-bound",
     "prefix_cache": "prefix",
     "dual_cache": "dual",
+    "dllm_cache": "feature",
+    "feature_cache": "feature",
 }
 
 

@@ -23,6 +23,22 @@ def test_valid_columns_are_prompt_and_answer(canvas):
     assert canvas.answer.int().tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1]]
 
 
+def test_filling_masks_moves_nothing(canvas):
+    filled = canvas.write(canvas.masked, torch.zeros_like(canvas.tokens))
+    assert filled.moved_since(canvas).tolist() == [False, False]
+
+
+def test_a_row_that_changed_its_length_moved(canvas):
+    assert canvas.crop(torch.tensor([2, 1])).moved_since(canvas).tolist() == [False, True]
+
+
+def test_a_row_whose_written_tokens_changed_moved(canvas):
+    filled = canvas.write(canvas.masked, torch.zeros_like(canvas.tokens))
+    changed = filled.tokens.clone()
+    changed[0, 4] = 5
+    assert filled.overwrite(changed).moved_since(filled).tolist() == [True, False]
+
+
 def test_a_write_returns_a_new_canvas(canvas):
     where = torch.zeros(2, 6, dtype=torch.bool)
     where[0, 4] = True

@@ -9,16 +9,19 @@ from torch import Tensor
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.memory import KeyValues
+from lastword.memory import Memory
 
 
 class Cache(ABC):
-    """Which columns went stale and must be recomputed in this pass; the rest is in memory."""
+    """Which columns went stale and must be recomputed in this pass; the rest is in memory.
+
+    The memory a cache opens may recompute more of them, layer by layer.
+    """
 
     @abstractmethod
-    def open(self, canvas: Canvas) -> KeyValues | None:
+    def open(self, canvas: Canvas) -> Memory | None:
         """A memory for this canvas, or None to keep nothing."""
 
     @abstractmethod
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        """The columns to recompute; all of a row's columns where its window opens."""
+        """The columns every layer recomputes; all of a row's columns in its first pass."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from lastword.cache.cache import Cache
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.memory import KeyValues
+from lastword.memory import KeyValues, Memory
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DualCache(Cache):
     the block. Coarser than the prefix cache: the masks to the right do not see the block fill.
     """
 
-    def open(self, canvas: Canvas) -> KeyValues | None:
+    def open(self, canvas: Canvas) -> Memory:
         return KeyValues(*canvas.tokens.shape)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:

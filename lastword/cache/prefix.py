@@ -11,7 +11,7 @@ from torch import Tensor
 from lastword.cache.cache import Cache
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.memory import KeyValues
+from lastword.memory import KeyValues, Memory
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class PrefixCache(Cache):
     are as old as the block.
     """
 
-    def open(self, canvas: Canvas) -> KeyValues | None:
+    def open(self, canvas: Canvas) -> Memory:
         return KeyValues(*canvas.tokens.shape)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:

@@ -7,6 +7,7 @@ from lastword.unmask.entropy_bound import EntropyBound
 from lastword.unmask.equal_shares import EqualShares
 from lastword.unmask.factor import Factor
 from lastword.unmask.largest_margin import LargestMargin
+from lastword.unmask.leftmost_first import LeftmostFirst
 from lastword.unmask.lowest_entropy import LowestEntropy
 from lastword.unmask.most_confident import MostConfident
 from lastword.unmask.rule import UnmaskRule
@@ -21,6 +22,7 @@ __all__ = [
     "EqualShares",
     "Factor",
     "LargestMargin",
+    "LeftmostFirst",
     "LowestEntropy",
     "MostConfident",
     "Schedule",

@@ -34,10 +34,18 @@ RULES = [
     lastword.CoinFlip(),
     lastword.CoinFlip(lastword.Timesteps(2.0)),
     lastword.AboveThreshold(0.3),
+    lastword.AboveThreshold(0.3, pace=1.5),
+    lastword.LeftmostFirst(lastword.LowestEntropy(lastword.Timesteps(2.0, keep_idle=True))),
     lastword.Factor(),
     lastword.EntropyBound(1.0),
 ]
-CACHES = [lastword.NoCache(), lastword.PrefixCache(), lastword.DualCache()]
+CACHES = [
+    lastword.NoCache(),
+    lastword.PrefixCache(),
+    lastword.DualCache(),
+    lastword.FeatureCache(7, 3, 0.3),
+    lastword.FeatureCache(2, 3, 0.0),
+]
 SAMPLINGS = [
     lastword.Sampling(),
     lastword.Sampling(temperature=0.8),

@@ -18,6 +18,7 @@ from lastword.unmask import (
     EqualShares,
     Factor,
     LargestMargin,
+    LeftmostFirst,
     LowestEntropy,
     MostConfident,
     Timesteps,
@@ -32,6 +33,8 @@ RULES = [
     CoinFlip(Timesteps(4.0)),
     AboveThreshold(),
     AboveThreshold(0.2),
+    AboveThreshold(0.2, pace=2.0),
+    LeftmostFirst(),
     Factor(),
     Factor(3.0),
     EntropyBound(),
@@ -270,3 +273,40 @@ def test_entropy_bound_of_zero_fills_one_and_the_certain_ones(predicted):
 def test_bounds_outside_their_range_are_refused(wrong):
     with pytest.raises(SettingError):
         wrong()
+
+
+def filled_per_pass(rule, prediction, block=None):
+    """How many masks each pass fills if every pass said the same."""
+    canvas, clock, counts = prediction.canvas, Clock.start(1), []
+    while canvas.masked.any():
+        clock = clock.tick(canvas, block)
+        chosen = rule.choose(prediction, canvas.masked & clock.window.columns(canvas.width), clock)
+        canvas = canvas.write(chosen, torch.zeros_like(canvas.tokens))
+        counts.append(int(chosen.sum()))
+    return counts
+
+
+def test_a_pace_caps_the_threshold(predicted):
+    prediction = predicted(sharp(*[0.95] * 6))
+    assert filled_per_pass(AboveThreshold(0.9, pace=2.0), prediction) == [2, 2, 2]
+    assert filled_per_pass(AboveThreshold(0.9, pace=2.5), prediction) == [2, 3, 1]
+
+
+def test_what_a_pass_leaves_of_its_pace_later_passes_may_use(predicted):
+    unsure, sure = predicted(sharp(*[0.5] * 6)), predicted(sharp(*[0.95] * 6))
+    rule, clock, canvas = AboveThreshold(0.9, pace=2.0), first_tick(unsure), unsure.canvas
+    one = rule.choose(unsure, canvas.masked, clock)
+    canvas = canvas.write(one, torch.zeros_like(canvas.tokens))
+    two_and_the_one_left = rule.choose(sure, canvas.masked, clock.tick(canvas, None))
+    assert (int(one.sum()), int(two_and_the_one_left.sum())) == (1, 3)
+
+
+def test_leftmost_first_fills_one_mask_of_a_new_block_whatever_its_chance(predicted):
+    prediction = predicted(sharp(0.3, 0.95, 0.95, 0.3, 0.95, 0.95))
+    assert chosen_words(LeftmostFirst(AboveThreshold(0.9)), prediction, block=3) == [[0]]
+    assert filled_per_pass(LeftmostFirst(AboveThreshold(0.9)), prediction, block=3) == [1, 2, 1, 2]
+
+
+def test_leftmost_first_wraps_a_rule(in_plain_python):
+    outcome = in_plain_python(["lastword.LeftmostFirst(0.9)", "lastword.AboveThreshold(pace=0.5)"])
+    assert set(outcome.values()) == {"SettingError"}
