@@ -129,6 +129,44 @@ class Canvas:
         cut = self.answer & ~shorter.answer
         return replace(shorter, tokens=self.tokens.masked_fill(cut, self.ids.pad))
 
+    @cached_property
+    def least_horizon(self) -> Int[Tensor, "B"]:
+        """The fewest slots a row may be cropped to without losing text; at least 1.
+
+        Text are the written words that no end token precedes, and the end token that closes them
+        once no mask is left before it. An end token behind masks may be cut: it says that the
+        answer ends somewhere before it, not that this slot is needed.
+        """
+        column = torch.arange(self.width)
+        first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)
+        before_end = self.answer & (column < first_end)
+        empty = self.tokens == self.ids.mask
+        closed = ~(before_end & empty).any(-1, keepdim=True)
+        kept = (before_end & ~empty) | (self.ended & (column == first_end) & closed)
+        last = torch.where(kept, column, self.start).amax(-1)
+        return last + 1 - self.start
+
+    def extend(self, count: Int[Tensor, "B"], token: int | None = None) -> Canvas:
+        """Lengthen answers by `count` masks, or by copies of `token`."""
+        longer = self.insert(self.start + self.horizon, count)
+        if token is None:
+            return longer
+        new = torch.arange(longer.width) >= (self.start + self.horizon)[:, None]
+        return longer.write(new, torch.full_like(longer.tokens, token))
+
+    def insert(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
+        """Put `count` masks before the answer's `column`; it and what follows move right."""
+        horizon = self.horizon + count
+        width = max(self.width, self.start + int(horizon.max()))
+        place = torch.arange(width).expand(len(horizon), -1)
+        column, count = column[:, None], count[:, None]
+        source = torch.where(place < column, place, place - count).clamp(max=self.width - 1)
+        tokens, given_up = self.tokens.gather(1, source), self.given_up.gather(1, source)
+        new = (place >= column) & (place < column + count)
+        beyond = place >= (self.start + horizon)[:, None]
+        tokens = tokens.masked_fill(new, self.ids.mask).masked_fill(beyond, self.ids.pad)
+        return replace(self, tokens=tokens, horizon=horizon, given_up=given_up & ~new & ~beyond)
+
     def answer_of(self, row: int) -> list[int]:
         """The row's answer as it stands, masks included."""
         return self.tokens[row, self.start : self.start + int(self.horizon[row])].tolist()

@@ -62,6 +62,11 @@ class Prediction:
         return self._spread(self.candidates, self.canvas.ids.mask)
 
     @cached_property
+    def likeliest(self) -> Int[Tensor, "B L"]:
+        """The model's first choice, whatever sampling allows or draws; the mask elsewhere."""
+        return self._spread(self.logits.argmax(-1), self.canvas.ids.mask)
+
+    @cached_property
     def confidence(self) -> Float[Tensor, "B L"]:
         """Probability of the candidate."""
 

@@ -9,7 +9,7 @@ import torch
 from lastword.canvas import Canvas
 from lastword.clock import Clock
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, more_often
 from lastword.length.survival import Survival
 from lastword.prediction import Prediction
 
@@ -35,6 +35,10 @@ class StopAtEnd(LengthPolicy):
     @property
     def reads_answer(self) -> bool:
         return self.length.reads_answer
+
+    @property
+    def resizes(self) -> Resizes:
+        return more_often("between blocks", self.length.resizes)
 
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)
