@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lastword.errors import LastwordError
     from lastword.generate import Finish, Generation, generate, predict_length
     from lastword.hooks import Hooks
-    from lastword.length import Fixed, StopAtEnd, Survival
+    from lastword.length import Daedal, Fixed, StopAtEnd, Survival
     from lastword.models import Adapter, load
     from lastword.recipe import Recipe
     from lastword.sampling import Dice, Sampling
@@ -43,6 +43,7 @@ _HOMES = {
     "Adapter": "models",
     "AtRandom": "unmask",
     "CoinFlip": "unmask",
+    "Daedal": "length",
     "Dice": "sampling",
     "DualCache": "cache",
     "EntropyBound": "unmask",
@@ -81,6 +82,7 @@ __all__ = [
     "Adapter",
     "AtRandom",
     "CoinFlip",
+    "Daedal",
     "Dice",
     "DualCache",
     "EntropyBound",

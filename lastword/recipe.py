@@ -13,7 +13,7 @@ from lastword.cache import Cache, DualCache, NoCache, PrefixCache
 from lastword.checks import check_whole
 from lastword.commit import CommitRule, Never
 from lastword.errors import RecipeError, SettingError
-from lastword.length import Fixed, LengthPolicy, StopAtEnd, Survival
+from lastword.length import Daedal, Fixed, LengthPolicy, StopAtEnd, Survival
 from lastword.sampling import Sampling
 from lastword.survival import Mean, Quantile
 from lastword.unmask import (
@@ -32,7 +32,7 @@ from lastword.unmask import (
 
 # Every part by axis and name. The first field of a part is what "name:value" sets.
 PARTS: dict[str, dict[str, type]] = {
-    "length": {"fixed": Fixed, "survival": Survival, "stop-at-end": StopAtEnd},
+    "length": {"fixed": Fixed, "survival": Survival, "stop-at-end": StopAtEnd, "daedal": Daedal},
     "unmask": {
         "most-confident": MostConfident,
         "largest-margin": LargestMargin,
