@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from lastword.errors import LastwordError
     from lastword.generate import Finish, Generation, generate, predict_length
     from lastword.hooks import Hooks
-    from lastword.length import Daedal, Fixed, StopAtEnd, Survival
+    from lastword.length import (
+        Daedal,
+        Fixed,
+        GrowWhenFull,
+        RhoEos,
+        StopAtEnd,
+        Survival,
+        SurvivalAtStep,
+    )
     from lastword.models import Adapter, load
     from lastword.recipe import Recipe
     from lastword.sampling import Dice, Sampling
@@ -52,6 +60,7 @@ _HOMES = {
     "Finish": "generate",
     "Fixed": "length",
     "Generation": "generate",
+    "GrowWhenFull": "length",
     "Hooks": "hooks",
     "LargestMargin": "unmask",
     "LastwordError": "errors",
@@ -64,10 +73,12 @@ _HOMES = {
     "PrefixCache": "cache",
     "Quantile": "survival",
     "Recipe": "recipe",
+    "RhoEos": "length",
     "Sampling": "sampling",
     "Step": "decode",
     "StopAtEnd": "length",
     "Survival": "length",
+    "SurvivalAtStep": "length",
     "Timesteps": "unmask",
     "TokenIds": "tokens",
     "decode": "decode",
@@ -91,6 +102,7 @@ __all__ = [
     "Finish",
     "Fixed",
     "Generation",
+    "GrowWhenFull",
     "Hooks",
     "LargestMargin",
     "LastwordError",
@@ -103,10 +115,12 @@ __all__ = [
     "PrefixCache",
     "Quantile",
     "Recipe",
+    "RhoEos",
     "Sampling",
     "Step",
     "StopAtEnd",
     "Survival",
+    "SurvivalAtStep",
     "Timesteps",
     "TokenIds",
     "__version__",

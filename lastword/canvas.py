@@ -160,7 +160,7 @@ class Canvas:
         width = max(self.width, self.start + int(horizon.max()))
         place = torch.arange(width).expand(len(horizon), -1)
         column, count = column[:, None], count[:, None]
-        source = torch.where(place < column, place, place - count).clamp(max=self.width - 1)
+        source = torch.where(place < column, place, place - count).clamp(0, self.width - 1)
         tokens, given_up = self.tokens.gather(1, source), self.given_up.gather(1, source)
         new = (place >= column) & (place < column + count)
         beyond = place >= (self.start + horizon)[:, None]

@@ -137,6 +137,10 @@ def test_an_answer_grows_at_its_end(canvas):
     assert longer.masked.sum(-1).tolist() == [5, 3]
 
 
+def test_an_answer_may_grow_by_more_than_its_width(canvas):
+    assert canvas.extend(torch.tensor([40, 1])).answer_of(0) == [canvas.ids.mask] * 42
+
+
 def test_an_answer_may_be_closed_with_tokens(canvas):
     closed = canvas.extend(torch.tensor([2, 1]), 7)
     assert [closed.answer_of(row) for row in (0, 1)] == [[6, 6, 7, 7], [6, 6, 6, 7]]
