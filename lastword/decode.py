@@ -105,6 +105,12 @@ class ModelProbe:
         return self._forward.cost
 
     def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction:
-        canvas = Canvas.blank(self._prompts, torch.full((self.rows,), slots), self._ids)
+        canvas = self._blank(slots)
         read = canvas.answer if asking is None else canvas.answer & asking[:, None]
         return self._forward(canvas, read)
+
+    def reserve(self, slots: int) -> None:
+        self._forward.check_room(self._blank(slots))
+
+    def _blank(self, slots: int) -> Canvas:
+        return Canvas.blank(self._prompts, torch.full((self.rows,), slots), self._ids)

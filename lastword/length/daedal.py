@@ -62,6 +62,7 @@ class Daedal(LengthPolicy):
         return "any time"
 
     def plan(self, probe: Probe) -> Plan:
+        probe.reserve(self.limit)
         slots = self.initial
         horizon = torch.full((probe.rows,), slots)
         growing = torch.ones(probe.rows, dtype=torch.bool)

@@ -48,6 +48,7 @@ class GrowWhenFull(LengthPolicy):
         return more_often("between blocks", self.length.resizes)
 
     def plan(self, probe: Probe) -> Plan:
+        probe.reserve(self.limit)
         return self.length.plan(probe)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:

@@ -32,6 +32,9 @@ class Probe(Protocol):
 
     def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction: ...
 
+    def reserve(self, slots: int) -> None:
+        """Refuse at once, not in the middle of an answer, if so many slots do not fit the model."""
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:

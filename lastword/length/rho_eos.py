@@ -72,6 +72,7 @@ class RhoEos(LengthPolicy):
         return "any time"
 
     def plan(self, probe: Probe) -> Plan:
+        probe.reserve(self.limit)
         return Plan(torch.full((probe.rows,), self.initial))
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
