@@ -141,9 +141,16 @@ def test_an_answer_may_grow_by_more_than_its_width(canvas):
     assert canvas.extend(torch.tensor([40, 1])).answer_of(0) == [canvas.ids.mask] * 42
 
 
-def test_an_answer_may_be_closed_with_tokens(canvas):
-    closed = canvas.extend(torch.tensor([2, 1]), 7)
+def test_an_answer_may_be_closed_with_end_tokens_that_are_not_the_model_s(canvas):
+    closed = canvas.close(torch.tensor([2, 1]))
     assert [closed.answer_of(row) for row in (0, 1)] == [[6, 6, 7, 7], [6, 6, 6, 7]]
+    assert not closed.ended.any()
+    assert closed.least_horizon.tolist() == [1, 1]
+    longer = closed.extend(torch.tensor([1, 0]))
+    assert longer.answer_of(0) == [6, 6, 6, 7, 7]
+    assert longer.crop(torch.tensor([4, 2])).closing.tolist() == [1, 0]
+    ended = closed.write(closed.masked, torch.full_like(closed.tokens, 7))
+    assert ended.ended.sum(-1).tolist() == [2, 3]
 
 
 def test_a_cropped_answer_grows_masks_again(canvas):
@@ -164,9 +171,10 @@ def test_masks_may_be_inserted_anywhere_in_an_answer(ids):
 
 def test_a_mask_that_was_given_up_stays_so_where_it_moves(ids):
     canvas = Canvas.blank([[0]], torch.tensor([3]), ids)
-    last = torch.tensor([[False, False, False, True]])
-    moved = canvas.give_up(last, last).insert(torch.tensor([2]), torch.tensor([2]))
-    assert moved.masked.int().tolist() == [[0, 1, 1, 1, 1, 0]]
+    for column, moved in [(3, [0, 1, 1, 1, 1, 0]), (1, [0, 0, 1, 1, 1, 1])]:
+        there = torch.arange(4)[None] == column
+        longer = canvas.give_up(there, there).insert(torch.tensor([2]), torch.tensor([2]))
+        assert longer.masked.int().tolist() == [moved]
 
 
 @pytest.mark.parametrize(

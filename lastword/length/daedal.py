@@ -30,8 +30,7 @@ class Daedal(LengthPolicy):
     AboveThreshold(0.9) with block=32. Where we differ from the released code: a row at its limit is
     not probed once more, a row of a batch is neither probed nor grown for the sake of another, no
     insertion pushes written text over the limit, and where the model proposes the mask token the
-    next best token competes instead of none (Sampling). The end tokens behind the answer make every answer
-    look ended.
+    next best token competes instead of none (Sampling).
     """
 
     initial: int = 64
@@ -78,6 +77,7 @@ class Daedal(LengthPolicy):
         doubt = prediction.confidence.masked_fill(~left, torch.inf)
         lowest, column = doubt.min(-1)
         grows = (lowest < self.lost) & (canvas.horizon < self.limit)
+        grows = grows & prediction.speaks_for(canvas.answer)
         grows = grows & (end_confidence(prediction, self.window) < self.keep_growing)
         count = (self.limit - canvas.least_horizon).clamp(0, self.by - 1)
         full = torch.full_like(canvas.horizon, self.limit)

@@ -50,7 +50,7 @@ class Plan:
     def canvas(self, prompts: Sequence[Sequence[int]], ids: TokenIds) -> Canvas:
         """The canvas the plan asks for."""
         canvas = Canvas.blank(prompts, self.horizon, ids)
-        return canvas if self.closing is None else canvas.extend(self.closing, ids.end)
+        return canvas if self.closing is None else canvas.close(self.closing)
 
 
 class LengthPolicy(ABC):
@@ -58,7 +58,10 @@ class LengthPolicy(ABC):
 
     @property
     def reads_answer(self) -> bool:
-        """Does `revise` need logits of the whole answer, or do the open masks do?"""
+        """Does `revise` need logits of the whole answer, or do the open masks do?
+
+        Where a pass cannot read that much, the policy leaves the row as it is.
+        """
         return False
 
     @property

@@ -78,8 +78,9 @@ class RhoEos(LengthPolicy):
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
         if clock.index >= self.passes:
             return canvas
-        took_part = prediction.covers.any(-1)
-        change = torch.where(took_part & (canvas.horizon < self.limit), self.change(prediction), 0)
+        needed = prediction.canvas.masked if self.signal == "density" else canvas.answer
+        heard = prediction.speaks_for(needed) & (canvas.horizon < self.limit)
+        change = torch.where(heard, self.change(prediction), 0)
         shorter = torch.maximum(canvas.horizon + change.clamp(max=0), canvas.least_horizon)
         room = self.limit - canvas.horizon
         return canvas.crop(shorter).extend(torch.minimum(change.clamp(min=0), room.clamp(min=0)))

@@ -57,4 +57,6 @@ class SurvivalAtStep(LengthPolicy):
             return canvas
         predicted = self.length.horizon(self.length.read(prediction))
         horizon = torch.maximum(predicted, canvas.least_horizon)
-        return canvas.crop(torch.where(prediction.covers.any(-1), horizon, canvas.horizon))
+        return canvas.crop(
+            torch.where(prediction.speaks_for(canvas.answer), horizon, canvas.horizon)
+        )

@@ -141,3 +141,14 @@ def test_the_plan_closes_with_half_a_window_of_end_tokens_within_the_limit(predi
     plan = Daedal(initial=8, limit=10, by=3, window=7, enough=0.0).plan(FakeProbe(predicted, 1))
     assert plan.closing.tolist() == [2]
     assert plan.canvas([[0]], ids).answer_of(0) == [MASK] * 8 + [END] * 2
+
+
+def test_the_closing_tokens_do_not_make_an_answer_look_ended(llada):
+    import lastword
+
+    policy = Daedal(initial=6, limit=40, by=8, window=8, enough=0.0, lost=0.0)
+    sampling = lastword.Sampling(forbid_end=True)
+    answer = lastword.generate(llada, [5, 6, 7], length=policy, sampling=sampling)
+    assert answer.canvas[6:] == [llada.ids.end] * 4
+    assert len(answer.tokens) == 6
+    assert answer.finish is lastword.Finish.TRUNCATED
