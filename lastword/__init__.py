@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from lastword.errors import LastwordError
     from lastword.generate import Finish, Generation, generate, predict_length
     from lastword.hooks import Hooks
-    from lastword.length import Fixed, StopAtEnd, Survival
+    from lastword.length import (
+        Daedal,
+        Fixed,
+        GrowWhenFull,
+        RhoEos,
+        StopAtEnd,
+        Survival,
+        SurvivalAtStep,
+    )
     from lastword.models import Adapter, load
     from lastword.recipe import Recipe
     from lastword.sampling import Dice, Sampling
@@ -44,6 +52,7 @@ _HOMES = {
     "Adapter": "models",
     "AtRandom": "unmask",
     "CoinFlip": "unmask",
+    "Daedal": "length",
     "Dice": "sampling",
     "DualCache": "cache",
     "EntropyBound": "unmask",
@@ -53,6 +62,7 @@ _HOMES = {
     "Finish": "generate",
     "Fixed": "length",
     "Generation": "generate",
+    "GrowWhenFull": "length",
     "Hooks": "hooks",
     "LargestMargin": "unmask",
     "LastwordError": "errors",
@@ -66,10 +76,12 @@ _HOMES = {
     "PrefixCache": "cache",
     "Quantile": "survival",
     "Recipe": "recipe",
+    "RhoEos": "length",
     "Sampling": "sampling",
     "Step": "decode",
     "StopAtEnd": "length",
     "Survival": "length",
+    "SurvivalAtStep": "length",
     "Timesteps": "unmask",
     "TokenIds": "tokens",
     "decode": "decode",
@@ -84,6 +96,7 @@ __all__ = [
     "Adapter",
     "AtRandom",
     "CoinFlip",
+    "Daedal",
     "Dice",
     "DualCache",
     "EntropyBound",
@@ -93,6 +106,7 @@ __all__ = [
     "Finish",
     "Fixed",
     "Generation",
+    "GrowWhenFull",
     "Hooks",
     "LargestMargin",
     "LastwordError",
@@ -106,10 +120,12 @@ __all__ = [
     "PrefixCache",
     "Quantile",
     "Recipe",
+    "RhoEos",
     "Sampling",
     "Step",
     "StopAtEnd",
     "Survival",
+    "SurvivalAtStep",
     "Timesteps",
     "TokenIds",
     "__version__",

@@ -35,7 +35,7 @@ class Step:
 
     clock: Clock
     canvas: Canvas
-    chosen: Bool[Tensor, "B L"]  # masks the rules chose to fill in this pass
+    chosen: Bool[Tensor, "B L"]  # masks of prediction.canvas the rules chose to fill in this pass
     prediction: Prediction
     plan: Plan
     probe_cost: Cost
@@ -57,7 +57,7 @@ def decode(
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
     probe = ModelProbe(model, prompts, dice, beyond_positions=beyond_positions)
     plan = recipe.length.plan(probe)
-    canvas = hooks.after(None, Canvas.blank(prompts, plan.horizon, model.ids))
+    canvas = hooks.after(None, plan.canvas(prompts, model.ids))
     forward = Forward(
         model, recipe.sampling, dice, hook=hooks.logits, beyond_positions=beyond_positions
     )
@@ -104,6 +104,13 @@ class ModelProbe:
     def cost(self) -> Cost:
         return self._forward.cost
 
-    def __call__(self, slots: int) -> Prediction:
-        canvas = Canvas.blank(self._prompts, torch.full((self.rows,), slots), self._ids)
-        return self._forward(canvas, canvas.answer)
+    def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction:
+        canvas = self._blank(slots)
+        read = canvas.answer if asking is None else canvas.answer & asking[:, None]
+        return self._forward(canvas, read)
+
+    def reserve(self, slots: int) -> None:
+        self._forward.check_room(self._blank(slots))
+
+    def _blank(self, slots: int) -> Canvas:
+        return Canvas.blank(self._prompts, torch.full((self.rows,), slots), self._ids)

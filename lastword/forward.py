@@ -46,8 +46,7 @@ class Forward:
         step: int = 0,
     ) -> Prediction:
         """Read the columns `read`. A row with nothing to read takes no part in the pass."""
-        if not self._beyond_positions:
-            _check_capacity(canvas, self._model.positions)
+        self.check_room(canvas)
         rows = read.any(-1).nonzero()[:, 0]
         reading = Reading(rows, columns_of(read[rows]))
         whole = canvas.valid.sum(-1)
@@ -65,6 +64,11 @@ class Forward:
         if self._hook is not None:
             logits = _hooked(self._hook(step, canvas, reading, logits), logits)
         return Prediction.of(logits, reading, canvas, self._sampling, self._dice)
+
+    def check_room(self, canvas: Canvas) -> None:
+        """Refuse a canvas that is longer than the model, unless told to go on all the same."""
+        if not self._beyond_positions:
+            _check_capacity(canvas, self._model.positions)
 
     def _whole(self, canvas: Canvas, reading: Reading) -> Tensor:
         """Compute everything, trimmed to the columns that are valid in some row."""

@@ -13,7 +13,16 @@ from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.checks import check_whole
 from lastword.commit import CommitRule, Never
 from lastword.errors import RecipeError, SettingError
-from lastword.length import Fixed, LengthPolicy, StopAtEnd, Survival
+from lastword.length import (
+    Daedal,
+    Fixed,
+    GrowWhenFull,
+    LengthPolicy,
+    RhoEos,
+    StopAtEnd,
+    Survival,
+    SurvivalAtStep,
+)
 from lastword.sampling import Sampling
 from lastword.survival import Mean, Quantile
 from lastword.unmask import (
@@ -33,7 +42,15 @@ from lastword.unmask import (
 
 # Every part by axis and name. The first field of a part is what "name:value" sets.
 PARTS: dict[str, dict[str, type]] = {
-    "length": {"fixed": Fixed, "survival": Survival, "stop-at-end": StopAtEnd},
+    "length": {
+        "fixed": Fixed,
+        "survival": Survival,
+        "survival-at-step": SurvivalAtStep,
+        "stop-at-end": StopAtEnd,
+        "grow-when-full": GrowWhenFull,
+        "daedal": Daedal,
+        "rho-eos": RhoEos,
+    },
     "unmask": {
         "most-confident": MostConfident,
         "largest-margin": LargestMargin,

@@ -8,8 +8,7 @@ import torch
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, check_policy, more_often
 from lastword.length.survival import Survival
 from lastword.prediction import Prediction
 
@@ -26,15 +25,15 @@ class StopAtEnd(LengthPolicy):
     length: LengthPolicy = Survival()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.length, LengthPolicy):
-            raise SettingError(
-                f"StopAtEnd(length={self.length!r}) was given; it wraps a length policy, such as "
-                "Survival() or Fixed(1024)"
-            )
+        check_policy("StopAtEnd", self.length)
 
     @property
     def reads_answer(self) -> bool:
         return self.length.reads_answer
+
+    @property
+    def resizes(self) -> Resizes:
+        return more_often("between blocks", self.length.resizes)
 
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)

@@ -12,7 +12,7 @@ from lastword.clock import Clock
 from lastword.decode import decode
 from lastword.errors import SettingError
 from lastword.forward import Forward
-from lastword.length import Fixed
+from lastword.length import Fixed, RhoEos
 from lastword.memory import KeyValues
 from lastword.recipe import Recipe
 from lastword.sampling import Dice, Sampling
@@ -144,3 +144,20 @@ def test_what_is_read_is_right_wherever_it_lies(cache, name, request):
 def test_a_model_without_keys_and_values_refuses_a_cache(toy):
     with pytest.raises(SettingError, match="NoCache"):
         next(decode(toy, [[1]], Recipe(length=Fixed(3), cache=Everything())))
+
+
+@pytest.mark.parametrize("cache", [PrefixCache(), DualCache()], ids=str)
+@pytest.mark.parametrize("name", ["llada", "dream"])
+def test_a_column_that_is_read_is_computed(name, cache, request):
+    """Such as the whole answer for a policy that asks for it: only the prompt is kept."""
+    model = request.getfixturevalue(name)
+    recipe = Recipe(length=RhoEos(initial=8, limit=8), cache=cache, block=4)
+    steps = list(decode(model, [[5, 42, 17]], recipe))
+    before = name == "dream"  # the output before the answer speaks for its first column
+    assert steps[-1].cost.columns.tolist() == [2 * 11 + 6 * (8 + before)]
+    opening, last = (steps[place].prediction.canvas for place in (4, 7))
+    valid, answer = last.valid, torch.arange(3, 11)[None]
+    memory = KeyValues(1, 11).at(torch.tensor([0]))
+    model(opening.tokens, answer, valid=valid, stale=torch.arange(11)[None], memory=memory)
+    again = model(last.tokens, answer, valid=valid, stale=answer, memory=memory)
+    torch.testing.assert_close(steps[7].prediction.logits, again, atol=1e-5, rtol=0)
