@@ -40,24 +40,30 @@ class Forward:
         canvas: Canvas,
         read: Bool[Tensor, "B L"],
         *,
+        sees: Bool[Tensor, "B L"] | None = None,
         stale: Bool[Tensor, "B L"] | None = None,
         memory: KeyValues | None = None,
         step: int = 0,
     ) -> Prediction:
-        """Read the columns `read`. A row with nothing to read takes no part in the pass."""
+        """Read the columns `read`. A row with nothing to read takes no part in the pass.
+
+        A pass sees the valid columns, or those of them that `sees` says: for it the others do not
+        exist, and they cost nothing.
+        """
         if not self._beyond_positions:
             _check_capacity(canvas, self._model.positions)
         rows = read.any(-1).nonzero()[:, 0]
         reading = Reading(rows, columns_of(read[rows]))
+        sees = canvas.valid if sees is None else sees
         if memory is None or stale is None:
-            stale = canvas.valid
-            logits = self._whole(canvas, reading)
+            stale = sees
+            logits = self._whole(canvas, reading, sees)
         else:
-            logits = self._partial(canvas, reading, stale, memory)
-        self.cost = self.cost.plus_pass(rows, stale, canvas.valid)
+            logits = self._partial(canvas, reading, sees, stale, memory)
+        self.cost = self.cost.plus_pass(rows, stale, sees)
         if self._sampling.guidance:
-            promptless = self._whole(_without_prompt(canvas), reading)
-            self.cost = self.cost.plus_pass(rows, canvas.valid, canvas.valid, passes=0)
+            promptless = self._whole(_without_prompt(canvas), reading, sees)
+            self.cost = self.cost.plus_pass(rows, sees, sees, passes=0)
             guided = promptless + (1 + self._sampling.guidance) * (logits - promptless)
             # A token both branches rule out stays ruled out: -inf less -inf is not a number.
             logits = torch.where(logits == promptless, logits, guided)
@@ -65,9 +71,9 @@ class Forward:
             logits = _hooked(self._hook(step, canvas, reading, logits), logits)
         return Prediction.of(logits, reading, canvas, self._sampling, self._dice)
 
-    def _whole(self, canvas: Canvas, reading: Reading) -> Tensor:
-        """Compute everything, trimmed to the columns that are valid in some row."""
-        valid = canvas.valid[reading.rows]
+    def _whole(self, canvas: Canvas, reading: Reading, sees: Bool[Tensor, "B L"]) -> Tensor:
+        """Compute everything, trimmed to the columns that are seen in some row."""
+        valid = sees[reading.rows]
         used = valid.any(0).nonzero()[:, 0]
         trim = slice(int(used[0]), int(used[-1]) + 1)
         valid, device = valid[:, trim], self._model.device
@@ -78,11 +84,16 @@ class Forward:
         )
 
     def _partial(
-        self, canvas: Canvas, reading: Reading, stale: Bool[Tensor, "B L"], memory: KeyValues
+        self,
+        canvas: Canvas,
+        reading: Reading,
+        sees: Bool[Tensor, "B L"],
+        stale: Bool[Tensor, "B L"],
+        memory: KeyValues,
     ) -> Tensor:
         """Compute the stale columns only. Rows that refresh everything go in a pass of their own."""
         memory.fit(canvas.width)
-        everything = (stale == canvas.valid).all(-1)[reading.rows]
+        everything = (stale == sees).all(-1)[reading.rows]
         device = self._model.device
         parts: dict[int, Tensor] = {}
         for group in (everything.nonzero()[:, 0], (~everything).nonzero()[:, 0]):
@@ -92,7 +103,7 @@ class Forward:
             logits = self._model(
                 canvas.tokens[rows].to(device),
                 reading.columns[group].to(device),
-                valid=canvas.valid[rows].to(device),
+                valid=sees[rows].to(device),
                 stale=columns_of(stale[rows]).to(device),
                 memory=memory.at(rows),
             )

@@ -57,6 +57,11 @@ class Prediction:
         return self._spread(torch.ones_like(self.reading.columns, dtype=torch.bool), False)
 
     @cached_property
+    def complete(self) -> Bool[Tensor, "B"]:
+        """Rows for whose every mask this pass has a candidate."""
+        return ~(self.canvas.masked & ~self.covers).any(-1)
+
+    @cached_property
     def tokens(self) -> Int[Tensor, "B L"]:
         """The candidate for every column that was read; the mask elsewhere."""
         return self._spread(self.candidates, self.canvas.ids.mask)
