@@ -12,7 +12,7 @@ from lastword.version import __version__
 if TYPE_CHECKING:
     from lastword import models, survival
     from lastword.cache import DualCache, NoCache, PrefixCache
-    from lastword.commit import Never
+    from lastword.commit import Never, Prophet, StableMargin
     from lastword.decode import Step, decode
     from lastword.errors import LastwordError
     from lastword.generate import Finish, Generation, generate, predict_length
@@ -61,9 +61,11 @@ _HOMES = {
     "Never": "commit",
     "NoCache": "cache",
     "PrefixCache": "cache",
+    "Prophet": "commit",
     "Quantile": "survival",
     "Recipe": "recipe",
     "Sampling": "sampling",
+    "StableMargin": "commit",
     "Step": "decode",
     "StopAtEnd": "length",
     "Survival": "length",
@@ -99,9 +101,11 @@ __all__ = [
     "Never",
     "NoCache",
     "PrefixCache",
+    "Prophet",
     "Quantile",
     "Recipe",
     "Sampling",
+    "StableMargin",
     "Step",
     "StopAtEnd",
     "Survival",

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from lastword.cache import Cache, DualCache, NoCache, PrefixCache
 from lastword.checks import check_whole
-from lastword.commit import CommitRule, Never
+from lastword.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.errors import RecipeError, SettingError
 from lastword.length import Fixed, LengthPolicy, StopAtEnd, Survival
 from lastword.sampling import Sampling
@@ -43,7 +43,7 @@ PARTS: dict[str, dict[str, type]] = {
         "factor": Factor,
         "entropy-bound": EntropyBound,
     },
-    "commit": {"never": Never},
+    "commit": {"never": Never, "prophet": Prophet, "stable-margin": StableMargin},
     "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache},
     "sampling": {"sampling": Sampling},
     "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps},
@@ -67,6 +67,7 @@ ALIASES = {
     "above_threshold": "threshold",
     "eb_sampler": "entropy-bound",
     "eb": "entropy-bound",
+    "sched": "stable-margin",
     "prefix_cache": "prefix",
     "dual_cache": "dual",
 }
@@ -224,7 +225,7 @@ def _as_data(value: Any) -> Any:
 def _from_data(axis: str, data: Any) -> Any:
     """The inverse of `_as_data`; a string on an axis of ours is a part's text."""
     if axis not in PARTS:
-        return data
+        return _hashable(data)
     if isinstance(data, str):
         return part(axis, data)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
@@ -235,6 +236,11 @@ def _from_data(axis: str, data: Any) -> Any:
     name = data.get("name", "sampling" if axis == "sampling" else "")
     cls = _lookup(axis, name)
     return _built(cls, name, {k: _from_data(k, v) for k, v in _known(cls, fields).items()})
+
+
+def _hashable(data: Any) -> Any:
+    """JSON knows no tuples; parts compare and hash, so they hold no lists."""
+    return tuple(_hashable(value) for value in data) if isinstance(data, list) else data
 
 
 def _built(cls: type, name: str, fields: dict[str, Any]) -> Any:
