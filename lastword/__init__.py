@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         LargestMargin,
         LowestEntropy,
         MostConfident,
+        SlowFast,
         Timesteps,
     )
 
@@ -65,6 +66,7 @@ _HOMES = {
     "Quantile": "survival",
     "Recipe": "recipe",
     "Sampling": "sampling",
+    "SlowFast": "unmask",
     "StableMargin": "commit",
     "Step": "decode",
     "StopAtEnd": "length",
@@ -105,6 +107,7 @@ __all__ = [
     "Quantile",
     "Recipe",
     "Sampling",
+    "SlowFast",
     "StableMargin",
     "Step",
     "StopAtEnd",

@@ -72,7 +72,9 @@ def decode(
         open = canvas.masked & clock.window.columns(canvas.width)
         sees = unmask.sees(canvas, clock)
         stale = recipe.cache.stale(canvas, clock) & sees
-        read = (canvas.unfinished if recipe.reads_answer else open) & stale
+        read = open & sees
+        if recipe.reads_answer:
+            read |= canvas.unfinished & sees & recipe.cache.readable(canvas, clock)
         prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=clock.index)
         chosen = unmask.choose(prediction, open, clock)
         filled = canvas.write(chosen, prediction.tokens)

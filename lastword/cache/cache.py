@@ -22,3 +22,7 @@ class Cache(ABC):
     @abstractmethod
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         """The columns to recompute; all of a row's columns where its window opens."""
+
+    def readable(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        """The columns this pass has logits for; a cache that keeps those of others says so."""
+        return self.stale(canvas, clock)

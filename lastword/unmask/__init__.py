@@ -11,6 +11,7 @@ from lastword.unmask.lowest_entropy import LowestEntropy
 from lastword.unmask.most_confident import MostConfident
 from lastword.unmask.rule import UnmaskRule
 from lastword.unmask.schedule import Schedule
+from lastword.unmask.slow_fast import SlowFast
 from lastword.unmask.timesteps import Timesteps
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "LowestEntropy",
     "MostConfident",
     "Schedule",
+    "SlowFast",
     "Timesteps",
     "UnmaskRule",
 ]
