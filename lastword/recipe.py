@@ -20,11 +20,13 @@ from lastword.unmask import (
     AboveThreshold,
     AtRandom,
     CoinFlip,
+    Cosine,
     EntropyBound,
     EqualShares,
     Factor,
     LargestMargin,
     LowestEntropy,
+    MaskGit,
     MostConfident,
     SlowFast,
     Timesteps,
@@ -40,6 +42,7 @@ PARTS: dict[str, dict[str, type]] = {
         "lowest-entropy": LowestEntropy,
         "at-random": AtRandom,
         "coin-flip": CoinFlip,
+        "maskgit": MaskGit,
         "threshold": AboveThreshold,
         "factor": Factor,
         "entropy-bound": EntropyBound,
@@ -48,7 +51,7 @@ PARTS: dict[str, dict[str, type]] = {
     "commit": {"never": Never, "prophet": Prophet, "stable-margin": StableMargin},
     "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache},
     "sampling": {"sampling": Sampling},
-    "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps},
+    "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps, "cosine": Cosine},
     "estimate": {"mean": Mean, "quantile": Quantile},
 }
 
@@ -56,7 +59,6 @@ PARTS: dict[str, dict[str, type]] = {
 ALIASES = {
     "low_confidence": "most-confident",
     "maskgit_plus": "most-confident",
-    "maskgit": "most-confident",
     "confidence": "most-confident",
     "topk_margin": "largest-margin",
     "margin": "largest-margin",
@@ -105,6 +107,12 @@ class Recipe:
                 )
         if self.block is not None:
             check_whole("Recipe", "block", self.block, least=1)
+        if self.sampling.propose_mask and not self.unmask.follows_schedule:
+            raise SettingError(
+                f"Sampling(propose_mask=True) was given with {type(self.unmask).__name__}, which might wait "
+                "for ever for a mask the model refuses to fill; use a rule on a schedule, such as "
+                "MostConfident(), or leave propose_mask out"
+            )
 
     @classmethod
     def checked(cls, recipe: object) -> Recipe:

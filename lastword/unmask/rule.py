@@ -26,6 +26,11 @@ class UnmaskRule(ABC):
         """A subset of `open`, the masks of each row's window."""
 
     @property
+    def follows_schedule(self) -> bool:
+        """Does its clock finish a window, even one whose masks the model refuses to fill?"""
+        return False
+
+    @property
     def drops_columns(self) -> bool:
         """May `sees` leave out columns? What a cache keeps of them would then be out of date."""
         return False
