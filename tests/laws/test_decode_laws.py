@@ -36,6 +36,9 @@ RULES = [
     lastword.AboveThreshold(0.3),
     lastword.Factor(),
     lastword.EntropyBound(1.0),
+    lastword.MostConfident(lastword.Cosine(2.0)),
+    lastword.MaskGit(),
+    lastword.MaskGit(lastword.Cosine(3.0), noise=1.0),
 ]
 CACHES = [lastword.NoCache(), lastword.PrefixCache(), lastword.DualCache()]
 SAMPLINGS = [
