@@ -35,5 +35,5 @@ class Cosine(Schedule):
         steps = self.steps(opened)
         if passes >= steps:
             return 0
-        # The tolerance keeps 8 cos(pi / 3) at 4, whichever side floating point puts it on.
+        # The tolerance keeps 78 cos(pi / 3) at 39, whichever side floating point puts it on.
         return max(1, math.floor(opened * math.cos(math.pi * passes / (2 * steps)) + 1e-9))

@@ -63,6 +63,19 @@ def test_a_rule_that_is_ready_fills_every_mask_at_once(toy):
     assert not steps[1].canvas.masked.any()
 
 
+def test_a_rule_is_shown_the_canvas_with_this_passes_own_choices(toy):
+    """So that work done counts this pass, as the peers' step / steps does."""
+    left = []
+
+    class Watching(AfterTwo):
+        def ready(self, prediction, canvas, clock):
+            left.append((prediction.canvas.masked.sum(-1).tolist(), canvas.masked.sum(-1).tolist()))
+            return super().ready(prediction, canvas, clock)
+
+    list(decode(toy, [[1, 2], [3]], Recipe(length=Fixed(9), commit=Watching())))
+    assert left == [([9, 9], [8, 8]), ([8, 8], [7, 7])]
+
+
 @pytest.mark.parametrize("name", ["llada", "dream"])
 @pytest.mark.parametrize(("cache", "passes"), [("none", 2), ("prefix", 2), ("dual", 5)])
 def test_a_commit_waits_for_a_pass_that_reads_every_mask(name, cache, passes, request):

@@ -60,9 +60,11 @@ def test_pass_by_pass(case):
 def test_every_pass_computes_the_columns_they_fed(case):
     prompt = recorded()[f"{case['name']}.prompt"].tolist()
     steps = lastword.decode(model(case["model"]), prompt, recipe_of(case))
-    paid = [0, *(int(step.cost.columns[0]) for step in steps)]
+    costs = [step.cost for step in steps]
+    paid = [0, *(int(cost.columns[0]) for cost in costs)]
     ours = [after - before for before, after in pairwise(paid)]
     assert ours == [int(last - first) for first, last in busy(case, "trace_span")]
+    assert int(costs[-1].squares[0]) == sum(width**2 for width in ours)
     assert len(set(ours)) > 1 or not case["truncated_passes"]
 
 
