@@ -12,7 +12,7 @@ from lastword.version import __version__
 if TYPE_CHECKING:
     from lastword import models, survival
     from lastword.cache import DualCache, FeatureCache, NoCache, PrefixCache
-    from lastword.commit import Never
+    from lastword.commit import Never, Prophet, StableMargin
     from lastword.decode import Step, decode
     from lastword.errors import LastwordError
     from lastword.generate import Finish, Generation, generate, predict_length
@@ -35,13 +35,16 @@ if TYPE_CHECKING:
         AboveThreshold,
         AtRandom,
         CoinFlip,
+        Cosine,
         EntropyBound,
         EqualShares,
         Factor,
         LargestMargin,
         LeftmostFirst,
         LowestEntropy,
+        MaskGit,
         MostConfident,
+        SlowFast,
         Timesteps,
     )
 
@@ -52,6 +55,7 @@ _HOMES = {
     "Adapter": "models",
     "AtRandom": "unmask",
     "CoinFlip": "unmask",
+    "Cosine": "unmask",
     "Daedal": "length",
     "Dice": "sampling",
     "DualCache": "cache",
@@ -69,15 +73,19 @@ _HOMES = {
     "LeftmostFirst": "unmask",
     "LengthDistribution": "survival",
     "LowestEntropy": "unmask",
+    "MaskGit": "unmask",
     "Mean": "survival",
     "MostConfident": "unmask",
     "Never": "commit",
     "NoCache": "cache",
     "PrefixCache": "cache",
+    "Prophet": "commit",
     "Quantile": "survival",
     "Recipe": "recipe",
     "RhoEos": "length",
     "Sampling": "sampling",
+    "SlowFast": "unmask",
+    "StableMargin": "commit",
     "Step": "decode",
     "StopAtEnd": "length",
     "Survival": "length",
@@ -96,6 +104,7 @@ __all__ = [
     "Adapter",
     "AtRandom",
     "CoinFlip",
+    "Cosine",
     "Daedal",
     "Dice",
     "DualCache",
@@ -113,15 +122,19 @@ __all__ = [
     "LeftmostFirst",
     "LengthDistribution",
     "LowestEntropy",
+    "MaskGit",
     "Mean",
     "MostConfident",
     "Never",
     "NoCache",
     "PrefixCache",
+    "Prophet",
     "Quantile",
     "Recipe",
     "RhoEos",
     "Sampling",
+    "SlowFast",
+    "StableMargin",
     "Step",
     "StopAtEnd",
     "Survival",

@@ -41,23 +41,29 @@ class Forward:
         canvas: Canvas,
         read: Bool[Tensor, "B L"],
         *,
+        sees: Bool[Tensor, "B L"] | None = None,
         stale: Bool[Tensor, "B L"] | None = None,
         memory: Memory | None = None,
         step: int = 0,
     ) -> Prediction:
-        """Read the columns `read`. A row with nothing to read takes no part in the pass."""
+        """Read the columns `read`. A row with nothing to read takes no part in the pass.
+
+        A pass sees the valid columns, or those of them that `sees` says: for it the others do not
+        exist, and they cost nothing.
+        """
         self.check_room(canvas)
         rows = read.any(-1).nonzero()[:, 0]
         reading = Reading(rows, columns_of(read[rows]))
-        whole = canvas.valid.sum(-1)
+        sees = canvas.valid if sees is None else sees
+        seen = sees.sum(-1)
         if memory is None or stale is None:
-            logits, computed = self._whole(canvas, reading), whole
+            logits, computed = self._whole(canvas, reading, sees), seen
         else:
-            logits, computed = self._partial(canvas, read, reading, stale, memory)
-        self.cost = self.cost.plus_pass(rows, computed, whole)
+            logits, computed = self._partial(canvas, read, reading, sees, stale, memory)
+        self.cost = self.cost.plus_pass(rows, computed, seen)
         if self._sampling.guidance:
-            promptless = self._whole(_without_prompt(canvas), reading)
-            self.cost = self.cost.plus_pass(rows, whole, whole, passes=0)
+            promptless = self._whole(_without_prompt(canvas), reading, sees)
+            self.cost = self.cost.plus_pass(rows, seen, seen, passes=0)
             guided = promptless + (1 + self._sampling.guidance) * (logits - promptless)
             # A token both branches rule out stays ruled out: -inf less -inf is not a number.
             logits = torch.where(logits == promptless, logits, guided)
@@ -70,9 +76,9 @@ class Forward:
         if not self._beyond_positions:
             _check_capacity(canvas, self._model.positions)
 
-    def _whole(self, canvas: Canvas, reading: Reading) -> Tensor:
-        """Compute everything, trimmed to the columns that are valid in some row."""
-        valid = canvas.valid[reading.rows]
+    def _whole(self, canvas: Canvas, reading: Reading, sees: Bool[Tensor, "B L"]) -> Tensor:
+        """Compute everything, trimmed to the columns that are seen in some row."""
+        valid = sees[reading.rows]
         used = valid.any(0).nonzero()[:, 0]
         trim = slice(int(used[0]), int(used[-1]) + 1)
         valid, device = valid[:, trim], self._model.device
@@ -87,6 +93,7 @@ class Forward:
         canvas: Canvas,
         read: Bool[Tensor, "B L"],
         reading: Reading,
+        sees: Bool[Tensor, "B L"],
         stale: Bool[Tensor, "B L"],
         memory: Memory,
     ) -> tuple[Tensor, Int[Tensor, "B"]]:
@@ -97,9 +104,10 @@ class Forward:
         memory.fit(canvas.width)
         if self._before is not None:
             # Whatever the cache says, memory of an answer whose tokens moved is memory of another one.
-            stale = stale | (canvas.answer & canvas.moved_since(self._before)[:, None])
+            moved = canvas.moved_since(self._before)[:, None]
+            stale = stale | (canvas.answer & sees & moved)
         self._before = canvas
-        everything = (stale == canvas.valid).all(-1)[reading.rows]
+        everything = (stale == sees).all(-1)[reading.rows]
         groups = (everything.nonzero()[:, 0], (~everything).nonzero()[:, 0])
         computed, device = torch.zeros_like(canvas.horizon), self._model.device
         parts: list[Tensor] = []
@@ -107,12 +115,12 @@ class Forward:
             rows = reading.rows[group]
             if not len(rows):
                 continue
-            masks = (mask[rows] for mask in (stale, read, canvas.answer, canvas.valid))
+            masks = (mask[rows] for mask in (stale, read, canvas.answer, sees))
             part = memory.at(rows, *masks)
             logits = self._model(
                 canvas.tokens[rows].to(device),
                 reading.columns[group].to(device),
-                valid=canvas.valid[rows].to(device),
+                valid=sees[rows].to(device),
                 stale=None if part.carried is None else part.carried.to(device),
                 memory=part,
             )

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.checks import check_whole
-from lastword.commit import CommitRule, Never
+from lastword.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.errors import RecipeError, SettingError
 from lastword.length import (
     Daedal,
@@ -29,13 +29,16 @@ from lastword.unmask import (
     AboveThreshold,
     AtRandom,
     CoinFlip,
+    Cosine,
     EntropyBound,
     EqualShares,
     Factor,
     LargestMargin,
     LeftmostFirst,
     LowestEntropy,
+    MaskGit,
     MostConfident,
+    SlowFast,
     Timesteps,
     UnmaskRule,
 )
@@ -57,15 +60,17 @@ PARTS: dict[str, dict[str, type]] = {
         "lowest-entropy": LowestEntropy,
         "at-random": AtRandom,
         "coin-flip": CoinFlip,
+        "maskgit": MaskGit,
         "threshold": AboveThreshold,
         "factor": Factor,
         "entropy-bound": EntropyBound,
+        "slow-fast": SlowFast,
         "leftmost-first": LeftmostFirst,
     },
-    "commit": {"never": Never},
+    "commit": {"never": Never, "prophet": Prophet, "stable-margin": StableMargin},
     "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache, "feature": FeatureCache},
     "sampling": {"sampling": Sampling},
-    "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps},
+    "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps, "cosine": Cosine},
     "estimate": {"mean": Mean, "quantile": Quantile},
 }
 
@@ -73,7 +78,6 @@ PARTS: dict[str, dict[str, type]] = {
 ALIASES = {
     "low_confidence": "most-confident",
     "maskgit_plus": "most-confident",
-    "maskgit": "most-confident",
     "confidence": "most-confident",
     "topk_margin": "largest-margin",
     "margin": "largest-margin",
@@ -86,6 +90,9 @@ ALIASES = {
     "above_threshold": "threshold",
     "eb_sampler": "entropy-bound",
     "eb": "entropy-bound",
+    "slow_fast_sampling": "slow-fast",
+    "slowfast": "slow-fast",
+    "sched": "stable-margin",
     "prefix_cache": "prefix",
     "dual_cache": "dual",
     "dllm_cache": "feature",
@@ -121,6 +128,12 @@ class Recipe:
                 )
         if self.block is not None:
             check_whole("Recipe", "block", self.block, least=1)
+        if self.sampling.propose_mask and not self.unmask.follows_schedule:
+            raise SettingError(
+                f"Sampling(propose_mask=True) was given with {type(self.unmask).__name__}, which might wait "
+                "for ever for a mask the model refuses to fill; use a rule on a schedule, such as "
+                "MostConfident(), or leave propose_mask out"
+            )
 
     @classmethod
     def checked(cls, recipe: object) -> Recipe:
@@ -245,7 +258,7 @@ def _as_data(value: Any) -> Any:
 def _from_data(axis: str, data: Any) -> Any:
     """The inverse of `_as_data`; a string on an axis of ours is a part's text."""
     if axis not in PARTS:
-        return data
+        return _hashable(data)
     if isinstance(data, str):
         return part(axis, data)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
@@ -256,6 +269,11 @@ def _from_data(axis: str, data: Any) -> Any:
     name = data.get("name", "sampling" if axis == "sampling" else "")
     cls = _lookup(axis, name)
     return _built(cls, name, {k: _from_data(k, v) for k, v in _known(cls, fields).items()})
+
+
+def _hashable(data: Any) -> Any:
+    """JSON knows no tuples; parts compare and hash, so they hold no lists."""
+    return tuple(_hashable(value) for value in data) if isinstance(data, list) else data
 
 
 def _built(cls: type, name: str, fields: dict[str, Any]) -> Any:

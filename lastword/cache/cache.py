@@ -25,3 +25,7 @@ class Cache(ABC):
     @abstractmethod
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         """The columns every layer recomputes; all of a row's columns in its first pass."""
+
+    def readable(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        """The columns this pass has logits for; a memory that fills in the others says so."""
+        return self.stale(canvas, clock)

@@ -54,3 +54,6 @@ class FeatureCache(Cache):
         prompt = torch.tensor(clock.index % self.prompt_interval == 0)
         response = torch.tensor(clock.index % self.response_interval == 0)
         return canvas.valid & torch.where(canvas.answer, response, prompt)
+
+    def readable(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        return canvas.valid  # what a layer does not recompute, the memory fills in

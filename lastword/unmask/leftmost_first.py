@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Bool
 from torch import Tensor
 
+from lastword.canvas import Canvas
 from lastword.clock import Clock
 from lastword.errors import SettingError
 from lastword.prediction import Prediction
@@ -33,6 +34,17 @@ class LeftmostFirst(UnmaskRule):
                 f"LeftmostFirst(unmask={self.unmask!r}) was given; it wraps an unmask rule, such as "
                 "AboveThreshold(0.9)"
             )
+
+    @property
+    def follows_schedule(self) -> bool:
+        return self.unmask.follows_schedule
+
+    @property
+    def drops_columns(self) -> bool:
+        return self.unmask.drops_columns
+
+    def sees(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        return self.unmask.sees(canvas, clock)
 
     def fresh(self) -> UnmaskRule:
         twin = self.unmask.fresh()

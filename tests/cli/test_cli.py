@@ -147,6 +147,28 @@ def test_options_set_the_recipe(lastword):
     assert texts[0] == texts[1] != texts[2]
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ["--commit", "prophet"],
+        ["--commit", "prophet:margin,early=0.5,answer_start=4"],
+        ["--commit", "stable-margin:start=2.0,end=0.1"],
+        ["--unmask", "slow-fast"],
+        ["--unmask", "slow-fast:0.9,reach=0.3,explore=6,as_released=true"],
+        ["--unmask", "maskgit:cosine:2.0"],
+        ["--unmask", "maskgit:noise=1.5"],
+        ["--unmask", "most-confident:cosine:4.0"],
+    ],
+    ids=" ".join,
+)
+def test_parts_by_their_text(lastword, choice):
+    code, out, err = lastword("generate", "abc", "--length", "fixed:6", *choice, "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert len(answer["text"]) <= 6
+    assert 1 <= answer["cost"]["passes"] <= 6
+
+
 def test_a_recipe_file_is_used_and_options_override_it(lastword, tmp_path):
     path = tmp_path / "recipe.json"
     path.write_text(Recipe(length=Fixed(3)).to_json())

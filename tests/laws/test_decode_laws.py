@@ -38,6 +38,9 @@ RULES = [
     lastword.LeftmostFirst(lastword.LowestEntropy(lastword.Timesteps(2.0, keep_idle=True))),
     lastword.Factor(),
     lastword.EntropyBound(1.0),
+    lastword.MostConfident(lastword.Cosine(2.0)),
+    lastword.MaskGit(),
+    lastword.MaskGit(lastword.Cosine(3.0), noise=1.0),
 ]
 CACHES = [
     lastword.NoCache(),
