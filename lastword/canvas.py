@@ -95,10 +95,11 @@ class Canvas:
     def ended(self) -> Bool[Tensor, "B L"]:
         """Answer columns that hold an end token of the model's."""
         ends = torch.tensor(self.ids.ends)
-        return torch.isin(self.tokens, ends) & self._fillable
+        return torch.isin(self.tokens, ends) & self.fillable
 
     @cached_property
-    def _fillable(self) -> Bool[Tensor, "B L"]:
+    def fillable(self) -> Bool[Tensor, "B L"]:
+        """The answer without the end tokens that close it: what the model writes."""
         first = torch.full_like(self.horizon, self.start)
         return Window(first, first + self.horizon - self.closing).columns(self.width)
 
@@ -155,7 +156,7 @@ class Canvas:
         """
         column = torch.arange(self.width)
         first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)
-        before_end = self._fillable & (column < first_end)
+        before_end = self.fillable & (column < first_end)
         empty = self.tokens == self.ids.mask
         closed = ~(before_end & empty).any(-1, keepdim=True)
         kept = (before_end & ~empty) | (self.ended & (column == first_end) & closed)

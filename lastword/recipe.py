@@ -12,6 +12,7 @@ from typing import Any, cast
 from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.checks import check_whole
 from lastword.commit import CommitRule, Never, Prophet, StableMargin
+from lastword.composition import check_composition
 from lastword.errors import RecipeError, SettingError
 from lastword.length import (
     Daedal,
@@ -128,12 +129,7 @@ class Recipe:
                 )
         if self.block is not None:
             check_whole("Recipe", "block", self.block, least=1)
-        if self.sampling.propose_mask and not self.unmask.follows_schedule:
-            raise SettingError(
-                f"Sampling(propose_mask=True) was given with {type(self.unmask).__name__}, which might wait "
-                "for ever for a mask the model refuses to fill; use a rule on a schedule, such as "
-                "MostConfident(), or leave propose_mask out"
-            )
+        check_composition(self)
 
     @classmethod
     def checked(cls, recipe: object) -> Recipe:

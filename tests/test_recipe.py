@@ -43,7 +43,7 @@ def test_a_recipe_survives_json(recipe):
 @pytest.mark.parametrize(("axis", "name"), [(axis, name) for axis in AXES for name in PARTS[axis]])
 def test_every_part_survives_json_and_has_a_text_form(axis, name):
     made = PARTS[axis][name]()
-    recipe = Recipe(**{axis: made})
+    recipe = Recipe(**{axis: made}, block=8)
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert part(axis, name) == made
     assert as_text(made) == name

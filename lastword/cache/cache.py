@@ -18,6 +18,16 @@ class Cache(ABC):
     The memory a cache opens may recompute more of them, layer by layer.
     """
 
+    @property
+    def keeps(self) -> bool:
+        """Does anything outlive a pass?"""
+        return True
+
+    @property
+    def by_block(self) -> bool:
+        """Is all computed where a block opens, and of the answer only a part until the next one?"""
+        return False
+
     @abstractmethod
     def open(self, canvas: Canvas) -> Memory | None:
         """A memory for this canvas, or None to keep nothing."""

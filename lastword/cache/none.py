@@ -16,6 +16,10 @@ from lastword.clock import Clock
 class NoCache(Cache):
     """Exact: attention sees both ways, so one new token changes every column's state."""
 
+    @property
+    def keeps(self) -> bool:
+        return False
+
     def open(self, canvas: Canvas) -> None:
         return None
 

@@ -20,8 +20,12 @@ class PrefixCache(Cache):
 
     Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block opens, then passes over
     block and suffix. An approximation: a commit changes every column's state, and the kept ones
-    are as old as the block.
+    are as old as the block. Without blocks the whole answer is one, and what is kept is the prompt.
     """
+
+    @property
+    def by_block(self) -> bool:
+        return True
 
     def open(self, canvas: Canvas) -> Memory:
         return KeyValues(*canvas.tokens.shape)

@@ -51,8 +51,9 @@ class GapRule(CommitRule):
         return total.masked_fill(~span.any(-1), -torch.inf)
 
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
-        filled = canvas.horizon - canvas.masked.sum(-1)
-        bar = self.bar(filled.double() / canvas.horizon)
+        slots = canvas.fillable.sum(-1)
+        filled = slots - canvas.masked.sum(-1)
+        bar = self.bar(filled.double() / slots)
         if self.measure == "margin":
             bar = torch.tanh(bar / 2)
         return self.lead(prediction, canvas) >= bar

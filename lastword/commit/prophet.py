@@ -61,12 +61,12 @@ class Prophet(GapRule):
                     f"Prophet has the literal id {token}; it must be one of the model's "
                     f"{canvas.ids.vocabulary} ids and not the mask"
                 )
-            place = _slots(slot, canvas)
-            outside = ((place < 0) | (place >= canvas.horizon)).nonzero()[:, 0].tolist()
+            place, slots = _slots(slot, canvas), canvas.fillable.sum(-1)
+            outside = ((place < 0) | (place >= slots)).nonzero()[:, 0].tolist()
             if outside:
                 raise SettingError(
                     f"Prophet has a literal at slot {slot}, but the canvas of prompt {outside[0]} has "
-                    f"{int(canvas.horizon[outside[0]])} slots; plan a longer one, or count the slot from "
+                    f"{int(slots[outside[0]])} slots; plan a longer one, or count the slot from "
                     "the end (a negative number)"
                 )
             column = torch.arange(canvas.width) == (canvas.start + place)[:, None]
@@ -77,7 +77,7 @@ class Prophet(GapRule):
 
     def span(self, canvas: Canvas) -> Bool[Tensor, "B L"]:
         first = canvas.start + _slots(self.answer_start, canvas).clamp(min=0)
-        return Window(first, first + self.region).columns(canvas.width) & canvas.answer
+        return Window(first, first + self.region).columns(canvas.width) & canvas.fillable
 
     def bar(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
         later = torch.where(progress < self.middle_until, self.middle, self.late)
@@ -85,8 +85,9 @@ class Prophet(GapRule):
 
 
 def _slots(slot: int, canvas: Canvas) -> Int[Tensor, "B"]:
-    """A slot of each row; a negative one counts from the end of the row's canvas."""
-    return canvas.horizon + slot if slot < 0 else torch.full_like(canvas.horizon, slot)
+    """A slot of each row; a negative one counts from the end of what the model writes."""
+    slots = canvas.fillable.sum(-1)
+    return slots + slot if slot < 0 else torch.full_like(slots, slot)
 
 
 def _pairs(given: object) -> tuple[tuple[int, int], ...]:

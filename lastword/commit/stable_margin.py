@@ -39,7 +39,7 @@ class StableMargin(GapRule):
             )
 
     def span(self, canvas: Canvas) -> Bool[Tensor, "B L"]:
-        return canvas.answer
+        return canvas.fillable
 
     def bar(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
         return self.start + (self.end - self.start) * progress

@@ -60,6 +60,10 @@ class Daedal(LengthPolicy):
     def resizes(self) -> Resizes:
         return "any time"
 
+    @property
+    def grows(self) -> bool:
+        return True
+
     def plan(self, probe: Probe) -> Plan:
         probe.reserve(self.limit)
         slots = self.initial

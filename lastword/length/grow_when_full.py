@@ -47,6 +47,14 @@ class GrowWhenFull(LengthPolicy):
     def resizes(self) -> Resizes:
         return more_often("between blocks", self.length.resizes)
 
+    @property
+    def grows(self) -> bool:
+        return True
+
+    @property
+    def inner(self) -> LengthPolicy:
+        return self.length
+
     def plan(self, probe: Probe) -> Plan:
         probe.reserve(self.limit)
         return self.length.plan(probe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -72,6 +72,32 @@ class LengthPolicy(ABC):
         anyhow.
         """
         return "never"
+
+    @property
+    def grows(self) -> bool:
+        """May `revise` itself, not a policy it wraps, make a row longer?"""
+        return False
+
+    @property
+    def needs_blocks(self) -> bool:
+        """Does it change nothing where the whole answer is one block?"""
+        return False
+
+    @property
+    def reads_step(self) -> int | None:
+        """The one step whose pass it must read in full; None: any later pass will do as well."""
+        return None
+
+    @property
+    def inner(self) -> LengthPolicy | None:
+        """The policy it wraps and asks."""
+        return None
+
+    def layers(self) -> Iterator[LengthPolicy]:
+        """This policy and those it wraps, from the outside in."""
+        yield self
+        if self.inner is not None:
+            yield from self.inner.layers()
 
     @abstractmethod
     def plan(self, probe: Probe) -> Plan:

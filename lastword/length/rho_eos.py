@@ -71,6 +71,10 @@ class RhoEos(LengthPolicy):
     def resizes(self) -> Resizes:
         return "any time"
 
+    @property
+    def grows(self) -> bool:
+        return True
+
     def plan(self, probe: Probe) -> Plan:
         probe.reserve(self.limit)
         return Plan(torch.full((probe.rows,), self.initial))

@@ -19,7 +19,8 @@ class StopAtEnd(LengthPolicy):
 
     Costs nothing, needs left-to-right blocks, and is the cheapest length control there is (DPad,
     dInfer and others have it built in). It looks at complete blocks only: an end token may be written
-    before the text to its left. With one block for the whole canvas it changes nothing.
+    before the text to its left. With one block for the whole canvas it would change nothing, so a recipe
+    without blocks is refused.
     """
 
     length: LengthPolicy = Survival()
@@ -34,6 +35,14 @@ class StopAtEnd(LengthPolicy):
     @property
     def resizes(self) -> Resizes:
         return more_often("between blocks", self.length.resizes)
+
+    @property
+    def needs_blocks(self) -> bool:
+        return True
+
+    @property
+    def inner(self) -> LengthPolicy:
+        return self.length
 
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)

@@ -49,6 +49,10 @@ class SurvivalAtStep(LengthPolicy):
     def resizes(self) -> Resizes:
         return "any time"
 
+    @property
+    def reads_step(self) -> int:
+        return self.step
+
     def plan(self, probe: Probe) -> Plan:
         return Plan(torch.full((probe.rows,), self.length.limit))
 

@@ -155,6 +155,24 @@ def test_prophets_bar_falls_with_work_done(predicted, filled, bar):
     assert verdict(Prophet(), predicted(above, below), filled) == [True, False]
 
 
+def test_end_tokens_written_behind_an_answer_are_none_of_its_work(predicted):
+    """Two slots of four are filled, and two end tokens close them: progress is a half, not two thirds."""
+    prediction = predicted(torch.zeros(4, 8))
+    canvas = prediction.canvas.close(torch.tensor([2]))
+    first = canvas.answer & (torch.arange(canvas.width) < canvas.start + 2)
+    canvas = canvas.write(first, torch.zeros_like(canvas.tokens))
+    asked = []
+
+    class Asking(StableMargin):
+        def bar(self, progress):
+            asked.append(progress.tolist())
+            return super().bar(progress)
+
+    assert int(Asking().span(canvas).sum()) == 4
+    Asking().ready(predicted(torch.zeros(6, 8)), canvas, Clock.start(1).tick(canvas, None))
+    assert asked == [[0.5]]
+
+
 def test_progress_is_the_rows_own(predicted):
     """Five slots filled are half of one row and a quarter of the other."""
     prediction = predicted(leading(*[6.0] * 10), leading(*[6.0] * 20))

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
+from lastword.errors import SettingError
 from tests.golden.cases import model
 
 LENGTHS = [
@@ -57,14 +58,24 @@ SAMPLINGS = [
     lastword.Sampling(forbid_end=True),
     lastword.Sampling(end_last=True),
 ]
+
+
+def recipe_of(**choices):
+    """A recipe, or None where the parts do not go together: tests/test_composition.py says why."""
+    try:
+        return lastword.Recipe(**choices)
+    except SettingError:
+        return None
+
+
 recipes = st.builds(
-    lastword.Recipe,
+    recipe_of,
     length=st.sampled_from(LENGTHS),
     unmask=st.sampled_from(RULES),
     sampling=st.sampled_from(SAMPLINGS),
     block=st.sampled_from([None, 1, 4, 7, 32]),
     cache=st.sampled_from(CACHES),
-)
+).filter(bool)
 prompts = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=8), min_size=1, max_size=3)
 
 

@@ -39,7 +39,8 @@ COMMITS = [
 @pytest.mark.parametrize("rule", [*SLOW_FAST, lastword.MaskGit(lastword.Cosine(2.0))], ids=str)
 @pytest.mark.parametrize("block", [None, 5])
 def test_rows_in_different_phases_equal_their_solo_runs(family, rule, block):
-    for length in (lastword.Survival(limit=16), lastword.StopAtEnd(lastword.Fixed(14))):
+    fixed = lastword.Fixed(14)
+    for length in (lastword.Survival(limit=16), lastword.StopAtEnd(fixed) if block else fixed):
         recipe = lastword.Recipe(length=length, unmask=rule, block=block)
         check_rows_against_solo_runs(model(family), UNEQUAL, recipe)
 
