@@ -74,14 +74,13 @@ def decode(
         stale = recipe.cache.stale(canvas, clock) & sees
         read = open & sees
         if recipe.reads_answer:
-            read |= canvas.unfinished & sees & recipe.cache.readable(canvas, clock)
+            read = read | (canvas.unfinished & sees & recipe.cache.readable(canvas, clock))
         prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=clock.index)
         chosen = unmask.choose(prediction, open, clock)
         filled = canvas.write(chosen, prediction.tokens)
-        commit = recipe.commit.ready(prediction, filled, clock) & prediction.speaks_for(
-            canvas.masked
-        )
-        chosen = chosen | (commit[:, None] & canvas.masked)
+        ready = recipe.commit.ready(prediction, filled, clock)
+        ready = ready & prediction.speaks_for(canvas.masked)
+        chosen = chosen | (ready[:, None] & canvas.masked)
         canvas = canvas.write(chosen, prediction.tokens).give_up(open, chosen)
         canvas = recipe.length.revise(canvas, prediction, clock)
         canvas = hooks.after(clock.index, canvas)

@@ -255,11 +255,15 @@ def test_without_blocks_a_block_cache_keeps_the_prompt(cache, llada):
     ids=str,
 )
 def test_under_a_dual_cache_a_row_is_resized_where_the_block_opens(length, llada):
-    """There the pass reads the whole answer; the pass after a resize does so again."""
+    """There the pass reads the whole answer; the pass after a resize computes all of it again."""
     recipe = Recipe(length=length, unmask=AboveThreshold(0.9), cache=DualCache(), block=4)
-    resized, left_alone = 0, 0
-    for step in decode(llada, [[5, 42, 17], [8]], recipe):
-        changed = step.canvas.horizon != step.prediction.canvas.horizon
+    resized, left_alone, changed = 0, 0, torch.zeros(1, dtype=torch.bool)
+    for step in decode(llada, [[5, 42, 17]], recipe):
+        canvas, columns = step.prediction.canvas, step.prediction.reading.columns
+        if changed.any():
+            fresh = llada(canvas.tokens, columns)
+            torch.testing.assert_close(step.prediction.logits, fresh, atol=1e-4, rtol=0)
+        changed = step.canvas.horizon != canvas.horizon
         assert not (changed & ~step.clock.opening).any()
         resized += int(changed.sum())
         left_alone += int((~step.clock.opening).sum())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 import torch
@@ -301,6 +302,19 @@ def test_rows_that_finish_early_stop_paying(llada):
     answers = lastword.generate(llada, [IDS, IDS[:2]], length=lastword.Survival(40))
     for answer in answers:
         assert answer.cost["passes"] == answer.horizon
+
+
+def test_the_seconds_of_an_answer_count_its_probe(ids):
+    """One probe and two passes of 20 ms each: a clock that started after the probe would show 40."""
+
+    def slow(tokens):
+        time.sleep(0.02)
+        return torch.zeros(*tokens.shape, 8)
+
+    length = lastword.Survival(limit=2, estimate=lastword.Quantile(0.99))
+    answer = lastword.generate(Adapter(slow, ids), [1], length=length)
+    assert (answer.probe_cost["passes"], answer.cost["passes"]) == (1, 2)
+    assert answer.seconds >= 0.06
 
 
 def test_a_generation_is_json(toy):

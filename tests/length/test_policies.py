@@ -6,8 +6,11 @@ import pickle
 import pytest
 import torch
 
+from lastword.canvas import Canvas
+from lastword.clock import Clock
 from lastword.decode import ModelProbe
 from lastword.errors import CapacityError, SettingError
+from lastword.forward import Forward
 from lastword.length import (
     Daedal,
     Fixed,
@@ -18,7 +21,7 @@ from lastword.length import (
     SurvivalAtStep,
 )
 from lastword.models import Toy
-from lastword.sampling import Dice
+from lastword.sampling import Dice, Sampling
 from lastword.survival import Mean, Quantile
 
 POLICIES = [
@@ -149,6 +152,27 @@ def test_a_limit_beyond_the_models_positions_is_refused_before_the_first_pass(po
 )
 def test_a_policy_says_when_it_resizes(policy, resizes):
     assert policy.resizes == resizes
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Daedal(initial=8, limit=24, by=4, window=4, keep_growing=1.0, lost=1.0),
+        RhoEos(initial=8, limit=24),
+        RhoEos(initial=8, limit=24, signal="released"),
+        SurvivalAtStep(0, Survival(8, Quantile(0.001))),
+    ],
+    ids=str,
+)
+def test_a_policy_that_reads_the_answer_waits_for_a_pass_that_does(policy, llada):
+    canvas = Canvas.blank([[5, 42, 17]], torch.tensor([8]), llada.ids)
+    clock, forward = Clock.start(1).tick(canvas, 4), Forward(llada, Sampling(), Dice([0]))
+    block = clock.window.columns(canvas.width)
+    horizons = [
+        policy.revise(canvas, forward(canvas, read), clock).horizon.tolist()
+        for read in (block, canvas.answer)
+    ]
+    assert horizons[0] == [8] != horizons[1]
 
 
 @pytest.mark.parametrize("slots", [0, -3])

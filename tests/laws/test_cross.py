@@ -1,0 +1,215 @@
+"""Every part beside every other, on both families: it works, or the recipe is refused.
+
+By default each *pair* of choices meets in some recipe that runs, or in none whatever the rest: a
+covering array, found greedily. The full cross runs with `-m full`.
+"""
+
+from functools import cache
+from itertools import combinations, product
+
+import pytest
+import torch
+
+import lastword
+from lastword.prompts import as_batch
+from lastword.recipe import PARTS
+from tests.laws.test_decode_laws import check_rows_against_solo_runs, recipe_of
+
+FAMILIES = ["tiny-llada-base", "tiny-dream-base"]
+PROMPTS = ["Calculate 3 + 4.", "def add(a, b):\n    return a +"]
+LIMIT = 28
+
+SHARES, TIMES = lastword.EqualShares(5.0), lastword.Timesteps(5.0)
+AXES = {
+    "length": [
+        lastword.Fixed(24),
+        lastword.Survival(24),
+        lastword.SurvivalAtStep(1, lastword.Survival(24)),
+        lastword.StopAtEnd(lastword.Fixed(24)),
+        lastword.GrowWhenFull(lastword.Survival(12), by=8, limit=LIMIT),
+        lastword.StopAtEnd(lastword.Daedal(initial=8, limit=LIMIT, by=8, window=8, lost=0.4)),
+        lastword.Daedal(initial=12, limit=LIMIT, by=4, window=8, enough=0.3, lost=0.4),
+        lastword.RhoEos(initial=16, limit=LIMIT, unit=2),
+    ],
+    "unmask": [
+        lastword.MostConfident(SHARES),
+        lastword.LargestMargin(TIMES),
+        lastword.LowestEntropy(lastword.Cosine(5.0), order_temperature=0.3),
+        lastword.AtRandom(SHARES),
+        lastword.CoinFlip(TIMES),
+        lastword.MaskGit(lastword.Cosine(5.0)),
+        lastword.AboveThreshold(0.4, pace=4.0),
+        lastword.Factor(2.0),
+        lastword.EntropyBound(3.0),
+        lastword.SlowFast(sure=0.3, reach=0.2, explore=3),
+        lastword.LeftmostFirst(lastword.AboveThreshold(0.3)),
+    ],
+    "commit": [
+        lastword.Never(),
+        lastword.Prophet(early=6.0, middle=3.0, late=1.5),
+        lastword.Prophet(early=6.0, middle=3.0, late=1.5, answer_start=4, literals=((2, 17),)),
+        lastword.StableMargin("margin", start=4.0, end=0.5),
+    ],
+    "cache": [
+        lastword.NoCache(),
+        lastword.PrefixCache(),
+        lastword.DualCache(),
+        lastword.FeatureCache(6, 3, 0.3),
+    ],
+    "block": [None, 8],
+    "family": FAMILIES,
+}
+PLACED = AXES["commit"][2]
+
+# The pairs no recipe holds, whatever the rest of it. Everything else runs.
+REFUSED_PAIRS = {
+    *(("SlowFast", cache) for cache in ("PrefixCache", "DualCache", "FeatureCache")),
+    *(("SurvivalAtStep", other) for other in ("PrefixCache", "DualCache", "SlowFast")),
+    ("StopAtEnd", "None"),
+    *((moving, "Prophet, placed") for moving in ("SurvivalAtStep", "GrowWhenFull", "Daedal")),
+    *((moving, "Prophet, placed") for moving in ("StopAtEnd(Daedal)", "RhoEos")),
+    ("StopAtEnd(Daedal)", "None"),
+}
+
+
+def recipe_in(choices):
+    return recipe_of(**{axis: value for axis, value in choices.items() if axis != "family"})
+
+
+def pairs_in(choices):
+    """Pairs of (axis, place) that a choice of values makes, in the order of the axes."""
+    picked = [(axis, choices[axis]) for axis in AXES if axis in choices]
+    return set(combinations([(axis, AXES[axis].index(value)) for axis, value in picked], 2))
+
+
+def completed(choices, wanted):
+    """The choices with the rest added, for as many wanted pairs as greed finds; None if refused."""
+    axis = next((axis for axis in AXES if axis not in choices), None)
+    if axis is None:
+        return choices if recipe_in(choices) else None
+    by_gain = sorted(
+        ({**choices, axis: value} for value in AXES[axis]),
+        key=lambda more: -len(pairs_in(more) & wanted),  # of equals, the first
+    )
+    found = (completed(more, wanted) for more in by_gain)
+    return next((choices for choices in found if choices is not None), None)
+
+
+@cache
+def covering():
+    """Choices in which every pair occurs that occurs in any recipe, and the pairs that do not."""
+    places = {axis: range(len(values)) for axis, values in AXES.items()}
+    wanted = [
+        ((one, i), (other, j))
+        for one, other in combinations(AXES, 2)
+        for i, j in product(places[one], places[other])
+    ]
+    array, refused, left = [], [], set(wanted)
+    for pair in wanted:
+        if pair in left:
+            choices = completed({axis: AXES[axis][place] for axis, place in pair}, left)
+            (refused if choices is None else array).append(choices or pair)
+            left -= {pair} if choices is None else pairs_in(choices)
+    return array, refused
+
+
+def name_of(axis, place):
+    value = AXES[axis][place]
+    if value is PLACED:
+        return "Prophet, placed"
+    inner = getattr(value, "length", None)
+    wraps_daedal = isinstance(inner, lastword.Daedal)
+    name = str(value) if axis == "block" else type(value).__name__
+    return f"{name}(Daedal)" if wraps_daedal else name
+
+
+@cache
+def model(family):
+    return lastword.load(family, device="cpu")
+
+
+@cache
+def batch(family):
+    return [list(ids) for ids in as_batch(model(family), PROMPTS)]
+
+
+def check_run(choices):
+    """Decode to the end and hold every pass against what must be true of any."""
+    recipe, family = recipe_in(choices), choices["family"]
+    prompts = batch(family)
+    spent = None
+    for step in lastword.decode(model(family), prompts, recipe):
+        assert step.clock.index < 6 * LIMIT, "it does not seem to end"
+        canvas, read = step.canvas, step.prediction.canvas
+        for row, prompt in enumerate(prompts):
+            assert canvas.tokens[row, canvas.start - len(prompt) : canvas.start].tolist() == prompt
+        assert (canvas.horizon <= LIMIT).all()
+        now = torch.stack((step.cost.passes, step.cost.columns, step.cost.squares))
+        passes, columns, squares = now if spent is None else now - spent
+        width, took_part = read.valid.sum(-1), read.masked.any(-1)
+        assert torch.equal(passes, took_part.long())
+        assert (columns <= passes * width).all()
+        assert (columns[took_part] > 0).all()
+        assert (squares <= columns * width).all()
+        if not recipe.cache.keeps and not recipe.unmask.drops_columns:
+            assert torch.equal(columns, passes * width)
+            assert torch.equal(squares, columns * width)
+        spent = now
+    assert not canvas.masked.any()
+    assert not (canvas.tokens == canvas.ids.mask).any()
+
+
+def label(choices):
+    names = [name_of(axis, AXES[axis].index(choices[axis])) for axis in AXES if axis != "family"]
+    return "-".join([*names, choices["family"]])
+
+
+def test_every_part_takes_part_in_the_cross():
+    def inside(value):
+        yield type(value)
+        for field in ("length", "unmask", "schedule"):
+            if hasattr(value, field):
+                yield from inside(getattr(value, field))
+
+    crossed = {kind for values in AXES.values() for value in values for kind in inside(value)}
+    for axis in ("length", "unmask", "commit", "cache", "schedule"):
+        assert set(PARTS[axis].values()) <= crossed
+
+
+def test_the_array_covers_every_pair():
+    array, refused = covering()
+    met = set().union(*map(pairs_in, array))
+    places = {axis: range(len(values)) for axis, values in AXES.items()}
+    for one, other in combinations(AXES, 2):
+        for i, j in product(places[one], places[other]):
+            pair = ((one, i), (other, j))
+            assert (pair in met) != (pair in refused)
+    assert len(array) < 1.5 * len(AXES["length"]) * len(AXES["unmask"])
+
+
+def test_the_pairs_that_are_refused_are_these():
+    _, refused = covering()
+    assert {(name_of(*one), name_of(*other)) for one, other in refused} == REFUSED_PAIRS
+
+
+@pytest.mark.parametrize("choices", covering()[0], ids=label)
+def test_every_pair_of_parts_works(choices):
+    check_run(choices)
+
+
+@pytest.mark.parametrize("choices", covering()[0][::8], ids=label)
+def test_rows_of_the_cross_equal_their_solo_runs(choices):
+    family = choices["family"]
+    check_rows_against_solo_runs(model(family), batch(family), recipe_in(choices))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("length", AXES["length"], ids=str)
+def test_the_full_cross(family, length):
+    rest = [AXES[axis] for axis in ("unmask", "commit", "cache", "block")]
+    for unmask, commit, kept, block in product(*rest):
+        choices = {"length": length, "unmask": unmask, "commit": commit, "cache": kept}
+        choices |= {"block": block, "family": family}
+        if recipe_in(choices):
+            check_run(choices)
