@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor
@@ -29,6 +29,9 @@ class Sampling:
     itself; the authors then write a mask over a mask and may finish with masks left. Ours takes
     the next best token unless `propose_mask` asks for theirs.
     """
+
+    cost: ClassVar[str] = "nothing; guidance doubles the columns"
+    source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
 
     temperature: float = 0.0
     top_p: float | None = None

@@ -49,6 +49,17 @@ def test_every_part_survives_json_and_has_a_text_form(axis, name):
     assert as_text(made) == name
 
 
+@pytest.mark.parametrize(
+    ("axis", "name"), [(axis, name) for axis, parts in PARTS.items() for name in parts]
+)
+def test_every_part_says_what_it_is_what_it_costs_and_where_it_is_from(axis, name):
+    own = vars(PARTS[axis][name])  # what it inherits was said of another part
+    for said in ("cost", "source"):
+        assert own.get(said, "").strip()
+        assert len(own[said]) < 90
+    assert len(own["__doc__"].splitlines()[0]) > 10
+
+
 def test_a_recipe_is_one_line_of_readable_json():
     text = Recipe(length=Survival(512, Quantile(0.9))).to_json()
     assert "\n" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -22,6 +23,9 @@ class DualCache(Cache):
     Parts that read the whole answer (early commits, policies that resize) get it when a block opens, and
     again in the pass after a resize. Without blocks this is the prefix cache: the prompt is kept.
     """
+
+    cost: ClassVar[str] = "a full pass when a block opens, then the block alone"
+    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     @property
     def by_block(self) -> bool:

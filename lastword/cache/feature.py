@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -36,6 +37,11 @@ class FeatureCache(Cache):
     hidden, grouped heads work for any grouping (all key-value heads of a column form one vector to
     compare, where theirs has Dream's factor of 7 written in), and values are compared in float32.
     """
+
+    cost: ClassVar[str] = (
+        "a full pass at intervals, in between a share of the answer in every layer"
+    )
+    source: ClassVar[str] = "dLLM-Cache (Liu et al., 2025, arXiv 2506.06295)"
 
     prompt_interval: int = 25
     response_interval: int = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -15,6 +16,9 @@ from lastword.clock import Clock
 @dataclass(frozen=True)
 class NoCache(Cache):
     """Exact: attention sees both ways, so one new token changes every column's state."""
+
+    cost: ClassVar[str] = "every column in every pass; exact"
+    source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
     @property
     def keeps(self) -> bool:

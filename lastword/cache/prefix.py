@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -22,6 +23,9 @@ class PrefixCache(Cache):
     block and suffix. An approximation: a commit changes every column's state, and the kept ones
     are as old as the block. Without blocks the whole answer is one, and what is kept is the prompt.
     """
+
+    cost: ClassVar[str] = "a full pass when a block opens, then block and suffix"
+    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     @property
     def by_block(self) -> bool:

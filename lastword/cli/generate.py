@@ -25,16 +25,16 @@ def generate(
     prompt: PromptArgument = None,
     model: ModelOption = "toy",
     length: Annotated[
-        Optional[str], typer.Option(help="survival, survival:512, fixed:256 ... [survival]")
+        Optional[str], typer.Option(help="survival:512, fixed:256, daedal, rho-eos ... [survival]")
     ] = None,
     unmask: Annotated[
         Optional[str],
-        typer.Option(help="most-confident, lowest-entropy, largest-margin ... [most-confident]"),
+        typer.Option(help="most-confident, threshold:0.9, slow-fast ... [most-confident]"),
     ] = None,
     commit: Annotated[
         Optional[str], typer.Option(help="never, prophet, stable-margin [never]")
     ] = None,
-    cache: Annotated[Optional[str], typer.Option(help="none [none]")] = None,
+    cache: Annotated[Optional[str], typer.Option(help="none, prefix, dual, feature [none]")] = None,
     block: Annotated[
         Optional[int], typer.Option(help="Decode left to right in blocks of this size.")
     ] = None,

@@ -1,4 +1,4 @@
-"""`lastword recipes`: every part, its settings and what it is."""
+"""`lastword recipes`: every part, its settings, what it costs and where it comes from."""
 
 from __future__ import annotations
 
@@ -7,26 +7,37 @@ def recipes() -> None:
     """List every part a recipe can be made of.
 
     A part is written name:first-setting,setting=value on the command line: fixed:256,
-    survival:512,estimate=quantile:0.9, most-confident:timesteps:2.
+    survival:512,estimate=quantile:0.9, most-confident:timesteps:2. Parts that do not go together are
+    refused with the reason and what to use instead.
     """
     import dataclasses
     import inspect
+    from typing import Any
 
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from lastword.recipe import PARTS, as_text
 
+    def described(cls: Any) -> Text:
+        default = cls()
+        settings = [
+            f"{f.name}={as_text(getattr(default, f.name))}" for f in dataclasses.fields(cls)
+        ]
+        return Text.assemble(
+            (inspect.getdoc(cls) or "").splitlines()[0],
+            (f"\n{', '.join(settings)}" if settings else "", "green"),
+            (f"\ncost: {cls.cost}", "dim"),
+            (f"\nsource: {cls.source}\n", "dim"),
+        )
+
     console = Console()
     for axis, parts in PARTS.items():
-        table = Table(title=axis, title_justify="left", title_style="bold", show_header=False)
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.title, table.title_justify, table.title_style = axis, "left", "bold"
         table.add_column(no_wrap=True, style="cyan")
         table.add_column()
-        table.add_column()
         for name, cls in parts.items():
-            settings = ", ".join(
-                f"{field.name}={as_text(getattr(cls(), field.name))}"
-                for field in dataclasses.fields(cls)
-            )
-            table.add_row(name, (inspect.getdoc(cls) or "").splitlines()[0], settings)
+            table.add_row(name, described(cls))
         console.print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -17,6 +18,9 @@ from lastword.prediction import Prediction
 @dataclass(frozen=True)
 class Never(CommitRule):
     """No early commit."""
+
+    cost: ClassVar[str] = "nothing"
+    source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
     @property
     def reads_answer(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,6 +31,11 @@ class Prophet(GapRule):
     it picks the pass's tokens, with the same result, and writes the mask token where the model
     proposes it; ours writes the next best unless the sampling says otherwise.
     """
+
+    cost: ClassVar[str] = (
+        "logits of the whole answer in every pass; saves the passes after the commit"
+    )
+    source: ClassVar[str] = "Prophet (2025, arXiv 2508.19982)"
 
     early: float = 7.5
     middle: float = 5.0

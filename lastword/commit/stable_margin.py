@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -24,6 +25,11 @@ class StableMargin(GapRule):
     slots filled; Prophet's 7.5 and 2.5 as its two ends. Costs the vocabulary head on the whole
     answer, no pass.
     """
+
+    cost: ClassVar[str] = (
+        "logits of the whole answer in every pass; saves the passes after the commit"
+    )
+    source: ClassVar[str] = "after the abstract of SchED (arXiv 2512.02892)"
 
     start: float = 7.5
     end: float = 2.5

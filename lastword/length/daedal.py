@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -32,6 +33,11 @@ class Daedal(LengthPolicy):
     insertion pushes written text over the limit, and where the model proposes the mask token the
     next best token competes instead of none (Sampling).
     """
+
+    cost: ClassVar[str] = (
+        "a probe per `by` slots grown at first; logits of the whole answer in every pass"
+    )
+    source: ClassVar[str] = "DAEDAL (Li et al., 2025, arXiv 2508.00819)"
 
     initial: int = 64
     limit: int = 2048

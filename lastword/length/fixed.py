@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -13,6 +14,9 @@ from lastword.length.policy import LengthPolicy, Plan, Probe
 @dataclass(frozen=True)
 class Fixed(LengthPolicy):
     """`slots` masks for every prompt. Costs no probe."""
+
+    cost: ClassVar[str] = "no probe; every pass as wide as the canvas"
+    source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
 
     slots: int = 1024
 

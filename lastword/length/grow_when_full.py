@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -29,6 +30,9 @@ class GrowWhenFull(LengthPolicy):
     An answer that never ends stops at `limit` slots. Rows grow between blocks only, where caches start
     anew, and no logits are read beyond those of the block. Costs no probe.
     """
+
+    cost: ClassVar[str] = "no probe; one block of width ahead of a row that has not ended"
+    source: ClassVar[str] = "ours"
 
     length: LengthPolicy = Survival()
     by: int = 32

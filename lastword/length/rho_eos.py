@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -38,6 +39,9 @@ class RhoEos(LengthPolicy):
     left (theirs stops after `limit` passes). Blocks count from the answer's first slot; theirs start
     anew where a crop cut through a finished block.
     """
+
+    cost: ClassVar[str] = "no probe; logits of the whole answer in every pass"
+    source: ClassVar[str] = "rho-EOS (arXiv 2601.22527)"
 
     initial: int = 64
     limit: int = 2048

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -22,6 +23,9 @@ class StopAtEnd(LengthPolicy):
     before the text to its left. With one block for the whole canvas it would change nothing, so a recipe
     without blocks is refused.
     """
+
+    cost: ClassVar[str] = "nothing; saves every pass behind the end"
+    source: ClassVar[str] = "built into DPad, dInfer and others"
 
     length: LengthPolicy = Survival()
 

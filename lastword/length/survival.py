@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -28,6 +29,9 @@ class Survival(LengthPolicy):
     `ends="document"` reads the document end alone, as the paper does; `ends="any"` adds the turn end
     of chat models, which ends an answer as well.
     """
+
+    cost: ClassVar[str] = "one probe of `limit` slots"
+    source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
     limit: int = 1024
     estimate: Estimate = Mean()

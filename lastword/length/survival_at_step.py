@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -29,6 +30,9 @@ class SurvivalAtStep(LengthPolicy):
     the row ends with that word instead. End tokens beyond the horizon are cut. To record the drift
     alone, read each step of a Fixed(limit) decoding: `Survival(limit).read(step.prediction)`.
     """
+
+    cost: ClassVar[str] = "no probe; `step` + 1 passes on the canvas of `limit` slots"
+    source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), step ablation"
 
     step: int = 5
     length: Survival = Survival()

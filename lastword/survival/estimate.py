@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -15,6 +16,9 @@ from lastword.survival.curve import LengthDistribution
 class Mean:
     """The expected length, restricted to the probe: the paper's choice (Algorithm 1)."""
 
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
+
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
         return lengths.mean
 
@@ -22,6 +26,9 @@ class Mean:
 @dataclass(frozen=True)
 class Quantile:
     """The length a share `q` of answers does not exceed; SmartCrop crops at q = 0.95."""
+
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "SmartCrop (arXiv 2603.06123)"
 
     q: float = 0.95
 

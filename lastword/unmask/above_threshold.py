@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -26,6 +27,9 @@ class AboveThreshold(UnmaskRule):
     Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does not
     mention; where N / steps is no whole number it drops the fraction and leaves masks, ours does not.
     """
+
+    cost: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     threshold: float = 0.9
     pace: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -15,6 +16,9 @@ from lastword.unmask.ranked import RankedRule
 @dataclass(frozen=True)
 class AtRandom(RankedRule):
     """Fill a fixed count of masks, anywhere. The baseline every order should beat."""
+
+    cost: ClassVar[str] = "as many passes as the schedule says"
+    source: ClassVar[str] = "LLaDA random (Nie et al., 2025)"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
         score = torch.zeros(prediction.canvas.tokens.shape)

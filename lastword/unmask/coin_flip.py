@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -22,6 +23,9 @@ class CoinFlip(UnmaskRule):
     A pass may fill none; the last pass fills all. Dream's default, though no published number
     uses it.
     """
+
+    cost: ClassVar[str] = "as many passes as the schedule says"
+    source: ClassVar[str] = "Dream origin (Ye et al., 2025)"
 
     schedule: Timesteps = Timesteps()
 

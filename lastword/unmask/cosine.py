@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -22,6 +23,9 @@ class Cosine(Schedule):
     before is never masked again, so to write the others only, as we do, is the same. Where one mask is
     left too early, MaskGIT waits for the last pass; ours fills it.
     """
+
+    cost: ClassVar[str] = "masks / pace passes"
+    source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
         left = [

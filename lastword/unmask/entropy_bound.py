@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -23,6 +24,9 @@ class EntropyBound(UnmaskRule):
     independently. Which masks are surest is an error proxy of its own: `entropy`, `confidence` or
     `margin`; the bound always takes the entropy. gamma = 0 fills one mask and every certain one.
     """
+
+    cost: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    source: ClassVar[str] = "EB-Sampler (Ben-Hamu et al., 2025, arXiv 2505.24857)"
 
     gamma: float = 0.1
     order: str = "entropy"

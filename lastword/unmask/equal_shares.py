@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -18,6 +19,9 @@ class EqualShares(Schedule):
 
     LLaDA's `get_num_transfer_tokens`: 32 masks in 10 passes are 4, 4, then 3 eight times.
     """
+
+    cost: ClassVar[str] = "masks / pace passes"
+    source: ClassVar[str] = "LLaDA (Nie et al., 2025)"
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
         shares = [

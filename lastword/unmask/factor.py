@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -23,6 +24,9 @@ class Factor(UnmaskRule):
     The first always passes. Fast-dLLM's loop fills all candidates when only the last one fails; ours
     stops before it.
     """
+
+    cost: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025), later versions"
 
     factor: float = 1.0
 

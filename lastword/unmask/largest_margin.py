@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,6 +15,9 @@ from lastword.unmask.ranked import RankedRule
 @dataclass(frozen=True)
 class LargestMargin(RankedRule):
     """Fill where the best token leads the second best by most (Kim et al., 2025)."""
+
+    cost: ClassVar[str] = "as many passes as the schedule says"
+    source: ClassVar[str] = "Kim et al., 2025; Dream topk_margin"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
         return prediction.margin

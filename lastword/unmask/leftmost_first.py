@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -25,6 +26,9 @@ class LeftmostFirst(UnmaskRule):
     pass that reads the first column recomputes the one before it, one column more. Use it to repeat
     their numbers; a schedule below it still counts the block's first pass, as theirs does.
     """
+
+    cost: ClassVar[str] = "about one pass more per block"
+    source: ClassVar[str] = "Fast-dLLM on Dream (Wu et al., 2025)"
 
     unmask: UnmaskRule = AboveThreshold()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,6 +15,9 @@ from lastword.unmask.ranked import RankedRule
 @dataclass(frozen=True)
 class LowestEntropy(RankedRule):
     """Fill where the distribution is least spread: the order behind Dream's published numbers."""
+
+    cost: ClassVar[str] = "as many passes as the schedule says"
+    source: ClassVar[str] = "Dream entropy (Ye et al., 2025)"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
         return -prediction.entropy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -26,6 +27,9 @@ class MaskGit(UnmaskRule):
     `noise=0` is MostConfident. The noise is drawn per row over the row's own columns, so a row
     draws the same in any batch.
     """
+
+    cost: ClassVar[str] = "as many passes as the schedule says"
+    source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
 
     schedule: Schedule = Cosine()
     noise: float = 4.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,6 +19,9 @@ class MostConfident(RankedRule):
     LLaDA names the rule for what stays masked (`low_confidence`), Dream for its source
     (`maskgit_plus`, after MaskGIT, Chang et al., 2022).
     """
+
+    cost: ClassVar[str] = "as many passes as the schedule says"
+    source: ClassVar[str] = "MaskGIT (Chang et al., 2022); LLaDA low_confidence, Dream maskgit_plus"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
         return prediction.confidence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,6 +34,9 @@ class SlowFast(UnmaskRule):
     ones; `SlowFast.released()` has its numbers as well. Neither runs the slow passes that the code
     spends on a finished block: they change nothing.
     """
+
+    cost: ClassVar[str] = "fewer passes, most of them without what lies behind the span"
+    source: ClassVar[str] = "Slow-Fast Sampling (2025, arXiv 2506.10848)"
 
     sure: float = 0.85
     reach: float = 0.1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +25,9 @@ class Timesteps(Schedule):
     those of the authors. `keep_idle` runs it all the same: needed to repeat a seeded run of
     theirs, since drawing is not idle.
     """
+
+    cost: ClassVar[str] = "masks / pace passes, less those that fill nothing"
+    source: ClassVar[str] = "Dream (Ye et al., 2025)"
 
     eps: float = 1e-3
     keep_idle: bool = False

@@ -189,7 +189,91 @@ def test_recipes_lists_every_part(lastword):
 
     code, out, _ = lastword("recipes")
     assert code == 0
-    assert all(name in out for parts in PARTS.values() for name in parts)
+    flat = " ".join(out.split())
+    for parts in PARTS.values():
+        for name, cls in parts.items():
+            assert name in flat
+            assert f"cost: {cls.cost}" in flat
+            assert f"source: {cls.source}" in flat
+    assert "initial=64, limit=2048, by=8, window=32" in flat
+    assert "length=survival, by=32, limit=1024" in flat
+
+
+FASTEST = ["--unmask", "threshold:0.9", "--cache", "dual", "--commit", "prophet"]
+
+
+@pytest.mark.parametrize("model", ["tiny-llada-base", "tiny-dream-base"])
+def test_every_axis_may_be_chosen_at_once(lastword, model):
+    for more in ([], ["--block", "8"]):
+        choice = ["-m", model, "--length", "daedal:32,limit=64", *FASTEST, *more, "--json"]
+        code, out, err = lastword("generate", "Calculate 3 + 4.", *choice)
+        assert code == 0, err
+        answer = json.loads(out)
+        assert 32 <= answer["horizon"] <= 64
+        assert answer["probe_cost"]["passes"] > 0
+
+
+def test_what_goes_together_may_still_not_fit_a_small_model(lastword):
+    choice = ["-m", "tiny-llada-base", "--length", "daedal", *FASTEST]
+    code, _, err = lastword("generate", "Calculate 3 + 4.", *choice)
+    assert code != 0
+    assert "lower the length limit to 1014" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason", "advice", "taken"),
+    [
+        (
+            ["--length", "stop-at-end:fixed:12"],
+            "StopAtEnd was given without a block",
+            "--block 32",
+            ["--length", "stop-at-end:fixed:12", "--block", "32"],
+        ),
+        (
+            ["--unmask", "slow-fast", "--cache", "dual"],
+            "SlowFast leaves columns out",
+            "--cache none",
+            ["--unmask", "slow-fast", "--cache", "none"],
+        ),
+        (
+            ["--length", "grow-when-full:daedal"],
+            "GrowWhenFull was put around Daedal",
+            "use Daedal alone",
+            ["--length", "daedal:8,limit=24"],
+        ),
+        (
+            ["--length", "daedal", "--commit", "prophet:answer_start=4"],
+            "Prophet was given slots at fixed places",
+            "answer_start=-5",
+            ["--length", "daedal:8,limit=24", "--commit", "prophet:answer_start=-5"],
+        ),
+        (
+            ["--length", "survival-at-step:3", "--cache", "prefix", "--block", "8"],
+            "SurvivalAtStep was given with PrefixCache",
+            "step 0",
+            [
+                "--length",
+                "survival-at-step:0,length=survival:16",
+                "--cache",
+                "prefix",
+                "--block",
+                "8",
+            ],
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_parts_that_do_not_go_together_are_refused_with_advice(
+    lastword, refused, reason, advice, taken
+):
+    ask = ("generate", "Calculate 3 + 4.", "-m", "tiny-llada-base")
+    code, _, err = lastword(*ask, *refused)
+    assert code != 0
+    said = " ".join(err.split())
+    assert reason in said
+    assert advice in said
+    code, _, err = lastword(*ask, "--length", "fixed:12", *taken)
+    assert code == 0, err
 
 
 def test_demo_compares_the_two_canvases(lastword, golden, tmp_path):
