@@ -20,6 +20,7 @@ LAYERS = [
     ["recipe", "forward"],
     ["decode", "prompts"],
     ["generate"],
+    ["eval"],
     ["cli"],
     ["__main__"],
 ]

@@ -74,12 +74,6 @@ def test_the_trial_ran_at_the_speed_the_log_says():
         assert round(speeds[len(speeds) // 2] / 1e6, 2) == 2.15
 
 
-def test_a_paired_test_of_equals_finds_nothing_and_of_a_clear_loss_finds_it():
-    base = [True] * 40 + [False] * 10
-    assert canvas.paired_p(base, base) == 1.0
-    assert canvas.paired_p(base, [True] * 20 + [False] * 30) < 1e-4
-
-
 def test_a_small_run_writes_records_that_make_a_table(tmp_path):
     class Echo(canvas.lastword.models.Toy):
         """The toy with letters enough for any prompt."""
