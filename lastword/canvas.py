@@ -42,6 +42,7 @@ class Canvas:
     horizon: Int[Tensor, "B"]
     ids: TokenIds
     given_up: Bool[Tensor, "B L"]  # masks the model refuses to fill
+    closing: Int[Tensor, "B"]  # end tokens at the answer's end that we wrote and not the model
 
     @classmethod
     def blank(
@@ -61,7 +62,8 @@ class Canvas:
             tokens[place, start - len(row) : start] = row
             tokens[place, start : start + int(horizon[place])] = ids.mask
         lengths = torch.tensor([len(row) for row in rows])
-        return cls(tokens, start, lengths, horizon, ids, torch.zeros_like(tokens, dtype=torch.bool))
+        given_up = torch.zeros_like(tokens, dtype=torch.bool)
+        return cls(tokens, start, lengths, horizon, ids, given_up, torch.zeros_like(horizon))
 
     @property
     def width(self) -> int:
@@ -91,9 +93,15 @@ class Canvas:
 
     @cached_property
     def ended(self) -> Bool[Tensor, "B L"]:
-        """Answer columns that hold an end token."""
+        """Answer columns that hold an end token of the model's."""
         ends = torch.tensor(self.ids.ends)
-        return torch.isin(self.tokens, ends) & self.answer
+        return torch.isin(self.tokens, ends) & self.fillable
+
+    @cached_property
+    def fillable(self) -> Bool[Tensor, "B L"]:
+        """The answer without the end tokens that close it: what the model writes."""
+        first = torch.full_like(self.horizon, self.start)
+        return Window(first, first + self.horizon - self.closing).columns(self.width)
 
     def window(self, block: int | None) -> Window:
         """Per row, the first block that still has masks; the last block may be short."""
@@ -105,6 +113,13 @@ class Canvas:
         column = self.masked.to(torch.int8).argmax(-1)  # first masked column; 0 where none
         first = torch.where(busy, column - (column - self.start) % block, self.start)
         return Window(first, torch.where(busy, torch.minimum(first + block, end), first))
+
+    def moved_since(self, before: Canvas) -> Bool[Tensor, "B"]:
+        """Rows that changed their length, or hold another token where one was written."""
+        shared = min(self.width, before.width)
+        written = (before.answer & (before.tokens != before.ids.mask))[:, :shared]
+        other = self.tokens[:, :shared] != before.tokens[:, :shared]
+        return (self.horizon != before.horizon) | (written & other).any(-1)
 
     def write(self, where: Bool[Tensor, "B L"], tokens: Int[Tensor, "B L"]) -> Canvas:
         """Fill masks. Whatever `where` says, the prompt and what is already written stay."""
@@ -125,9 +140,52 @@ class Canvas:
 
     def crop(self, horizon: Int[Tensor, "B"]) -> Canvas:
         """Shorten answers to `horizon` slots where that is fewer; what is cut becomes padding."""
-        shorter = replace(self, horizon=torch.minimum(horizon, self.horizon))
+        horizon = torch.minimum(horizon, self.horizon)
+        closing = (self.closing - (self.horizon - horizon)).clamp(min=0)
+        shorter = replace(self, horizon=horizon, closing=closing)
         cut = self.answer & ~shorter.answer
         return replace(shorter, tokens=self.tokens.masked_fill(cut, self.ids.pad))
+
+    @cached_property
+    def least_horizon(self) -> Int[Tensor, "B"]:
+        """The fewest slots a row may be cropped to without losing text; at least 1.
+
+        Text are the written words that no end token precedes, and the end token that closes them
+        once no mask is left before it. An end token behind masks may be cut: it says that the
+        answer ends somewhere before it, not that this slot is needed.
+        """
+        column = torch.arange(self.width)
+        first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)
+        before_end = self.fillable & (column < first_end)
+        empty = self.tokens == self.ids.mask
+        closed = ~(before_end & empty).any(-1, keepdim=True)
+        kept = (before_end & ~empty) | (self.ended & (column == first_end) & closed)
+        last = torch.where(kept, column, self.start).amax(-1)
+        return last + 1 - self.start
+
+    def extend(self, count: Int[Tensor, "B"]) -> Canvas:
+        """Lengthen answers by `count` masks, before the end tokens that close them."""
+        return self.insert(self.start + self.horizon - self.closing, count)
+
+    def close(self, count: Int[Tensor, "B"]) -> Canvas:
+        """Write `count` end tokens behind answers. They are not the model's: nothing has ended."""
+        longer = self.insert(self.start + self.horizon, count)
+        new = torch.arange(longer.width) >= (self.start + self.horizon)[:, None]
+        closed = longer.write(new, torch.full_like(longer.tokens, self.ids.end))
+        return replace(closed, closing=self.closing + count)
+
+    def insert(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
+        """Put `count` masks before the answer's `column`; it and what follows move right."""
+        horizon = self.horizon + count
+        width = max(self.width, self.start + int(horizon.max()))
+        place = torch.arange(width).expand(len(horizon), -1)
+        column, count = column[:, None], count[:, None]
+        source = torch.where(place < column, place, place - count).clamp(0, self.width - 1)
+        tokens, given_up = self.tokens.gather(1, source), self.given_up.gather(1, source)
+        new = (place >= column) & (place < column + count)
+        beyond = place >= (self.start + horizon)[:, None]
+        tokens = tokens.masked_fill(new, self.ids.mask).masked_fill(beyond, self.ids.pad)
+        return replace(self, tokens=tokens, horizon=horizon, given_up=given_up & ~new & ~beyond)
 
     def answer_of(self, row: int) -> list[int]:
         """The row's answer as it stands, masks included."""

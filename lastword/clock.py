@@ -20,6 +20,7 @@ class Clock:
     step: Int[Tensor, "B"]  # passes the row has already spent in this window
     opened: Int[Tensor, "B"]  # masks the window held when it opened
     opening: Bool[Tensor, "B"]  # is this the window's first pass?
+    horizon: Int[Tensor, "B"] | None = None  # slots of the row's answer; None before any pass
 
     @classmethod
     def start(cls, rows: int) -> Clock:
@@ -28,9 +29,15 @@ class Clock:
         return cls(-1, Window(nowhere, nowhere), zero, zero, zero.bool())
 
     def tick(self, canvas: Canvas, block: int | None) -> Clock:
-        """The clock of the next pass. A new window, or one whose edge moved, opens."""
+        """The clock of the next pass. A new window opens, and so does one whose row was resized.
+
+        A resized row holds other masks and, to the right of the change, other columns: quotas count
+        anew and caches recompute it.
+        """
         window = canvas.window(block)
         opening = (window.first != self.window.first) | (window.last != self.window.last)
+        if self.horizon is not None:
+            opening = opening | (canvas.horizon != self.horizon)
         masks = (canvas.masked & window.columns(canvas.width)).sum(-1)
         return Clock(
             self.index + 1,
@@ -38,4 +45,5 @@ class Clock:
             torch.where(opening, 0, self.step + 1),
             torch.where(opening, masks, self.opened),
             opening,
+            canvas.horizon,
         )

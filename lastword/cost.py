@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 
@@ -14,7 +14,8 @@ class Cost:
     """Forward passes, columns they computed, and columns times the columns each attended to.
 
     Passes alone mislead once the canvas varies. Padding is not counted, so a row costs the same in
-    a batch as alone; guidance computes every column twice within one pass.
+    a batch as alone; guidance computes every column twice within one pass. Where layers compute
+    different numbers of columns, a pass counts their mean, rounded up: never less than was done.
     """
 
     passes: Int[Tensor, "B"]
@@ -29,19 +30,19 @@ class Cost:
     def plus_pass(
         self,
         rows: Int[Tensor, "A"],
-        computed: Bool[Tensor, "B L"],
-        attended: Bool[Tensor, "B L"],
+        computed: Int[Tensor, "B"],
+        attended: Int[Tensor, "B"],
         *,
         passes: int = 1,
     ) -> Cost:
         """The cost after one more pass over `rows`; a second branch of it counts as no pass."""
         took_part = torch.zeros_like(self.passes)
         took_part[rows] = 1
-        columns = computed.sum(-1) * took_part
+        columns = computed * took_part
         return Cost(
             self.passes + passes * took_part,
             self.columns + columns,
-            self.squares + columns * attended.sum(-1),
+            self.squares + columns * attended,
         )
 
     def row(self, index: int) -> dict[str, int]:

@@ -35,7 +35,7 @@ class Step:
 
     clock: Clock
     canvas: Canvas
-    chosen: Bool[Tensor, "B L"]  # masks the rules chose to fill in this pass
+    chosen: Bool[Tensor, "B L"]  # masks of prediction.canvas the rules chose to fill in this pass
     prediction: Prediction
     plan: Plan
     probe_cost: Cost
@@ -57,7 +57,8 @@ def decode(
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
     probe = ModelProbe(model, prompts, dice, beyond_positions=beyond_positions)
     plan = recipe.length.plan(probe)
-    canvas = hooks.after(None, Canvas.blank(prompts, plan.horizon, model.ids))
+    canvas = recipe.commit.prepare(plan.canvas(prompts, model.ids))
+    canvas = hooks.after(None, canvas)
     forward = Forward(
         model, recipe.sampling, dice, hook=hooks.logits, beyond_positions=beyond_positions
     )
@@ -69,12 +70,18 @@ def decode(
     while canvas.masked.any():
         clock = clock.tick(canvas, recipe.block)
         open = canvas.masked & clock.window.columns(canvas.width)
-        read = canvas.unfinished if recipe.reads_answer else open
-        stale = recipe.cache.stale(canvas, clock)
-        prediction = forward(canvas, read, stale=stale, memory=memory, step=clock.index)
+        sees = unmask.sees(canvas, clock)
+        stale = recipe.cache.stale(canvas, clock) & sees
+        read = open & sees
+        if recipe.reads_answer:
+            read |= canvas.unfinished & sees & recipe.cache.readable(canvas, clock)
+        prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=clock.index)
         chosen = unmask.choose(prediction, open, clock)
-        commit = recipe.commit.ready(prediction, canvas, clock)[:, None]
-        chosen = chosen | (commit & canvas.masked & prediction.covers)
+        filled = canvas.write(chosen, prediction.tokens)
+        commit = recipe.commit.ready(prediction, filled, clock) & prediction.speaks_for(
+            canvas.masked
+        )
+        chosen = chosen | (commit[:, None] & canvas.masked)
         canvas = canvas.write(chosen, prediction.tokens).give_up(open, chosen)
         canvas = recipe.length.revise(canvas, prediction, clock)
         canvas = hooks.after(clock.index, canvas)
@@ -104,6 +111,13 @@ class ModelProbe:
     def cost(self) -> Cost:
         return self._forward.cost
 
-    def __call__(self, slots: int) -> Prediction:
-        canvas = Canvas.blank(self._prompts, torch.full((self.rows,), slots), self._ids)
-        return self._forward(canvas, canvas.answer)
+    def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction:
+        canvas = self._blank(slots)
+        read = canvas.answer if asking is None else canvas.answer & asking[:, None]
+        return self._forward(canvas, read)
+
+    def reserve(self, slots: int) -> None:
+        self._forward.check_room(self._blank(slots))
+
+    def _blank(self, slots: int) -> Canvas:
+        return Canvas.blank(self._prompts, torch.full((self.rows,), slots), self._ids)

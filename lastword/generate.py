@@ -172,7 +172,7 @@ def _generation(
     model: MaskPredictor, step: Step, row: int, prompt: list[int], seconds: float
 ) -> Generation:
     canvas = step.canvas.answer_of(row)
-    tokens, finish = trimmed(step.canvas, canvas)
+    tokens, finish = trimmed(step.canvas, row)
     tokenizer = getattr(model, "tokenizer", None)
     lengths = step.plan.lengths
     return Generation(
@@ -189,10 +189,11 @@ def _generation(
     )
 
 
-def trimmed(canvas: Canvas, answer: list[int]) -> tuple[list[int], Finish]:
-    """The answer up to its first end token, and why it stopped."""
+def trimmed(canvas: Canvas, row: int) -> tuple[list[int], Finish]:
+    """The row's answer up to its first end token, and why it stopped."""
+    answer = canvas.answer_of(row)
     ends = [place for place, token in enumerate(answer) if token in canvas.ids.ends]
     kept = answer[: ends[0]] if ends else answer
     if canvas.ids.mask in kept:
         return kept, Finish.MASKS_LEFT
-    return kept, Finish.ENDED if ends else Finish.TRUNCATED
+    return kept, Finish.ENDED if bool(canvas.ended[row].any()) else Finish.TRUNCATED

@@ -1,28 +1,88 @@
-"""KeyValues: what attention already computed, by layer, row and column."""
+"""Memory: what earlier passes computed, by layer, row and column."""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from lastword.columns import columns_of
 
-class KeyValues:
+
+class Memory(ABC):
+    """What a cache opens and `Forward` carries from pass to pass."""
+
+    @abstractmethod
+    def fit(self, width: int) -> None:
+        """Follow a canvas that grew or shrank on the right."""
+
+    @abstractmethod
+    def at(
+        self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor
+    ) -> RowMemory:
+        """The part that belongs to some rows, for one pass over them.
+
+        Masks are [R, L], on the CPU: what every layer must recompute, what the pass will be asked
+        for, the answer, and the columns that exist for this pass.
+        """
+
+
+class RowMemory(ABC):
+    """Some rows of a memory during one pass: all that a model sees of a cache.
+
+    A pass carries columns through the layers. Most memories carry the stale ones and recompute each
+    of them in every layer. One that knows what a layer said last may carry more and let every layer
+    choose: `part` says which columns, `filled` gives what the layer says about all of them.
+    """
+
+    carried: Tensor | None  # [R, S] sorted; None: every column
+    # [R] columns recomputed in each row, the mean over layers rounded up. A model that needs more
+    # columns than it was asked for says so here.
+    computed: Tensor
+
+    @abstractmethod
+    def update(
+        self, layer: int, columns: Tensor, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Write keys and values [R, H, S, D] at `columns` [R, S]; return those of all columns."""
+
+    def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """The columns [R, S] a layer with input `x` recomputes; None: all that are carried.
+
+        `values` projects inputs [R, C, W] to the layer's values [R, H, C, D].
+        """
+        return None
+
+    def filled(self, layer: int, half: str, columns: Tensor, fresh: Tensor) -> Tensor:
+        """Keep what a half of the layer says at `columns`; return what it says everywhere."""
+        raise NotImplementedError("only a memory that names a part can fill the rest")
+
+
+class KeyValues(Memory):
     """Keys and values [B, H, L, D] of every column of a canvas, one pair per layer.
 
-    Keys are stored after rotation: a column's position within its row stays the same while the row
-    keeps its window, and a row whose canvas changed recomputes all its columns.
+    Keys are stored after rotation. Positions count a row's own tokens from its first, so a prompt's
+    never move; an answer whose tokens moved is recomputed, whatever the cache says (see Forward).
     """
 
     def __init__(self, rows: int, width: int) -> None:
         self._rows, self._width = rows, width
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def at(self, rows: Tensor) -> RowMemory:
-        """The part of the memory that belongs to some rows: what a pass over them works on."""
-        return RowMemory(self, rows)
+    def at(
+        self,
+        rows: Tensor,
+        stale: Tensor | None = None,
+        read: Tensor | None = None,
+        answer: Tensor | None = None,
+        valid: Tensor | None = None,
+    ) -> RowKeyValues:
+        # Only a column that is computed can be read.
+        return RowKeyValues(self, rows, stale if stale is None or read is None else stale | read)
 
     def fit(self, width: int) -> None:
-        """Follow a canvas that grew or shrank on the right."""
         by = (0, 0, 0, width - self._width)  # a negative pad crops
         if by[-1]:
             self._layers = {
@@ -39,16 +99,17 @@ class KeyValues:
         return self._layers[layer]
 
 
-class RowMemory:
-    """Some rows of a KeyValues, as a model sees them."""
+class RowKeyValues(RowMemory):
+    """Some rows of a KeyValues."""
 
-    def __init__(self, memory: KeyValues, rows: Tensor) -> None:
+    def __init__(self, memory: KeyValues, rows: Tensor, stale: Tensor | None = None) -> None:
         self._memory, self._rows = memory, rows
+        self.carried = None if stale is None else columns_of(stale)
+        self.computed = torch.zeros_like(rows) if stale is None else stale.sum(-1)
 
     def update(
         self, layer: int, columns: Tensor, keys: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Write keys and values [R, H, S, D] at `columns` [R, S]; return those of all columns."""
         rows = self._rows.to(keys.device)
         heads = torch.arange(keys.shape[1], device=keys.device)
         where = (rows[:, None, None], heads[None, :, None], columns[:, None, :])

@@ -56,10 +56,19 @@ class Prediction:
         """Columns this pass can speak for."""
         return self._spread(torch.ones_like(self.reading.columns, dtype=torch.bool), False)
 
+    def speaks_for(self, columns: Bool[Tensor, "B L"]) -> Bool[Tensor, "B"]:
+        """Rows that took part in this pass and of which it read all these columns."""
+        return self.covers.any(-1) & ~(columns & ~self.covers).any(-1)
+
     @cached_property
     def tokens(self) -> Int[Tensor, "B L"]:
         """The candidate for every column that was read; the mask elsewhere."""
         return self._spread(self.candidates, self.canvas.ids.mask)
+
+    @cached_property
+    def likeliest(self) -> Int[Tensor, "B L"]:
+        """The model's first choice, whatever sampling allows or draws; the mask elsewhere."""
+        return self._spread(self.logits.argmax(-1), self.canvas.ids.mask)
 
     @cached_property
     def confidence(self) -> Float[Tensor, "B L"]:

@@ -9,44 +9,69 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lastword.cache import Cache, DualCache, NoCache, PrefixCache
+from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.checks import check_whole
-from lastword.commit import CommitRule, Never
+from lastword.commit import CommitRule, Never, Prophet, StableMargin
+from lastword.composition import check_composition
 from lastword.errors import RecipeError, SettingError
-from lastword.length import Fixed, LengthPolicy, StopAtEnd, Survival
+from lastword.length import (
+    Daedal,
+    Fixed,
+    GrowWhenFull,
+    LengthPolicy,
+    RhoEos,
+    StopAtEnd,
+    Survival,
+    SurvivalAtStep,
+)
 from lastword.sampling import Sampling
 from lastword.survival import Mean, Quantile
 from lastword.unmask import (
     AboveThreshold,
     AtRandom,
     CoinFlip,
+    Cosine,
     EntropyBound,
     EqualShares,
     Factor,
     LargestMargin,
+    LeftmostFirst,
     LowestEntropy,
+    MaskGit,
     MostConfident,
+    SlowFast,
     Timesteps,
     UnmaskRule,
 )
 
 # Every part by axis and name. The first field of a part is what "name:value" sets.
 PARTS: dict[str, dict[str, type]] = {
-    "length": {"fixed": Fixed, "survival": Survival, "stop-at-end": StopAtEnd},
+    "length": {
+        "fixed": Fixed,
+        "survival": Survival,
+        "survival-at-step": SurvivalAtStep,
+        "stop-at-end": StopAtEnd,
+        "grow-when-full": GrowWhenFull,
+        "daedal": Daedal,
+        "rho-eos": RhoEos,
+    },
     "unmask": {
         "most-confident": MostConfident,
         "largest-margin": LargestMargin,
         "lowest-entropy": LowestEntropy,
         "at-random": AtRandom,
         "coin-flip": CoinFlip,
+        "maskgit": MaskGit,
         "threshold": AboveThreshold,
         "factor": Factor,
         "entropy-bound": EntropyBound,
+        "slow-fast": SlowFast,
+        "leftmost-first": LeftmostFirst,
     },
-    "commit": {"never": Never},
-    "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache},
+    "commit": {"never": Never, "prophet": Prophet, "stable-margin": StableMargin},
+    "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache, "feature": FeatureCache},
     "sampling": {"sampling": Sampling},
-    "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps},
+    "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps, "cosine": Cosine},
     "estimate": {"mean": Mean, "quantile": Quantile},
 }
 
@@ -54,7 +79,6 @@ PARTS: dict[str, dict[str, type]] = {
 ALIASES = {
     "low_confidence": "most-confident",
     "maskgit_plus": "most-confident",
-    "maskgit": "most-confident",
     "confidence": "most-confident",
     "topk_margin": "largest-margin",
     "margin": "largest-margin",
@@ -67,8 +91,13 @@ ALIASES = {
     "above_threshold": "threshold",
     "eb_sampler": "entropy-bound",
     "eb": "entropy-bound",
+    "slow_fast_sampling": "slow-fast",
+    "slowfast": "slow-fast",
+    "sched": "stable-margin",
     "prefix_cache": "prefix",
     "dual_cache": "dual",
+    "dllm_cache": "feature",
+    "feature_cache": "feature",
 }
 
 
@@ -100,6 +129,7 @@ class Recipe:
                 )
         if self.block is not None:
             check_whole("Recipe", "block", self.block, least=1)
+        check_composition(self)
 
     @classmethod
     def checked(cls, recipe: object) -> Recipe:
@@ -224,7 +254,7 @@ def _as_data(value: Any) -> Any:
 def _from_data(axis: str, data: Any) -> Any:
     """The inverse of `_as_data`; a string on an axis of ours is a part's text."""
     if axis not in PARTS:
-        return data
+        return _hashable(data)
     if isinstance(data, str):
         return part(axis, data)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
@@ -235,6 +265,11 @@ def _from_data(axis: str, data: Any) -> Any:
     name = data.get("name", "sampling" if axis == "sampling" else "")
     cls = _lookup(axis, name)
     return _built(cls, name, {k: _from_data(k, v) for k, v in _known(cls, fields).items()})
+
+
+def _hashable(data: Any) -> Any:
+    """JSON knows no tuples; parts compare and hash, so they hold no lists."""
+    return tuple(_hashable(value) for value in data) if isinstance(data, list) else data
 
 
 def _built(cls: type, name: str, fields: dict[str, Any]) -> Any:

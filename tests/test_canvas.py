@@ -23,6 +23,22 @@ def test_valid_columns_are_prompt_and_answer(canvas):
     assert canvas.answer.int().tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1]]
 
 
+def test_filling_masks_moves_nothing(canvas):
+    filled = canvas.write(canvas.masked, torch.zeros_like(canvas.tokens))
+    assert filled.moved_since(canvas).tolist() == [False, False]
+
+
+def test_a_row_that_changed_its_length_moved(canvas):
+    assert canvas.crop(torch.tensor([2, 1])).moved_since(canvas).tolist() == [False, True]
+
+
+def test_a_row_whose_written_tokens_changed_moved(canvas):
+    filled = canvas.write(canvas.masked, torch.zeros_like(canvas.tokens))
+    changed = filled.tokens.clone()
+    changed[0, 4] = 5
+    assert filled.overwrite(changed).moved_since(filled).tolist() == [True, False]
+
+
 def test_a_write_returns_a_new_canvas(canvas):
     where = torch.zeros(2, 6, dtype=torch.bool)
     where[0, 4] = True
@@ -125,3 +141,73 @@ def test_a_horizon_without_slots_is_refused(ids, slots):
 def test_no_prompts_at_all_are_refused(ids):
     with pytest.raises(LastwordError):
         Canvas.blank([], torch.empty(0, dtype=torch.long), ids)
+
+
+def test_an_answer_grows_at_its_end(canvas):
+    mask = canvas.ids.mask
+    longer = canvas.extend(torch.tensor([3, 0]))
+    assert [longer.answer_of(row) for row in (0, 1)] == [[mask] * 5, [mask] * 3]
+    assert longer.width == 8
+    assert longer.horizon.tolist() == [5, 3]
+    assert torch.equal(longer.tokens[:, : canvas.start], canvas.tokens[:, : canvas.start])
+    assert longer.masked.sum(-1).tolist() == [5, 3]
+
+
+def test_an_answer_may_grow_by_more_than_its_width(canvas):
+    assert canvas.extend(torch.tensor([40, 1])).answer_of(0) == [canvas.ids.mask] * 42
+
+
+def test_an_answer_may_be_closed_with_end_tokens_that_are_not_the_model_s(canvas):
+    closed = canvas.close(torch.tensor([2, 1]))
+    assert [closed.answer_of(row) for row in (0, 1)] == [[6, 6, 7, 7], [6, 6, 6, 7]]
+    assert not closed.ended.any()
+    assert closed.least_horizon.tolist() == [1, 1]
+    longer = closed.extend(torch.tensor([1, 0]))
+    assert longer.answer_of(0) == [6, 6, 6, 7, 7]
+    assert longer.crop(torch.tensor([4, 2])).closing.tolist() == [1, 0]
+    ended = closed.write(closed.masked, torch.full_like(closed.tokens, 7))
+    assert ended.ended.sum(-1).tolist() == [2, 3]
+
+
+def test_a_cropped_answer_grows_masks_again(canvas):
+    again = canvas.crop(torch.tensor([1, 1])).extend(torch.tensor([1, 2]))
+    assert [again.answer_of(row) for row in (0, 1)] == [[6, 6], [6, 6, 6]]
+    assert again.width == canvas.width
+
+
+def test_masks_may_be_inserted_anywhere_in_an_answer(ids):
+    canvas = Canvas.blank([[0, 0], [0]], torch.tensor([3, 4]), ids)
+    canvas = canvas.overwrite(torch.tensor([[0, 0, 1, 6, 3, 7], [7, 0, 1, 2, 3, 4]]))
+    longer = canvas.insert(torch.tensor([3, 4]), torch.tensor([2, 0]))
+    assert longer.answer_of(0) == [1, 6, 6, 6, 3]
+    assert longer.answer_of(1) == [1, 2, 3, 4]
+    assert longer.tokens[:, :2].tolist() == [[0, 0], [7, 0]]
+    assert longer.tokens[1, 6:].tolist() == [ids.pad]
+
+
+def test_a_mask_that_was_given_up_stays_so_where_it_moves(ids):
+    canvas = Canvas.blank([[0]], torch.tensor([3]), ids)
+    for column, moved in [(3, [0, 1, 1, 1, 1, 0]), (1, [0, 0, 1, 1, 1, 1])]:
+        there = torch.arange(4)[None] == column
+        longer = canvas.give_up(there, there).insert(torch.tensor([2]), torch.tensor([2]))
+        assert longer.masked.int().tolist() == [moved]
+
+
+@pytest.mark.parametrize(
+    ("answer", "least"),
+    [
+        ([6, 6, 6, 6], 1),  # nothing written: one slot
+        ([1, 2, 6, 6], 2),  # text
+        ([1, 6, 3, 6], 3),  # masks within the text stay
+        ([1, 2, 7, 6], 3),  # the end token that closes the text stays
+        ([1, 6, 6, 7], 1),  # an end token behind masks does not need its slot
+        ([6, 7, 3, 6], 1),  # text behind an end token is none
+        ([1, 2, 7, 3], 3),
+        ([7, 7, 7, 7], 1),
+        ([1, 2, 3, 4], 4),
+    ],
+)
+def test_the_least_horizon_keeps_the_text(answer, least, ids):
+    canvas = Canvas.blank([[7], [0]], torch.tensor([4, 2]), ids)
+    canvas = canvas.overwrite(torch.tensor([[0, *answer], [0, 1, 2, 5, 5]]))
+    assert canvas.least_horizon.tolist() == [least, 2]

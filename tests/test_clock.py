@@ -49,3 +49,14 @@ def test_a_window_whose_edge_moved_opens(ids):
     clock = Clock.start(1).tick(short, None).tick(longer, None)
     assert clock.opening.item()
     assert clock.opened.item() == 6
+
+
+def test_a_resized_row_opens_its_window_anew(ids):
+    """Its edges may stay where they are: an insertion pushes other columns out of the block."""
+    canvas = Canvas.blank([[1], [1]], torch.tensor([6, 6]), ids)
+    clock = Clock.start(2).tick(canvas, 3)
+    longer = canvas.insert(torch.tensor([2, 2]), torch.tensor([0, 2]))
+    clock = clock.tick(longer, 3)
+    assert clock.opening.tolist() == [False, True]
+    assert clock.step.tolist() == [1, 0]
+    assert clock.tick(longer, 3).opening.tolist() == [False, False]

@@ -4,14 +4,14 @@ import torch
 
 from lastword.cost import Cost
 
-VALID = torch.tensor([[True, True, True, False], [True, True, True, True]])
+VALID = torch.tensor([3, 4])
 
 
 def test_nothing_costs_nothing():
     assert Cost.nothing(2).row(1) == {"passes": 0, "columns": 0, "squares": 0}
 
 
-def test_a_pass_counts_columns_and_their_squares_without_padding():
+def test_a_pass_counts_columns_and_their_squares():
     cost = Cost.nothing(2).plus_pass(torch.tensor([0, 1]), VALID, VALID)
     assert cost.row(0) == {"passes": 1, "columns": 3, "squares": 9}
     assert cost.row(1) == {"passes": 1, "columns": 4, "squares": 16}
@@ -23,7 +23,7 @@ def test_rows_that_took_no_part_pay_nothing():
 
 
 def test_recomputed_columns_times_attended_columns():
-    stale = torch.tensor([[False, True, False, False], [False, True, True, False]])
+    stale = torch.tensor([1, 2])
     cost = Cost.nothing(2).plus_pass(torch.tensor([0, 1]), stale, VALID)
     assert cost.row(0) == {"passes": 1, "columns": 1, "squares": 3}
     assert cost.row(1) == {"passes": 1, "columns": 2, "squares": 8}

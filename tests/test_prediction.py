@@ -145,3 +145,20 @@ def test_views_computed_in_pieces_equal_views_computed_at_once(predicted, monkey
     pieces = predicted(logits, sampling=sampling, seeds=[1])
     found = (pieces.tokens, pieces.confidence, pieces.margin, pieces.entropy)
     assert all(torch.equal(a, b) for a, b in zip(expected, found))
+
+
+def test_a_pass_speaks_for_rows_it_read_in_full(predicted, sure):
+    prediction = predicted(sure(0.5, 0.5), sure(0.5, 0.5, 0.5))
+    canvas = prediction.canvas
+    assert prediction.speaks_for(canvas.answer).tolist() == [True, True]
+    assert prediction.speaks_for(canvas.valid).tolist() == [False, False]  # the prompt was not read
+    first = torch.tensor([[False, True, False, False]] * 2)
+    assert prediction.speaks_for(first).tolist() == [True, True]
+
+
+def test_the_likeliest_token_is_the_model_s_whatever_may_be_proposed(predicted, ids):
+    logits = torch.zeros(2, 8)
+    logits[0, ids.end], logits[1, ids.mask] = 5.0, 5.0
+    prediction = predicted(logits, sampling=Sampling(forbid_end=True))
+    assert prediction.likeliest[0, 1:].tolist() == [ids.end, ids.mask]
+    assert prediction.tokens[0, 1:].tolist() == [0, 0]

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from lastword.cache import FeatureCache
 from lastword.errors import LastwordError, RecipeError, SettingError
 from lastword.length import Fixed, Survival
 from lastword.recipe import ALIASES, PARTS, Recipe, as_text, part
 from lastword.sampling import Sampling
 from lastword.survival import Mean, Quantile
 from lastword.unmask import (
+    AboveThreshold,
     CoinFlip,
     EqualShares,
+    LeftmostFirst,
     LowestEntropy,
     MostConfident,
     Timesteps,
@@ -26,6 +29,7 @@ RECIPES = [
     Recipe(length=Survival(512, Quantile(0.9), ends="any")),
     Recipe(unmask=LowestEntropy(Timesteps(2.0, eps=0.01, keep_idle=True), order_temperature=0.3)),
     Recipe(unmask=CoinFlip(Timesteps(0.5))),
+    Recipe(unmask=LeftmostFirst(AboveThreshold(0.8)), cache=FeatureCache(50, 7, 0.25)),
     Recipe(sampling=Sampling(temperature=0.7, top_p=0.9, top_k=5, score="draw", guidance=1.5)),
 ]
 AXES = ["length", "unmask", "commit", "cache", "sampling"]
@@ -39,7 +43,7 @@ def test_a_recipe_survives_json(recipe):
 @pytest.mark.parametrize(("axis", "name"), [(axis, name) for axis in AXES for name in PARTS[axis]])
 def test_every_part_survives_json_and_has_a_text_form(axis, name):
     made = PARTS[axis][name]()
-    recipe = Recipe(**{axis: made})
+    recipe = Recipe(**{axis: made}, block=8)
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert part(axis, name) == made
     assert as_text(made) == name
@@ -77,6 +81,8 @@ def test_a_recipe_is_plain_data():
         ("unmask", "most-confident:timesteps:2.0", MostConfident(Timesteps(2.0))),
         ("unmask", "most-confident:order_temperature=0.5", MostConfident(order_temperature=0.5)),
         ("unmask", "most-confident:schedule=equal-shares:4.0", MostConfident(EqualShares(4.0))),
+        ("unmask", "leftmost-first:threshold:0.8", LeftmostFirst(AboveThreshold(0.8))),
+        ("cache", "feature:25,response_interval=5,share=0.25", FeatureCache(25, 5, 0.25)),
         ("sampling", "sampling:0.5,top_k=3", Sampling(temperature=0.5, top_k=3)),
     ],
 )
@@ -101,6 +107,7 @@ def test_the_fields_own_names_suggest_ours(theirs, ours):
         ("length", "survial", "survival"),
         ("length", "Fixed", "fixed"),
         ("cache", "nocache", "none"),
+        ("cache", "dllm_cache", "feature"),
     ],
 )
 def test_a_slip_suggests_the_nearest_name(axis, wrong, ours):

@@ -9,16 +9,33 @@ from torch import Tensor
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.memory import KeyValues
+from lastword.memory import Memory
 
 
 class Cache(ABC):
-    """Which columns went stale and must be recomputed in this pass; the rest is in memory."""
+    """Which columns went stale and must be recomputed in this pass; the rest is in memory.
+
+    The memory a cache opens may recompute more of them, layer by layer.
+    """
+
+    @property
+    def keeps(self) -> bool:
+        """Does anything outlive a pass?"""
+        return True
+
+    @property
+    def by_block(self) -> bool:
+        """Is all computed where a block opens, and of the answer only a part until the next one?"""
+        return False
 
     @abstractmethod
-    def open(self, canvas: Canvas) -> KeyValues | None:
+    def open(self, canvas: Canvas) -> Memory | None:
         """A memory for this canvas, or None to keep nothing."""
 
     @abstractmethod
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        """The columns to recompute; all of a row's columns where its window opens."""
+        """The columns every layer recomputes; all of a row's columns in its first pass."""
+
+    def readable(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        """The columns this pass has logits for; a memory that fills in the others says so."""
+        return self.stale(canvas, clock)

@@ -10,7 +10,7 @@ from torch import Tensor
 from lastword.cache.cache import Cache
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.memory import KeyValues
+from lastword.memory import KeyValues, Memory
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,15 @@ class DualCache(Cache):
 
     Fast-dLLM's dual cache (Wu et al., 2025): one full pass when a block opens, then passes as wide as
     the block. Coarser than the prefix cache: the masks to the right do not see the block fill.
+    Parts that read the whole answer (early commits, policies that resize) get it when a block opens, and
+    again in the pass after a resize. Without blocks this is the prefix cache: the prompt is kept.
     """
 
-    def open(self, canvas: Canvas) -> KeyValues | None:
+    @property
+    def by_block(self) -> bool:
+        return True
+
+    def open(self, canvas: Canvas) -> Memory:
         return KeyValues(*canvas.tokens.shape)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:

@@ -10,14 +10,17 @@ from torch import Tensor
 from lastword.cache.cache import Cache
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.memory import KeyValues
 
 
 @dataclass(frozen=True)
 class NoCache(Cache):
     """Exact: attention sees both ways, so one new token changes every column's state."""
 
-    def open(self, canvas: Canvas) -> KeyValues | None:
+    @property
+    def keeps(self) -> bool:
+        return False
+
+    def open(self, canvas: Canvas) -> None:
         return None
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from lastword.cache.cache import Cache
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.memory import KeyValues
+from lastword.memory import KeyValues, Memory
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,14 @@ class PrefixCache(Cache):
 
     Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block opens, then passes over
     block and suffix. An approximation: a commit changes every column's state, and the kept ones
-    are as old as the block.
+    are as old as the block. Without blocks the whole answer is one, and what is kept is the prompt.
     """
 
-    def open(self, canvas: Canvas) -> KeyValues | None:
+    @property
+    def by_block(self) -> bool:
+        return True
+
+    def open(self, canvas: Canvas) -> Memory:
         return KeyValues(*canvas.tokens.shape)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:

@@ -31,7 +31,9 @@ def generate(
         Optional[str],
         typer.Option(help="most-confident, lowest-entropy, largest-margin ... [most-confident]"),
     ] = None,
-    commit: Annotated[Optional[str], typer.Option(help="never [never]")] = None,
+    commit: Annotated[
+        Optional[str], typer.Option(help="never, prophet, stable-margin [never]")
+    ] = None,
     cache: Annotated[Optional[str], typer.Option(help="none [none]")] = None,
     block: Annotated[
         Optional[int], typer.Option(help="Decode left to right in blocks of this size.")

@@ -46,7 +46,7 @@ def beside(
 def panel(step: Step, tokenizer: Any, title: str) -> Panel:
     """Row 0's answer: written tokens, masks, and what came in this pass."""
     canvas = step.canvas
-    new = step.chosen[0, canvas.start :].tolist()
+    new = {int(column) - canvas.start for column in step.chosen[0].nonzero()}
     text = Text()
     for place, token in enumerate(canvas.answer_of(0)):
         if token == canvas.ids.mask:
@@ -55,7 +55,7 @@ def panel(step: Step, tokenizer: Any, title: str) -> Panel:
             text.append("·", style="dim red")
         else:
             piece = tokenizer.decode([token]) if tokenizer else f"{token} "
-            text.append(piece, style="bold green" if new[place] else "")
+            text.append(piece, style="bold green" if place in new else "")
     left = int(canvas.masked[0].sum())
     passes = int(step.cost.passes[0])
     return Panel(

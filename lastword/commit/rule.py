@@ -20,5 +20,17 @@ class CommitRule(ABC):
         """A rule that commits needs candidates for every mask."""
         return True
 
+    @property
+    def fixes_places(self) -> bool:
+        """Does the rule count slots from the left, so that inserting some would mislead it?"""
+        return False
+
+    def prepare(self, canvas: Canvas) -> Canvas:
+        """What the rule wants written before the first pass; most rules want nothing."""
+        return canvas
+
     @abstractmethod
-    def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]: ...
+    def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
+        """Rows to commit. `canvas` is as this pass's own choices leave it; the loop asks again in
+        the next pass where a cache or a rule kept this one from reading every mask.
+        """

@@ -1,8 +1,24 @@
 """How long: policies that size the canvas."""
 
+from lastword.length.daedal import Daedal
 from lastword.length.fixed import Fixed
-from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.grow_when_full import GrowWhenFull
+from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
+from lastword.length.rho_eos import RhoEos
 from lastword.length.stop_at_end import StopAtEnd
 from lastword.length.survival import Survival
+from lastword.length.survival_at_step import SurvivalAtStep
 
-__all__ = ["Fixed", "LengthPolicy", "Plan", "Probe", "StopAtEnd", "Survival"]
+__all__ = [
+    "Daedal",
+    "Fixed",
+    "GrowWhenFull",
+    "LengthPolicy",
+    "Plan",
+    "Probe",
+    "Resizes",
+    "RhoEos",
+    "StopAtEnd",
+    "Survival",
+    "SurvivalAtStep",
+]

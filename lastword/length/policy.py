@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
+from lastword.errors import SettingError
 from lastword.prediction import Prediction
 from lastword.survival import LengthDistribution
+from lastword.tokens import TokenIds
+
+Resizes = Literal["never", "between blocks", "any time"]
+_SELDOM_TO_OFTEN: tuple[Resizes, ...] = ("never", "between blocks", "any time")
 
 
 @runtime_checkable
 class Probe(Protocol):
-    """One forward pass over each prompt and `slots` masks; every call is counted in the cost."""
+    """One forward pass over each prompt and `slots` masks; every call is counted in the cost.
+
+    With `asking`, only those rows take part and pay; the prediction says nothing of the others.
+    """
 
     rows: int  # how many prompts are being planned for
 
-    def __call__(self, slots: int) -> Prediction: ...
+    def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction: ...
+
+    def reserve(self, slots: int) -> None:
+        """Refuse at once, not in the middle of an answer, if so many slots do not fit the model."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How many slots each row gets, and the distribution that says so, if one was read."""
+    """How many slots each row gets, and the distribution that says so, if one was read.
+
+    `closing` is a number of end tokens to write behind each row's slots before the first pass.
+    """
 
     horizon: Int[Tensor, "B"]
     lengths: LengthDistribution | None = None
+    closing: Int[Tensor, "B"] | None = None
+
+    def canvas(self, prompts: Sequence[Sequence[int]], ids: TokenIds) -> Canvas:
+        """The canvas the plan asks for."""
+        canvas = Canvas.blank(prompts, self.horizon, ids)
+        return canvas if self.closing is None else canvas.close(self.closing)
 
 
 class LengthPolicy(ABC):
@@ -37,8 +58,46 @@ class LengthPolicy(ABC):
 
     @property
     def reads_answer(self) -> bool:
-        """Does `revise` need logits of the whole answer, or do the open masks do?"""
+        """Does `revise` need logits of the whole answer, or do the open masks do?
+
+        Where a pass cannot read that much, the policy leaves the row as it is.
+        """
         return False
+
+    @property
+    def resizes(self) -> Resizes:
+        """When `revise` may change a row's length: what a cache has to be ready for.
+
+        Between blocks is after the pass that completes the row's block, where caches start anew
+        anyhow.
+        """
+        return "never"
+
+    @property
+    def grows(self) -> bool:
+        """May `revise` itself, not a policy it wraps, make a row longer?"""
+        return False
+
+    @property
+    def needs_blocks(self) -> bool:
+        """Does it change nothing where the whole answer is one block?"""
+        return False
+
+    @property
+    def reads_step(self) -> int | None:
+        """The one step whose pass it must read in full; None: any later pass will do as well."""
+        return None
+
+    @property
+    def inner(self) -> LengthPolicy | None:
+        """The policy it wraps and asks."""
+        return None
+
+    def layers(self) -> Iterator[LengthPolicy]:
+        """This policy and those it wraps, from the outside in."""
+        yield self
+        if self.inner is not None:
+            yield from self.inner.layers()
 
     @abstractmethod
     def plan(self, probe: Probe) -> Plan:
@@ -47,3 +106,17 @@ class LengthPolicy(ABC):
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
         """Change the plan after a pass; most policies do not."""
         return canvas
+
+
+def more_often(one: Resizes, other: Resizes) -> Resizes:
+    """What holds for two policies at work on one canvas."""
+    return max(one, other, key=_SELDOM_TO_OFTEN.index)
+
+
+def check_policy(owner: str, length: object) -> None:
+    """What a wrapper asks of the policy it wraps."""
+    if not isinstance(length, LengthPolicy):
+        raise SettingError(
+            f"{owner}(length={length!r}) was given; it wraps a length policy, such as Survival() or "
+            "Fixed(1024)"
+        )

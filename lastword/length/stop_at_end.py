@@ -8,8 +8,7 @@ import torch
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, check_policy, more_often
 from lastword.length.survival import Survival
 from lastword.prediction import Prediction
 
@@ -20,21 +19,30 @@ class StopAtEnd(LengthPolicy):
 
     Costs nothing, needs left-to-right blocks, and is the cheapest length control there is (DPad,
     dInfer and others have it built in). It looks at complete blocks only: an end token may be written
-    before the text to its left. With one block for the whole canvas it changes nothing.
+    before the text to its left. With one block for the whole canvas it would change nothing, so a recipe
+    without blocks is refused.
     """
 
     length: LengthPolicy = Survival()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.length, LengthPolicy):
-            raise SettingError(
-                f"StopAtEnd(length={self.length!r}) was given; it wraps a length policy, such as "
-                "Survival() or Fixed(1024)"
-            )
+        check_policy("StopAtEnd", self.length)
 
     @property
     def reads_answer(self) -> bool:
         return self.length.reads_answer
+
+    @property
+    def resizes(self) -> Resizes:
+        return more_often("between blocks", self.length.resizes)
+
+    @property
+    def needs_blocks(self) -> bool:
+        return True
+
+    @property
+    def inner(self) -> LengthPolicy:
+        return self.length
 
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)

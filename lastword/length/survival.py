@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
 from lastword.checks import check_choice, check_whole
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.prediction import Prediction
 from lastword.survival import Estimate, LengthDistribution, Mean
 
 
@@ -38,11 +43,21 @@ class Survival(LengthPolicy):
 
     def lengths(self, probe: Probe) -> LengthDistribution:
         """The length distribution behind the plan."""
-        prediction = probe(self.limit)
-        ids, start = prediction.canvas.ids, prediction.canvas.start
+        return self.read(probe(self.limit))
+
+    def read(self, prediction: Prediction) -> LengthDistribution:
+        """The distribution any pass over `limit` slots speaks of: a written slot ends or does not."""
+        canvas = prediction.canvas
+        ids, slots = canvas.ids, slice(canvas.start, canvas.start + self.limit)
         chance = prediction.probability_of(*(ids.ends if self.ends == "any" else (ids.end,)))
-        return LengthDistribution.from_hazard(chance[:, start:])
+        written = canvas.answer & (canvas.tokens != ids.mask)
+        hazard = torch.where(written, canvas.ended.double(), chance)
+        return LengthDistribution.from_hazard(hazard[:, slots])
+
+    def horizon(self, lengths: LengthDistribution) -> Int[Tensor, "B"]:
+        """How many slots the estimate asks for."""
+        return self.estimate(lengths).clamp(1, self.limit).ceil().long()
 
     def plan(self, probe: Probe) -> Plan:
         lengths = self.lengths(probe)
-        return Plan(self.estimate(lengths).clamp(1, self.limit).ceil().long(), lengths)
+        return Plan(self.horizon(lengths), lengths)

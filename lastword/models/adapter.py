@@ -59,7 +59,7 @@ class Adapter:
     ) -> Tensor:  # [B, S, V]
         if memory is not None or stale is not None:
             raise SettingError(
-                "this model is a plain function and keeps no keys and values, so nothing can be "
+                "this model is a plain function whose layers cannot be reached, so nothing can be "
                 "cached; decode with cache=NoCache()"
             )
         if valid is None or bool(valid.all()):

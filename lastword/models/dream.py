@@ -84,6 +84,8 @@ class Dream(NativeModel):
             return self.network.logits(self.network.hidden(tokens, valid, None, memory), source)
         wanted = torch.zeros_like(tokens, dtype=torch.bool)
         wanted = wanted.scatter(1, stale, True).scatter(1, source, True)
+        if memory is not None:
+            memory.computed = wanted.sum(-1)  # the column before a block is one more
         widened = columns_of(wanted)
         hidden = self.network.hidden(tokens, valid, widened, memory)
         return self.network.logits(hidden, locate(widened, source))

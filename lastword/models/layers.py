@@ -7,8 +7,9 @@ H heads, D numbers per head, W the model's width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -74,17 +75,27 @@ class RMSNorm(nn.Module):
         return self.weight * wide.to(x.dtype)
 
 
+@dataclass(frozen=True)
 class Rotation:
-    """Cosines and sines of the rotary embedding at given positions, made once per pass."""
+    """Cosines and sines of the rotary embedding [B, 1, R, D], made once per pass."""
 
-    def __init__(self, positions: Tensor, shape: Shape, dtype: torch.dtype) -> None:
+    cos: Tensor
+    sin: Tensor
+
+    @classmethod
+    def of(cls, positions: Tensor, shape: Shape, dtype: torch.dtype) -> Rotation:
         # Frequencies stay float32 whatever the model's dtype: rounding them moves far positions.
         exponents = torch.arange(0, shape.head_width, 2, device=positions.device).float()
         frequencies = 1.0 / shape.rope_theta ** (exponents / shape.head_width)  # [D/2]
         angles = positions[..., None].float() * frequencies  # [B, R, D/2]
         angles = torch.cat((angles, angles), dim=-1)[:, None]  # [B, 1, R, D]
         working = at_least_float32(dtype) if shape.rotate_in_float32 else dtype
-        self.cos, self.sin = angles.cos().to(working), angles.sin().to(working)
+        return cls(angles.cos().to(working), angles.sin().to(working))
+
+    def at(self, columns: Tensor) -> Rotation:  # [B, S]
+        """The rotation of some of the columns only."""
+        where = columns[:, None, :, None].expand(-1, -1, -1, self.cos.shape[-1])
+        return Rotation(self.cos.gather(2, where), self.sin.gather(2, where))
 
     def __call__(self, x: Tensor) -> Tensor:  # [B, H, R, D]
         wide = x.to(self.cos.dtype)
@@ -107,12 +118,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, context: PassContext, layer: int) -> Tensor:  # [B, R, W]
         rows, columns, width = x.shape
-
-        def split(y: Tensor) -> Tensor:
-            return y.view(rows, columns, -1, self.shape.head_width).transpose(1, 2)
-
-        query = context.rotate(split(self.query(x)))
-        key, value = context.rotate(split(self.key(x))), split(self.value(x))
+        query = context.rotate(self._split(self.query(x)))
+        key, value = context.rotate(self._split(self.key(x))), self.values(x)
         if context.memory is not None:
             key, value = context.memory.update(layer, context.columns, key, value)
         groups = self.shape.heads // self.shape.kv_heads
@@ -123,6 +130,12 @@ class Attention(nn.Module):
                 query, key, value, attn_mask=context.mask, is_causal=context.causal
             )
         return self.out(mixed.transpose(1, 2).reshape(rows, columns, width))
+
+    def values(self, x: Tensor) -> Tensor:  # [B, R, W] -> [B, H, R, D]
+        return self._split(self.value(x))
+
+    def _split(self, y: Tensor) -> Tensor:
+        return y.view(*y.shape[:2], -1, self.shape.head_width).transpose(1, 2)
 
 
 class GatedMLP(nn.Module):
@@ -149,11 +162,17 @@ class Block(nn.Module):
         self.mlp = GatedMLP(shape)
 
     def forward(self, x: Tensor, context: PassContext, layer: int) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), context, layer)
-        return x + self.mlp(self.mlp_norm(x))
+        part = context.part(layer, x, lambda y: self.attention.values(self.attention_norm(y)))
+        if part is None:
+            x = x + self.attention(self.attention_norm(x), context, layer)
+            return x + self.mlp(self.mlp_norm(x))
+        x = x + part.filled(
+            "attention", x, lambda y: self.attention(self.attention_norm(y), part.context, layer)
+        )
+        return x + part.filled("mlp", x, lambda y: self.mlp(self.mlp_norm(y)))
 
 
-@dataclass
+@dataclass(frozen=True)
 class PassContext:
     """What every layer of one pass shares."""
 
@@ -162,6 +181,29 @@ class PassContext:
     columns: Tensor  # [B, R] the columns this pass recomputes
     memory: RowMemory | None
     causal: bool
+
+    def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Part | None:
+        """What the layer recomputes of the columns the pass carries; None: all of them."""
+        columns = None if self.memory is None else self.memory.part(layer, x, values)
+        if columns is None:
+            return None
+        return Part(replace(self, rotate=self.rotate.at(columns), columns=columns), layer)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The columns one layer recomputes; what it says about the others is in memory."""
+
+    context: PassContext
+    layer: int
+
+    def filled(self, half: str, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """What half a layer says about every column of x, computed at the part's columns only."""
+        columns, memory = self.context.columns, self.context.memory
+        assert memory is not None
+        picked = at_columns(x, columns)
+        fresh = compute(picked) if columns.shape[1] else picked
+        return memory.filled(self.layer, half, columns, fresh)
 
 
 class BidirectionalTransformer(nn.Module):
@@ -196,7 +238,7 @@ class BidirectionalTransformer(nn.Module):
         # Positions count a row's own tokens, so padding on the left changes nothing but rounding.
         positions = every if valid is None else (valid.cumsum(-1) - 1).clamp(min=0)
         x = self.embedding(tokens.gather(1, columns))
-        rotate = Rotation(positions.gather(1, columns), self.shape, x.dtype)
+        rotate = Rotation.of(positions.gather(1, columns), self.shape, x.dtype)
         mask = None if valid is None else valid[:, None, None, :]
         context = PassContext(rotate, mask, columns, memory, causal)
         for layer, block in enumerate(self.blocks):
@@ -205,5 +247,9 @@ class BidirectionalTransformer(nn.Module):
 
     def logits(self, hidden: Tensor, where: Tensor) -> Tensor:  # [B, R, W], [B, S] -> [B, S, V]
         """The head, at `where` of the recomputed columns only."""
-        picked = hidden.gather(1, where[..., None].expand(-1, -1, hidden.shape[-1]))
-        return self.head(self.norm(picked))
+        return self.head(self.norm(at_columns(hidden, where)))
+
+
+def at_columns(x: Tensor, columns: Tensor) -> Tensor:  # [B, R, W], [B, S] -> [B, S, W]
+    """The states at some columns of each row."""
+    return x.gather(1, columns[..., None].expand(-1, -1, x.shape[-1]))

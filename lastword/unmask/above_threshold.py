@@ -21,16 +21,29 @@ class AboveThreshold(UnmaskRule):
 
     Fast-dLLM (Wu et al., 2025): n tokens each above 1 - e with (n + 1) e <= 1 are what greedy
     decoding one by one would write. A threshold of 1 fills one token a pass, but for certain ones.
+
+    `pace` caps the tokens per pass, on average: what a pass leaves of its share, later ones may use.
+    Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does not
+    mention; where N / steps is no whole number it drops the fraction and leaves masks, ours does not.
     """
 
     threshold: float = 0.9
+    pace: float | None = None
 
     def __post_init__(self) -> None:
         check_number("AboveThreshold", "threshold", self.threshold, above=0, most=1)
+        if self.pace is not None:
+            check_number("AboveThreshold", "pace", self.pace, least=1)
 
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
     ) -> Bool[Tensor, "B L"]:
         confidence = prediction.confidence.masked_fill(~open, -torch.inf)
         one = open.any(-1).long()
-        return best(confidence, one) | (confidence >= self.threshold)
+        passing = confidence >= self.threshold
+        if self.pace is not None:
+            remaining = open.sum(-1)
+            share = (self.pace * (clock.step + 1).double() + 1e-9).long()  # 3 x 0.1 is a hair off
+            left = share - (clock.opened - remaining)
+            passing = passing & best(confidence, left)
+        return best(confidence, one) | passing

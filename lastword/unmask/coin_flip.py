@@ -31,6 +31,10 @@ class CoinFlip(UnmaskRule):
                 f"CoinFlip(schedule={self.schedule!r}) was given; its coins follow Timesteps()"
             )
 
+    @property
+    def follows_schedule(self) -> bool:
+        return True
+
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
     ) -> Bool[Tensor, "B L"]:

@@ -32,9 +32,13 @@ class RankedRule(UnmaskRule):
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, Schedule):
             raise SettingError(
-                f"schedule={self.schedule!r} was given; it must be EqualShares() or Timesteps()"
+                f"schedule={self.schedule!r} was given; it must be EqualShares(), Timesteps() or Cosine()"
             )
         check_number(type(self).__name__, "order_temperature", self.order_temperature, least=0)
+
+    @property
+    def follows_schedule(self) -> bool:
+        return True
 
     @abstractmethod
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from jaxtyping import Bool
 from torch import Tensor
 
+from lastword.canvas import Canvas
 from lastword.clock import Clock
 from lastword.prediction import Prediction
 
@@ -23,6 +24,23 @@ class UnmaskRule(ABC):
         self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
     ) -> Bool[Tensor, "B L"]:
         """A subset of `open`, the masks of each row's window."""
+
+    @property
+    def follows_schedule(self) -> bool:
+        """Does its clock finish a window, even one whose masks the model refuses to fill?"""
+        return False
+
+    @property
+    def drops_columns(self) -> bool:
+        """May `sees` leave out columns? What a cache keeps of them would then be out of date."""
+        return False
+
+    def sees(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        """The columns that exist for the next pass: of every open row, at least one open mask.
+
+        A row may lose columns at its end, not between others: positions count what is seen.
+        """
+        return canvas.valid
 
     def fresh(self) -> UnmaskRule:
         """A rule with memory returns a new twin that carries it; a rule without is its own twin."""

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from lastword.cache import Cache, DualCache, NoCache, PrefixCache
+from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.canvas import Canvas
 from lastword.clock import Clock
 from lastword.decode import decode
 from lastword.errors import SettingError
-from lastword.length import Fixed
+from lastword.forward import Forward
+from lastword.length import Fixed, RhoEos
 from lastword.memory import KeyValues
 from lastword.recipe import Recipe
+from lastword.sampling import Dice, Sampling
 
-CACHES = [NoCache(), PrefixCache(), DualCache()]
+CACHES = [NoCache(), PrefixCache(), DualCache(), FeatureCache()]
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,86 @@ def test_a_cache_that_recomputes_everything_equals_no_cache(name, request):
     assert all(torch.equal(a, b) for a, b in zip(answers(NoCache()), answers(Everything())))
 
 
+@pytest.mark.parametrize("cache", [PrefixCache(), DualCache()], ids=str)
+def test_dream_reads_a_blocks_first_column_from_the_one_before_it(cache, dream):
+    """That column lies outside the block: it is recomputed as well, and paid for.
+
+    The reference is the bare network: a full pass when the block opened, then the block and the
+    column before it, whose output predicts the block's first.
+    """
+    prompt, block, found = [5, 42, 17], 4, 0
+    recipe = Recipe(length=Fixed(12), cache=cache, block=block)
+    before, opened, spent = Canvas.blank([prompt], torch.tensor([12]), dream.ids), None, 0
+    every = torch.arange(15)[None]
+    for step in decode(dream, [prompt], recipe):
+        first, last = int(step.clock.window.first), int(step.clock.window.last)
+        cost, spent = int(step.cost.columns) - spent, int(step.cost.columns)
+        if step.clock.opening:
+            opened = before
+        elif before.masked[0, first]:
+            memory = KeyValues(1, 15).at(torch.tensor([0]))
+            dream.network.hidden(opened.tokens, None, every, memory)
+            columns = every[:, first - 1 : (last if cache == DualCache() else 15)]
+            hidden = dream.network.hidden(before.tokens, None, columns, memory)
+            expected = dream.network.logits(hidden, torch.tensor([[0]]))[0, 0]
+            logits = step.prediction.logits[0, 0]  # reads from the block's first mask on
+            torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+            assert cost == columns.shape[1]
+            found += 1
+        before = step.canvas
+    assert found > 2
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+def test_rows_out_of_step_come_back_in_order(name, request):
+    """Rows that open a block run apart from those within one; each must get its own logits."""
+    model, rows = request.getfixturevalue(name), 5
+    canvas = Canvas.blank(
+        [[n + 1] * (n + 1) for n in range(rows)], torch.full((rows,), 6), model.ids
+    )
+    forward = Forward(model, Sampling(), Dice(range(rows)))
+    memory, read = DualCache().open(canvas), canvas.answer
+    forward(canvas, read, stale=canvas.valid, memory=memory)
+    fresh = torch.tensor([False, True, False, True, True])[:, None]
+    mixed = forward(canvas, read, stale=canvas.valid & (fresh | canvas.answer), memory=memory)
+    expected = forward(canvas, read)
+    torch.testing.assert_close(mixed.logits, expected.logits, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+@pytest.mark.parametrize("cache", [PrefixCache(), DualCache(), FeatureCache()], ids=str)
+def test_what_is_read_is_right_wherever_it_lies(cache, name, request):
+    """A rule may read the whole answer while the cache refreshes a block, or nothing at all."""
+    model = request.getfixturevalue(name)
+    canvas = Canvas.blank([[5, 6, 7], [8]], torch.tensor([9, 6]), model.ids)
+    forward, memory = Forward(model, Sampling(), Dice(range(2))), cache.open(canvas)
+    full = forward(canvas, canvas.answer, stale=canvas.valid, memory=memory)
+    block = canvas.answer & (torch.arange(canvas.width) < canvas.start + 3)
+    again = forward(canvas, canvas.answer, stale=block, memory=memory)
+    torch.testing.assert_close(again.logits, full.logits, atol=1e-4, rtol=0)
+
+
 def test_a_model_without_keys_and_values_refuses_a_cache(toy):
     with pytest.raises(SettingError, match="NoCache"):
         next(decode(toy, [[1]], Recipe(length=Fixed(3), cache=Everything())))
+
+
+@pytest.mark.parametrize(
+    ("cache", "later"),
+    [(PrefixCache(), 3 * 8 + 3 * 4), (DualCache(), 6 * 4), (NoCache(), 6 * 11)],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["llada", "dream"])
+def test_who_asks_for_the_answer_gets_what_the_cache_computes(name, cache, later, request):
+    """Two blocks of four: the passes that open one read all 8 slots, the others pay for no column more."""
+    model = request.getfixturevalue(name)
+    asking = Recipe(length=RhoEos(initial=8, limit=8), cache=cache, block=4)
+    plain = asking.with_choices(length=Fixed(8))
+    steps, same = (list(decode(model, [[5, 42, 17]], recipe)) for recipe in (asking, plain))
+    assert torch.equal(steps[-1].canvas.tokens, same[-1].canvas.tokens)
+    for step in steps:
+        computed = cache.readable(step.prediction.canvas, step.clock)
+        assert torch.equal(step.prediction.covers, step.prediction.canvas.answer & computed)
+    # The output before the block speaks for its first column in Dream: one column more in later passes.
+    before = 6 if name == "dream" and cache != NoCache() else 0
+    assert steps[-1].cost.columns.tolist() == [2 * 11 + later + before]

@@ -128,6 +128,16 @@ def test_generate_from_ids_on_a_checkpoint_without_tokenizer(lastword, golden):
     assert all(word.isdigit() for word in out.split())
 
 
+def test_a_cache_is_chosen_by_name_and_settings(lastword, golden):
+    arguments = ["5, 42 17", "--ids", "-m", str(golden / "llada-tiny"), "--length", "fixed:8"]
+    cache = "feature:25,response_interval=5,share=0.25"
+    code, out, _ = lastword("generate", *arguments, "--cache", cache, "--json")
+    cost = json.loads(out)["cost"]
+    # Three layers; passes 0 and 5 refresh the answer, 0 the prompt; else 2 of 8 columns are chosen.
+    spent = [11, *[-(-(11 + 2 * 2) // 3)] * 4, -(-(11 + 2 * 8) // 3), *[-(-(11 + 2 * 2) // 3)] * 2]
+    assert (code, cost["passes"], cost["columns"]) == (0, 8, sum(spent))
+
+
 def test_options_set_the_recipe(lastword):
     arguments = ["--length", "fixed:6", "--block", "2", "--unmask", "at-random", "--json"]
     one = lastword("generate", "abc", *arguments, "--temperature", "5", "--seed", "1")
@@ -135,6 +145,28 @@ def test_options_set_the_recipe(lastword):
     other = lastword("generate", "abc", *arguments, "--temperature", "5", "--seed", "2")
     texts = [json.loads(out)["text"] for _, out, _ in (one, same, other)]
     assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ["--commit", "prophet"],
+        ["--commit", "prophet:margin,early=0.5,answer_start=4"],
+        ["--commit", "stable-margin:start=2.0,end=0.1"],
+        ["--unmask", "slow-fast"],
+        ["--unmask", "slow-fast:0.9,reach=0.3,explore=6,as_released=true"],
+        ["--unmask", "maskgit:cosine:2.0"],
+        ["--unmask", "maskgit:noise=1.5"],
+        ["--unmask", "most-confident:cosine:4.0"],
+    ],
+    ids=" ".join,
+)
+def test_parts_by_their_text(lastword, choice):
+    code, out, err = lastword("generate", "abc", "--length", "fixed:6", *choice, "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert len(answer["text"]) <= 6
+    assert 1 <= answer["cost"]["passes"] <= 6
 
 
 def test_a_recipe_file_is_used_and_options_override_it(lastword, tmp_path):

@@ -8,7 +8,15 @@ import torch
 
 from lastword.decode import ModelProbe
 from lastword.errors import CapacityError, SettingError
-from lastword.length import Fixed, StopAtEnd, Survival
+from lastword.length import (
+    Daedal,
+    Fixed,
+    GrowWhenFull,
+    RhoEos,
+    StopAtEnd,
+    Survival,
+    SurvivalAtStep,
+)
 from lastword.models import Toy
 from lastword.sampling import Dice
 from lastword.survival import Mean, Quantile
@@ -21,6 +29,10 @@ POLICIES = [
     Survival(1),
     Fixed(1),
     StopAtEnd(Survival(50)),
+    GrowWhenFull(Survival(50), limit=60),
+    SurvivalAtStep(3, Survival(50)),
+    Daedal(initial=4, limit=60, window=4, enough=0.01),
+    RhoEos(initial=9, limit=60),
 ]
 
 
@@ -29,9 +41,9 @@ class CountingProbe(ModelProbe):
         super().__init__(model, prompts, Dice(range(len(prompts))), **settings)
         self.asked = []
 
-    def __call__(self, slots):
+    def __call__(self, slots, asking=None):
         self.asked.append(slots)
-        return super().__call__(slots)
+        return super().__call__(slots, asking)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -107,6 +119,38 @@ def test_a_probe_beyond_the_models_positions_is_refused_unless_allowed(llada):
     assert Survival(93).plan(CountingProbe(llada, [[1, 2, 3]])).horizon > 0
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [GrowWhenFull(Fixed(5), limit=94), Daedal(limit=94), RhoEos(limit=94)],
+    ids=str,
+)
+def test_a_limit_beyond_the_models_positions_is_refused_before_the_first_pass(policy, llada):
+    probe = CountingProbe(llada, [[1, 2, 3]])
+    with pytest.raises(CapacityError, match="lower the length limit to 93"):
+        policy.plan(probe)
+    assert probe.asked == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "resizes"),
+    [
+        (Fixed(7), "never"),
+        (Survival(), "never"),
+        (StopAtEnd(Fixed(7)), "between blocks"),
+        (GrowWhenFull(Fixed(7)), "between blocks"),
+        (GrowWhenFull(StopAtEnd()), "between blocks"),
+        (SurvivalAtStep(), "any time"),
+        (Daedal(), "any time"),
+        (RhoEos(), "any time"),
+        (StopAtEnd(Daedal()), "any time"),
+        (GrowWhenFull(RhoEos()), "any time"),
+    ],
+    ids=str,
+)
+def test_a_policy_says_when_it_resizes(policy, resizes):
+    assert policy.resizes == resizes
+
+
 @pytest.mark.parametrize("slots", [0, -3])
 def test_no_slots_are_refused(slots):
     with pytest.raises(SettingError, match=rf"Fixed.*{slots}"):
@@ -122,6 +166,22 @@ WRONG = [
     "lastword.Fixed(2.5)",
     "lastword.Fixed(True)",
     "lastword.Fixed('12')",
+    "lastword.StopAtEnd('fixed')",
+    "lastword.GrowWhenFull('fixed')",
+    "lastword.GrowWhenFull(by=0)",
+    "lastword.GrowWhenFull(limit=2.5)",
+    "lastword.SurvivalAtStep(-1)",
+    "lastword.SurvivalAtStep(5, lastword.Fixed(9))",
+    "lastword.Daedal(initial=65, limit=64)",
+    "lastword.Daedal(window=0)",
+    "lastword.Daedal(by=1.5)",
+    "lastword.Daedal(enough=1.5)",
+    "lastword.Daedal(lost='low')",
+    "lastword.RhoEos(initial=65, limit=64)",
+    "lastword.RhoEos(low=0.7, high=0.6)",
+    "lastword.RhoEos(pace='fast')",
+    "lastword.RhoEos(signal='eos')",
+    "lastword.RhoEos(passes=-1)",
 ]
 
 

@@ -45,9 +45,9 @@ def test_an_end_token_alone_does_not_stop_an_unfinished_block():
     assert stopped.cost["passes"] == 4
 
 
-def test_without_blocks_it_changes_nothing():
+def test_with_one_block_it_changes_nothing():
     model = saying(*WORDS)
-    stopped = lastword.generate(model, [1, 1], length=StopAtEnd(Fixed(8)))
+    stopped = lastword.generate(model, [1, 1], length=StopAtEnd(Fixed(8)), block=8)
     assert stopped.canvas == lastword.generate(model, [1, 1], length=Fixed(8)).canvas
 
 

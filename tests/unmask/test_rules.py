@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pickle
 
@@ -14,12 +15,16 @@ from lastword.unmask import (
     AboveThreshold,
     AtRandom,
     CoinFlip,
+    Cosine,
     EntropyBound,
     EqualShares,
     Factor,
     LargestMargin,
+    LeftmostFirst,
     LowestEntropy,
+    MaskGit,
     MostConfident,
+    SlowFast,
     Timesteps,
 )
 
@@ -32,16 +37,24 @@ RULES = [
     CoinFlip(Timesteps(4.0)),
     AboveThreshold(),
     AboveThreshold(0.2),
+    AboveThreshold(0.2, pace=2.0),
+    LeftmostFirst(),
     Factor(),
     Factor(3.0),
     EntropyBound(),
     EntropyBound(2.0, order="confidence"),
     EntropyBound(2.0, order="margin"),
+    MostConfident(Cosine(2.0)),
+    MaskGit(),
+    MaskGit(EqualShares(2.0), noise=1.0),
+    SlowFast(),
+    SlowFast.released(),
 ]
 RANDOM = [
     AtRandom(EqualShares(2.0)),
     MostConfident(EqualShares(2.0), 1.0),
     CoinFlip(Timesteps(2.0)),
+    MaskGit(Cosine(6.0)),
 ]
 
 
@@ -107,7 +120,14 @@ def test_a_row_is_chosen_for_as_if_it_were_alone(rule, predicted):
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_rule_is_plain_data_without_memory(rule):
     assert pickle.loads(pickle.dumps(rule)) == rule
-    assert rule.fresh() is rule
+    assert (rule.fresh() is rule) != isinstance(rule, SlowFast)  # its twin remembers, it does not
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_rule_that_drops_columns_says_so(rule, predicted):
+    canvas = predicted(noise(9, 8), noise(4, 8, seed=1)).canvas
+    assert torch.equal(rule.sees(canvas, Clock.start(2).tick(canvas, 4)), canvas.valid)
+    assert rule.drops_columns == isinstance(rule, SlowFast)
 
 
 @pytest.mark.parametrize("kind", RANKED)
@@ -206,6 +226,7 @@ def test_a_schedule_of_the_wrong_kind_is_refused_when_the_rule_is_made(in_plain_
         "lastword.CoinFlip(schedule=lastword.EqualShares())",
         "part('unmask', 'coin-flip:equal-shares')",
         "lastword.MostConfident(schedule='timesteps')",
+        "lastword.MaskGit(schedule='cosine')",
     ]
     outcome = in_plain_python(codes)
     assert all(outcome[code] in ("SettingError", "RecipeError") for code in codes), outcome
@@ -269,4 +290,176 @@ def test_entropy_bound_of_zero_fills_one_and_the_certain_ones(predicted):
 )
 def test_bounds_outside_their_range_are_refused(wrong):
     with pytest.raises(SettingError):
+        wrong()
+
+
+def filled_per_pass(rule, prediction, block=None):
+    """How many masks each pass fills if every pass said the same."""
+    canvas, clock, counts = prediction.canvas, Clock.start(1), []
+    while canvas.masked.any():
+        clock = clock.tick(canvas, block)
+        chosen = rule.choose(prediction, canvas.masked & clock.window.columns(canvas.width), clock)
+        canvas = canvas.write(chosen, torch.zeros_like(canvas.tokens))
+        counts.append(int(chosen.sum()))
+    return counts
+
+
+def test_a_pace_caps_the_threshold(predicted):
+    prediction = predicted(sharp(*[0.95] * 6))
+    assert filled_per_pass(AboveThreshold(0.9, pace=2.0), prediction) == [2, 2, 2]
+    assert filled_per_pass(AboveThreshold(0.9, pace=2.5), prediction) == [2, 3, 1]
+
+
+def test_what_a_pass_leaves_of_its_pace_later_passes_may_use(predicted):
+    unsure, sure = predicted(sharp(*[0.5] * 6)), predicted(sharp(*[0.95] * 6))
+    rule, clock, canvas = AboveThreshold(0.9, pace=2.0), first_tick(unsure), unsure.canvas
+    one = rule.choose(unsure, canvas.masked, clock)
+    canvas = canvas.write(one, torch.zeros_like(canvas.tokens))
+    two_and_the_one_left = rule.choose(sure, canvas.masked, clock.tick(canvas, None))
+    assert (int(one.sum()), int(two_and_the_one_left.sum())) == (1, 3)
+
+
+def test_leftmost_first_fills_one_mask_of_a_new_block_whatever_its_chance(predicted):
+    prediction = predicted(sharp(0.3, 0.95, 0.95, 0.3, 0.95, 0.95))
+    assert chosen_words(LeftmostFirst(AboveThreshold(0.9)), prediction, block=3) == [[0]]
+    assert filled_per_pass(LeftmostFirst(AboveThreshold(0.9)), prediction, block=3) == [1, 2, 1, 2]
+
+
+def test_leftmost_first_wraps_a_rule(in_plain_python):
+    outcome = in_plain_python(["lastword.LeftmostFirst(0.9)", "lastword.AboveThreshold(pace=0.5)"])
+    assert set(outcome.values()) == {"SettingError"}
+
+
+# MaskGit: noise that fades
+
+
+def gumbel(row_seed, columns):
+    generator = torch.Generator().manual_seed(row_seed)
+    uniform = torch.rand(columns, generator=generator, dtype=torch.float64)
+    return -torch.log(-torch.log(uniform))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_maskgit_ranks_by_log_probability_and_fading_noise(predicted, sure, seed):
+    """The formula itself: 12 masks in 3 passes, so the first pass has 4.5 * (1 - 1/3) of noise."""
+    chances = [0.9, 0.2, 0.5, 0.4, 0.7, 0.3, 0.25, 0.6, 0.8, 0.35, 0.45, 0.55]
+    drawn = gumbel(seed, 2 + len(chances))[2:]  # the prompt's two columns are drawn for as well
+    score = torch.tensor(chances, dtype=torch.float64).log() + 4.5 * (1 - 1 / 3) * drawn
+    count = 12 - math.floor(12 * math.cos(math.pi / 6))
+    expected = sorted(score.argsort(descending=True)[:count].tolist())
+    prediction = predicted(sure(*chances), seeds=[seed], prompt=2)
+    assert chosen_words(MaskGit(Cosine(4.0)), prediction) == [expected]
+
+
+def test_maskgits_last_pass_has_no_noise(predicted):
+    prediction = predicted(noise(6, 8))
+    last = first_tick(prediction).tick(
+        prediction.canvas, None
+    )  # pass 2 of 2, with masks to choose from
+    open_masks, quiet = prediction.canvas.masked, MostConfident(EqualShares(3.0))
+    state = prediction.dice._generators[0].get_state()
+    chosen = MaskGit(EqualShares(3.0), noise=1e6).choose(prediction, open_masks, last)
+    assert torch.equal(chosen, quiet.choose(prediction, open_masks, last))
+    assert chosen.sum() == 3
+    assert torch.equal(prediction.dice._generators[0].get_state(), state)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_maskgit_without_noise_is_most_confident(predicted, seed):
+    prediction = predicted(noise(20, 8, seed=seed))
+    quiet, plain = MaskGit(EqualShares(7.0), noise=0.0), MostConfident(EqualShares(7.0))
+    assert chosen_words(quiet, prediction) == chosen_words(plain, prediction)
+
+
+def test_maskgit_fills_its_quota_even_with_candidates_of_no_probability(predicted):
+    logits = torch.full((4, 8), -1e5)
+    logits[:, 6] = 0.0  # the mask takes all probability, and is never the candidate
+    assert chosen_words(MaskGit(EqualShares(2.0), noise=0.0), predicted(logits)) == [[0, 1]]
+
+
+# SlowFast: one fast phase after a few slow passes
+
+
+def run_of(rule, prediction, passes, block=None):
+    """(places chosen, columns seen) of each pass, for a prediction that never changes."""
+    canvas, clock, running = prediction.canvas, Clock.start(1), rule.fresh()
+    told = []
+    for _ in range(passes):
+        clock = clock.tick(canvas, block)
+        open_masks = canvas.masked & clock.window.columns(canvas.width)
+        seen = running.sees(canvas, clock)
+        now = dataclasses.replace(prediction, canvas=canvas)
+        chosen = running.choose(now, open_masks, clock)
+        canvas = canvas.write(chosen, torch.zeros_like(canvas.tokens))
+        told.append(((chosen[0].nonzero()[:, 0] - canvas.start).tolist(), int(seen.sum())))
+    return told
+
+
+CHANCES = [0.5, 0.6, 0.95, 0.93, 0.2, 0.91, 0.15, 0.15]
+
+
+def test_slow_fast_as_published(predicted, sure):
+    """Slow passes fill one mask each, however many are sure.
+
+    Both notes say 6 (place 5 is the last that reaches 0.3), so the span is [0, 6). The first fast
+    pass sees all 9 columns, later ones prompt and span: 7.
+    """
+    rule = SlowFast(sure=0.9, reach=0.3)
+    assert run_of(rule, predicted(sure(*CHANCES)), 6) == [
+        ([2], 9),
+        ([3], 9),
+        ([5], 9),
+        ([1], 7),
+        ([0], 7),
+        ([4], 7),
+    ]
+
+
+def test_slow_fast_as_released_fills_together_and_runs_every_slow_pass(predicted, sure):
+    """The notes are 6, 2, 1, 1: they settle on 1 in the third pass, but a fourth slow one follows.
+
+    By then [0, 1) is full: the next cycle begins at once, slowly.
+    """
+    rule = SlowFast(sure=0.9, reach=0.3, explore=4, as_released=True)
+    assert run_of(rule, predicted(sure(*CHANCES)), 6) == [
+        ([2, 3, 5], 9),
+        ([1], 9),
+        ([0], 9),
+        ([4], 9),
+        ([6], 9),
+        ([7], 9),
+    ]
+
+
+def test_slow_fast_takes_the_mean_of_notes_that_do_not_settle(predicted, sure):
+    """Notes 8 and 3 after two slow passes: the span is [0, 5), and place 5 waits."""
+    rule = SlowFast(sure=0.99, reach=0.5, explore=2)
+    chances = [0.1, 0.1, 0.55, 0.1, 0.1, 0.1, 0.1, 0.9]
+    assert run_of(rule, predicted(sure(*chances)), 4) == [([7], 9), ([2], 9), ([0], 9), ([1], 6)]
+
+
+def test_slow_fast_begins_anew_in_every_block(predicted, sure):
+    told = run_of(SlowFast(sure=0.9, reach=0.3), predicted(sure(*CHANCES)), 8, block=4)
+    assert [place for places, _ in told[:4] for place in places] == [2, 3, 1, 0]
+    assert told[4] == ([5], 9)  # a slow pass: it sees everything and fills one
+
+
+def test_slow_fast_has_the_papers_numbers_and_the_codes():
+    assert SlowFast() == SlowFast(0.85, 0.1, 8, 2, 1.0, False)
+    assert SlowFast.released() == SlowFast(0.9, 0.3, 6, 2, 1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: SlowFast(sure=0.0), "sure"),
+        (lambda: SlowFast(reach=1.5), "reach"),
+        (lambda: SlowFast(explore=0), "explore"),
+        (lambda: SlowFast(history=0), "history"),
+        (lambda: SlowFast(spread=-1.0), "spread"),
+        (lambda: MaskGit(noise=-1.0), "noise"),
+    ],
+)
+def test_impossible_settings_are_refused(wrong, words):
+    with pytest.raises(SettingError, match=words):
         wrong()

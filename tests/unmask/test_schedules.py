@@ -8,7 +8,7 @@ import torch
 from lastword.canvas import Canvas, Window
 from lastword.clock import Clock
 from lastword.errors import SettingError
-from lastword.unmask import EqualShares, Timesteps
+from lastword.unmask import Cosine, EqualShares, Timesteps
 
 
 def counts(schedule, masks, block=None):
@@ -101,7 +101,36 @@ def test_timesteps_take_the_share_of_the_last_step_for_everything():
     assert counts(Timesteps(eps=0.5, pace=2.0), 10)[-1] > 2
 
 
-@pytest.mark.parametrize("schedule", [EqualShares, Timesteps])
+@pytest.mark.parametrize(("masks", "steps"), [(256, 8), (256, 12), (8, 3), (40, 7), (9, 2), (5, 1)])
+def test_cosine_leaves_the_cosines_share(masks, steps):
+    """MaskGIT's keep-count, written out: floor(N cos(pi t / 2T)), none after the last pass."""
+    left = [
+        math.floor(masks * math.cos(math.pi / 2 * t / steps) + 1e-9) for t in range(1, steps)
+    ] + [0]
+    assert counts(Cosine(masks / steps), masks) == [a - b for a, b in zip([masks, *left], left)]
+
+
+def test_cosine_starts_slowly_and_ends_fast():
+    filled = counts(Cosine(256 / 8), 256)
+    assert filled == sorted(filled)
+    assert filled[0] < 256 / 8 < filled[-1]
+
+
+def test_cosine_does_not_fall_short_where_the_share_is_whole():
+    # Two thirds of the way half the masks are left; cos(26 pi / 78) is a hair below 1/2 in float64.
+    assert math.cos(math.pi * 26 / 78) < 0.5
+    assert sum(counts(Cosine(2.0), 78)[:26]) == 39
+
+
+@pytest.mark.parametrize("masks", [1, 2, 3, 7, 30])
+@pytest.mark.parametrize("pace", [0.2, 0.5, 1.0])
+def test_cosine_never_idles(masks, pace):
+    filled = counts(Cosine(pace), masks)
+    assert min(filled) >= 1
+    assert sum(filled) == masks
+
+
+@pytest.mark.parametrize("schedule", [EqualShares, Timesteps, Cosine])
 @pytest.mark.parametrize("pace", [0.0, -1.0, math.inf, math.nan])
 def test_a_pace_that_is_no_pace_is_refused(schedule, pace):
     with pytest.raises(SettingError, match=str(pace)):
@@ -114,7 +143,9 @@ def test_timesteps_refuse_an_eps_outside_its_range(eps):
         Timesteps(eps=eps)
 
 
-@pytest.mark.parametrize("schedule", [EqualShares(), Timesteps(), Timesteps(keep_idle=True)])
+@pytest.mark.parametrize(
+    "schedule", [EqualShares(), Timesteps(), Timesteps(keep_idle=True), Cosine(3.0)]
+)
 def test_rows_of_a_batch_get_what_they_would_get_alone(ids, schedule):
     horizons = [3, 40, 17]
     together = Canvas.blank([[1]] * 3, torch.tensor(horizons), ids)
@@ -125,7 +156,9 @@ def test_rows_of_a_batch_get_what_they_would_get_alone(ids, schedule):
         assert quota[row] == own[0]
 
 
-@pytest.mark.parametrize("schedule", [EqualShares(), Timesteps(), Timesteps(keep_idle=True)])
+@pytest.mark.parametrize(
+    "schedule", [EqualShares(), Timesteps(), Timesteps(keep_idle=True), Cosine(3.0)]
+)
 def test_a_row_with_nothing_left_gets_nothing(ids, schedule):
     canvas = Canvas.blank([[1], [1]], torch.tensor([2, 9]), ids)
     where = canvas.masked.clone()

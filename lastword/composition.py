@@ -1,0 +1,133 @@
+"""Which parts go together. What does not is refused when a recipe is made, before the first pass.
+
+Parts say what they do: a length policy when it resizes, a rule what it leaves out, a cache what it keeps.
+Here is what follows. No part is known by its name, so one of a user's own is judged by the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from lastword.cache import Cache
+from lastword.commit import CommitRule
+from lastword.errors import SettingError
+from lastword.length import LengthPolicy
+from lastword.sampling import Sampling
+from lastword.unmask import UnmaskRule
+
+
+@runtime_checkable
+class Parts(Protocol):
+    """What a recipe is made of."""
+
+    @property
+    def length(self) -> LengthPolicy: ...
+    @property
+    def unmask(self) -> UnmaskRule: ...
+    @property
+    def commit(self) -> CommitRule: ...
+    @property
+    def cache(self) -> Cache: ...
+    @property
+    def block(self) -> int | None: ...
+    @property
+    def sampling(self) -> Sampling: ...
+
+
+def check_composition(parts: Parts) -> None:
+    """Refuse parts that would mislead or undo one another, with the reason and what to use instead."""
+    for refusal in REFUSALS:
+        reason = refusal(parts)
+        if reason is not None:
+            raise SettingError(reason)
+
+
+def _two_that_grow(parts: Parts) -> str | None:
+    growing = [policy for policy in parts.length.layers() if policy.grows]
+    if len(growing) < 2:
+        return None
+    outer, inner = map(_name, growing[:2])
+    return (
+        f"{outer} was put around {inner}; both lengthen an answer that seems to need room, so one would "
+        f"repeat or undo the other: use {inner} alone, or {outer} around a policy that plans once, such "
+        "as Survival()"
+    )
+
+
+def _blocks_that_are_missing(parts: Parts) -> str | None:
+    needing = [policy for policy in parts.length.layers() if policy.needs_blocks]
+    if parts.block is not None or not needing:
+        return None
+    name = _name(needing[0])
+    return (
+        f"{name} was given without a block; it acts when a block is finished, and without blocks that is "
+        f"when all is done: give block=32 (on the command line --block 32), or leave {name} out"
+    )
+
+
+def _columns_a_cache_would_miss(parts: Parts) -> str | None:
+    if not (parts.unmask.drops_columns and parts.cache.keeps):
+        return None
+    rule, cache = _name(parts.unmask), _name(parts.cache)
+    return (
+        f"{rule} was given with {cache}; {rule} leaves columns out of its passes, and what the cache keeps "
+        "of them would be out of date: use NoCache() (on the command line --cache none), or a rule that "
+        "sees every column, such as AboveThreshold()"
+    )
+
+
+def _a_step_that_is_not_read(parts: Parts) -> str | None:
+    # The first pass sees and computes everything, whatever the cache and the rule.
+    bound = [policy for policy in parts.length.layers() if policy.reads_step]
+    if not bound or not (parts.cache.by_block or parts.unmask.drops_columns):
+        return None
+    policy, step = _name(bound[0]), bound[0].reads_step
+    if parts.cache.by_block:
+        what, instead = _name(parts.cache), "NoCache() or FeatureCache()"
+    else:
+        what, instead = (
+            _name(parts.unmask),
+            "a rule that sees every column, such as AboveThreshold()",
+        )
+    return (
+        f"{policy} was given with {what}; it predicts from step {step}, and {what} may keep that pass from "
+        f"reading the whole answer: use {instead}, step 0, which reads all of it, or Survival(), which "
+        "probes"
+    )
+
+
+def _places_that_move(parts: Parts) -> str | None:
+    moving = [p for p in parts.length.layers() if p.grows or p.resizes == "any time"]
+    if not parts.commit.fixes_places or not moving:
+        return None
+    rule, policy = _name(parts.commit), _name(moving[-1])
+    return (
+        f"{rule} was given slots at fixed places (literals, or an answer_start of 0 or more) with {policy}, "
+        "which moves the answer's end while decoding: count its region from the end (answer_start=-5) "
+        "and leave out literals, or use a length that is planned once, such as Survival()"
+    )
+
+
+def _masks_that_are_refused_for_ever(parts: Parts) -> str | None:
+    if not parts.sampling.propose_mask or parts.unmask.follows_schedule:
+        return None
+    return (
+        f"Sampling(propose_mask=True) was given with {_name(parts.unmask)}, which might wait for ever for a "
+        "mask the model refuses to fill; use a rule on a schedule, such as MostConfident(), or leave "
+        "propose_mask out"
+    )
+
+
+def _name(part: object) -> str:
+    return type(part).__name__
+
+
+REFUSALS: tuple[Callable[[Parts], str | None], ...] = (
+    _two_that_grow,
+    _blocks_that_are_missing,
+    _columns_a_cache_would_miss,
+    _a_step_that_is_not_read,
+    _places_that_move,
+    _masks_that_are_refused_for_ever,
+)

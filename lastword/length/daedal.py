@@ -1,0 +1,88 @@
+"""Daedal: grow the canvas until the model sees its end, then where the model is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lastword.canvas import Canvas
+from lastword.checks import check_number, check_whole
+from lastword.clock import Clock
+from lastword.errors import SettingError
+from lastword.length.end_confidence import end_confidence
+from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
+from lastword.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class Daedal(LengthPolicy):
+    """Start with `initial` slots; grow while the end confidence is low, before and while decoding.
+
+    DAEDAL (Li et al., 2025). Stage 1 probes canvases `by` slots longer each time until the mean
+    end-token probability of the last `window` ending slots reaches `enough`; then `window` // 2 end
+    tokens are written behind (in the code, not in the paper). Stage 2 acts after every pass in which
+    that confidence is below `keep_growing`: the least confident mask of the block, if below `lost`,
+    becomes `by` masks. No row gets longer than `limit`, where its right end falls off.
+
+    Costs one pass over the whole canvas per probe, about 29 for an answer of 300 slots; stage 2 costs
+    no pass, but needs logits of the whole answer in each. The fill rule of the paper is
+    AboveThreshold(0.9) with block=32. Where we differ from the released code: a row at its limit is
+    not probed once more, a row of a batch is neither probed nor grown for the sake of another, no
+    insertion pushes written text over the limit, and where the model proposes the mask token the
+    next best token competes instead of none (Sampling).
+    """
+
+    initial: int = 64
+    limit: int = 2048
+    by: int = 8
+    window: int = 32
+    enough: float = 0.5
+    keep_growing: float = 0.9
+    lost: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "limit", "by", "window"):
+            check_whole("Daedal", name, getattr(self, name), least=1)
+        for name in ("enough", "keep_growing", "lost"):
+            check_number("Daedal", name, getattr(self, name), least=0, most=1)
+        if self.initial > self.limit:
+            raise SettingError(
+                f"Daedal(initial={self.initial}, limit={self.limit}) was given; it starts at "
+                "`initial` and grows to `limit`: raise the limit or start with fewer slots"
+            )
+
+    @property
+    def reads_answer(self) -> bool:
+        return True
+
+    @property
+    def resizes(self) -> Resizes:
+        return "any time"
+
+    @property
+    def grows(self) -> bool:
+        return True
+
+    def plan(self, probe: Probe) -> Plan:
+        probe.reserve(self.limit)
+        slots = self.initial
+        horizon = torch.full((probe.rows,), slots)
+        growing = torch.ones(probe.rows, dtype=torch.bool)
+        while slots < self.limit and bool(growing.any()):
+            prediction = probe(slots, growing)
+            growing = growing & (end_confidence(prediction, self.window) < self.enough)
+            slots = min(slots + self.by, self.limit)
+            horizon = torch.where(growing, slots, horizon)
+        return Plan(horizon, closing=(self.limit - horizon).clamp(max=self.window // 2))
+
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
+        left = canvas.masked & clock.window.columns(canvas.width)
+        doubt = prediction.confidence.masked_fill(~left, torch.inf)
+        lowest, column = doubt.min(-1)
+        grows = (lowest < self.lost) & (canvas.horizon < self.limit)
+        grows = grows & prediction.speaks_for(canvas.answer)
+        grows = grows & (end_confidence(prediction, self.window) < self.keep_growing)
+        count = (self.limit - canvas.least_horizon).clamp(0, self.by - 1)
+        full = torch.full_like(canvas.horizon, self.limit)
+        return canvas.insert(column, torch.where(grows, count, 0)).crop(full)

@@ -1,0 +1,69 @@
+"""GrowWhenFull: an answer that outgrows its plan gets more room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lastword.canvas import Canvas
+from lastword.checks import check_whole
+from lastword.clock import Clock
+from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, check_policy, more_often
+from lastword.length.survival import Survival
+from lastword.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class GrowWhenFull(LengthPolicy):
+    """Plan with `length`; when the last block comes up and no end token is written, add `by` masks.
+
+    An under-prediction then costs a block and not an answer. With blocks, a row grows when a block is
+    complete and at most one more is left, so that the model writes its last planned block knowing that
+    there is room behind it: on a canvas that ends there it would rather squeeze its answer in. Nobody
+    can know at that point whether the last block will bring the end, so every row that has not ended
+    keeps a block ahead; StopAtEnd(GrowWhenFull(Survival())) drops it once the end is written, and it
+    has then cost width, no pass. Without blocks, or with one for the whole answer, a row
+    grows when it is full, which is the first time that "no end token" is certain.
+
+    An answer that never ends stops at `limit` slots. Rows grow between blocks only, where caches start
+    anew, and no logits are read beyond those of the block. Costs no probe.
+    """
+
+    length: LengthPolicy = Survival()
+    by: int = 32
+    limit: int = 1024
+
+    def __post_init__(self) -> None:
+        check_policy("GrowWhenFull", self.length)
+        check_whole("GrowWhenFull", "by", self.by, least=1)
+        check_whole("GrowWhenFull", "limit", self.limit, least=1)
+
+    @property
+    def reads_answer(self) -> bool:
+        return self.length.reads_answer
+
+    @property
+    def resizes(self) -> Resizes:
+        return more_often("between blocks", self.length.resizes)
+
+    @property
+    def grows(self) -> bool:
+        return True
+
+    @property
+    def inner(self) -> LengthPolicy:
+        return self.length
+
+    def plan(self, probe: Probe) -> Plan:
+        probe.reserve(self.limit)
+        return self.length.plan(probe)
+
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
+        canvas = self.length.revise(canvas, prediction, clock)
+        window = clock.window
+        complete = ~(canvas.masked & window.columns(canvas.width)).any(-1)
+        at_most_a_block = canvas.masked.sum(-1) <= window.last - window.first
+        grows = complete & at_most_a_block & ~canvas.ended.any(-1)
+        room = (self.limit - canvas.horizon).clamp(0, self.by)
+        return canvas.extend(torch.where(grows, room, 0))

@@ -1,0 +1,66 @@
+"""SurvivalAtStep: the paper's predictor, read from a later denoising step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lastword.canvas import Canvas
+from lastword.checks import check_whole
+from lastword.clock import Clock
+from lastword.errors import SettingError
+from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
+from lastword.length.survival import Survival
+from lastword.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class SurvivalAtStep(LengthPolicy):
+    """Decode `step` steps on the canvas of `length.limit` slots, then predict from the next pass and crop.
+
+    The paper's step ablation (table "length drift": steps 2, 5, 7 and 10 move the estimate by less
+    than 10 slots). A slot written by then ends the answer for certain or not at all: its hazard is
+    1 for an end token and 0 for a word. Step 0 reads the first pass, which sees what the probe of
+    Survival sees. Costs no probe, but `step` + 1 passes on the long canvas, and logits of the whole
+    answer in every pass; unlike a probe's, they are those of decoding, guidance and hooks included.
+
+    The crop keeps text: where a word was written beyond the predicted horizon and before any end token,
+    the row ends with that word instead. End tokens beyond the horizon are cut. To record the drift
+    alone, read each step of a Fixed(limit) decoding: `Survival(limit).read(step.prediction)`.
+    """
+
+    step: int = 5
+    length: Survival = Survival()
+
+    def __post_init__(self) -> None:
+        check_whole("SurvivalAtStep", "step", self.step, least=0)
+        if not isinstance(self.length, Survival):
+            raise SettingError(
+                f"SurvivalAtStep(length={self.length!r}) was given; it reads a later step for "
+                "Survival(), whose limit, estimate and ends it takes"
+            )
+
+    @property
+    def reads_answer(self) -> bool:
+        return True
+
+    @property
+    def resizes(self) -> Resizes:
+        return "any time"
+
+    @property
+    def reads_step(self) -> int:
+        return self.step
+
+    def plan(self, probe: Probe) -> Plan:
+        return Plan(torch.full((probe.rows,), self.length.limit))
+
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
+        if clock.index != self.step:
+            return canvas
+        predicted = self.length.horizon(self.length.read(prediction))
+        horizon = torch.maximum(predicted, canvas.least_horizon)
+        return canvas.crop(
+            torch.where(prediction.speaks_for(canvas.answer), horizon, canvas.horizon)
+        )

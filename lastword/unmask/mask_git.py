@@ -1,0 +1,64 @@
+"""MaskGit: the surest masks, with noise that fades."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lastword.checks import check_number
+from lastword.clock import Clock
+from lastword.errors import SettingError
+from lastword.prediction import Prediction
+from lastword.unmask.cosine import Cosine
+from lastword.unmask.ranked import best
+from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class MaskGit(UnmaskRule):
+    """Fill where log-probability plus `noise` * (1 - t / T) * Gumbel noise is highest, in pass t of T.
+
+    MaskGIT (Chang et al., 2022): early passes choose almost at random, the last by confidence alone.
+    `noise=0` is MostConfident. The noise is drawn per row over the row's own columns, so a row
+    draws the same in any batch.
+    """
+
+    schedule: Schedule = Cosine()
+    noise: float = 4.5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Schedule):
+            raise SettingError(
+                f"MaskGit(schedule={self.schedule!r}) was given; it must be a schedule, such as Cosine()"
+            )
+        check_number("MaskGit", "noise", self.noise, least=0)
+
+    @property
+    def follows_schedule(self) -> bool:
+        return True
+
+    def choose(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
+    ) -> Bool[Tensor, "B L"]:
+        score = prediction.confidence.double().clamp(min=0).log()
+        score = score + self._noise(prediction, open, clock)
+        # A candidate of probability 0 is still an open mask, and ranks before the closed ones.
+        score = score.clamp(min=torch.finfo(score.dtype).min).masked_fill(~open, -torch.inf)
+        return best(score, self.schedule.quota(open.sum(-1), clock)) & open
+
+    def _noise(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
+    ) -> Float[Tensor, "B L"]:
+        noise = torch.zeros(open.shape, dtype=torch.float64)
+        for row in open.any(-1).nonzero()[:, 0].tolist():
+            steps = self.schedule.steps(int(clock.opened[row]))
+            scale = self.noise * max(0.0, 1 - (int(clock.step[row]) + 1) / steps)
+            if scale:
+                own = prediction.canvas.valid[row]
+                uniform = prediction.dice.uniform(row, int(own.sum()), dtype=torch.float64).cpu()
+                noise[row, own] = -scale * torch.log(-torch.log(uniform.clamp(min=1e-300)))
+        return noise

@@ -1,0 +1,117 @@
+"""FeatureCache against runs of dLLM-Cache's own code: see PEERS.md."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import lastword
+from lastword.clock import Clock
+from lastword.forward import Forward
+from tests.golden.cases import FOLDER
+
+CASES = json.loads((FOLDER / "peers_dllm_cache.json").read_text())["cases"]
+UNGUIDED = [case for case in CASES if "cfg_scale" not in case["settings"]]
+(GUIDED,) = [case for case in CASES if "cfg_scale" in case["settings"]]
+
+
+@cache
+def recorded() -> dict[str, torch.Tensor]:
+    return load_file(FOLDER / "peers_dllm_cache.safetensors")
+
+
+@cache
+def model(name: str):
+    return lastword.load(FOLDER / name, device="cpu")
+
+
+def recipe_of(case, **choices) -> lastword.Recipe:
+    s = case["settings"]
+    recipe = lastword.Recipe(
+        length=lastword.Fixed(s["gen_length"]),
+        unmask=lastword.MostConfident(lastword.EqualShares(s["gen_length"] / s["steps"])),
+        cache=lastword.FeatureCache(s["Kp"], s["Kr"], s["rho"]),
+        block=s["block_length"],
+    )
+    return recipe.with_choices(**choices)
+
+
+@pytest.mark.parametrize("case", UNGUIDED, ids=lambda case: case["name"])
+def test_pass_by_pass(case):
+    name = case["name"]
+    prompt = recorded()[f"{name}.prompt"].tolist()
+    steps = list(lastword.decode(model(case["model"]), prompt, recipe_of(case)))
+    ours = [step.canvas.tokens for step in steps]
+    theirs = [*recorded()[f"{name}.trace"][1:].long(), recorded()[f"{name}.output"].long()]
+    assert len(ours) == len(theirs) == case["forward_calls"]
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+    # Where the mask itself is likeliest theirs proposes it; ours takes the next best.
+    proposals, confidences = recorded()[f"{name}.proposal"], recorded()[f"{name}.confidence"]
+    for step, proposal, confidence in zip(steps, proposals, confidences):
+        read = step.prediction.covers[0] & (proposal != case["mask_id"])
+        assert torch.allclose(step.prediction.confidence[0, read], confidence[read], atol=1e-3)
+
+
+class StoredGuidance:
+    """Their guidance: the two branches' difference, refreshed in the first passes, then at intervals.
+
+    The promptless branch keeps a memory of its own, whose intervals count its own passes.
+    """
+
+    def __init__(self, case):
+        self.cache, self.settings = recipe_of(case).cache, case["settings"]
+        self.model = model(case["model"])
+        self.forward = Forward(self.model, lastword.Sampling(), lastword.Dice([0]))
+        self.memory, self.clock, self.difference = None, Clock.start(1), None
+
+    def __call__(self, step, canvas, reading, logits):
+        if step < 5 or step % self.settings["cfg_interval"] == 0:
+            hidden = torch.where(canvas.answer, canvas.tokens, canvas.ids.mask)
+            promptless = replace(canvas, tokens=hidden)
+            self.memory = self.memory or self.cache.open(canvas)
+            self.clock = self.clock.tick(promptless, None)
+            stale = self.cache.stale(promptless, self.clock)
+            other = self.forward(promptless, canvas.answer, stale=stale, memory=self.memory)
+            self.difference = torch.zeros(canvas.width, logits.shape[-1])
+            columns = reading.columns[0]
+            self.difference[columns] = logits[0] - other.logits[0][columns - canvas.start]
+        return logits + self.settings["cfg_scale"] * self.difference[reading.columns[0]]
+
+
+def test_stored_guidance_is_a_hook_away():
+    """Not built in: it reuses a difference of whole logits for columns the canvas no longer agrees on.
+
+    It also has no answer for a block that opens between refreshes, whose columns were not read: here
+    the second block opens on a refresh.
+    """
+    name, hook = GUIDED["name"], StoredGuidance(GUIDED)
+    prompt = recorded()[f"{name}.prompt"].tolist()
+    steps = list(
+        lastword.decode(hook.model, prompt, recipe_of(GUIDED), hooks=lastword.Hooks(logits=hook))
+    )
+    theirs = [
+        canvas.long()
+        for canvas in recorded()[f"{name}.trace"]
+        if not (canvas[:, : len(prompt[0])] == GUIDED["mask_id"]).all()
+    ]
+    theirs = [*theirs[1:], recorded()[f"{name}.output"].long()]
+    assert len(steps) == len(theirs)
+    assert len(steps) + int(hook.forward.cost.passes) == GUIDED["forward_calls"]
+    assert all(torch.equal(step.canvas.tokens, canvas) for step, canvas in zip(steps, theirs))
+
+
+def test_our_guidance_computes_the_promptless_branch_in_full():
+    scale = lastword.Sampling(guidance=GUIDED["settings"]["cfg_scale"])
+    prompt = recorded()[f"{GUIDED['name']}.prompt"].tolist()
+    cost = [
+        lastword.generate(
+            model(GUIDED["model"]), prompt, recipe=recipe_of(GUIDED, sampling=sampling)
+        )[0].cost
+        for sampling in (lastword.Sampling(), scale)
+    ]
+    whole = len(prompt[0]) + GUIDED["settings"]["gen_length"]
+    assert cost[1]["passes"] == cost[0]["passes"]
+    assert cost[1]["columns"] == cost[0]["columns"] + cost[0]["passes"] * whole

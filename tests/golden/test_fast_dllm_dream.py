@@ -1,0 +1,54 @@
+"""Fast-dLLM's Dream samplers against runs of their own code: see PEERS.md."""
+
+import json
+from functools import cache
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import lastword
+from tests.golden.cases import FOLDER, model
+
+CASES = json.loads((FOLDER / "peers_fast_dllm_dream.json").read_text())["cases"]
+CACHES = {
+    "none": lastword.NoCache(),
+    "prefix": lastword.PrefixCache(),
+    "dual": lastword.DualCache(),
+}
+
+
+@cache
+def recorded() -> dict[str, torch.Tensor]:
+    return load_file(FOLDER / "peers_fast_dllm_dream.safetensors")
+
+
+def recipe_of(case) -> lastword.Recipe:
+    s = case["settings"]
+    pace = s["max_new_tokens"] / s["steps"]
+    if s["cache"] == "none":  # a threshold under a quota
+        unmask = lastword.AboveThreshold(s["threshold"], pace)
+    elif s["alg"] == "confidence_threshold":
+        unmask = lastword.LeftmostFirst(lastword.AboveThreshold(s["threshold"]))
+    else:
+        schedule = lastword.Timesteps(pace, keep_idle=True)
+        unmask = lastword.LeftmostFirst(lastword.LowestEntropy(schedule))
+    return lastword.Recipe(
+        length=lastword.Fixed(s["max_new_tokens"]),
+        unmask=unmask,
+        cache=CACHES[s["cache"]],
+        block=s["block_length"],
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_pass_by_pass(case):
+    name = case["name"]
+    prompt = recorded()[f"{name}.prompt"].tolist()
+    steps = list(lastword.decode(model("dream"), prompt, recipe_of(case)))
+    ours = [step.canvas.tokens for step in steps]
+    theirs = [*recorded()[f"{name}.trace"][1:].long(), recorded()[f"{name}.output"].long()]
+    assert len(ours) == len(theirs) == case["forward_calls"]
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+    spans = recorded()[f"{name}.trace_span"].tolist()
+    assert int(steps[-1].cost.columns[0]) == sum(last - first for first, last in spans)

@@ -1,0 +1,109 @@
+"""RhoEos, both signals, against runs of rho-EOS's own code: see PEERS.md."""
+
+import json
+from functools import cache
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import lastword
+from tests.golden.cases import FOLDER
+
+CASES = json.loads((FOLDER / "peers_rho_eos.json").read_text())["cases"]
+ROWS = [(case, row) for case in CASES for row in range(case["batch"])]
+SIGNALS = {"density": "density", "released_trailing_confidence": "released"}
+
+# Rows whose recorded canvas was cut to nothing: from that pass on ours, which keeps a slot, differs.
+CUT_TO_NOTHING = {("r08_batch_of_two", 1): 2, ("r13_shrinks_to_nothing", 0): 1}
+# Rows that were done and yet resized, to and fro, while another row of their batch was decoding.
+RESIZED_WHEN_DONE = {("r12_density_batch", 0): 17, ("r12_density_batch", 1): 14}
+
+
+@cache
+def recorded() -> dict[str, torch.Tensor]:
+    return load_file(FOLDER / "peers_rho_eos.safetensors")
+
+
+@cache
+def model(name: str):
+    return lastword.load(FOLDER / name, device="cpu")
+
+
+def recipe_of(case) -> lastword.Recipe:
+    s = case["settings"]
+    return lastword.Recipe(
+        length=lastword.RhoEos(
+            initial=s["initial_gen_length"],
+            limit=s["max_gen_length"],
+            low=s["low_density_threshold"],
+            high=s["high_density_threshold"],
+            unit=s["expansion_factor"],
+            pace=s["scheduler"],
+            signal=SIGNALS[s["signal"]],
+            window=s["eos_check_tokens"],
+        ),
+        unmask=lastword.AboveThreshold(s["high_conf_threshold"]),
+        block=s["block_length"],
+    )
+
+
+def run(case) -> list[lastword.Step]:
+    prompts = recorded()[f"{case['name']}.prompt"].tolist()
+    return list(
+        lastword.decode(model(case["model"]), prompts, recipe_of(case), beyond_positions=True)
+    )
+
+
+def ours(case, row) -> list[list[int]]:
+    """The row's answer before every pass it took part in, then as it ended."""
+    steps = [step for step in run(case) if step.prediction.canvas.masked[row].any()]
+    canvases = [steps[0].prediction.canvas, *(step.canvas for step in steps)]
+    return [canvas.answer_of(row) for canvas in canvases]
+
+
+def theirs(case, row) -> list[list[int]]:
+    """The row's answer before every pass of its batch, then as it ended."""
+    name, first = case["name"], case["prompt_length"]
+    trace, lengths = (recorded()[f"{name}.{part}"] for part in ("trace", "row_lengths"))
+    canvases = [canvas[row, first : int(n[row])].tolist() for canvas, n in zip(trace, lengths)]
+    end = first + case["final_length"][row]
+    return [*canvases, recorded()[f"{name}.output"][row, first:end].tolist()]
+
+
+@pytest.mark.parametrize(("case", "row"), ROWS, ids=lambda part: str(part)[:30])
+def test_pass_by_pass(case, row):
+    mine, recording, key = ours(case, row), theirs(case, row), (case["name"], row)
+    if key in CUT_TO_NOTHING:
+        alike = CUT_TO_NOTHING[key]
+        assert mine[:alike] == recording[:alike]
+        assert (len(recording[alike]), len(mine[alike])) == (0, 1)
+    elif key in RESIZED_WHEN_DONE:
+        done = RESIZED_WHEN_DONE[key]
+        assert len(mine) == done + 1
+        assert mine == recording[: done + 1]
+        assert case["mask_id"] not in mine[-1]
+    else:
+        # A row that is done before the others of its batch stays as it is.
+        assert mine == recording[: len(mine)]
+        assert all(canvas == mine[-1] for canvas in recording[len(mine) :])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_number_of_passes(case):
+    if case["batch"] == 1 and (case["name"], 0) not in CUT_TO_NOTHING:
+        assert len(run(case)) == case["forward_calls"]
+    assert run(case)[0].probe_cost.passes.tolist() == [0] * case["batch"]
+
+
+def test_what_the_recorded_crop_cut_was_an_end_token_behind_masks():
+    """So ours cuts it as well: only text, and the end token that closes it, is kept."""
+    case = next(case for case in CASES if case["name"].startswith("r07"))
+    cut = [
+        (before[len(after) :], before[: len(after)])
+        for before, after in zip(ours(case, 0), ours(case, 0)[1:])
+    ]
+    mask, end = case["mask_id"], case["eos_id"]
+    written = [(lost, kept) for lost, kept in cut if set(lost) - {mask}]
+    assert len(written) == case["committed_tokens_cut_by_shrinking"]
+    assert all(set(lost) <= {mask, end} and mask in kept for lost, kept in written)

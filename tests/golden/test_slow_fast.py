@@ -1,0 +1,85 @@
+"""SlowFast against runs of its own code: see PEERS.md."""
+
+import json
+from functools import cache
+from itertools import pairwise
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import lastword
+from tests.golden.cases import FOLDER
+
+CASES = json.loads((FOLDER / "peers_slowfast.json").read_text())["cases"]
+
+
+@cache
+def recorded() -> dict[str, torch.Tensor]:
+    return load_file(FOLDER / "peers_slowfast.safetensors")
+
+
+@cache
+def model(name: str):
+    return lastword.load(FOLDER / name, device="cpu")
+
+
+def recipe_of(case) -> lastword.Recipe:
+    s = case["settings"]
+    rule = lastword.SlowFast(
+        sure=s["high_confidence_threshold"],
+        reach=s["cycle_len_confidence_threshold"],
+        explore=s["k_exploration_steps"],
+        history=s["cycle_length_stability_window"],
+        spread=s["cycle_length_stability_std_dev_threshold"],
+        as_released=True,
+    )
+    return lastword.Recipe(
+        length=lastword.Fixed(s["gen_length"]), unmask=rule, block=s["block_length"]
+    )
+
+
+def busy(case, name):
+    """What was recorded of the passes that filled something: theirs runs some that cannot."""
+    counted = zip(recorded()[f"{case['name']}.{name}"], case["commits_per_pass"])
+    return [value for value, count in counted if count]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_pass_by_pass(case):
+    prompt = recorded()[f"{case['name']}.prompt"].tolist()
+    steps = list(lastword.decode(model(case["model"]), prompt, recipe_of(case)))
+    theirs = busy(case, "trace")
+    assert len(steps) == len(theirs)
+    for step, canvas in zip(steps, theirs):
+        assert torch.equal(step.prediction.canvas.tokens, canvas.long())
+    assert torch.equal(steps[-1].canvas.tokens, recorded()[f"{case['name']}.output"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_every_pass_computes_the_columns_they_fed(case):
+    prompt = recorded()[f"{case['name']}.prompt"].tolist()
+    steps = lastword.decode(model(case["model"]), prompt, recipe_of(case))
+    costs = [step.cost for step in steps]
+    paid = [0, *(int(cost.columns[0]) for cost in costs)]
+    ours = [after - before for before, after in pairwise(paid)]
+    assert ours == [int(last - first) for first, last in busy(case, "trace_span")]
+    assert int(costs[-1].squares[0]) == sum(width**2 for width in ours)
+    assert len(set(ours)) > 1 or not case["truncated_passes"]
+
+
+@pytest.mark.parametrize("name", ["llada-tiny", "llada-tiny-eos"])
+@pytest.mark.parametrize("block", [16, 64])
+def test_recorded_prompts_in_one_batch_equal_their_solo_runs(name, block):
+    """Rows of unequal prompts are in different phases, each seeing its own columns."""
+    prompts = [case["prompt"] for case in CASES if case["model"] == name]
+    recipe = lastword.Recipe(
+        length=lastword.Fixed(40),
+        unmask=lastword.SlowFast(0.5, 0.2, 3, as_released=True),
+        block=block,
+    )
+    together = lastword.generate(model(name), prompts, recipe=recipe)
+    alone = [lastword.generate(model(name), prompt, recipe=recipe) for prompt in prompts]
+    assert [answer.canvas for answer in together] == [answer.canvas for answer in alone]
+    assert [answer.cost for answer in together] == [answer.cost for answer in alone]
+    assert len({str(answer.cost) for answer in together}) > 1

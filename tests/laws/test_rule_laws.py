@@ -1,0 +1,295 @@
+"""What must hold for rules of one kind: bounds, order, early commits, columns a pass does not see."""
+
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lastword
+from lastword.clock import Clock
+from tests.golden.cases import model
+from tests.laws.test_decode_laws import (
+    CACHES,
+    RULES,
+    UNEQUAL,
+    check_rows_against_solo_runs,
+    prompts,
+)
+
+FAMILIES = ["llada", "dream"]
+SLOW_FAST = [
+    lastword.SlowFast(sure=0.7, reach=0.5, explore=2),
+    lastword.SlowFast(sure=0.7, reach=0.5, explore=2, history=3, as_released=True),
+]
+COMMITS = [
+    lastword.Prophet(early=2.0, middle=1.0, late=0.5),
+    lastword.Prophet("margin", early=1.5, middle=0.8, late=0.4, answer_start=2, region=3),
+    lastword.Prophet(early=2.0, middle=1.0, late=0.6, answer_start=-4, literals=((0, 9), (-2, 11))),
+    lastword.StableMargin(start=2.5, end=0.2),
+    lastword.StableMargin("margin", start=1.5, end=0.1),
+]
+
+
+# Each row as if alone
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rule", [*SLOW_FAST, lastword.MaskGit(lastword.Cosine(2.0))], ids=str)
+@pytest.mark.parametrize("block", [None, 5])
+def test_rows_in_different_phases_equal_their_solo_runs(family, rule, block):
+    fixed = lastword.Fixed(14)
+    for length in (lastword.Survival(limit=16), lastword.StopAtEnd(fixed) if block else fixed):
+        recipe = lastword.Recipe(length=length, unmask=rule, block=block)
+        check_rows_against_solo_runs(model(family), UNEQUAL, recipe)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("commit", COMMITS, ids=str)
+@pytest.mark.parametrize("cache", CACHES, ids=str)
+def test_rows_that_commit_at_different_times_equal_their_solo_runs(family, commit, cache):
+    recipe = lastword.Recipe(length=lastword.Fixed(13), commit=commit, cache=cache, block=4)
+    check_rows_against_solo_runs(model(family), UNEQUAL, recipe)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(FAMILIES),
+    prompts,
+    st.sampled_from([*RULES, *SLOW_FAST]),
+    st.sampled_from(COMMITS),
+    st.sampled_from([None, 1, 4]),
+    st.sampled_from([lastword.Sampling(), lastword.Sampling(temperature=0.8, guidance=0.5)]),
+)
+def test_early_commits_go_with_every_rule(family, batch, rule, commit, block, sampling):
+    recipe = lastword.Recipe(lastword.Fixed(11), rule, commit, block=block, sampling=sampling)
+    check_rows_against_solo_runs(model(family), batch, recipe)
+    before = None
+    for step in lastword.decode(model(family), batch, recipe):
+        canvas = step.canvas
+        for row, prompt in enumerate(batch):
+            assert canvas.tokens[row, canvas.start - len(prompt) : canvas.start].tolist() == prompt
+        if before is not None:
+            written = ~before.masked
+            assert torch.equal(before.tokens[written], canvas.tokens[written])
+        before = canvas
+    assert not before.masked.any()
+
+
+# Early commits
+
+
+def canvases(family, recipe, batch=UNEQUAL):
+    return [step.canvas.tokens for step in lastword.decode(model(family), batch, recipe)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("commit", [c for c in COMMITS if not getattr(c, "literals", ())], ids=str)
+def test_a_commit_cuts_a_run_short_and_changes_nothing_before(family, commit):
+    saved = 0
+    for prompt in UNEQUAL:
+        patient, early = (
+            canvases(family, lastword.Recipe(length=lastword.Fixed(13), commit=rule), [prompt])
+            for rule in (lastword.Never(), commit)
+        )
+        assert all(torch.equal(a, b) for a, b in zip(early[:-1], patient))
+        saved += len(patient) - len(early)
+    assert saved > 0
+
+
+@pytest.mark.parametrize("kind", [lastword.Prophet, lastword.StableMargin])
+@pytest.mark.parametrize("cache", CACHES, ids=str)
+def test_a_bar_out_of_reach_is_never_and_a_bar_of_nothing_is_at_once(kind, cache):
+    fields = ("early", "middle", "late") if kind is lastword.Prophet else ("start", "end")
+
+    def run(**choices):
+        return lastword.generate(
+            model("llada"), UNEQUAL, length="fixed:13", block=4, cache=cache, **choices
+        )
+
+    far = run(commit=kind(**dict.fromkeys(fields, 1e9)))
+    never = run()
+    assert [(a.canvas, a.cost) for a in far] == [(a.canvas, a.cost) for a in never]
+    assert [a.cost["passes"] for a in run(commit=kind(**dict.fromkeys(fields, 0.0)))] == [1, 1, 1]
+
+
+# What a pass does not see
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rule", SLOW_FAST, ids=str)
+def test_what_lies_behind_the_span_cannot_matter(family, rule):
+    """Fast passes that see less say what a canvas that ends there would say."""
+    recipe = lastword.Recipe(length=lastword.Fixed(24), unmask=rule)
+    narrow = 0
+    before = 0
+    for step in lastword.decode(model(family), [[5, 6, 7]], recipe):
+        width, before = int(step.cost.columns[0]) - before, int(step.cost.columns[0])
+        if width < 27:
+            narrow += 1
+            reading = step.prediction.reading
+            tokens = step.prediction.canvas.tokens[:, :width]
+            alone = model(family)(tokens, reading.columns)
+            torch.testing.assert_close(alone, step.prediction.logits, atol=1e-4, rtol=1e-4)
+    assert narrow
+
+
+@pytest.mark.parametrize("rule", SLOW_FAST, ids=str)
+def test_slow_fast_ends_although_a_hook_puts_masks_back(rule):
+    def back(step, canvas):
+        tokens = canvas.tokens.clone()
+        if step in (4, 9):
+            tokens[:, canvas.start : canvas.start + 2] = canvas.ids.mask
+        return tokens
+
+    recipe = lastword.Recipe(length=lastword.Fixed(16), unmask=rule)
+    hooks = lastword.Hooks(tokens=back)
+    *_, last = islice(lastword.decode(model("llada"), UNEQUAL, recipe, hooks=hooks), 60)
+    assert not last.canvas.masked.any()
+
+
+# Bounds of the rules that count by themselves, on any logits
+
+
+def numbers(low, high):
+    return st.floats(low, high, allow_nan=False, width=32)
+
+
+logits = st.integers(2, 12).flatmap(
+    lambda slots: st.lists(
+        st.lists(numbers(-12, 12), min_size=8, max_size=8), min_size=slots, max_size=slots
+    )
+)
+
+
+def chosen(rule, prediction):
+    canvas = prediction.canvas
+    clock = Clock.start(1).tick(canvas, None)
+    return set(rule.choose(prediction, canvas.masked, clock)[0].nonzero()[:, 0].tolist())
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=logits, low=numbers(0.0625, 1), high=numbers(0.0625, 1))
+def test_a_lower_threshold_fills_at_least_as_much(predicted, rows, low, high):
+    low, high = sorted((low, high))
+    prediction = predicted(torch.tensor(rows))
+    less, more = (chosen(lastword.AboveThreshold(bar), prediction) for bar in (high, low))
+    assert less
+    assert less <= more
+    forced = {max(range(prediction.canvas.width), key=lambda c: prediction.confidence[0, c])}
+    assert all(prediction.confidence[0, c] >= high for c in less - forced)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=logits, factor=numbers(0.0625, 4))
+def test_factor_fills_the_longest_prefix_over_its_rising_bar(predicted, rows, factor):
+    prediction = predicted(torch.tensor(rows))
+    ordered = prediction.confidence[0].sort(descending=True).values[: len(rows)].tolist()
+    bars = [1 - factor / (n + 1) for n in range(1, len(rows) + 1)]
+    fits = [c >= bar for c, bar in zip(ordered, bars)]
+    count = max(1, fits.index(False) if False in fits else len(fits))
+    if all(abs(c - bar) > 1e-6 for c, bar in zip(ordered, bars)):
+        assert len(chosen(lastword.Factor(factor), prediction)) == count
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=logits,
+    gamma=numbers(0, 6),
+    order=st.sampled_from(["entropy", "confidence", "margin"]),
+)
+def test_entropy_bound_keeps_its_bound_and_stops_no_sooner(predicted, rows, gamma, order):
+    prediction = predicted(torch.tensor(rows))
+    entropy = prediction.entropy[0].clamp(min=0).double()
+    surest = {"entropy": -prediction.entropy, "confidence": prediction.confidence}.get(
+        order, prediction.margin
+    )[0]
+    picked = chosen(lastword.EntropyBound(gamma, order), prediction)
+    assert picked
+
+    def spent(columns):
+        values = entropy[sorted(columns)]
+        return float(values.sum() - values.max())
+
+    assert len(picked) == 1 or spent(picked) <= gamma + 1e-5
+    rest = [c for c in range(1, prediction.canvas.width) if c not in picked]
+    if rest:
+        following = max(rest, key=lambda c: (float(surest[c]), -c))
+        assert spent({*picked, following}) > gamma - 1e-5
+        assert min(float(surest[c]) for c in picked) >= float(surest[following])
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=logits, one=numbers(0, 6), other=numbers(0, 6))
+def test_a_larger_gamma_fills_at_least_as_much(predicted, rows, one, other):
+    prediction = predicted(torch.tensor(rows))
+    less, more = (
+        chosen(lastword.EntropyBound(gamma), prediction) for gamma in sorted((one, other))
+    )
+    assert less <= more
+
+
+# The slowest setting of every rule is one token a pass
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("block", [None, 4])
+@pytest.mark.parametrize(
+    ("rule", "greedy"),
+    [
+        (lastword.AboveThreshold(1.0), lastword.MostConfident()),
+        (lastword.Factor(1e-6), lastword.MostConfident()),
+        (lastword.EntropyBound(0.0), lastword.LowestEntropy()),
+        (lastword.EntropyBound(0.0, order="margin"), lastword.LargestMargin()),
+    ],
+    ids=str,
+)
+def test_the_strictest_setting_is_one_token_a_pass(family, block, rule, greedy):
+    slow, plain = (lastword.Recipe(lastword.Fixed(11), one, block=block) for one in (rule, greedy))
+    ours, theirs = canvases(family, slow), canvases(family, plain)
+    assert len(ours) == len(theirs) == 11
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+
+
+# The mask is no token
+
+
+@pytest.mark.parametrize("rule", [*RULES, *SLOW_FAST], ids=str)
+def test_a_model_that_proposes_the_mask_gets_its_next_best_token(rule):
+    def says_mask(tokens):
+        scores = torch.zeros(*tokens.shape, 8)
+        scores[..., 6], scores[..., 3] = 5.0, 1.0
+        return scores
+
+    ids = lastword.TokenIds(mask=6, end=7, pad=7, vocabulary=8)
+    insists = lastword.Adapter(says_mask, ids)
+    answer = lastword.generate(insists, [0, 1], length=lastword.Fixed(9), unmask=rule, block=4)
+    assert 6 not in answer.canvas
+
+
+@pytest.mark.parametrize("rule", [*RULES, *SLOW_FAST], ids=str)
+def test_where_the_mask_may_be_proposed_a_rule_ends_by_its_schedule_or_is_refused(
+    rule, saying_mask
+):
+    sampling = lastword.Sampling(propose_mask=True)
+    if not rule.follows_schedule:
+        with pytest.raises(lastword.LastwordError, match="for ever"):
+            lastword.Recipe(unmask=rule, sampling=sampling)
+        return
+    recipe = lastword.Recipe(lastword.Fixed(9), rule, block=4, sampling=sampling)
+    passes = sum(1 for _ in lastword.decode(saying_mask, [[0, 1]], recipe))
+    assert passes < 60
+
+
+@pytest.fixture(scope="module")
+def saying_mask():
+    """Proposes the mask at every third column."""
+
+    def forward(tokens):
+        scores = torch.zeros(*tokens.shape, 8)
+        scores[..., 3] = 1.0
+        scores[:, ::3, 6] = 5.0
+        return scores
+
+    return lastword.Adapter(forward, lastword.TokenIds(mask=6, end=7, pad=7, vocabulary=8))

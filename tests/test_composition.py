@@ -1,0 +1,290 @@
+"""Each refusal says why and what to use instead, and what it advises works."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from lastword.cache import DualCache, FeatureCache, NoCache, PrefixCache
+from lastword.cache.cache import Cache
+from lastword.commit import Prophet
+from lastword.composition import REFUSALS
+from lastword.decode import decode
+from lastword.errors import SettingError
+from lastword.length import (
+    Daedal,
+    Fixed,
+    GrowWhenFull,
+    RhoEos,
+    StopAtEnd,
+    Survival,
+    SurvivalAtStep,
+)
+from lastword.memory import KeyValues
+from lastword.recipe import Recipe
+from lastword.sampling import Sampling
+from lastword.survival import Quantile
+from lastword.unmask import AboveThreshold, LeftmostFirst, MostConfident, SlowFast, UnmaskRule
+
+DAEDAL = Daedal(initial=8, limit=24, by=4, window=4)
+RHO_EOS = RhoEos(initial=8, limit=24, unit=2)
+SURVIVAL = Survival(16)
+AT_STEP = SurvivalAtStep(3, SURVIVAL)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Parts that do not go together, the words of the refusal, and its advice by the words that give it."""
+
+    choices: dict[str, Any]
+    words: str
+    advice: dict[str, dict[str, Any]]
+
+
+def instead(choices, **others):
+    return {**choices, **others}
+
+
+GROWN_TWICE = {"length": GrowWhenFull(DAEDAL, by=4, limit=24)}
+GROWN_TWICE_INSIDE = {"length": StopAtEnd(GrowWhenFull(RHO_EOS, by=4, limit=24)), "block": 4}
+GROWN_BY_TWO_OF_A_KIND = {"length": GrowWhenFull(GrowWhenFull(Fixed(6), by=4, limit=24))}
+STOPPED = {"length": StopAtEnd(SURVIVAL)}
+STOPPED_INSIDE = {"length": GrowWhenFull(StopAtEnd(SURVIVAL), by=4, limit=24)}
+DROPPED = {"length": Fixed(12), "unmask": SlowFast(), "cache": DualCache(), "block": 4}
+DROPPED_INSIDE = {"length": Fixed(12), "unmask": LeftmostFirst(SlowFast()), "cache": FeatureCache()}
+LATE = {"length": AT_STEP, "cache": PrefixCache(), "block": 4}
+LATE_INSIDE = {"length": StopAtEnd(AT_STEP), "cache": DualCache(), "block": 4}
+LATE_DROPPED = {"length": AT_STEP, "unmask": SlowFast()}
+PLACED = {"length": DAEDAL, "commit": Prophet(answer_start=4)}
+PLACED_LITERALS = {
+    "length": GrowWhenFull(Fixed(8), limit=24),
+    "commit": Prophet(literals=((-6, 9),)),
+}
+PLACED_CROPPED = {"length": StopAtEnd(RHO_EOS), "commit": Prophet(literals=((0, 9),)), "block": 4}
+FOR_EVER = {"length": Fixed(9), "unmask": AboveThreshold(), "sampling": Sampling(propose_mask=True)}
+
+REFUSED = {
+    "two that grow": Refused(
+        GROWN_TWICE,
+        "GrowWhenFull was put around Daedal; both lengthen",
+        {
+            "use Daedal alone": {"length": DAEDAL},
+            "GrowWhenFull around a policy that plans once, such as Survival()": {
+                "length": GrowWhenFull(SURVIVAL, by=4, limit=24)
+            },
+        },
+    ),
+    "two that grow, wrapped": Refused(
+        GROWN_TWICE_INSIDE,
+        "GrowWhenFull was put around RhoEos",
+        {"use RhoEos alone": instead(GROWN_TWICE_INSIDE, length=StopAtEnd(RHO_EOS))},
+    ),
+    "two of a kind": Refused(
+        GROWN_BY_TWO_OF_A_KIND,
+        "GrowWhenFull was put around GrowWhenFull",
+        {"use GrowWhenFull alone": {"length": GrowWhenFull(Fixed(6), by=4, limit=24)}},
+    ),
+    "blocks that are missing": Refused(
+        STOPPED,
+        "StopAtEnd was given without a block",
+        {
+            "give block=32": instead(STOPPED, block=32),
+            "leave StopAtEnd out": {"length": SURVIVAL},
+        },
+    ),
+    "blocks that are missing, wrapped": Refused(
+        STOPPED_INSIDE,
+        "StopAtEnd was given without a block",
+        {"give block=32": instead(STOPPED_INSIDE, block=32)},
+    ),
+    "columns a cache would miss": Refused(
+        DROPPED,
+        "SlowFast was given with DualCache; SlowFast leaves columns out",
+        {
+            "use NoCache()": instead(DROPPED, cache=NoCache()),
+            "such as AboveThreshold()": instead(DROPPED, unmask=AboveThreshold()),
+        },
+    ),
+    "columns a cache would miss, wrapped": Refused(
+        DROPPED_INSIDE,
+        "LeftmostFirst was given with FeatureCache",
+        {"use NoCache()": instead(DROPPED_INSIDE, cache=NoCache())},
+    ),
+    "a step that is not read": Refused(
+        LATE,
+        "SurvivalAtStep was given with PrefixCache; it predicts from step 3",
+        {
+            "use NoCache()": instead(LATE, cache=NoCache()),
+            "or FeatureCache()": instead(LATE, cache=FeatureCache()),
+            "step 0, which reads all of it": instead(LATE, length=SurvivalAtStep(0, SURVIVAL)),
+            "or Survival(), which probes": instead(LATE, length=SURVIVAL),
+        },
+    ),
+    "a step that is not read, wrapped": Refused(
+        LATE_INSIDE,
+        "SurvivalAtStep was given with DualCache",
+        {"use NoCache()": instead(LATE_INSIDE, cache=NoCache())},
+    ),
+    "a step that is not seen": Refused(
+        LATE_DROPPED,
+        "SurvivalAtStep was given with SlowFast",
+        {
+            "such as AboveThreshold()": instead(LATE_DROPPED, unmask=AboveThreshold()),
+            "step 0, which reads all of it": instead(
+                LATE_DROPPED, length=SurvivalAtStep(0, SURVIVAL)
+            ),
+        },
+    ),
+    "places that move": Refused(
+        PLACED,
+        "Prophet was given slots at fixed places .* with Daedal, which moves",
+        {
+            "count its region from the end (answer_start=-5)": instead(
+                PLACED, commit=Prophet(answer_start=-5)
+            ),
+            "planned once, such as Survival()": instead(PLACED, length=SURVIVAL),
+        },
+    ),
+    "literals that move": Refused(
+        PLACED_LITERALS,
+        "Prophet was given slots at fixed places .* with GrowWhenFull",
+        {"leave out literals": instead(PLACED_LITERALS, commit=Prophet())},
+    ),
+    "literals that keep a crop from cutting": Refused(
+        PLACED_CROPPED,
+        "Prophet was given slots at fixed places .* with RhoEos",
+        {"leave out literals": instead(PLACED_CROPPED, commit=Prophet())},
+    ),
+    "masks that are refused for ever": Refused(
+        FOR_EVER,
+        "might wait for ever",
+        {
+            "such as MostConfident()": instead(FOR_EVER, unmask=MostConfident()),
+            "leave propose_mask out": instead(FOR_EVER, sampling=Sampling()),
+        },
+    ),
+}
+ADVICE = [
+    pytest.param(refused.choices, words, choices, id=f"{name}: {words}")
+    for name, refused in REFUSED.items()
+    for words, choices in refused.advice.items()
+]
+
+
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+def test_what_does_not_go_together_is_refused_when_the_recipe_is_made(refused):
+    with pytest.raises(SettingError, match=refused.words):
+        Recipe(**refused.choices)
+
+
+@pytest.mark.parametrize(("refused", "words", "choices"), ADVICE)
+def test_what_is_advised_works(refused, words, choices, llada):
+    with pytest.raises(SettingError) as raised:
+        Recipe(**refused)
+    assert words in str(raised.value)
+    *_, last = decode(llada, [[5, 42, 17], [8]], Recipe(**choices))
+    assert not last.canvas.masked.any()
+
+
+def test_every_refusal_has_a_case():
+    @dataclass(frozen=True)
+    class Defaults:
+        length: Any = SURVIVAL
+        unmask: Any = MostConfident()
+        commit: Any = Recipe().commit
+        cache: Any = NoCache()
+        block: Any = None
+        sampling: Any = Sampling()
+
+    met = {
+        refusal
+        for refused in REFUSED.values()
+        for refusal in REFUSALS
+        if refusal(Defaults(**refused.choices)) is not None
+    }
+    assert met == set(REFUSALS)
+
+
+# Parts of a user's own are judged by what they say
+
+
+@dataclass(frozen=True)
+class Shortsighted(UnmaskRule):
+    @property
+    def drops_columns(self):
+        return True
+
+    def choose(self, prediction, open, clock):
+        return open
+
+
+@dataclass(frozen=True)
+class Hoarding(Cache):
+    def open(self, canvas):
+        return KeyValues(*canvas.tokens.shape)
+
+    def stale(self, canvas, clock):
+        return canvas.valid
+
+
+def test_a_part_of_ones_own_is_judged_by_what_it_says():
+    with pytest.raises(SettingError, match="Shortsighted was given with Hoarding"):
+        Recipe(unmask=Shortsighted(), cache=Hoarding())
+    assert Recipe(unmask=Shortsighted()).cache == NoCache()
+    assert Recipe(cache=Hoarding()).unmask == MostConfident()
+
+
+# What goes together although it might seem not to
+
+
+@pytest.mark.parametrize("cache", [PrefixCache(), DualCache()], ids=str)
+def test_without_blocks_a_block_cache_keeps_the_prompt(cache, llada):
+    """As Fast-dLLM's run of one block does (golden case f08)."""
+    whole, later = 3 + 8, 8
+    *_, last = decode(llada, [[5, 42, 17]], Recipe(length=Fixed(8), cache=cache))
+    assert last.cost.columns.tolist() == [whole + 7 * later]
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        Daedal(initial=8, limit=40, by=3, window=4, enough=0.0, keep_growing=1.0, lost=0.9),
+        RhoEos(initial=8, limit=40, unit=1, pace="const", signal="released"),
+    ],
+    ids=str,
+)
+def test_under_a_dual_cache_a_row_is_resized_where_the_block_opens(length, llada):
+    """There the pass reads the whole answer; the pass after a resize does so again."""
+    recipe = Recipe(length=length, unmask=AboveThreshold(0.9), cache=DualCache(), block=4)
+    resized, left_alone = 0, 0
+    for step in decode(llada, [[5, 42, 17], [8]], recipe):
+        changed = step.canvas.horizon != step.prediction.canvas.horizon
+        assert not (changed & ~step.clock.opening).any()
+        resized += int(changed.sum())
+        left_alone += int((~step.clock.opening).sum())
+    assert resized > 2
+    assert left_alone > 0
+
+
+@pytest.mark.parametrize("cache", [PrefixCache(), DualCache(), FeatureCache()], ids=str)
+def test_step_0_reads_the_same_under_any_cache(cache, llada):
+    length = SurvivalAtStep(0, Survival(16, Quantile(0.01)))
+    plain, cached = (
+        next(decode(llada, [[5, 42, 17]], Recipe(length, cache=c, block=4)))
+        for c in (NoCache(), cache)
+    )
+    assert plain.canvas.horizon.tolist() == cached.canvas.horizon.tolist() != [16]
+
+
+def test_a_region_from_the_end_is_none_of_the_end_tokens_daedal_writes(llada):
+    """They are certain before the first pass: on them every answer would seem decided."""
+    rule = Prophet(answer_start=-3, region=3)
+    length = Daedal(initial=8, limit=24, by=4, window=4, enough=0.0)
+    recipe = Recipe(length=length, commit=rule)
+    step = next(decode(llada, [[5, 42, 17]], recipe))
+    canvas = step.prediction.canvas
+    assert canvas.closing.tolist() == [2]
+    region = rule.span(canvas)[0].nonzero()[:, 0]
+    assert region.tolist() == list(range(canvas.width - 5, canvas.width - 2))
+    assert not torch.isin(canvas.tokens[0, region], torch.tensor(canvas.ids.ends)).any()
