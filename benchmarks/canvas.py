@@ -22,6 +22,7 @@ import torch
 
 import lastword
 from benchmarks.ask import ask
+from lastword.eval import paired_p
 from lastword.length import LengthPolicy
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
 
@@ -102,15 +103,6 @@ def read(path: Path) -> tuple[Record, list[Record]]:
     """The head of a records file, and its records."""
     head, *records = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
     return head, records
-
-
-def paired_p(base: Sequence[bool], other: Sequence[bool]) -> float:
-    """Exact two-sided McNemar test: are wins and losses against the baseline a fair coin?"""
-    wins = sum(o and not b for b, o in zip(base, other))
-    losses = sum(b and not o for b, o in zip(base, other))
-    n, k = wins + losses, min(wins, losses)
-    tail = sum(math.comb(n, i) for i in range(k + 1)) / 2**n
-    return min(1.0, 2 * tail)
 
 
 def table(paths: Sequence[Path]) -> str:

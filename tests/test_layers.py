@@ -23,6 +23,7 @@ LAYERS = [
     ["recipe"],
     ["decode", "prompts"],
     ["generate"],
+    ["eval"],
     ["cli"],
     ["__main__"],
 ]

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lastword.cli.demo import demo
+from lastword.cli.evaluate import evaluate
 from lastword.cli.generate import generate
 from lastword.cli.predict import predict
 from lastword.cli.recipes import recipes
@@ -48,8 +49,15 @@ def reporting(command: Callable[..., None]) -> Callable[..., None]:
     return reported
 
 
-for command in (predict, generate, recipes, demo):
-    app.command()(reporting(command))
+COMMANDS: dict[str, Callable[..., None]] = {
+    "predict": predict,
+    "generate": generate,
+    "eval": evaluate,
+    "recipes": recipes,
+    "demo": demo,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(reporting(command))
 
 
 def _version(asked: bool) -> bool:

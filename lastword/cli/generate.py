@@ -82,7 +82,7 @@ def generate(
     from lastword.generate import finished
     from lastword.prompts import as_batch
 
-    chosen = _recipe(recipe).with_choices(
+    chosen = read_recipe(recipe).with_choices(
         length=length, unmask=unmask, commit=commit, cache=cache, block=block
     )
     draws = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
@@ -116,7 +116,8 @@ def generate(
     )
 
 
-def _recipe(path: Path | None) -> Any:
+def read_recipe(path: Path | None) -> Any:
+    """A recipe file as a Recipe; without one, the default."""
     from lastword.errors import RecipeError
     from lastword.recipe import Recipe
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from benchmarks import canvas, passes
+from benchmarks import canvas, parts, passes
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 TRIALS = canvas.RECORDS.parent / "trials"
@@ -74,12 +74,6 @@ def test_the_trial_ran_at_the_speed_the_log_says():
         assert round(speeds[len(speeds) // 2] / 1e6, 2) == 2.15
 
 
-def test_a_paired_test_of_equals_finds_nothing_and_of_a_clear_loss_finds_it():
-    base = [True] * 40 + [False] * 10
-    assert canvas.paired_p(base, base) == 1.0
-    assert canvas.paired_p(base, [True] * 20 + [False] * 30) < 1e-4
-
-
 def test_a_small_run_writes_records_that_make_a_table(tmp_path):
     class Echo(canvas.lastword.models.Toy):
         """The toy with letters enough for any prompt."""
@@ -114,3 +108,21 @@ def test_the_log_of_the_shipped_weights_is_what_their_training_logged():
                 assert row in log
                 found += 1
     assert found >= 6
+
+
+def test_the_recipes_of_the_table_go_together_and_each_has_a_line(tmp_path):
+    known = parts.recipes()
+    assert list(known) == list(parts.CHOICES)
+    assert len({recipe.to_json() for recipe in known.values()}) == len(known)
+    cost = {"passes": 2, "columns": 20, "squares": 400}
+    records = [
+        {
+            "model": "m", "recipe": json.loads(recipe.to_json()), "task": "t", "place": 0, "score": 1.0,
+            "horizon": 8, "finish": "ended", "cost": cost, "probe_cost": cost, "batch_seconds": 1.0,
+            "rows": 1, "text": "gone",
+        }
+        for recipe in reversed(known.values())
+    ]  # fmt: skip
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, records)))
+    lines = parts.markdown(tmp_path).splitlines()[2:]
+    assert [line.split(" | ")[1] for line in lines] == list(known)

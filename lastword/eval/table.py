@@ -1,0 +1,77 @@
+"""Records to tables: accuracy with its error, the paired difference to a baseline, and the work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from lastword.eval.compare import paired_p, standard_error
+from lastword.eval.journal import Record
+
+HEAD = (
+    "| model | recipe | n | mean slots | accuracy | against the first | cut | passes | columns | seconds |",
+    "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+)
+
+
+def by_recipe(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
+    """Records grouped by model and recipe (as JSON), in order of first appearance."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record["model"], json.dumps(record["recipe"])), []).append(record)
+    return groups
+
+
+def spent(records: Sequence[Record], what: str) -> int:
+    """Passes, columns or squares in all, the probe included."""
+    return sum(record["cost"][what] + record["probe_cost"][what] for record in records)
+
+
+def seconds(records: Sequence[Record]) -> float:
+    """Wall time of the batches the records came from, shared among their rows."""
+    return sum(record["batch_seconds"] / record["rows"] for record in records)
+
+
+def table(records: Sequence[Record], titles: Mapping[str, str] | None = None) -> str:
+    """Markdown, a line per model and recipe; work as a share of the model's first recipe.
+
+    `titles` names recipes by their JSON. "cut" is the share of answers that met no end token.
+    """
+    lines, first = list(HEAD), dict[str, list[Record]]()
+    for (model, recipe), mine in by_recipe(records).items():
+        base = first.setdefault(model, mine)
+        scores = [record["score"] for record in mine]
+        accuracy = f"{sum(scores) / len(scores):.3f} ± {standard_error(scores):.3f}"
+        work = [
+            f"{total(mine) / total(base):.2f}"
+            for total in (lambda r: spent(r, "passes"), lambda r: spent(r, "columns"), seconds)
+        ]
+        lines.append(
+            f"| {model} | {(titles or {}).get(recipe) or label(recipe)} | {len(mine)} "
+            f"| {sum(r['horizon'] for r in mine) / len(mine):.0f} | {accuracy} "
+            f"| {'' if mine is base else against(base, mine)} "
+            f"| {sum(r['finish'] != 'ended' for r in mine) / len(mine):.2f} | {' | '.join(work)} |"
+        )
+    return "\n".join(lines)
+
+
+def against(base: Sequence[Record], other: Sequence[Record]) -> str:
+    """Difference in accuracy on the samples both answered, with its paired p."""
+    right = {(r["task"], r["place"]): r["score"] > 0.5 for r in base}
+    pairs = [
+        (right[key], r["score"] > 0.5) for r in other if (key := (r["task"], r["place"])) in right
+    ]
+    if not pairs:
+        return "no common samples"
+    mine, theirs = zip(*pairs)
+    return f"{(sum(theirs) - sum(mine)) / len(pairs):+.3f}, p = {paired_p(mine, theirs):.2g}"
+
+
+def label(recipe: str) -> str:
+    """A recipe in a few words: its parts by name, defaults left out."""
+    data = json.loads(recipe)
+    plain = {"length": "", "unmask": "most-confident", "commit": "never", "cache": "none"}
+    names = [data[axis]["name"] for axis in plain if data[axis]["name"] != plain[axis]]
+    slots = data["length"].get("slots")
+    names[0] += f" {slots}" if slots else ""
+    return ", ".join(names + ([f"block {data['block']}"] if data.get("block") else []))

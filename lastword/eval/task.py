@@ -1,0 +1,43 @@
+"""What an evaluation task is: samples to ask, and a way to score the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt of a task. `place` is its number there and, with the task's name, its identity."""
+
+    task: str
+    place: int
+    prompt: str
+    stop: tuple[str, ...] = ()  # the answer is cut before the first of these
+
+    @property
+    def digest(self) -> str:
+        """Of the prompt: two records with the same digest were asked the same."""
+        return sha256(self.prompt.encode()).hexdigest()[:16]
+
+    def cut(self, text: str) -> str:
+        """The text up to its first stop string.
+
+        >>> Sample("t", 0, "Q", stop=("Q:", "##")).cut("4 ## Q: next")
+        '4 '
+        """
+        ends = [at for at in map(text.find, self.stop) if at >= 0]
+        return text[: min(ends)] if ends else text
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A named list of samples with a scorer. Scoring may run code, so it takes many at a time."""
+
+    name: str
+
+    def samples(self, limit: int | None = None) -> list[Sample]: ...
+
+    def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]: ...

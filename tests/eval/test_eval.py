@@ -1,0 +1,166 @@
+"""Evaluation: records are complete, a killed run loses nothing, tables say what records say."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import lastword
+from lastword.errors import SettingError, TaskError
+from lastword.eval import Journal, Sample, evaluate, paired_p, tiny_tasks
+from lastword.eval.compare import standard_error
+from lastword.eval.journal import read_records
+from lastword.eval.table import against, label, table
+
+RECIPE = lastword.Recipe(length=lastword.Fixed(24))
+NOT_TIME = (
+    "task",
+    "place",
+    "prompt",
+    "text",
+    "score",
+    "horizon",
+    "length",
+    "finish",
+    "cost",
+    "recipe",
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lastword.load("tiny-llada-base", device="cpu")
+
+
+def facts(records):
+    """What a record says apart from when and beside whom it was made."""
+    return sorted(json.dumps({name: record[name] for name in NOT_TIME}) for record in records)
+
+
+def test_a_record_says_everything_a_table_needs(model, tmp_path):
+    journal = Journal(tmp_path / "a.jsonl")
+    records = evaluate(model, "m", tiny_tasks(["algebra"]), RECIPE, journal, limit=2, rows=2)
+    assert [sorted(r) for r in records] == [sorted(records[0])] * 2
+    one = records[0]
+    assert one["model"] == "m"
+    assert one["recipe"]["length"] == {"name": "fixed", "slots": 24}
+    assert one["prompt"] == tiny_tasks(["algebra"])[0].samples()[one["place"]].digest
+    assert one["cost"]["passes"] == 24
+    assert one["versions"]["lastword"] == lastword.__version__
+    assert {"hardware", "dtype", "seconds", "expected_length", "finish", "score"} <= set(one)
+
+
+def test_batches_do_not_change_answers(model, tmp_path):
+    runs = [
+        evaluate(
+            model, "m", tiny_tasks(["algebra"]), RECIPE, Journal(tmp_path / f"{rows}.jsonl"),
+            limit=3, rows=rows,
+        )
+        for rows in (1, 3)
+    ]  # fmt: skip
+    assert facts(runs[0]) == facts(runs[1])
+
+
+def test_what_is_recorded_is_not_asked_again(model, tmp_path, monkeypatch):
+    journal = Journal(tmp_path / "a.jsonl")
+    tasks = tiny_tasks(["algebra"])
+    first = evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2)
+    monkeypatch.setattr("lastword.eval.run.generate", None)
+    assert evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2) == first
+    with pytest.raises(TypeError):  # another recipe, another model: those are asked
+        evaluate(model, "other", tasks, RECIPE, journal, limit=2, rows=2)
+
+
+def test_a_line_cut_in_the_middle_is_asked_again(model, tmp_path):
+    journal = Journal(tmp_path / "a.jsonl")
+    tasks = tiny_tasks(["algebra"])
+    whole = evaluate(model, "m", tasks, RECIPE, journal, limit=3, rows=3)
+    text = journal.path.read_text()
+    journal.path.write_text(text[: text.rfind("{") + 40])
+    again = evaluate(model, "m", tasks, RECIPE, Journal(journal.path), limit=3, rows=3)
+    assert facts(again) == facts(whole)
+    assert len(read_records(journal.path)) == 3
+
+
+def test_kill_nine_then_resume_is_the_unbroken_run(tmp_path):
+    def command(out):
+        options = "--tasks algebra --length fixed:24 --limit 8 --rows 2 --device cpu"
+        return [sys.executable, "-m", "lastword", "eval", *options.split(), "--out", str(out)]
+
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    killed = subprocess.Popen(command(tmp_path / "a"), **quiet)
+    path = tmp_path / "a" / "tiny-llada-base.test.jsonl"
+    patience = time.monotonic() + 120
+    while not (path.exists() and path.read_text().count("\n") >= 2):
+        assert killed.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < patience
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    recorded = path.read_text().count("\n")
+    assert recorded < 8
+    for out in ("a", "b"):
+        done = subprocess.run(command(tmp_path / out), capture_output=True, text=True, check=True)
+        assert "| tiny-llada-base | fixed 24 | 8 |" in done.stdout
+    broken, unbroken = (read_records(tmp_path / out) for out in ("a", "b"))
+    assert len(broken) == 8
+    assert facts(broken) == facts(unbroken)
+
+
+def test_stop_strings_cut_before_the_first():
+    sample = Sample("t", 0, "Q", stop=("\n\n", "Q:"))
+    assert sample.cut("4\n\nQ: what") == "4"
+    assert sample.cut("none of them") == "none of them"
+
+
+@pytest.mark.parametrize("wrong", [{"rows": 0}])
+def test_bad_settings_are_refused(model, tmp_path, wrong):
+    with pytest.raises(SettingError, match="rows=0"):
+        evaluate(
+            model, "m", tiny_tasks(["algebra"]), RECIPE, Journal(tmp_path / "a.jsonl"), **wrong
+        )
+
+
+def test_unknown_tasks_and_broken_records_are_refused(tmp_path):
+    with pytest.raises(TaskError, match="no task 'gsm9k'; known: tiny, word_problems"):
+        tiny_tasks(["gsm9k"])
+    (tmp_path / "a.jsonl").write_text("not json\n")
+    with pytest.raises(SettingError, match="cannot be read as records"):
+        read_records(tmp_path)
+
+
+def record(recipe, place, score, columns=10):
+    cost = {"passes": 2, "columns": columns, "squares": 0}
+    return {
+        "model": "m", "recipe": json.loads(recipe.to_json()), "task": "t", "place": place,
+        "score": score, "horizon": 8, "finish": "ended" if score else "truncated", "cost": cost,
+        "probe_cost": dict.fromkeys(cost, 0), "batch_seconds": 1.0, "rows": 1,
+    }  # fmt: skip
+
+
+def test_the_table_compares_with_the_first_recipe_on_common_samples():
+    fixed, other = RECIPE, lastword.Recipe(length=lastword.Survival(16), block=4)
+    records = [record(fixed, place, 1.0, columns=40) for place in range(10)]
+    records += [record(other, place, float(place > 7)) for place in range(2, 10)]
+    lines = table(records).splitlines()
+    assert "| fixed 24 | 10 | 8 | 1.000 ± 0.000 |  | 0.00 | 1.00 | 1.00 | 1.00 |" in lines[2]
+    assert "| survival, block 4 | 8 | 8 | 0.250 ± 0.164 | -0.750, p = 0.031 | 0.75 |" in lines[3]
+    assert against(records[:1], records[-1:]) == "no common samples"
+
+
+def test_a_recipe_is_labelled_by_what_is_not_default():
+    recipe = lastword.Recipe(
+        length=lastword.Fixed(64), unmask=lastword.AboveThreshold(), cache=lastword.DualCache()
+    )
+    assert label(recipe.to_json()) == "fixed 64, threshold, dual"
+
+
+def test_a_paired_test_of_equals_finds_nothing_and_of_a_clear_loss_finds_it():
+    base = [True] * 40 + [False] * 10
+    assert paired_p(base, base) == 1.0
+    assert paired_p(base, [True] * 20 + [False] * 30) < 1e-4
+    assert standard_error([1.0]) == 0.0
+    assert standard_error([1.0, 0.0, 1.0, 0.0]) == pytest.approx(0.288675)
