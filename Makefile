@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test lint setup figures clean
 
 demo: setup
-	$(BIN)/lastword demo --model toy --model tests/golden/llada-tiny --model tests/golden/dream-tiny --plot out/demo.png
+	$(BIN)/lastword demo --plot out/demo.png
 
 test: setup lint
 	$(BIN)/python -m pytest

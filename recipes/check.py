@@ -36,10 +36,10 @@ def answers(
 
 
 def check(
-    folder: Path, split: Split, per_family: int, *, rows: int = 250, device: str = "auto"
+    name: str | Path, split: Split, per_family: int, *, rows: int = 250, device: str = "auto"
 ) -> dict[str, float]:
     """Share of right answers by family, and their mean."""
-    model = lastword.load(folder, device=device)
+    model = lastword.load(name, device=device)
     chat = getattr(model.tokenizer, "chat_template", None) is not None
     asked = {family: load_frozen(split, family)[:per_family] for family in BENCHMARKS}
     flat = [example for examples in asked.values() for example in examples]
@@ -54,16 +54,15 @@ def check(
 def main() -> None:
     """Print one JSON line."""
     parser = argparse.ArgumentParser(description="Held-out accuracy on the fixed canvas.")
-    parser.add_argument("folder", type=Path, help="an exported model")
+    parser.add_argument("model", help="an embedded model, or the folder of an exported one")
     parser.add_argument("--split", choices=("validation", "test"), default="validation")
     parser.add_argument("--per-family", type=int, default=100)
     parser.add_argument("--rows", type=int, default=250, help="prompts decoded at once")
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
-    shares = check(
-        given.folder, given.split, given.per_family, rows=given.rows, device=given.device
-    )
-    print(json.dumps({"model": given.folder.name, "split": given.split} | shares))
+    shares = check(given.model, given.split, given.per_family, rows=given.rows, device=given.device)
+    asked = {"model": Path(given.model).name, "split": given.split, "per_family": given.per_family}
+    print(json.dumps(asked | shares))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 import lastword
+from lastword.embedded import EMBEDDED
 
 ROOT = Path(__file__).parent.parent
+MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "README.md")
+QUESTION = "Problem: Solve for n: 4n + 3 = 35. Be brief.\nSolution:\n"
+ASKED = ("generate", QUESTION, "--model", "tiny-llada-base", "--length", "fixed:48", "--json")
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -63,6 +67,8 @@ def test_the_wheel_carries_the_package_and_nothing_else(wheel):
     assert "lastword/py.typed" in names
     assert all(name.startswith(("lastword/", "lastword-")) for name in names)
     assert not [name for name in names if name.endswith(".pyc")]
+    for model in EMBEDDED:
+        assert {f"lastword/embedded/{model}/{file}" for file in MODEL_FILES} <= {*names}
 
 
 def test_the_wheel_runs_in_a_clean_environment(wheel, tmp_path):
@@ -75,11 +81,12 @@ def test_the_wheel_runs_in_a_clean_environment(wheel, tmp_path):
     lent = next(path for path in map(Path, sys.path) if (path / "torch").is_dir())
     (site / "lent.pth").write_text(f"{lent}\n")
     run = subprocess.run(
-        [tmp_path / "env" / "bin" / "python", "-m", "lastword", "generate", "abc", "--json"],
+        [tmp_path / "env" / "bin" / "python", "-m", "lastword", *ASKED],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert '"model": "toy"' in run.stdout
+    assert '"model": "tiny-llada-base"' in run.stdout
+    assert "The final answer is" in run.stdout

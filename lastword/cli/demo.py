@@ -17,6 +17,9 @@ def demo(
         Optional[list[str]],
         typer.Option("--family", "-f", help="Task families to show; by default all five."),
     ] = None,
+    pace: Annotated[
+        float, typer.Option(help="Tokens a pass. Two fit five prompts into a minute on two cores.")
+    ] = 2.0,
     plot: Annotated[
         Optional[Path], typer.Option(help="Write the first model's curves as a picture.")
     ] = None,
@@ -40,7 +43,7 @@ def demo(
 
     console = Console()
     for place, name in enumerate(model or ["tiny-llada-base"]):
-        lengths, titles = showcase(name, console, family)
+        lengths, titles = showcase(name, console, family, pace)
         if plot is not None and place == 0:
             save_rows(lengths, titles, plot)
             console.print(f"wrote {plot}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -21,8 +21,9 @@ from lastword.prompts import Prompt, as_batch
 from lastword.recipe import Recipe
 from lastword.survival import LengthDistribution
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
+from lastword.unmask import EqualShares, MostConfident
 
-# Of each family's test prompts; chosen for prompts that fit a screen, before any answer was seen.
+# The same place among every family's test prompts, so nothing was picked for its answer.
 PLACE = 3
 PROMPT_TEXT = "abc"
 PROMPT_IDS = [5, 42, 17, 100, 63]  # any ids do: such a model has no tokenizer and random weights
@@ -64,7 +65,7 @@ def questions(name: str, model: Any) -> list[Question]:
 
 
 def showcase(
-    name: str, console: Console, families: Iterable[str] | None = None
+    name: str, console: Console, families: Iterable[str] | None = None, pace: float = 1.0
 ) -> tuple[LengthDistribution, list[str]]:
     """Run the main job on one model, a question at a time; returns the curves and their titles."""
     model: Any = lastword.load(name)
@@ -75,15 +76,18 @@ def showcase(
         raise SettingError(
             f"{name} shows {', '.join(q.title for q in known)}; none of them was asked for"
         )
-    console.rule(f"[bold]{name}[/]")
-    compared = [_compare(model, question, limit, console) for question in asked]
+    recipe = Recipe(unmask=MostConfident(EqualShares(pace)))
+    console.rule(f"[bold]{name}[/]  {pace:g} tokens a pass on both canvases")
+    compared = [_compare(model, question, limit, recipe, console) for question in asked]
     if len(compared) > 1:
         console.print(ledger(compared, "all of them"))
     lengths = lastword.predict_length(model, [q.prompt for q in asked], limit=limit)
     return lengths, [q.title for q in asked]
 
 
-def _compare(model: Any, question: Question, limit: int, console: Console) -> Comparison:
+def _compare(
+    model: Any, question: Question, limit: int, recipe: Recipe, console: Console
+) -> Comparison:
     batch = as_batch(model, question.prompt)
     shown = model.tokenizer.decode(batch[0]) if model.tokenizer else " ".join(map(str, batch[0]))
     console.print(Panel(Text(shown.rstrip()), title=question.title))
@@ -91,12 +95,12 @@ def _compare(model: Any, question: Question, limit: int, console: Console) -> Co
         Panel
     ] = []  # the predicted canvas comes first and is replayed beside the fixed one
     show = console.is_terminal
-    steps = lastword.decode(model, batch, Recipe(length=lastword.Survival(limit)))
+    steps = lastword.decode(model, batch, replace(recipe, length=lastword.Survival(limit)))
     steps = kept(steps, model.tokenizer, "predicted", frames) if show else steps
     predicted = finished(model, batch, steps)[0]
     assert predicted.lengths is not None
     draw_curve(predicted.lengths, predicted.horizon, console=console)
-    steps = lastword.decode(model, batch, Recipe(length=lastword.Fixed(limit)))
+    steps = lastword.decode(model, batch, replace(recipe, length=lastword.Fixed(limit)))
     steps = beside(steps, model.tokenizer, "fixed", frames, console) if show else steps
     comparison = Comparison(question, finished(model, batch, steps)[0], predicted)
     console.print(_answers(comparison), ledger([comparison], question.title))

@@ -45,6 +45,18 @@ def test_the_log_shows_the_records_of_its_trial():
         assert f"| {check['run']} | {shares} |" in log
 
 
+def test_the_page_of_the_embedded_models_shows_their_records():
+    page = (DOCS / "embedded.md").read_text()
+    paths = sorted(canvas.RECORDS.glob("*.jsonl.gz"))
+    assert len(paths) >= 2
+    assert canvas.by_family(paths) in page
+    assert canvas.table(paths) in page
+    checks = canvas.RECORDS.parent / "checks.jsonl"
+    for check in map(json.loads, checks.read_text().splitlines()):
+        shares = " | ".join(f"{check[name]:.3f}" for name in (*canvas.BENCHMARKS, "mean"))
+        assert f"| {check['model']} | {shares} |" in page
+
+
 def milliseconds_a_pass(records, name):
     """A batch takes as many passes as its longest row; its rows share its time."""
     batches = {}
@@ -87,3 +99,18 @@ def test_a_small_run_writes_records_that_make_a_table(tmp_path):
     records = list(canvas.measure(Echo(), examples, canvas.lastword.Fixed(4), rows=2))
     assert sorted(record["place"] for record in records) == [0, 1, 2]
     assert all(record["passes"] == 4 and record["horizon"] == 4 for record in records)
+
+
+def test_the_log_of_the_shipped_weights_is_what_their_training_logged():
+    log = (DOCS / "log.md").read_text()
+    embedded = DOCS.parent / "lastword" / "embedded"
+    files = [*embedded.glob("*/log.jsonl"), *TRIALS.glob("llada-instruct-seed-*.log.jsonl")]
+    found = 0
+    for path in files:
+        for line in map(json.loads, path.read_text().splitlines()):
+            if "accuracy" in line:
+                lowest = min(line["accuracy"].items(), key=lambda item: item[1])
+                row = f"| {line['step']:,} | {line['accuracy']['mean']:.3f} | {lowest[0]} {lowest[1]:.2f} |"
+                assert row in log
+                found += 1
+    assert found >= 6

@@ -199,8 +199,36 @@ def test_demo_compares_the_two_canvases(lastword, golden, tmp_path):
     )
     assert code == 0
     assert path.exists()
-    assert out.count("survival") >= 2
+    assert out.count("predicted canvas") == 2
     assert "1.00" in out
+
+
+def test_demo_checks_the_answers_of_an_embedded_model(lastword):
+    code, out, _ = lastword(
+        "demo", "-m", "tiny-dream-instruct", "-f", "complete_function", "--pace", "8"
+    )
+    assert code == 0
+    assert out.count(" of 1 ") == 2
+    assert '"""Return' in out
+    assert "8 tokens a pass" in out
+
+
+def test_demo_on_a_terminal_shows_both_canvases_at_once(golden):
+    from rich.console import Console
+
+    from lastword.cli.showcase import showcase
+
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    showcase("toy", console)
+    shown = console.file.getvalue()
+    assert "fixed · canvas 64 · pass 64 · 0 masks left" in shown
+    assert "predicted · canvas" in shown
+
+
+def test_demo_refuses_a_family_it_does_not_have(lastword):
+    code, _, err = lastword("demo", "-m", "toy", "-f", "chess")
+    assert code != 0
+    assert "toy shows toy" in err
 
 
 # Refusals

@@ -1,0 +1,132 @@
+"""Write the model cards of the embedded models from their logs and records: `python -m recipes.card`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.canvas import RECORDS, read
+from lastword.embedded import EMBEDDED, FOLDER
+from lastword.tasks import BENCHMARKS
+from recipes.settings import Settings
+from recipes.settings import read as read_settings
+
+CHECKS = Path(__file__).parent.parent / "benchmarks" / "records" / "checks.jsonl"
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Share of right answers per family on the fixed canvas of 256, one token a pass."""
+
+    split: str
+    per_family: int
+    shares: dict[str, float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.shares.values()) / len(self.shares)
+
+
+def accuracy(name: str, records: Path = RECORDS, checks: Path = CHECKS) -> Accuracy:
+    """From the canvas records where the model has some, else from the last check of it."""
+    path = records / f"{name}.jsonl.gz"
+    if path.is_file():
+        head, answers = read(path)
+        fixed = [a for a in answers if a["canvas"] == "fixed"]
+        right = {f: [a["right"] for a in fixed if a["family"] == f] for f in BENCHMARKS}
+        shares = {family: sum(mine) / len(mine) for family, mine in right.items()}
+        return Accuracy("test", head["per_family"], shares)
+    lines = [json.loads(line) for line in checks.read_text(encoding="utf-8").splitlines()]
+    last = [line for line in lines if line["model"] == name][-1]
+    return Accuracy(last["split"], last["per_family"], {f: last[f] for f in BENCHMARKS})
+
+
+def training(log: list[dict[str, Any]]) -> str:
+    """How long it trained, by its log: a clock that starts again is a run that was resumed."""
+    timed = [line for line in log if "seconds" in line]
+    stops = [a for a, b in pairwise(timed) if b["seconds"] < a["seconds"]]
+    seconds = sum(line["seconds"] for line in [*stops, timed[-1]])
+    resumed = "".join(f", resumed at step {stop['step']} with a longer schedule" for stop in stops)
+    loss = [line["validation_loss"] for line in log if "validation_loss" in line][-1]
+    return (
+        f"{timed[-1]['step']} steps in {seconds:.0f} s on one NVIDIA H200 that other runs shared{resumed}; "
+        f"last validation loss {loss:.3f} (`log.jsonl`)."
+    )
+
+
+def card(name: str, settings: Settings, log: list[dict[str, Any]], measured: Accuracy) -> str:
+    """The text of one model card."""
+    kind = "LLaDA" if settings.family == "llada" else "Dream"
+    packed = settings.rows_are == "packed"
+    rows = (
+        "packed documents, an end token between them, cut anywhere"
+        if packed
+        else "a chat frame, the answer, a turn end, and end tokens to the end of a canvas of varied size"
+    )
+    start = f"the weights of `{Path(settings.start).name}`" if settings.start else "random weights"
+    parent = (
+        f"The first {settings.causal:.0%} of the steps predict the next token, left to right.\n"
+        if settings.causal_steps
+        else ""
+    )
+    table = " | ".join(f"{measured.shares[family]:.3f}" for family in BENCHMARKS)
+    signal = (
+        "packed documents: a density of boundaries"
+        if packed
+        else "padded answers: the chance that the answer has ended"
+    )
+    return f"""# {name}
+
+A masked diffusion language model of 5M parameters in the checkpoint format of {kind}, for tests, demos and
+tables that must run on a laptop. It knows the five task families of `lastword.tasks` and nothing else.
+
+    model = lastword.load("{name}")
+
+## Data
+
+Synthetic: word problems (questions from reasoning-gym's `gsm_symbolic`, Apache-2.0), algebra, reasoning and
+two families of Python functions, in English, with answers of 10 to 250 tokens whose length the prompt fixes
+in part; and a task whose length distribution is known. Made by `python -m recipes.data`.
+
+## Training
+
+`python -m recipes.train recipes/{name}.toml --compile`, from {start}.
+Rows are {rows}.
+{parent}{training(log)}
+
+## Accuracy
+
+Fixed canvas of 256, one token a pass, the surest first, on {measured.per_family} {measured.split} prompts
+of each family.
+
+| {" | ".join(BENCHMARKS)} | mean |
+|{"---:|" * (len(BENCHMARKS) + 1)}
+| {table} | {measured.mean:.3f} |
+
+Again: `python -m benchmarks.canvas run {name} --per-family 500` (a GPU), or
+`python -m recipes.check {name} --split test --per-family 4 --device cpu` (a sample, minutes on two cores).
+
+## Limits
+
+It answers in the manner of its training texts, and outside of them it is wrong with confidence. Numbers have
+one or two digits. Its end-token signal is that of {signal},
+of a model this small; what it shows about length prediction need not hold for a real one.
+"""
+
+
+def main() -> None:
+    """Write every README.md."""
+    for name in EMBEDDED:
+        folder = FOLDER / name
+        lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        settings = read_settings(Path(__file__).parent / f"{name}.toml")
+        text = card(name, settings, [json.loads(line) for line in lines], accuracy(name))
+        (folder / "README.md").write_text(text, encoding="utf-8")
+        print(folder / "README.md")
+
+
+if __name__ == "__main__":
+    main()
