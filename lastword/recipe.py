@@ -24,7 +24,16 @@ from lastword.length import (
     SurvivalAtStep,
 )
 from lastword.sampling import Sampling
-from lastword.survival import Mean, Quantile
+from lastword.survival import (
+    Auto,
+    Boundary,
+    EndedBy,
+    FirstBoundary,
+    Hazard,
+    Mean,
+    Quantile,
+    TurnEnd,
+)
 from lastword.unmask import (
     AboveThreshold,
     AtRandom,
@@ -72,6 +81,14 @@ PARTS: dict[str, dict[str, type]] = {
     "sampling": {"sampling": Sampling},
     "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps, "cosine": Cosine},
     "estimate": {"mean": Mean, "quantile": Quantile},
+    "reading": {
+        "hazard": Hazard,
+        "ended-by": EndedBy,
+        "boundary": Boundary,
+        "first-boundary": FirstBoundary,
+        "turn-end": TurnEnd,
+        "auto": Auto,
+    },
 }
 
 # What the field calls them.

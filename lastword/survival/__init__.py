@@ -1,15 +1,28 @@
 """Survival analysis of the end-token signal: pure tensors, no model."""
 
+from lastword.survival.auto import Auto, Choice
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Estimate, Mean, Quantile
+from lastword.survival.first_boundary import FirstBoundary
 from lastword.survival.hazard import token_probabilities
 from lastword.survival.plot import plot_lengths, save_lengths, save_rows
+from lastword.survival.reading import Boundary, EndedBy, Hazard, Reading, TurnEnd
+from lastword.survival.signal import EndSignal
 
 __all__ = [
+    "Auto",
+    "Boundary",
+    "Choice",
+    "EndSignal",
+    "EndedBy",
     "Estimate",
+    "FirstBoundary",
+    "Hazard",
     "LengthDistribution",
     "Mean",
     "Quantile",
+    "Reading",
+    "TurnEnd",
     "plot_lengths",
     "save_lengths",
     "save_rows",
