@@ -27,11 +27,13 @@ from lastword.sampling import Sampling
 from lastword.survival import (
     Auto,
     Boundary,
+    Cheapest,
     EndedBy,
     FirstBoundary,
     Hazard,
     Mean,
     Quantile,
+    Scaled,
     TurnEnd,
 )
 from lastword.unmask import (
@@ -80,7 +82,7 @@ PARTS: dict[str, dict[str, type]] = {
     "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache, "feature": FeatureCache},
     "sampling": {"sampling": Sampling},
     "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps, "cosine": Cosine},
-    "estimate": {"mean": Mean, "quantile": Quantile},
+    "estimate": {"mean": Mean, "quantile": Quantile, "cheapest": Cheapest, "scaled": Scaled},
     "reading": {
         "hazard": Hazard,
         "ended-by": EndedBy,

@@ -11,7 +11,7 @@ from lastword.errors import LastwordError, RecipeError, SettingError
 from lastword.length import Fixed, Survival
 from lastword.recipe import ALIASES, PARTS, Recipe, as_text, part
 from lastword.sampling import Sampling
-from lastword.survival import Auto, Boundary, Mean, Quantile, TurnEnd
+from lastword.survival import Auto, Boundary, Mean, Quantile, Scaled, TurnEnd
 from lastword.unmask import (
     AboveThreshold,
     CoinFlip,
@@ -28,6 +28,7 @@ RECIPES = [
     Recipe(length=Fixed(277), block=32),
     Recipe(length=Survival(512, Quantile(0.9), ends="any")),
     Recipe(length=Survival(512, reading=TurnEnd())),
+    Recipe(length=Survival(512, Scaled(1.2, Quantile(0.9)))),
     Recipe(unmask=LowestEntropy(Timesteps(2.0, eps=0.01, keep_idle=True), order_temperature=0.3)),
     Recipe(unmask=CoinFlip(Timesteps(0.5))),
     Recipe(unmask=LeftmostFirst(AboveThreshold(0.8)), cache=FeatureCache(50, 7, 0.25)),
