@@ -90,7 +90,7 @@ def test_predict_says_how_it_read_the_signal(lastword):
 
 
 def test_predict_refuses_a_reading_it_does_not_know(lastword):
-    code, _, err = lastword("predict", "abc", "--reading", "boundry")
+    code, _, err = lastword("predict", "abc", "--reading", "boundar")
     assert code == 1
     assert "did you mean 'boundary'" in err
 
