@@ -49,7 +49,8 @@ class Survival(LengthPolicy):
         check_choice("Survival", "ends", self.ends, "document", "any")
         if not callable(self.estimate):
             raise SettingError(
-                f"Survival(estimate={self.estimate!r}) was given; it must be Mean() or Quantile(q)"
+                f"Survival(estimate={self.estimate!r}) was given; it must be Mean(), Quantile(q), "
+                "Cheapest(cut) or Scaled(factor)"
             )
         if not isinstance(self.reading, Reading):
             raise SettingError(
