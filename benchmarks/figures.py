@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import lastword
-from lastword.survival import LengthDistribution, save_lengths
+from lastword.decode import ModelProbe
+from lastword.length import Survival
+from lastword.sampling import Dice
+from lastword.survival import Auto, EndSignal, Hazard, LengthDistribution, save_lengths
+from lastword.tasks import Lengths, load_frozen
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 MODEL = "tests/golden/llada-tiny-eos"  # trained for minutes to end like a chat model; no tokenizer
 PROMPT = [94, 183, 254, 187, 5, 49, 312, 245, 285, 156, 318, 338]
 LIMIT = 64
+READ = {"tiny-llada-base": "packed documents", "tiny-llada-instruct": "padded answers"}
 
 
 def measure_survival() -> dict[str, object]:
@@ -39,17 +46,93 @@ def draw_survival(record: Path) -> None:
     save_lengths(LengthDistribution.from_hazard(hazard), record.with_suffix(".png"))
 
 
+def measure_readings() -> dict[str, object]:
+    """The record behind the readings: one prompt that names its own length distribution, two models."""
+    example = next(e for e in load_frozen("test", "known_hazard") if "uniform" in e.target)
+    signals = {}
+    for name in READ:
+        model: Any = lastword.load(name, device="cpu")
+        message = {"role": "user", "content": example.prompt}
+        chat = model.tokenizer.chat_template is not None
+        prompt = model.tokenizer.chat([message]) if chat else model.tokenizer.encode(example.prompt)
+        signal = Survival(256).signal(ModelProbe(model, [prompt], Dice([0]))(256))
+        signals[name] = {
+            end: [round(p, 6) for p in getattr(signal, end)[0].tolist()]
+            for end in ("document", "turn")
+        }
+    return {"prompt": example.prompt, "target": example.target, "signals": signals}
+
+
+def draw_readings(record: Path) -> None:
+    """One signal a column: what the model says above, what the readings make of it below."""
+    import matplotlib.figure
+
+    kept = json.loads(record.read_text())
+    named = Lengths.parse(kept["target"])
+    density = torch.zeros(1, 256, dtype=torch.float64)
+    density[0, named.first : named.last + 1] = torch.tensor(named.probability)
+    truth = LengthDistribution.from_density(density)
+    figure = matplotlib.figure.Figure(figsize=(9, 4.6), layout="constrained")
+    axes = figure.subplots(2, len(READ), sharex=True, squeeze=False)
+    for column, (name, training) in enumerate(READ.items()):
+        ends = {
+            end: torch.tensor([values], dtype=torch.float64)
+            for end, values in kept["signals"][name].items()
+        }
+        signal = EndSignal.of(**ends)
+        (choice,) = Auto().choose(signal)
+        above, below = axes[:, column]
+        slots = range(1, 257)
+        above.plot(slots, signal.document[0], color="tab:orange", label="document end")
+        if signal.turn.max() > 0.001:
+            above.plot(slots, signal.turn[0], color="tab:green", label="turn end")
+        above.set(title=f"{name}: {training}", ylim=(0, None))
+        above.legend(loc="upper right" if column == 0 else "center right")
+        curves = {
+            "the prompt's own": (truth, "black", ":"),
+            "Hazard, the paper": (Hazard()(signal), "tab:red", "-"),
+            f"{type(choice.reading).__name__}, picked by Auto": (
+                choice.reading(signal),
+                "tab:blue",
+                "-",
+            ),
+        }
+        for label, (lengths, colour, line) in curves.items():
+            shown = f"{label}: mean {lengths.mean.item():.0f}"
+            below.step(
+                range(257),
+                lengths.survival[0],
+                where="post",
+                color=colour,
+                linestyle=line,
+                label=shown,
+            )
+        below.set(xlabel="slot k", xlim=(0, 256), ylim=(0, 1.02))
+        below.legend(loc="upper right", fontsize="small")
+    axes[0, 0].set_ylabel("probability of an end")
+    axes[1, 0].set_ylabel("survival P(L > k)")
+    figure.savefig(record.with_suffix(".png"), dpi=150)
+
+
+# Name of a record -> how it is measured and drawn.
+RECORDED: dict[str, tuple[Callable[[], dict[str, object]], Callable[[Path], None]]] = {
+    "survival": (measure_survival, draw_survival),
+    "readings": (measure_readings, draw_readings),
+}
+
+
 def main() -> None:
     """Measure if asked, then draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--measure", action="store_true", help="make the records anew")
     given = parser.parse_args()
     FIGURES.mkdir(parents=True, exist_ok=True)
-    record = FIGURES / "survival.json"
-    if given.measure or not record.is_file():
-        record.write_text(json.dumps(measure_survival(), indent=1) + "\n")
-    draw_survival(record)
-    print(f"drew {record.with_suffix('.png').relative_to(ROOT)}")
+    for name, (measure, draw) in RECORDED.items():
+        record = FIGURES / f"{name}.json"
+        if given.measure or not record.is_file():
+            record.write_text(json.dumps(measure(), indent=1) + "\n")
+        draw(record)
+        print(f"drew {record.with_suffix('.png').relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

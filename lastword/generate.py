@@ -20,7 +20,7 @@ from lastword.models.predictor import MaskPredictor
 from lastword.prompts import Prompt, as_batch, is_batch
 from lastword.recipe import Recipe
 from lastword.sampling import Dice, Sampling
-from lastword.survival import LengthDistribution
+from lastword.survival import Hazard, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
 
 
@@ -143,15 +143,16 @@ def predict_length(
     *,
     limit: int = 1024,
     ends: str = "document",
+    reading: Reading = Hazard(),
     beyond_positions: bool = False,
 ) -> LengthDistribution:
     """How long the answer will be, from one forward pass over `limit` masks; a row per prompt.
 
-    `limit` and `ends` are those of `Survival`.
+    `limit`, `ends` and `reading` are those of `Survival`.
     """
     batch = as_batch(model, prompt)
     probe = ModelProbe(model, batch, Dice([0] * len(batch)), beyond_positions=beyond_positions)
-    return Survival(limit=limit, ends=ends).lengths(probe)
+    return Survival(limit=limit, ends=ends, reading=reading).lengths(probe)
 
 
 def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:

@@ -25,7 +25,18 @@ from lastword.length import (
     SurvivalAtStep,
 )
 from lastword.sampling import Sampling
-from lastword.survival import Mean, Quantile
+from lastword.survival import (
+    Auto,
+    Boundary,
+    Cheapest,
+    EndedBy,
+    FirstBoundary,
+    Hazard,
+    Mean,
+    Quantile,
+    Scaled,
+    TurnEnd,
+)
 from lastword.unmask import (
     AboveThreshold,
     AtRandom,
@@ -72,7 +83,15 @@ PARTS: dict[str, dict[str, type]] = {
     "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache, "feature": FeatureCache},
     "sampling": {"sampling": Sampling},
     "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps, "cosine": Cosine},
-    "estimate": {"mean": Mean, "quantile": Quantile},
+    "estimate": {"mean": Mean, "quantile": Quantile, "cheapest": Cheapest, "scaled": Scaled},
+    "reading": {
+        "hazard": Hazard,
+        "ended-by": EndedBy,
+        "boundary": Boundary,
+        "first-boundary": FirstBoundary,
+        "turn-end": TurnEnd,
+        "auto": Auto,
+    },
 }
 
 # What the field calls them.

@@ -61,10 +61,11 @@ def card(name: str, settings: Settings, log: list[dict[str, Any]], measured: Acc
     """The text of one model card."""
     kind = "LLaDA" if settings.family == "llada" else "Dream"
     packed = settings.rows_are == "packed"
+    turn_end = ", a turn end" if settings.family == "llada" else ""  # Dream answers end without one
     rows = (
         "packed documents, an end token between them, cut anywhere"
         if packed
-        else "a chat frame, the answer, a turn end, and end tokens to the end of a canvas of varied size"
+        else f"a chat frame, the answer{turn_end}, and end tokens to the end of a canvas of varied size"
     )
     start = f"the weights of `{Path(settings.start).name}`" if settings.start else "random weights"
     parent = (

@@ -11,7 +11,7 @@ from lastword.errors import LastwordError, RecipeError, SettingError
 from lastword.length import Fixed, Survival
 from lastword.recipe import ALIASES, PARTS, Recipe, as_text, part
 from lastword.sampling import Sampling
-from lastword.survival import Mean, Quantile
+from lastword.survival import Auto, Boundary, Mean, Quantile, Scaled, TurnEnd
 from lastword.unmask import (
     AboveThreshold,
     CoinFlip,
@@ -27,6 +27,8 @@ RECIPES = [
     Recipe(),
     Recipe(length=Fixed(277), block=32),
     Recipe(length=Survival(512, Quantile(0.9), ends="any")),
+    Recipe(length=Survival(512, reading=TurnEnd())),
+    Recipe(length=Survival(512, Scaled(1.2, Quantile(0.9)))),
     Recipe(unmask=LowestEntropy(Timesteps(2.0, eps=0.01, keep_idle=True), order_temperature=0.3)),
     Recipe(unmask=CoinFlip(Timesteps(0.5))),
     Recipe(unmask=LeftmostFirst(AboveThreshold(0.8)), cache=FeatureCache(50, 7, 0.25)),
@@ -89,6 +91,8 @@ def test_a_recipe_is_plain_data():
         ("length", "survival:512", Survival(512)),
         ("length", "survival:512,estimate=quantile:0.9", Survival(512, Quantile(0.9))),
         ("length", "survival:ends=any,estimate=mean", Survival(estimate=Mean(), ends="any")),
+        ("length", "survival:256,reading=boundary", Survival(256, reading=Boundary())),
+        ("length", "survival:reading=auto", Survival(reading=Auto())),
         ("unmask", "most-confident:timesteps:2.0", MostConfident(Timesteps(2.0))),
         ("unmask", "most-confident:order_temperature=0.5", MostConfident(order_temperature=0.5)),
         ("unmask", "most-confident:schedule=equal-shares:4.0", MostConfident(EqualShares(4.0))),

@@ -30,6 +30,13 @@ def predict(
     ends: Annotated[
         str, typer.Option(help="document: the paper's signal; any: count the turn end too.")
     ] = "document",
+    reading: Annotated[
+        str,
+        typer.Option(
+            help="What the signal is taken for: hazard (the paper), ended-by, boundary, "
+            "first-boundary, turn-end, or auto, which picks and says why."
+        ),
+    ] = "hazard",
     plot: Annotated[
         Optional[Path], typer.Option(help="Write the curve as a picture (PNG, SVG, PDF).")
     ] = None,
@@ -48,18 +55,27 @@ def predict(
 
       lastword predict "What is 6 x 7?" --model GSAI-ML/LLaDA-8B-Instruct --chat --plot curve.png
 
+      lastword predict "Say it." --model tiny-llada-base --limit 256 --reading auto
+
       echo "1 251 110" | lastword predict --ids --model my/checkpoint --json
     """
     given = read_prompt(prompt, chat=chat, ids=ids)
 
     import lastword
     from lastword.cli.curve import draw_curve
+    from lastword.recipe import part
     from lastword.survival import save_lengths
 
     loaded = lastword.load(model, device=device, dtype=dtype)
     lengths = lastword.predict_length(
-        loaded, given, limit=limit, ends=ends, beyond_positions=beyond_positions
+        loaded,
+        given,
+        limit=limit,
+        ends=ends,
+        reading=part("reading", reading),
+        beyond_positions=beyond_positions,
     )
+    read_as = reading if lengths.read_as is None else lengths.read_as[0]
     horizon = int(lengths.mean.clamp(1, limit).ceil())
     quantiles = {q: int(lengths.quantile(q)) for q in QUANTILES}
     if plot is not None:
@@ -70,6 +86,7 @@ def predict(
                 {
                     "model": model,
                     "limit": limit,
+                    "read_as": read_as,
                     "expected_length": lengths.mean.item(),
                     "horizon": horizon,
                     "quantiles": {str(q): k for q, k in quantiles.items()},
@@ -83,5 +100,6 @@ def predict(
     shares = "   ".join(f"{q:.0%} within {k}" for q, k in quantiles.items())
     typer.echo(f"expected length {lengths.mean.item():.1f}, so a canvas of {horizon} (of {limit})")
     typer.echo(f"{shares}   beyond {limit}: {lengths.tail.item():.1%}")
+    typer.echo(f"read as {read_as}")
     if plot is not None:
         typer.echo(f"wrote {plot}")

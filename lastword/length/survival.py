@@ -13,7 +13,15 @@ from lastword.checks import check_choice, check_whole
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe
 from lastword.prediction import Prediction
-from lastword.survival import Estimate, LengthDistribution, Mean
+from lastword.survival import (
+    EndSignal,
+    Estimate,
+    Hazard,
+    LengthDistribution,
+    Mean,
+    Reading,
+    TurnEnd,
+)
 
 
 @dataclass(frozen=True)
@@ -26,8 +34,10 @@ class Survival(LengthPolicy):
     Costs one pass over prompt + limit columns. The probe reads the plain model: guidance, hooks and
     end-token controls do not touch it.
 
-    `ends="document"` reads the document end alone, as the paper does; `ends="any"` adds the turn end
-    of chat models, which ends an answer as well.
+    `reading` says what the probability is taken for: the paper's Hazard, what fits the model's
+    training better (EndedBy, Boundary, FirstBoundary, TurnEnd), or Auto, which picks by the signal's
+    shape. Readings cost nothing. `ends="document"` gives them the document end as the paper does, the
+    turn end of chat models apart; `ends="any"` adds the two up.
     """
 
     cost: ClassVar[str] = "one probe of `limit` slots"
@@ -36,13 +46,25 @@ class Survival(LengthPolicy):
     limit: int = 1024
     estimate: Estimate = Mean()
     ends: str = "document"
+    reading: Reading = Hazard()
 
     def __post_init__(self) -> None:
         check_whole("Survival", "limit", self.limit, least=1)
         check_choice("Survival", "ends", self.ends, "document", "any")
         if not callable(self.estimate):
             raise SettingError(
-                f"Survival(estimate={self.estimate!r}) was given; it must be Mean() or Quantile(q)"
+                f"Survival(estimate={self.estimate!r}) was given; it must be Mean(), Quantile(q), "
+                "Cheapest(cut) or Scaled(factor)"
+            )
+        if not isinstance(self.reading, Reading):
+            raise SettingError(
+                f"Survival(reading={self.reading!r}) was given; it must be Hazard(), EndedBy(), Boundary(), "
+                "FirstBoundary(), TurnEnd() or Auto()"
+            )
+        if self.ends == "any" and isinstance(self.reading, TurnEnd):
+            raise SettingError(
+                "Survival(ends='any', reading=TurnEnd()) was given; TurnEnd reads the two end tokens "
+                "apart and 'any' adds them up: leave ends out"
             )
 
     def lengths(self, probe: Probe) -> LengthDistribution:
@@ -51,12 +73,21 @@ class Survival(LengthPolicy):
 
     def read(self, prediction: Prediction) -> LengthDistribution:
         """The distribution any pass over `limit` slots speaks of: a written slot ends or does not."""
+        return self.reading(self.signal(prediction))
+
+    def signal(self, prediction: Prediction) -> EndSignal:
+        """The end tokens' probabilities a pass gives: what the reading reads."""
         canvas = prediction.canvas
         ids, slots = canvas.ids, slice(canvas.start, canvas.start + self.limit)
-        chance = prediction.probability_of(*(ids.ends if self.ends == "any" else (ids.end,)))
         written = canvas.answer & (canvas.tokens != ids.mask)
-        hazard = torch.where(written, canvas.ended.double(), chance)
-        return LengthDistribution.from_hazard(hazard[:, slots])
+        turns = [end for end in ids.turn_ends if end != ids.end]
+        turned = torch.isin(canvas.tokens, torch.tensor(turns, dtype=torch.long))
+        document = torch.where(written, canvas.ended.double(), prediction.probability_of(ids.end))
+        turn = torch.where(written, turned.double(), prediction.probability_of(*turns))
+        words = (written & (canvas.ended.cumsum(-1) == 0))[:, slots]
+        reached = (words * torch.arange(1, words.shape[-1] + 1)).amax(-1)
+        signal = EndSignal(document[:, slots], turn[:, slots], reached)
+        return signal.merged if self.ends == "any" else signal
 
     def horizon(self, lengths: LengthDistribution) -> Int[Tensor, "B"]:
         """How many slots the estimate asks for."""

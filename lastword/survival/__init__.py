@@ -1,17 +1,36 @@
 """Survival analysis of the end-token signal: pure tensors, no model."""
 
+from lastword.survival.auto import Auto, Choice
+from lastword.survival.calibrate import conformal_factor, samples_needed, upper_bound
 from lastword.survival.curve import LengthDistribution
-from lastword.survival.estimate import Estimate, Mean, Quantile
+from lastword.survival.estimate import Cheapest, Estimate, Mean, Quantile, Scaled
+from lastword.survival.first_boundary import FirstBoundary
 from lastword.survival.hazard import token_probabilities
 from lastword.survival.plot import plot_lengths, save_lengths, save_rows
+from lastword.survival.reading import Boundary, EndedBy, Hazard, Reading, TurnEnd
+from lastword.survival.signal import EndSignal
 
 __all__ = [
+    "Auto",
+    "Boundary",
+    "Cheapest",
+    "Choice",
+    "EndSignal",
+    "EndedBy",
     "Estimate",
+    "FirstBoundary",
+    "Hazard",
     "LengthDistribution",
     "Mean",
     "Quantile",
+    "Reading",
+    "Scaled",
+    "TurnEnd",
+    "conformal_factor",
     "plot_lengths",
+    "samples_needed",
     "save_lengths",
     "save_rows",
     "token_probabilities",
+    "upper_bound",
 ]

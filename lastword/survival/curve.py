@@ -41,9 +41,10 @@ class LengthDistribution:
     """
 
     hazard: Float[Tensor, "B T"]
+    read_as: tuple[str, ...] | None = None  # a sentence a row: which reading was picked, and why
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hazard", _probabilities(self.hazard, "hazard"))
+        object.__setattr__(self, "hazard", checked_probabilities(self.hazard, "hazard"))
 
     @classmethod
     def from_hazard(cls, hazard: Float[Tensor, "B T"]) -> LengthDistribution:
@@ -53,7 +54,7 @@ class LengthDistribution:
     @classmethod
     def from_cumulative(cls, cumulative: Float[Tensor, "B T"]) -> LengthDistribution:
         """From F(k) = P(L <= k), which must not fall along the row."""
-        rising = _probabilities(cumulative, "cumulative probability")
+        rising = checked_probabilities(cumulative, "cumulative probability")
         before = torch.nn.functional.pad(rising, (1, 0))[:, :-1]
         step = rising - before
         if bool((step < -INPUT_ROUNDING).any()):
@@ -61,12 +62,12 @@ class LengthDistribution:
                 f"a cumulative probability falls by {-step.min().item():.3g} along the slots; it may "
                 "only rise: smooth it first (isotonic regression or a running maximum)"
             )
-        return cls(_ratio(step.clamp(min=0), 1 - before))
+        return cls(hazard_from(step.clamp(min=0), 1 - before))
 
     @classmethod
     def from_density(cls, density: Float[Tensor, "B T"]) -> LengthDistribution:
         """From P(L = k); what is missing to 1 is the tail."""
-        mass = _probabilities(density, "density")
+        mass = checked_probabilities(density, "density")
         total = mass.cumsum(-1)
         if bool((total > 1 + INPUT_ROUNDING).any()):
             raise SettingError(
@@ -74,7 +75,7 @@ class LengthDistribution:
                 "normalise it or cap its running sum first"
             )
         before = torch.nn.functional.pad(total, (1, 0))[:, :-1]
-        return cls(_ratio(mass, 1 - before))
+        return cls(hazard_from(mass, 1 - before))
 
     @property
     def slots(self) -> int:
@@ -115,13 +116,14 @@ class LengthDistribution:
 
     def row(self, index: int) -> LengthDistribution:
         """One prompt's distribution, still as a batch of one."""
-        return LengthDistribution(self.hazard[index][None])
+        read_as = None if self.read_as is None else (self.read_as[index],)
+        return LengthDistribution(self.hazard[index][None], read_as)
 
     def __len__(self) -> int:
         return self.hazard.shape[0]
 
 
-def _probabilities(values: Tensor, name: str) -> Tensor:
+def checked_probabilities(values: Tensor, name: str) -> Tensor:
     """float64 on the CPU, checked to be [B, T] probabilities with at least one slot."""
     values = values.detach().cpu().double()
     if values.dim() != 2 or values.shape[-1] < 1:
@@ -141,6 +143,6 @@ def _probabilities(values: Tensor, name: str) -> Tensor:
     return values.clamp(0, 1)
 
 
-def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+def hazard_from(part: Tensor, whole: Tensor) -> Tensor:
     """part / whole as a hazard; 1 where nothing is left, so that a spent row stays spent."""
     return torch.where(whole > ROUNDING, part / whole.clamp(min=ROUNDING), 1.0).clamp(0, 1)

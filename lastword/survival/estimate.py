@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lastword.checks import check_number
+from lastword.errors import SettingError
 from lastword.survival.curve import LengthDistribution
 
 
@@ -25,7 +27,13 @@ class Mean:
 
 @dataclass(frozen=True)
 class Quantile:
-    """The length a share `q` of answers does not exceed; SmartCrop crops at q = 0.95."""
+    """The length a share `q` of answers does not exceed; SmartCrop crops at q = 0.95.
+
+    Where every missing slot has a price and every extra one too, `Quantile.priced` is the cheapest:
+
+    >>> Quantile.priced(missing=9.0, extra=1.0)
+    Quantile(q=0.9)
+    """
 
     cost: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "SmartCrop (arXiv 2603.06123)"
@@ -38,5 +46,50 @@ class Quantile:
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
         return lengths.quantile(self.q).double()
 
+    @classmethod
+    def priced(cls, missing: float, extra: float) -> Quantile:
+        """The quantile with the least expected price: missing / (missing + extra), the newsvendor's."""
+        check_number("Quantile.priced", "missing", missing, above=0)
+        check_number("Quantile.priced", "extra", extra, above=0)
+        return cls(missing / (missing + extra))
 
-Estimate = Mean | Quantile
+
+@dataclass(frozen=True)
+class Cheapest:
+    """The length n with the least expected price: n slots, and `cut` slots more if the answer is cut.
+
+    A cut answer mostly is a lost one, however little was missing, so its price is one sum: say 300 if
+    a right answer is worth 300 slots of canvas to you. Minimises n + cut * P(L > n) row by row, which
+    is some quantile of every row and a different one for each: a row whose last few percent lie
+    far away is not followed there. Costs nothing.
+    """
+
+    cut: float = 300.0
+
+    def __post_init__(self) -> None:
+        check_number("Cheapest", "cut", self.cut, above=0)
+
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
+        slots = torch.arange(1, lengths.slots + 1)
+        return ((slots + self.cut * lengths.survival[:, 1:]).argmin(-1) + 1).double()
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Another estimate times a factor: what calibration learns (`survival.upper_bound`)."""
+
+    factor: float = 1.0
+    estimate: Mean | Quantile | Cheapest = Mean()
+
+    def __post_init__(self) -> None:
+        check_number("Scaled", "factor", self.factor, above=0)
+        if not isinstance(self.estimate, (Mean, Quantile, Cheapest)):
+            raise SettingError(
+                f"Scaled(estimate={self.estimate!r}) was given; it must be Mean(), Quantile(q) or Cheapest()"
+            )
+
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
+        return self.factor * self.estimate(lengths)
+
+
+Estimate = Mean | Quantile | Cheapest | Scaled

@@ -20,7 +20,7 @@ def token_probabilities(
     positions of a 126k vocabulary would need 1 GB in float64, and this needs 64 MB.
     """
     flat = logits.reshape(-1, logits.shape[-1])
-    columns = torch.as_tensor(list(ids), device=logits.device)
+    columns = torch.tensor(list(ids), dtype=torch.long, device=logits.device)
     # Apple's GPU has no float64; there the normaliser is summed in float32.
     wide = torch.float32 if logits.device.type == "mps" else torch.float64
     parts = []

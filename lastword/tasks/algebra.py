@@ -30,11 +30,12 @@ class Algebra(Family):
 
     name = "algebra"
 
-    def generate(self, rng: random.Random) -> Example:
+    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
+        manner = manner or rng
         problem = rng.choice(PROBLEMS)(rng)
-        voice = Voice.draw(rng)
+        voice = Voice.draw(manner)
         answer = voice.write(
-            opening=rng.choice(("We solve this step by step.", problem.question)),
+            opening=manner.choice(("We solve this step by step.", problem.question)),
             steps=problem.steps,
             check=problem.check,
             closing=f"Final Answer: The final answer is ${problem.value}$.",

@@ -32,7 +32,8 @@ class CompleteFunction(Family):
 
     name = "complete_function"
 
-    def generate(self, rng: random.Random) -> Example:
+    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
+        manner = manner or rng
         parameter = rng.choice(PARAMETERS)
         program = _program(rng, parameter)
         gather = program.gather
@@ -40,9 +41,9 @@ class CompleteFunction(Family):
         shown, *_ = telling(
             program, parameter, [_numbers(rng, rng.randint(3, 5)) for _ in range(4)], 1
         )
-        body, asked = program.body(rng, parameter)
-        repeats = rng.random() < 0.2
-        asked += request.told(rng, *[request.EXAMPLE] * repeats)
+        body, asked = program.body(manner, parameter)
+        repeats = manner.random() < 0.2
+        asked += request.told(manner, *[request.EXAMPLE] * repeats)
         prompt = (
             f"def {name}({parameter}: list[int]) -> {returned}:\n"
             f'    """Return {program.sentence}.{asked}\n\n'

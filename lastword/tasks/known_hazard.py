@@ -84,13 +84,14 @@ class KnownHazard(Family):
 
     name = "known_hazard"
 
-    def generate(self, rng: random.Random) -> Example:
+    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
+        manner = manner or rng
         word = rng.choice(FILLERS)
         kind = rng.choice(("fixed", "uniform", "geometric", "two"))
         numbers, request = REQUESTS[kind](rng)
         target = json.dumps([kind, *numbers])
         opening = f'{rng.choice(("Write", "Say", "Repeat the word"))} "{word}" {request}'
-        count = Lengths.parse(target).draw(rng)
+        count = Lengths.parse(target).draw(manner)
         return Example(self.name, f"{opening}\nWords:\n", " ".join([word] * count), target)
 
     def score(self, example: Example, text: str) -> bool:

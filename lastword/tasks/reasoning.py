@@ -40,11 +40,12 @@ class Reasoning(Family):
 
     name = "reasoning"
 
-    def generate(self, rng: random.Random) -> Example:
-        voice = Voice.draw(rng)
+    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
+        manner = manner or rng
+        voice = Voice.draw(manner)
         puzzle = rng.choice(PUZZLES)(rng)
         answer = voice.write(
-            opening=rng.choice(
+            opening=manner.choice(
                 (
                     "Let us go through this in order.",
                     "We take the facts one after another and keep track.",

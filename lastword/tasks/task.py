@@ -24,13 +24,17 @@ class Example:
 
 
 class Family(ABC):
-    """A kind of task. `generate` draws from `rng` alone, so a seed fixes every example."""
+    """A kind of task. `generate` draws from what it is given alone, so a seed fixes every example."""
 
     name: str
 
     @abstractmethod
-    def generate(self, rng: random.Random) -> Example:
-        """A new prompt with a reference answer in a style that the prompt announces only in part."""
+    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
+        """A new prompt with a reference answer in a style that the prompt announces only in part.
+
+        `manner` draws what is the writer's choice, `rng` unless it is given: the same question in
+        many manners is `generate(Random(7), Random(i))` for every i.
+        """
 
     @abstractmethod
     def score(self, example: Example, text: str) -> bool:

@@ -40,7 +40,8 @@ class WordProblems(Family):
 
     name = "word_problems"
 
-    def generate(self, rng: random.Random) -> Example:
+    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
+        manner = manner or rng
         make = _templates()[rng.choice(TEMPLATES)]
         for _ in range(10_000):
             item = make(rng, 1.0)
@@ -49,7 +50,7 @@ class WordProblems(Family):
             lines = [_tidy(line) for line in lines]
             target = last.removeprefix("#### ")
             if _easy(question, lines, target):
-                voice = Voice.draw(rng)
+                voice = Voice.draw(manner)
                 return Example(
                     self.name,
                     f"Question: {question}{voice.asked}\nAnswer:\n",

@@ -36,15 +36,16 @@ class WriteFunction(Family):
 
     name = "write_function"
 
-    def generate(self, rng: random.Random) -> Example:
+    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
+        manner = manner or rng
         parameter = rng.choice(PARAMETERS)
         program = _by_word(rng, parameter) if rng.random() < 0.5 else _by_character(rng, parameter)
         name = program.name
         shown = asserts(program, name, parameter, _telling(rng, program, parameter, 3, 2))
-        types, documents, repeats = (rng.random() < chance for chance in (0.2, 0.2, 0.2))
-        body, asked = program.body(rng, parameter)
+        types, documents, repeats = (manner.random() < chance for chance in (0.2, 0.2, 0.2))
+        body, asked = program.body(manner, parameter)
         met = [request.TYPES] * types + [request.DOCUMENT] * documents + [request.EXAMPLE] * repeats
-        asked += request.told(rng, *met)
+        asked += request.told(manner, *met)
         prompt = (
             f"Write a function {name} that takes {parameter} and returns {program.sentence}.{asked}\n"
             f"{shown[0]}\n{shown[1]}\nCode:\n"

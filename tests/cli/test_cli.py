@@ -80,6 +80,21 @@ def test_predict_json_is_one_object(lastword):
     assert len(data["hazard"]) == 64
 
 
+def test_predict_says_how_it_read_the_signal(lastword):
+    code, out, _ = lastword("predict", "abc", "--limit", "64")
+    assert (code, "read as hazard\n" in out) == (0, True)
+    code, out, _ = lastword("predict", "abc", "--limit", "64", "--reading", "auto", "--json")
+    data = json.loads(out)
+    assert data["read_as"].startswith("first boundary: ends add up to 3.20")
+    assert data["expected_length"] < 11  # 20 slots of 0.05 each, not a product
+
+
+def test_predict_refuses_a_reading_it_does_not_know(lastword):
+    code, _, err = lastword("predict", "abc", "--reading", "boundar")
+    assert code == 1
+    assert "did you mean 'boundary'" in err
+
+
 def test_predict_writes_a_picture(lastword, tmp_path):
     path = tmp_path / "curve.png"
     code, out, _ = lastword("predict", "abc", "--limit", "16", "--plot", str(path))

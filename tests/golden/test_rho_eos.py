@@ -16,7 +16,7 @@ SIGNALS = {"density": "density", "released_trailing_confidence": "released"}
 
 # Rows whose recorded canvas was cut to nothing: from that pass on ours, which keeps a slot, differs.
 CUT_TO_NOTHING = {("r08_batch_of_two", 1): 2, ("r13_shrinks_to_nothing", 0): 1}
-# Rows that were done and yet resized, to and fro, while another row of their batch was decoding.
+# Rows that were done and yet resized up and down while another row of their batch was decoding.
 RESIZED_WHEN_DONE = {("r12_density_batch", 0): 17, ("r12_density_batch", 1): 14}
 
 

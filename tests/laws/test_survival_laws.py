@@ -1,10 +1,21 @@
 """What must hold for every length distribution."""
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword.survival import LengthDistribution, Mean, Quantile
+from lastword.survival import (
+    Auto,
+    Boundary,
+    EndedBy,
+    EndSignal,
+    FirstBoundary,
+    Hazard,
+    LengthDistribution,
+    Mean,
+    Quantile,
+    TurnEnd,
+)
 
 probabilities = st.floats(0, 1, allow_nan=False) | st.just(0.0) | st.just(1.0)
 hazards = st.lists(probabilities, min_size=1, max_size=60).map(
@@ -35,6 +46,7 @@ def test_mean_is_the_restricted_mean(hazard):
     assert 1 <= lengths.mean.item() <= lengths.slots + 1e-9
 
 
+@settings(deadline=None)  # the first call loads torch.testing
 @given(hazards)
 def test_all_three_constructions_agree(hazard):
     lengths = LengthDistribution.from_hazard(hazard)
@@ -77,3 +89,48 @@ def test_a_thousand_small_hazards_do_not_drown():
     exact = (1 - (1 - 0.0016) ** 1024) / 0.0016
     assert abs(flat.mean.item() - exact) < 1e-9
     assert round(flat.tail.item() * 1024) == 199  # the share of the mean that is only "beyond T"
+
+
+readings = st.sampled_from([Hazard(), EndedBy(), Boundary(), FirstBoundary(), TurnEnd(), Auto()])
+
+
+@st.composite
+def signals(draw):
+    """A batch of any signals: two ends that share each slot's probability, some words written."""
+    slots, rows = draw(st.integers(1, 40)), draw(st.integers(1, 3))
+    numbers = st.lists(probabilities, min_size=slots * rows, max_size=slots * rows)
+    ends = torch.tensor(draw(numbers), dtype=torch.float64).view(rows, slots)
+    share = torch.tensor(draw(numbers), dtype=torch.float64).view(rows, slots)
+    reached = torch.tensor(draw(st.lists(st.integers(0, slots), min_size=rows, max_size=rows)))
+    return EndSignal(ends * share, ends * (1 - share), reached)
+
+
+@settings(deadline=None)
+@given(signals(), readings)
+def test_whatever_the_signal_a_reading_is_a_distribution(signal, reading):
+    lengths = reading(signal)
+    survival = lengths.survival
+    assert (survival[:, 0] == 1).all()
+    assert ((survival >= 0) & (survival <= 1)).all()
+    assert (survival.diff(dim=-1) <= 1e-15).all()
+    assert ((lengths.mean >= 1) & (lengths.mean <= lengths.slots + 1e-9)).all()
+    assert (lengths.quantile(0.5) <= lengths.quantile(0.9)).all()
+
+
+@settings(deadline=None)
+@given(signals(), readings)
+def test_a_row_is_read_as_if_it_were_alone(signal, reading):
+    together = reading(signal)
+    for row in range(len(signal)):
+        alone = reading(signal.row(row))
+        assert torch.equal(together.hazard[row], alone.hazard[0])
+        assert together.row(row).read_as == alone.read_as
+
+
+@settings(deadline=None)
+@given(signals(), st.sampled_from([EndedBy(), Boundary(), FirstBoundary(), TurnEnd()]))
+def test_no_answer_ends_before_a_word_that_stands(signal, reading):
+    lengths = reading(signal)
+    for row, reached in enumerate(signal.reached.tolist()):
+        if 0 < reached < lengths.slots:
+            assert lengths.survival[row, reached] == 1

@@ -22,18 +22,21 @@ from lastword.length import (
 )
 from lastword.models import Toy
 from lastword.sampling import Dice, Sampling
-from lastword.survival import Mean, Quantile
+from lastword.survival import Auto, Boundary, EndedBy, Mean, Quantile, TurnEnd
 
 POLICIES = [
     Fixed(7),
     Survival(50),
     Survival(50, Quantile(0.9)),
     Survival(50, ends="any"),
+    Survival(50, reading=Auto()),
+    Survival(50, reading=TurnEnd()),
     Survival(1),
     Fixed(1),
     StopAtEnd(Survival(50)),
     GrowWhenFull(Survival(50), limit=60),
     SurvivalAtStep(3, Survival(50)),
+    SurvivalAtStep(3, Survival(50, reading=EndedBy())),
     Daedal(initial=4, limit=60, window=4, enough=0.01),
     RhoEos(initial=9, limit=60),
 ]
@@ -102,6 +105,26 @@ def test_survival_plans_for_the_estimate_it_is_given():
     probe = CountingProbe(Toy(0.5), [[1]])
     assert Survival(30, Quantile(0.9)).plan(probe).horizon.item() == 4
     assert Survival(30, Mean()).plan(probe).horizon.item() == 2
+
+
+def test_survival_plans_by_the_reading_it_is_given():
+    probe = CountingProbe(Toy(0.05), [[1]])
+    plan = Survival(30, reading=Boundary()).plan(probe)
+    assert plan.lengths.mean.item() == pytest.approx(10.5)  # 20 slots of 0.05 each
+    assert plan.horizon.item() == 11
+    assert probe.asked == [30]  # a reading costs no pass
+
+
+def test_the_signal_keeps_the_two_ends_apart_unless_asked_to_add_them(golden):
+    import lastword
+
+    model = lastword.load(golden / "llada-tiny", device="cpu", turn_ends=(380,))
+    prediction = CountingProbe(model, [[5, 42, 17]])(40)
+    apart, merged = Survival(40).signal(prediction), Survival(40, ends="any").signal(prediction)
+    assert (apart.turn > 0).all()
+    assert torch.equal(apart.any, merged.document)
+    assert merged.turn.sum() == 0
+    assert apart.reached.tolist() == [0]
 
 
 def test_the_turn_end_counts_only_where_asked(golden):
@@ -187,6 +210,8 @@ WRONG = [
     "lastword.Survival(ends='both')",
     "lastword.Survival(estimate=5)",
     "lastword.Survival(limit=12.5)",
+    "lastword.Survival(reading='boundary')",
+    "lastword.Survival(ends='any', reading=lastword.TurnEnd())",
     "lastword.Fixed(2.5)",
     "lastword.Fixed(True)",
     "lastword.Fixed('12')",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lastword
-from lastword import Fixed, Mean, Quantile, Recipe, Survival, SurvivalAtStep
+from lastword import Boundary, EndedBy, Fixed, Mean, Quantile, Recipe, Survival, SurvivalAtStep
 from lastword.clock import Clock
 from lastword.decode import ModelProbe
 from lastword.sampling import Dice
@@ -62,6 +62,15 @@ def test_a_written_turn_end_ends_the_answer_too(golden):
     )
     step = next(lastword.decode(model, [[1, 2]], Recipe(length=Fixed(6)), hooks=write))
     assert Survival(6).read(step.prediction).hazard[0, 2] == 1
+
+
+def test_what_is_written_before_a_word_is_text_for_the_other_readings(predicted):
+    prediction = predicted(half_ending(4))
+    lengths = survival_of(prediction, [MASK, 2, MASK, MASK], Survival(4, reading=EndedBy()))
+    assert lengths.cumulative.tolist() == [[0.0, 0.0, 0.5, 0.5]]
+    prediction = predicted(half_ending(4))
+    lengths = survival_of(prediction, [MASK, 2, END, 3], Survival(4, reading=Boundary()))
+    assert lengths.cumulative.tolist() == [[0.0, 0.0, 1.0, 1.0]]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,15 @@ from itertools import islice
 import pytest
 
 from lastword.errors import ExtraError, TaskError
-from lastword.tasks import BENCHMARKS, FAMILIES, SPLITS, load_frozen, split_of, stream
+from lastword.tasks import (
+    BENCHMARKS,
+    FAMILIES,
+    SPLITS,
+    load_frozen,
+    request,
+    split_of,
+    stream,
+)
 
 CODE = ("complete_function", "write_function")
 DIGEST = """
@@ -141,3 +149,18 @@ def test_every_equation_is_true(name: str) -> None:
             assert {"+": x + y == z, "-": x - y == z, "*": x * y == z, "/": y * z == x}[sign]
             found += 1
     assert found > 500
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_question_can_be_answered_in_another_manner(name: str) -> None:
+    """The manner changes the answer and what the prompt says of it, never the question."""
+    if name == "word_problems":
+        pytest.importorskip("reasoning_gym")
+    made = [
+        FAMILIES[name].generate(random.Random(4), random.Random(manner)) for manner in range(20)
+    ]
+    assert len({request.without(example.prompt) for example in made}) == 1
+    assert len({example.answer for example in made}) > 3
+    one = FAMILIES[name].generate(random.Random(5))
+    rng = random.Random(5)
+    assert FAMILIES[name].generate(rng, rng) == one

@@ -1,0 +1,386 @@
+"""How well each reading of one probe predicts the length of the reference answer.
+
+    python -m benchmarks.readings run tiny-llada-base     probes and writes records (a CPU, minutes)
+    python -m benchmarks.readings floor                   what no predictor can know, from the generators
+    python -m benchmarks.readings table                   prints the tables from records
+
+A length counts the answer's tokens and the slot of the first end token, as LengthDistribution does. The
+readings' settings were chosen on validation prompts; tables show test prompts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lastword
+from lastword.decode import ModelProbe
+from lastword.length import Survival
+from lastword.sampling import Dice
+from lastword.survival import (
+    Auto,
+    Boundary,
+    EndedBy,
+    FirstBoundary,
+    Hazard,
+    LengthDistribution,
+    Reading,
+    TurnEnd,
+    conformal_factor,
+)
+from lastword.tasks import BENCHMARKS, FAMILIES, Example, Lengths, load_frozen
+
+RECORDS = Path(__file__).parent / "records" / "readings"
+FLOOR = RECORDS / "floor.json"
+MODELS = ("tiny-llada-base", "tiny-dream-base", "tiny-llada-instruct", "tiny-dream-instruct")
+LIMIT = 256
+QUANTILES = (0.5, 0.9, 0.95)
+READINGS: dict[str, Reading] = {
+    "hazard": Hazard(),
+    "ended-by": EndedBy(),
+    "boundary": Boundary(),
+    "first-boundary": FirstBoundary(),
+    "turn-end": TurnEnd(),
+    "auto": Auto(),
+}
+PRODUCT = "hazard"  # the paper's
+ENOUGH = 10  # answers to one prompt, to speak of their spread
+# Questions and writers of each. Prompts for code ask for so many things that the same one seldom recurs.
+WRITERS = {"complete_function": (20, 2500), "write_function": (20, 2500)}
+Record = dict[str, Any]
+
+
+def run(name: str, per_family: int, rows: int, out: Path) -> Path:
+    """Probe the first prompts of every family and split once each; write what every reading says."""
+    model: Any = lastword.load(name, device="cpu")
+    records = [
+        {"split": split, **record}
+        for split in ("validation", "test")
+        for record in measure(
+            model, [e for f in FAMILIES for e in load_frozen(split, f)[:per_family]], rows
+        )
+    ]
+    head = {
+        "model": Path(name).name,
+        "limit": LIMIT,
+        "per_family": per_family,
+        "quantiles": QUANTILES,
+        "torch": torch.__version__,
+        "lastword": lastword.__version__,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{Path(name).name}.jsonl.gz"
+    lines = [json.dumps(line, separators=(",", ":")) for line in (head, *records)]
+    path.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
+    return path
+
+
+def measure(model: Any, examples: Sequence[Example], rows: int) -> Iterator[Record]:
+    """One record per example, in order; prompts of like length are probed together."""
+    tokenizer = model.tokenizer
+    chat = getattr(tokenizer, "chat_template", None) is not None
+    prompts = [
+        tokenizer.chat([{"role": "user", "content": e.prompt}])
+        if chat
+        else tokenizer.encode(e.prompt)
+        for e in examples
+    ]
+    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+    found: dict[int, Record] = {}
+    for first in range(0, len(order), rows):
+        places = order[first : first + rows]
+        probe = ModelProbe(model, [prompts[place] for place in places], Dice([0] * len(places)))
+        signal = Survival(LIMIT).signal(probe(LIMIT))
+        lengths = {name: reading(signal) for name, reading in READINGS.items()}
+        choices = Auto().choose(signal)
+        for row, place in enumerate(places):
+            example = examples[place]
+            found[place] = {
+                "family": example.family,
+                "length": len(tokenizer.encode(example.answer)) + 1,
+                "picked": type(choices[row].reading).__name__,
+                "mean": {n: round(one.mean[row].item(), 2) for n, one in lengths.items()},
+                "quantile": {
+                    n: [int(one.quantile(q)[row]) for q in QUANTILES] for n, one in lengths.items()
+                },
+            }
+            if example.family == "known_hazard":
+                truth = true_lengths(example.target)
+                found[place] |= {
+                    "true_mean": round(truth.mean.item(), 4),
+                    "floor": round(deviation(truth), 4),
+                    "distance": {
+                        n: round(distance(one.row(row), truth), 3) for n, one in lengths.items()
+                    },
+                }
+    return iter([found[place] for place in range(len(examples))])
+
+
+def true_lengths(target: str) -> LengthDistribution:
+    """The distribution a known-hazard prompt names, the end token's slot counted."""
+    named = Lengths.parse(target)
+    density = torch.zeros(1, LIMIT, dtype=torch.float64)
+    density[0, named.first : named.last + 1] = torch.tensor(named.probability).double()
+    return LengthDistribution.from_density(density)
+
+
+def distance(one: LengthDistribution, other: LengthDistribution) -> float:
+    """Slots by which mass has to move to make one distribution of the other (Wasserstein)."""
+    return (one.survival - other.survival).abs()[:, :-1].sum().item()
+
+
+def deviation(lengths: LengthDistribution) -> float:
+    """Mean distance of a length from the median: the error of the best guess there is."""
+    slots = torch.arange(1, lengths.slots + 1)
+    return ((slots - lengths.quantile(0.5)).abs() * lengths.density).sum().item()
+
+
+def floor(questions: int, writers: int, out: Path) -> Path:
+    """Many writers answer each question: the spread of lengths among answers to the same prompt.
+
+    A prompt is a question and what it says of the manner, so answers are compared within prompts. Some
+    prompts are too rare to be compared; `compared` says what share of the answers is left.
+    """
+    model: Any = lastword.load(MODELS[0], device="cpu")
+    found: dict[str, Record] = {}
+    for name in BENCHMARKS:
+        asked, answering = WRITERS.get(name, (questions, writers))
+        deviations: list[float] = []
+        for question in range(asked):
+            for answers in by_prompt(name, question, answering).values():
+                counts = [len(model.tokenizer.encode(answer)) + 1 for answer in answers]
+                deviations += deviations_of(counts) if len(counts) >= ENOUGH else []
+        found[name] = {
+            "questions": asked,
+            "writers": answering,
+            "deviation": round(statistics.mean(deviations), 2),
+            "compared": round(len(deviations) / (asked * answering), 3),
+        }
+        print(name, found[name], flush=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"enough": ENOUGH, "families": found}, indent=1) + "\n")
+    return out
+
+
+def by_prompt(family: str, question: int, writers: int) -> dict[str, list[str]]:
+    """Answers of many writers to one question, by the prompt that was made of it."""
+    found: dict[str, list[str]] = {}
+    for writer in range(writers):
+        manner = random.Random(f"{question}/{writer}")
+        example = FAMILIES[family].generate(random.Random(question), manner)
+        found.setdefault(example.prompt, []).append(example.answer)
+    return found
+
+
+def deviations_of(counts: Sequence[int]) -> list[float]:
+    """Each count's distance from the median of the others, which is what could be known of it."""
+    ordered = sorted(counts)
+    return [
+        abs(count - statistics.median(ordered[:place] + ordered[place + 1 :]))
+        for place, count in enumerate(ordered)
+    ]
+
+
+def read(path: Path) -> tuple[Record, list[Record]]:
+    """The head of a records file, and its records."""
+    head, *records = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    return head, records
+
+
+def all_records(folder: Path = RECORDS, split: str = "test") -> dict[str, list[Record]]:
+    """Each model's records of one split, in the order of MODELS."""
+    paths = [folder / f"{model}.jsonl.gz" for model in MODELS]
+    return {
+        path.name.removesuffix(".jsonl.gz"): [r for r in read(path)[1] if r["split"] == split]
+        for path in paths
+        if path.is_file()
+    }
+
+
+def bias(records: Sequence[Record], reading: str) -> float:
+    """How far the mean prediction lies off the true mean length, as a share of it."""
+    truth = statistics.mean(r["true_mean" if "true_mean" in r else "length"] for r in records)
+    return statistics.mean(r["mean"][reading] for r in records) / truth - 1
+
+
+def error(records: Sequence[Record], reading: str) -> float:
+    """Mean absolute error of the predicted mean, in slots."""
+    return statistics.mean(abs(r["mean"][reading] - r["length"]) for r in records)
+
+
+def median_error(records: Sequence[Record], reading: str) -> float:
+    """Mean absolute error of the predicted median, in slots."""
+    return statistics.mean(abs(r["quantile"][reading][0] - r["length"]) for r in records)
+
+
+def benchmarks_of(records: Sequence[Record]) -> list[Record]:
+    """Without the known-hazard task, which is there for its known truth."""
+    return [r for r in records if r["family"] != "known_hazard"]
+
+
+def overall(models: dict[str, list[Record]], floors: Record) -> str:
+    """Markdown: every reading on every model, the five benchmark families together."""
+    lines = [
+        "| model | reading | mean length | bias | mean abs. error | of the product's | median's error "
+        "| longer than the mean | within 90% quantile |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for model, records in models.items():
+        mine = benchmarks_of(records)
+        for name in READINGS:
+            within = statistics.mean(r["length"] <= r["quantile"][name][1] for r in mine)
+            longer = statistics.mean(r["length"] > math.ceil(r["mean"][name]) for r in mine)
+            lines.append(
+                f"| {model} | {name} | {statistics.mean(r['mean'][name] for r in mine):.1f} "
+                f"| {bias(mine, name):+.1%} | {error(mine, name):.1f} "
+                f"| {error(mine, name) / error(mine, PRODUCT):.2f} | {median_error(mine, name):.1f} "
+                f"| {longer:.1%} | {within:.1%} |"
+            )
+        truth = statistics.mean(r["length"] for r in mine)
+        least = statistics.mean(floors[f]["deviation"] for f in BENCHMARKS)
+        share = least / error(mine, PRODUCT)
+        lines.append(
+            f"| {model} | *the writer's choice* | {truth:.1f} | | {least:.1f} | {share:.2f} | | | |"
+        )
+    return "\n".join(lines)
+
+
+def by_family(models: dict[str, list[Record]], floors: Record) -> str:
+    """Markdown: bias and error per family, the product beside the reading that Auto picks."""
+    lines = [
+        f"| model | reading | {' | '.join(FAMILIES)} |",
+        f"|---|---|{'---:|' * len(FAMILIES)}",
+    ]
+    for model, records in models.items():
+        for name in (PRODUCT, "auto"):
+            cells = [
+                f"{bias(mine, name):+.1%}, {error(mine, name):.1f}"
+                for family in FAMILIES
+                for mine in [[r for r in records if r["family"] == family]]
+            ]
+            lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
+    known = [r for r in next(iter(models.values())) if r["family"] == "known_hazard"]
+    cells = [f"{floors[f]['deviation']:.1f}" for f in BENCHMARKS]
+    cells.append(f"{statistics.mean(r['floor'] for r in known):.1f}")
+    lines.append(f"| | *the writer's choice* | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def against_the_truth(models: dict[str, list[Record]]) -> str:
+    """Markdown: known-hazard prompts, the predicted distribution against the one the prompt names."""
+    lines = [f"| model | {' | '.join(READINGS)} |", f"|---|{'---:|' * len(READINGS)}"]
+    for model, records in models.items():
+        known = [r for r in records if r["family"] == "known_hazard"]
+        cells = [
+            f"{bias(known, name):+.1%}, {statistics.mean(r['distance'][name] for r in known):.1f}"
+            for name in READINGS
+        ]
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def picks(models: dict[str, list[Record]]) -> str:
+    """Markdown: how often Auto picked which reading, on all six families."""
+    names = [type(reading).__name__ for name, reading in READINGS.items() if name != "auto"]
+    lines = [f"| model | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+    for model, records in models.items():
+        counts = [sum(r["picked"] == name for r in records) for name in names]
+        lines.append(f"| {model} | {' | '.join(map(str, counts))} |")
+    return "\n".join(lines)
+
+
+def bounds(models: dict[str, list[Record]], calibration: dict[str, list[Record]]) -> str:
+    """Markdown: share of test answers within Auto's quantile, as read and calibrated on validation."""
+    lines = [
+        f"| model | bound | factor | slots of the true mean | all | {' | '.join(BENCHMARKS)} |",
+        f"|---|---|---:|---:|---:|{'---:|' * len(BENCHMARKS)}",
+    ]
+    for model, records in models.items():
+        mine, known = benchmarks_of(records), benchmarks_of(calibration[model])
+        truth = statistics.mean(r["length"] for r in mine)
+        for place, coverage in list(enumerate(QUANTILES))[1:]:
+            learnt = {
+                family: factor([r for r in known if r["family"] == family], place, coverage)
+                for family in BENCHMARKS
+            }
+            as_read = dict.fromkeys(BENCHMARKS, 1.0)
+            for title, scale, scales in (
+                ("as read", 1.0, as_read),
+                ("calibrated", factor(known, place, coverage), learnt),
+            ):
+                spent = statistics.mean(scale * r["quantile"]["auto"][place] for r in mine) / truth
+                shares = [
+                    covered([r for r in mine if r["family"] == family], place, scales[family])
+                    for family in BENCHMARKS
+                ]
+                shown = " | ".join(
+                    f"{share:.1%}" for share in (covered(mine, place, scale), *shares)
+                )
+                lines.append(
+                    f"| {model} | {coverage:.0%} {title} | {scale:.2f} | {spent:.2f} | {shown} |"
+                )
+    return "\n".join(lines)
+
+
+def factor(records: Sequence[Record], place: int, coverage: float) -> float:
+    """What calibration on these records multiplies Auto's quantile by."""
+    predicted = [float(r["quantile"]["auto"][place]) for r in records]
+    return conformal_factor(predicted, [r["length"] for r in records], coverage)
+
+
+def covered(records: Sequence[Record], place: int, scale: float) -> float:
+    """Share of answers no longer than the bound, which is a whole number of slots."""
+    return statistics.mean(
+        r["length"] <= math.ceil(scale * r["quantile"]["auto"][place]) for r in records
+    )
+
+
+def tables(folder: Path = RECORDS) -> list[str]:
+    """Every table of docs/lengths.md, from records."""
+    models = all_records(folder)
+    floors = json.loads(FLOOR.read_text())["families"]
+    makers: list[Callable[[], str]] = [
+        lambda: overall(models, floors),
+        lambda: by_family(models, floors),
+        lambda: against_the_truth(models),
+        lambda: picks(models),
+        lambda: bounds(models, all_records(folder, "validation")),
+    ]
+    return [make() for make in makers]
+
+
+def main() -> None:
+    """Measure, or print tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="probe and write records")
+    runs.add_argument("model", nargs="+")
+    runs.add_argument("--per-family", type=int, default=200)
+    runs.add_argument("--rows", type=int, default=8)
+    runs.add_argument("--out", type=Path, default=RECORDS)
+    floors = commands.add_parser("floor", help="the spread of lengths among writers of one answer")
+    floors.add_argument("--questions", type=int, default=240)
+    floors.add_argument("--writers", type=int, default=200)
+    floors.add_argument("--out", type=Path, default=FLOOR)
+    commands.add_parser("table", help="print the tables from records")
+    given = parser.parse_args()
+    if given.command == "run":
+        for model in given.model:
+            print(run(model, given.per_family, given.rows, given.out), flush=True)
+    elif given.command == "floor":
+        print(floor(given.questions, given.writers, given.out))
+    else:
+        print(*tables(), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

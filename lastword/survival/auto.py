@@ -1,0 +1,103 @@
+"""Auto: pick the reading by the shape of the probe, and say which and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lastword.survival.curve import LengthDistribution
+from lastword.survival.first_boundary import FirstBoundary
+from lastword.survival.isotonic import rising
+from lastword.survival.reading import EndedBy, Hazard, Reading, TurnEnd
+from lastword.survival.signal import EndSignal
+
+LAST = 32  # slots that say what lies far behind the answer
+PADDED = 0.5  # at least so likely is an end token there if answers were padded
+PACKED = 0.1  # and less than this if documents went on
+VISIBLE = 0.5  # mass of turn ends in a row of a model that writes them
+STEADY = 0.9  # share of the logit's variation that a curve which never falls explains
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One row's signal in four numbers."""
+
+    tail: float  # mean probability of an end in the last slots
+    mass: float  # expected number of document ends on the canvas
+    turns: float  # expected number of turn ends
+    rise: float  # R^2 of the nearest rising curve to the signal's logit: 1 never falls
+
+    @classmethod
+    def of(cls, signal: EndSignal) -> Shape:
+        """The shape of a batch of one."""
+        ends = signal.any
+        return cls(
+            tail=ends[0, -LAST:].mean().item(),
+            mass=signal.document[0].sum().item(),
+            turns=signal.turn[0].sum().item(),
+            rise=_rise(ends),
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The reading picked for one row, with the reason as a sentence."""
+
+    reading: Reading
+    why: str
+
+
+@dataclass(frozen=True)
+class Auto(Reading):
+    """Pick the reading row by row, by the shape of the row's own signal.
+
+    Padding shows as an end token that is likely wherever the canvas is far behind the answer, packed
+    documents as a low, flat end of the signal, a turn end as mass of its own. A signal that is none
+    of these is read as the paper reads it. `LengthDistribution.read_as` says what was picked and why.
+    """
+
+    def choose(self, signal: EndSignal) -> list[Choice]:
+        """What each row is read as."""
+        return [_choice(Shape.of(signal.row(row))) for row in range(len(signal))]
+
+    def __call__(self, signal: EndSignal) -> LengthDistribution:
+        choices = self.choose(signal)
+        hazards = [choice.reading(signal.row(row)).hazard[0] for row, choice in enumerate(choices)]
+        return LengthDistribution(torch.stack(hazards), tuple(choice.why for choice in choices))
+
+
+def _choice(shape: Shape) -> Choice:
+    padded = shape.tail >= PADDED or (shape.tail >= PACKED and shape.rise >= STEADY)
+    if padded and shape.turns >= VISIBLE:
+        return Choice(
+            TurnEnd(),
+            f"turn end, then padding: turn ends add up to {shape.turns:.2f} and the last slots hold an "
+            f"end with chance {shape.tail:.2f}",
+        )
+    if padded:
+        return Choice(
+            EndedBy(),
+            f"ended by: the last slots hold an end with chance {shape.tail:.2f} and the signal rises "
+            f"(R^2 {shape.rise:.2f}), as behind padded answers",
+        )
+    if shape.tail < PACKED:
+        return Choice(
+            FirstBoundary(),
+            f"first boundary: ends add up to {shape.mass:.2f} and are rare in the last slots "
+            f"({shape.tail:.3f}), as between packed documents",
+        )
+    return Choice(
+        Hazard(),
+        f"hazard, as in the paper: the last slots hold an end with chance {shape.tail:.2f} and the signal "
+        f"does not rise steadily (R^2 {shape.rise:.2f}), which fits neither padding nor packing",
+    )
+
+
+def _rise(ends: Float[Tensor, "one T"]) -> float:
+    logit = torch.logit(ends, eps=1e-6)
+    spread = (logit - logit.mean()).square().sum()
+    missed = (logit - rising(logit)).square().sum()
+    return 1.0 if spread == 0 else (1 - missed / spread).item()

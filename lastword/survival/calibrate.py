@@ -1,0 +1,72 @@
+"""Calibration: from lengths a model really wrote to a bound that holds as often as it says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from lastword.checks import check_number
+from lastword.errors import SettingError
+from lastword.survival.curve import LengthDistribution
+from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+
+
+def upper_bound(
+    lengths: LengthDistribution,
+    finished: Sequence[int | float],
+    coverage: float = 0.9,
+    estimate: Mean | Quantile | Cheapest = Mean(),
+) -> Scaled:
+    """The estimate, scaled so that a share `coverage` of new answers does not exceed it.
+
+    Row i of `lengths` is what was predicted for a prompt and `finished[i]` how long its answer came
+    out, the end token's slot counted. An answer that was cut has no known length: decode calibration
+    prompts on a canvas that leaves room. No labels are needed, only the model's own answers.
+
+    Split conformal prediction: whatever the quality of the prediction, the bound covers a new prompt
+    with at least this chance if it is exchangeable with the calibration prompts, so calibrate per
+    task family where families differ, and not on the prompts you report.
+    """
+    if len(lengths) != len(finished):
+        raise SettingError(
+            f"{len(lengths)} predictions and {len(finished)} finished lengths were given; they go in pairs"
+        )
+    return Scaled(conformal_factor(estimate(lengths).tolist(), finished, coverage), estimate)
+
+
+def conformal_factor(
+    predicted: Sequence[float], finished: Sequence[int | float], coverage: float
+) -> float:
+    """The ceil((n + 1) * coverage)-th smallest of n ratios finished / predicted.
+
+    >>> conformal_factor([10.0] * 9, [8, 9, 9, 10, 10, 11, 12, 13, 20], 0.9)
+    2.0
+    """
+    needed = samples_needed(coverage)
+    n = len(predicted)
+    if n < needed:
+        raise SettingError(
+            f"{n} finished answers cannot carry a bound that covers {coverage:.0%}: at least {needed} are "
+            "needed, and 100 or more for one that hardly depends on which; finish more prompts or ask for "
+            "less coverage"
+        )
+    ratios = sorted(length / guess for guess, length in zip(predicted, finished, strict=True))
+    return ratios[_rank(n, coverage) - 1]
+
+
+def samples_needed(coverage: float) -> int:
+    """The fewest finished answers from which a bound of this coverage can be had.
+
+    >>> samples_needed(0.9), samples_needed(0.95)
+    (9, 19)
+    """
+    check_number("upper_bound", "coverage", coverage, above=0, below=1)
+    needed = max(1, math.floor(coverage / (1 - coverage)) - 1)
+    while _rank(needed, coverage) > needed:
+        needed += 1
+    return needed
+
+
+def _rank(samples: int, coverage: float) -> int:
+    # 1e-9: (19 + 1) * 0.95 must not become 20 because 0.95 has no exact float.
+    return math.ceil((samples + 1) * coverage - 1e-9)

@@ -1,0 +1,70 @@
+"""EndSignal: what one pass says about where the answer ends, before anybody interprets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lastword.errors import SettingError
+from lastword.survival.curve import checked_probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class EndSignal:
+    """The probability of an end token in each of T slots, a row per prompt.
+
+    `document` is the token that closes a document and mostly also fills what lies behind it; `turn`
+    the token with which chat models close their turn before it, zero for a model without one. Neither
+    is a length distribution yet: what they mean depends on how the model was trained, and a reading
+    says what it takes them for. `reached` counts the slots known to be text because a word stands
+    in the last of them; it is 0 on a canvas of masks.
+    """
+
+    document: Float[Tensor, "B T"]
+    turn: Float[Tensor, "B T"]
+    reached: Int[Tensor, "B"]
+
+    def __post_init__(self) -> None:
+        if self.document.shape != self.turn.shape or len(self.reached) != len(self.document):
+            raise SettingError(
+                f"an end signal of shapes {tuple(self.document.shape)}, {tuple(self.turn.shape)} and "
+                f"{tuple(self.reached.shape)} was given; document and turn must be [rows, slots] alike "
+                "and reached [rows]"
+            )
+        for name in ("document", "turn"):
+            values = checked_probabilities(getattr(self, name), f"{name} end's probability")
+            object.__setattr__(self, name, values)
+
+    @classmethod
+    def of(
+        cls, document: Float[Tensor, "B T"], turn: Float[Tensor, "B T"] | None = None
+    ) -> EndSignal:
+        """The signal on a canvas of masks."""
+        turn = torch.zeros_like(document) if turn is None else turn
+        return cls(document, turn, torch.zeros(len(document), dtype=torch.long))
+
+    @property
+    def any(self) -> Float[Tensor, "B T"]:
+        """Probability of either end."""
+        return (self.document + self.turn).clamp(max=1)
+
+    @property
+    def text(self) -> Bool[Tensor, "B T"]:
+        """Slots known to be text: the row's answer cannot end in them."""
+        return torch.arange(self.document.shape[-1]) < self.reached[:, None]
+
+    @property
+    def merged(self) -> EndSignal:
+        """The two ends as one."""
+        return EndSignal(self.any, torch.zeros_like(self.turn), self.reached)
+
+    def row(self, index: int) -> EndSignal:
+        """One prompt's signal, still as a batch of one."""
+        rows = slice(index, index + 1)
+        return EndSignal(self.document[rows], self.turn[rows], self.reached[rows])
+
+    def __len__(self) -> int:
+        return len(self.document)

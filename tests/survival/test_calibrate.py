@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from lastword.errors import SettingError
+from lastword.survival import (
+    LengthDistribution,
+    Mean,
+    Quantile,
+    Scaled,
+    conformal_factor,
+    samples_needed,
+    upper_bound,
+)
+
+
+def even(rows, slots=4):
+    return LengthDistribution.from_density(torch.full((rows, slots), 1 / slots).double())
+
+
+@pytest.mark.parametrize(
+    ("coverage", "least"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)]
+)
+def test_too_few_answers_are_refused_with_the_number_needed(coverage, least):
+    assert samples_needed(coverage) == least
+    conformal_factor([1.0] * least, [1.0] * least, coverage)
+    if least > 1:
+        with pytest.raises(SettingError, match=f"at least {least} are needed"):
+            conformal_factor([1.0] * (least - 1), [1.0] * (least - 1), coverage)
+
+
+def test_the_factor_is_the_ratio_of_its_rank():
+    finished = [float(n) for n in range(1, 20)]
+    random.Random(0).shuffle(finished)
+    assert conformal_factor([10.0] * 19, finished, 0.95) == 1.9
+    assert conformal_factor([10.0] * 19, finished, 0.9) == 1.8
+    assert conformal_factor([10.0] * 19, finished, 0.5) == 1.0
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+@pytest.mark.parametrize("distortion", [0.55, 1.0, 2.0])
+def test_the_bound_covers_new_answers_as_often_as_it_says(coverage, distortion):
+    """Averaged over calibrations, whatever the predictor's own scale."""
+    rng = random.Random(1)
+
+    def pair():
+        mean = rng.uniform(30, 300)
+        return mean * distortion, mean * rng.lognormvariate(0, 0.3)
+
+    covered = []
+    for _ in range(300):
+        predicted, finished = zip(*(pair() for _ in range(60)))
+        factor = conformal_factor(predicted, finished, coverage)
+        covered += [length <= factor * guess for guess, length in (pair() for _ in range(60))]
+    share = sum(covered) / len(covered)
+    assert coverage - 0.01 <= share <= coverage + 0.03  # at most 1 / 61 above, and noise
+
+
+def test_an_upper_bound_is_an_estimate_like_any_other():
+    bound = upper_bound(even(9), [2, 3, 3, 2, 1, 2, 3, 2, 5], 0.9)
+    assert bound == Scaled(2.0, Mean())
+    assert bound(even(2)).tolist() == [5.0, 5.0]
+    assert upper_bound(even(9), [4.0] * 9, 0.9, Quantile(0.5)) == Scaled(2.0, Quantile(0.5))
+
+
+def test_predictions_and_lengths_go_in_pairs():
+    with pytest.raises(SettingError, match="9 predictions and 8 finished"):
+        upper_bound(even(9), [1.0] * 8)
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.0, 1.5])
+def test_a_coverage_that_is_no_share_is_refused(coverage):
+    with pytest.raises(SettingError, match="coverage"):
+        upper_bound(even(9), [1.0] * 9, coverage)
