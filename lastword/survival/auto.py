@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -58,6 +59,9 @@ class Auto(Reading):
     documents as a low, flat end of the signal, a turn end as mass of its own. A signal that is none
     of these is read as the paper reads it. `LengthDistribution.read_as` says what was picked and why.
     """
+
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
 
     def choose(self, signal: EndSignal) -> list[Choice]:
         """What each row is read as."""

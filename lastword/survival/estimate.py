@@ -64,6 +64,9 @@ class Cheapest:
     far away is not followed there. Costs nothing.
     """
 
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
+
     cut: float = 300.0
 
     def __post_init__(self) -> None:
@@ -77,6 +80,9 @@ class Cheapest:
 @dataclass(frozen=True)
 class Scaled:
     """Another estimate times a factor: what calibration learns (`survival.upper_bound`)."""
+
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours; split-conformal prediction (Vovk et al., 2005)"
 
     factor: float = 1.0
     estimate: Mean | Quantile | Cheapest = Mean()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -29,6 +30,9 @@ class FirstBoundary(Reading):
     0.5 <= C < 1.3. A canvas on which C stays below 1 may end inside the lump: nothing is scaled.
     Our own; chosen on validation prompts of the embedded models (docs/lengths.md).
     """
+
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         boundaries = signal.document.masked_fill(signal.text, 0.0)

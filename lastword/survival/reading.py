@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lastword.survival.curve import LengthDistribution, hazard_from
 from lastword.survival.isotonic import rising
@@ -34,6 +35,9 @@ class Hazard(Reading):
     Language Models", Algorithm 1.
     """
 
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
+
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         return LengthDistribution.from_hazard(signal.document)
 
@@ -45,6 +49,9 @@ class EndedBy(Reading):
     So the signal is the distribution function. A model's own curve wavers; it is replaced by the
     nearest one that never falls (isotonic regression, least squares), which keeps the mean.
     """
+
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         return LengthDistribution.from_cumulative(rising(signal.any.masked_fill(signal.text, 0.0)))
@@ -59,6 +66,9 @@ class Boundary(Reading):
     documents may be much shorter than the spread of the answer's length, F rises too soon.
     """
 
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
+
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         boundaries = signal.document.masked_fill(signal.text, 0.0).cumsum(-1)
         return LengthDistribution.from_cumulative(boundaries.clamp(max=1))
@@ -71,6 +81,9 @@ class TurnEnd(Reading):
     With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and d(k) = P(L < k), so
     h(k) = e(k) / (1 - d(k)) is the hazard of the paper, exactly. d is made to rise as in EndedBy.
     """
+
+    cost: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         ended = rising(signal.document.masked_fill(signal.text, 0.0))
