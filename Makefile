@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed
 demo: setup
 	$(BIN)/lastword demo --plot out/demo.png
 
+# A worker per core with one thread each: torch threads that share a core wait for one another.
 test: setup lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 lint: setup
 	$(BIN)/ruff format --check .
