@@ -65,8 +65,7 @@ def evaluate(
     )
     asked = tiny_tasks([name.strip() for name in tasks.split(",")], split)
     loaded = lastword.load(model, device=device, dtype=dtype)
-    name = model if "/" not in model else Path(model).name
-    journal = Journal(out / f"{name}.{split}.jsonl")
+    journal = Journal(out / f"{Path(model).name}.{split}.jsonl")
     console = Console(stderr=True)
     bar = Progress(
         "{task.description}",
@@ -76,9 +75,9 @@ def evaluate(
         console=console,
     )
     with bar:
-        running = bar.add_task(name)
+        running = bar.add_task(model)
         run(
-            loaded, name, asked, chosen, journal, limit=limit, rows=rows, seed=seed,
+            loaded, model, asked, chosen, journal, limit=limit, rows=rows, seed=seed,
             progress=lambda done, total: bar.update(running, completed=done, total=total),
         )  # fmt: skip
     typer.echo(table(read_records(journal.path)))

@@ -12,7 +12,9 @@ from typing import Any
 from lastword.errors import SettingError
 
 Record = dict[str, Any]
-Key = tuple[str, str, str, int]
+# What a record answers. Another model, other weights under the same name, another recipe or seed, or a
+# task whose prompts changed is another question: answers are never taken from one for the other.
+IDENTITY = ("model", "weights", "recipe", "seed", "task", "place", "prompt")
 
 
 class Journal:
@@ -20,7 +22,12 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as refused:
+            raise SettingError(
+                f"records cannot be written to {path.parent} ({refused}); give a folder"
+            ) from refused
         if path.exists():
             whole = path.read_bytes()
             kept = whole[: whole.rfind(b"\n") + 1]
@@ -38,14 +45,14 @@ class Journal:
     def __iter__(self) -> Iterator[Record]:
         return iter(read_records(self.path)) if self.path.exists() else iter(())
 
-    def done(self) -> set[Key]:
-        """What need not be asked again."""
-        return {key_of(record) for record in self}
+    def done(self) -> dict[str, Record]:
+        """The records by what they answer: those need not be asked again."""
+        return {identity(record): record for record in self}
 
 
-def key_of(record: Record) -> Key:
-    """What a record answers: model, recipe, task and place."""
-    return record["model"], json.dumps(record["recipe"]), record["task"], record["place"]
+def identity(record: Record) -> str:
+    """What a record answers, as text."""
+    return json.dumps([record[name] for name in IDENTITY])
 
 
 def read_records(path: Path) -> list[Record]:

@@ -7,12 +7,13 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 import torch
 
-from lastword.errors import SettingError
-from lastword.eval.journal import Journal, Record
+from lastword.checks import check_whole
+from lastword.eval.journal import Journal, Record, identity
 from lastword.eval.task import Sample, Task
 from lastword.generate import Generation, generate
 from lastword.recipe import Recipe
@@ -38,20 +39,26 @@ def evaluate(
     the next begins, so a run that is killed resumes with nothing lost or asked twice. `chat=None`
     uses the chat template where the tokenizer has one. Row seeds depend on the sample alone.
     """
-    if rows < 1:
-        raise SettingError(f"rows={rows} was given; a batch needs at least 1")
+    check_whole("evaluate", "rows", rows, least=1)
+    if limit is not None:
+        check_whole("evaluate", "limit", limit, least=1)
     by_name = {task.name: task for task in tasks}
-    wanted = [sample for task in tasks for sample in task.samples(limit)]
-    chosen: Any = json.loads(recipe.to_json())
-    identity = name, json.dumps(chosen)
+    run: Record = {
+        "model": name,
+        "weights": fingerprint(model),
+        "recipe": json.loads(recipe.to_json()),
+        "seed": seed,
+    }
+    asked = {
+        identity(run | _asked(sample)): sample for task in tasks for sample in task.samples(limit)
+    }
     done = journal.done()
-    left = [s for s in wanted if (*identity, s.task, s.place) not in done]
+    left = [sample for key, sample in asked.items() if key not in done]
     if chat is None:
         chat = getattr(model.tokenizer, "chat_template", None) is not None
     prompts = {s: _ids(model, s, chat) for s in left}
     left.sort(key=lambda s: len(prompts[s]))
-    total = len(wanted)
-    progress(total - len(left), total)
+    progress(len(asked) - len(left), len(asked))
     for first in range(0, len(left), rows):
         batch = left[first : first + rows]
         answers = generate(
@@ -60,29 +67,20 @@ def evaluate(
             recipe=recipe,
             seed=[seed + s.place for s in batch],
         )
-        took = max(answer.seconds for answer in answers)
         texts = {s: s.cut(a.text or "") for s, a in zip(batch, answers)}
         scores = _scores(by_name, texts)
-        shared = {
-            "model": name,
-            "recipe": chosen,
+        shared = run | {
             "rows": len(batch),
-            "batch_seconds": round(took, 6),
-            "seed": seed,
+            "batch_seconds": round(max(answer.seconds for answer in answers), 6),
             **surroundings(model),
         }
         journal.append(
-            shared | {"text": texts[s], "score": scores[s]} | _facts(s, a)
+            shared | _asked(s) | _facts(a) | {"text": texts[s], "score": scores[s]}
             for s, a in zip(batch, answers)
         )
-        progress(total - len(left) + first + len(batch), total)
-    asked = {(s.task, s.place) for s in wanted}
-    return [
-        record
-        for record in journal
-        if (record["model"], json.dumps(record["recipe"])) == identity
-        and (record["task"], record["place"]) in asked
-    ]
+        progress(len(asked) - len(left) + first + len(batch), len(asked))
+    recorded = journal.done()
+    return [recorded[key] for key in asked]
 
 
 def _ids(model: Any, sample: Sample, chat: bool) -> list[int]:
@@ -99,15 +97,24 @@ def _scores(tasks: dict[str, Task], texts: dict[Sample, str]) -> dict[Sample, fl
     return scores
 
 
-def _facts(sample: Sample, answer: Generation) -> Record:
+def _asked(sample: Sample) -> Record:
+    return {"task": sample.task, "place": sample.place, "prompt": sample.digest}
+
+
+def _facts(answer: Generation) -> Record:
     data = answer.to_data()
-    del data["text"]
-    tokens = data.pop("tokens")
-    return (
-        {"task": sample.task, "place": sample.place, "prompt": sample.digest}
-        | data
-        | {"length": len(tokens)}
-    )
+    return {name: data[name] for name in data if name not in ("text", "tokens")} | {
+        "length": len(answer.tokens)
+    }
+
+
+def fingerprint(model: Any) -> str:
+    """Of the weights: a few numbers of every tensor, so that a retrained model is another model."""
+    digest = sha256()
+    for name, tensor in model.state_dict().items() if hasattr(model, "state_dict") else ():
+        some = tensor.flatten()[:64].float().cpu().numpy()
+        digest.update(f"{name}{tuple(tensor.shape)}".encode() + some.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def surroundings(model: Any) -> Record:

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 import lastword
 from lastword.errors import SettingError, TaskError
@@ -116,12 +117,30 @@ def test_stop_strings_cut_before_the_first():
     assert sample.cut("none of them") == "none of them"
 
 
-@pytest.mark.parametrize("wrong", [{"rows": 0}])
+@pytest.mark.parametrize("wrong", [{"rows": 0}, {"limit": 0}, {"limit": -1}])
 def test_bad_settings_are_refused(model, tmp_path, wrong):
-    with pytest.raises(SettingError, match="rows=0"):
+    with pytest.raises(SettingError, match=next(f"{k}={v}" for k, v in wrong.items())):
         evaluate(
             model, "m", tiny_tasks(["algebra"]), RECIPE, Journal(tmp_path / "a.jsonl"), **wrong
         )
+
+
+def test_other_weights_under_the_same_name_are_asked_again(model, tmp_path):
+    journal, tasks = Journal(tmp_path / "a.jsonl"), tiny_tasks(["algebra"])
+    other = lastword.load("tiny-llada-base", device="cpu")
+    with torch.no_grad():
+        next(other.parameters()).view(-1)[0] += 1
+    for one, count in ((model, 1), (other, 2), (model, 2)):
+        assert len(evaluate(one, "m", tasks, RECIPE, journal, limit=1)) == 1
+        assert len(read_records(journal.path)) == count
+    evaluate(model, "m", tasks, RECIPE, journal, limit=1, seed=7)
+    assert len(read_records(journal.path)) == 3
+
+
+def test_a_file_where_a_folder_should_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingError, match="give a folder"):
+        Journal(tmp_path / "file" / "a.jsonl")
 
 
 def test_unknown_tasks_and_broken_records_are_refused(tmp_path):
