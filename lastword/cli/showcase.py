@@ -91,15 +91,13 @@ def _compare(
     batch = as_batch(model, question.prompt)
     shown = model.tokenizer.decode(batch[0]) if model.tokenizer else " ".join(map(str, batch[0]))
     console.print(Panel(Text(shown.rstrip()), title=question.title))
-    frames: list[
-        Panel
-    ] = []  # the predicted canvas comes first and is replayed beside the fixed one
     show = console.is_terminal
+    frames: list[Panel] = []  # of the predicted canvas, replayed beside the fixed one
     steps = lastword.decode(model, batch, replace(recipe, length=lastword.Survival(limit)))
     steps = kept(steps, model.tokenizer, "predicted", frames) if show else steps
     predicted = finished(model, batch, steps)[0]
-    assert predicted.lengths is not None
-    draw_curve(predicted.lengths, predicted.horizon, console=console)
+    if predicted.lengths is not None:
+        draw_curve(predicted.lengths, predicted.horizon, console=console)
     steps = lastword.decode(model, batch, replace(recipe, length=lastword.Fixed(limit)))
     steps = beside(steps, model.tokenizer, "fixed", frames, console) if show else steps
     comparison = Comparison(question, finished(model, batch, steps)[0], predicted)

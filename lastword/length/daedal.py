@@ -10,14 +10,14 @@ import torch
 from lastword.canvas import Canvas
 from lastword.checks import check_number, check_whole
 from lastword.clock import Clock
-from lastword.errors import SettingError
 from lastword.length.end_confidence import end_confidence
-from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
+from lastword.length.policy import Plan, Probe
+from lastword.length.resizer import Resizer
 from lastword.prediction import Prediction
 
 
 @dataclass(frozen=True)
-class Daedal(LengthPolicy):
+class Daedal(Resizer):
     """Start with `initial` slots; grow while the end confidence is low, before and while decoding.
 
     DAEDAL (Li et al., 2025). Stage 1 probes canvases `by` slots longer each time until the mean
@@ -39,8 +39,6 @@ class Daedal(LengthPolicy):
     )
     source: ClassVar[str] = "DAEDAL (Li et al., 2025, arXiv 2508.00819)"
 
-    initial: int = 64
-    limit: int = 2048
     by: int = 8
     window: int = 32
     enough: float = 0.5
@@ -48,27 +46,11 @@ class Daedal(LengthPolicy):
     lost: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("initial", "limit", "by", "window"):
+        super().__post_init__()
+        for name in ("by", "window"):
             check_whole("Daedal", name, getattr(self, name), least=1)
         for name in ("enough", "keep_growing", "lost"):
             check_number("Daedal", name, getattr(self, name), least=0, most=1)
-        if self.initial > self.limit:
-            raise SettingError(
-                f"Daedal(initial={self.initial}, limit={self.limit}) was given; it starts at "
-                "`initial` and grows to `limit`: raise the limit or start with fewer slots"
-            )
-
-    @property
-    def reads_answer(self) -> bool:
-        return True
-
-    @property
-    def resizes(self) -> Resizes:
-        return "any time"
-
-    @property
-    def grows(self) -> bool:
-        return True
 
     def plan(self, probe: Probe) -> Plan:
         probe.reserve(self.limit)

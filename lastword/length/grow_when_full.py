@@ -10,13 +10,13 @@ import torch
 from lastword.canvas import Canvas
 from lastword.checks import check_whole
 from lastword.clock import Clock
-from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, check_policy, more_often
-from lastword.length.survival import Survival
+from lastword.length.policy import Plan, Probe
+from lastword.length.wrapper import Wrapper
 from lastword.prediction import Prediction
 
 
 @dataclass(frozen=True)
-class GrowWhenFull(LengthPolicy):
+class GrowWhenFull(Wrapper):
     """Plan with `length`; when the last block comes up and no end token is written, add `by` masks.
 
     An under-prediction then costs a block and not an answer. With blocks, a row grows when a block is
@@ -34,34 +34,21 @@ class GrowWhenFull(LengthPolicy):
     cost: ClassVar[str] = "no probe; one block of width ahead of a row that has not ended"
     source: ClassVar[str] = "ours"
 
-    length: LengthPolicy = Survival()
     by: int = 32
     limit: int = 1024
 
     def __post_init__(self) -> None:
-        check_policy("GrowWhenFull", self.length)
+        super().__post_init__()
         check_whole("GrowWhenFull", "by", self.by, least=1)
         check_whole("GrowWhenFull", "limit", self.limit, least=1)
-
-    @property
-    def reads_answer(self) -> bool:
-        return self.length.reads_answer
-
-    @property
-    def resizes(self) -> Resizes:
-        return more_often("between blocks", self.length.resizes)
 
     @property
     def grows(self) -> bool:
         return True
 
-    @property
-    def inner(self) -> LengthPolicy:
-        return self.length
-
     def plan(self, probe: Probe) -> Plan:
         probe.reserve(self.limit)
-        return self.length.plan(probe)
+        return super().plan(probe)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
         canvas = self.length.revise(canvas, prediction, clock)

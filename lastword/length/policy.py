@@ -12,7 +12,6 @@ from torch import Tensor
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.errors import SettingError
 from lastword.prediction import Prediction
 from lastword.survival import LengthDistribution
 from lastword.tokens import TokenIds
@@ -111,12 +110,3 @@ class LengthPolicy(ABC):
 def more_often(one: Resizes, other: Resizes) -> Resizes:
     """What holds for two policies at work on one canvas."""
     return max(one, other, key=_SELDOM_TO_OFTEN.index)
-
-
-def check_policy(owner: str, length: object) -> None:
-    """What a wrapper asks of the policy it wraps."""
-    if not isinstance(length, LengthPolicy):
-        raise SettingError(
-            f"{owner}(length={length!r}) was given; it wraps a length policy, such as Survival() or "
-            "Fixed(1024)"
-        )

@@ -12,9 +12,9 @@ from torch import Tensor
 from lastword.canvas import Canvas
 from lastword.checks import check_choice, check_number, check_whole
 from lastword.clock import Clock
-from lastword.errors import SettingError
 from lastword.length.end_confidence import end_confidence
-from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
+from lastword.length.policy import Plan, Probe
+from lastword.length.resizer import Resizer
 from lastword.prediction import Prediction
 
 MOST_UNITS = 8
@@ -22,7 +22,7 @@ SEGMENT = 0.1
 
 
 @dataclass(frozen=True)
-class RhoEos(LengthPolicy):
+class RhoEos(Resizer):
     """Start with `initial` slots; after a pass, grow if too few masks would end and shrink if too many.
 
     rho-EOS (yjyddq/rho-EOS, arXiv 2601.22527). The density is the share of masks whose likeliest token
@@ -43,8 +43,6 @@ class RhoEos(LengthPolicy):
     cost: ClassVar[str] = "no probe; logits of the whole answer in every pass"
     source: ClassVar[str] = "rho-EOS (arXiv 2601.22527)"
 
-    initial: int = 64
-    limit: int = 2048
     low: float = 0.4
     high: float = 0.6
     unit: int = 8
@@ -54,30 +52,14 @@ class RhoEos(LengthPolicy):
     window: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("initial", "limit", "unit", "window"):
+        super().__post_init__()
+        for name in ("unit", "window"):
             check_whole("RhoEos", name, getattr(self, name), least=1)
         check_whole("RhoEos", "passes", self.passes, least=0)
         check_number("RhoEos", "low", self.low, least=0, most=1)
         check_number("RhoEos", "high", self.high, least=self.low, most=1)
         check_choice("RhoEos", "pace", self.pace, "exp", "linear", "const")
         check_choice("RhoEos", "signal", self.signal, "density", "released")
-        if self.initial > self.limit:
-            raise SettingError(
-                f"RhoEos(initial={self.initial}, limit={self.limit}) was given; it starts at "
-                "`initial` and grows to `limit`: raise the limit or start with fewer slots"
-            )
-
-    @property
-    def reads_answer(self) -> bool:
-        return True
-
-    @property
-    def resizes(self) -> Resizes:
-        return "any time"
-
-    @property
-    def grows(self) -> bool:
-        return True
 
     def plan(self, probe: Probe) -> Plan:
         probe.reserve(self.limit)

@@ -9,13 +9,12 @@ import torch
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
-from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, check_policy, more_often
-from lastword.length.survival import Survival
+from lastword.length.wrapper import Wrapper
 from lastword.prediction import Prediction
 
 
 @dataclass(frozen=True)
-class StopAtEnd(LengthPolicy):
+class StopAtEnd(Wrapper):
     """Plan with `length`; when a block is complete and holds an end token, drop what lies behind it.
 
     Costs nothing, needs left-to-right blocks, and is the cheapest length control there is (DPad,
@@ -27,29 +26,9 @@ class StopAtEnd(LengthPolicy):
     cost: ClassVar[str] = "nothing; saves every pass behind the end"
     source: ClassVar[str] = "built into DPad, dInfer and others"
 
-    length: LengthPolicy = Survival()
-
-    def __post_init__(self) -> None:
-        check_policy("StopAtEnd", self.length)
-
-    @property
-    def reads_answer(self) -> bool:
-        return self.length.reads_answer
-
-    @property
-    def resizes(self) -> Resizes:
-        return more_often("between blocks", self.length.resizes)
-
     @property
     def needs_blocks(self) -> bool:
         return True
-
-    @property
-    def inner(self) -> LengthPolicy:
-        return self.length
-
-    def plan(self, probe: Probe) -> Plan:
-        return self.length.plan(probe)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
         canvas = self.length.revise(canvas, prediction, clock)

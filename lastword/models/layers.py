@@ -184,10 +184,11 @@ class PassContext:
 
     def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Part | None:
         """What the layer recomputes of the columns the pass carries; None: all of them."""
-        columns = None if self.memory is None else self.memory.part(layer, x, values)
-        if columns is None:
+        if self.memory is None or (columns := self.memory.part(layer, x, values)) is None:
             return None
-        return Part(replace(self, rotate=self.rotate.at(columns), columns=columns), layer)
+        return Part(
+            replace(self, rotate=self.rotate.at(columns), columns=columns), self.memory, layer
+        )
 
 
 @dataclass(frozen=True)
@@ -195,15 +196,15 @@ class Part:
     """The columns one layer recomputes; what it says about the others is in memory."""
 
     context: PassContext
+    memory: RowMemory
     layer: int
 
     def filled(self, half: str, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """What half a layer says about every column of x, computed at the part's columns only."""
-        columns, memory = self.context.columns, self.context.memory
-        assert memory is not None
+        columns = self.context.columns
         picked = at_columns(x, columns)
         fresh = compute(picked) if columns.shape[1] else picked
-        return memory.filled(self.layer, half, columns, fresh)
+        return self.memory.filled(self.layer, half, columns, fresh)
 
 
 class BidirectionalTransformer(nn.Module):

@@ -1,0 +1,38 @@
+"""Wrapper: a length policy around another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lastword.errors import SettingError
+from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, more_often
+from lastword.length.survival import Survival
+
+
+@dataclass(frozen=True)
+class Wrapper(LengthPolicy):
+    """Plans as `length` does and changes a row between blocks, after `length` had its say."""
+
+    length: LengthPolicy = Survival()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.length, LengthPolicy):
+            raise SettingError(
+                f"{type(self).__name__}(length={self.length!r}) was given; it wraps a length policy, such "
+                "as Survival() or Fixed(1024)"
+            )
+
+    @property
+    def reads_answer(self) -> bool:
+        return self.length.reads_answer
+
+    @property
+    def resizes(self) -> Resizes:
+        return more_often("between blocks", self.length.resizes)
+
+    @property
+    def inner(self) -> LengthPolicy:
+        return self.length
+
+    def plan(self, probe: Probe) -> Plan:
+        return self.length.plan(probe)
