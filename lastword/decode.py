@@ -76,7 +76,7 @@ def decode(
         if recipe.reads_answer:
             read = read | (canvas.unfinished & sees & recipe.cache.readable(canvas, clock))
         prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=clock.index)
-        chosen = unmask.choose(prediction, open, clock)
+        chosen = unmask.pick(prediction, open, clock)
         filled = canvas.write(chosen, prediction.tokens)
         ready = recipe.commit.ready(prediction, filled, clock)
         ready = ready & prediction.speaks_for(canvas.masked)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
+from lastword.errors import SettingError
 from lastword.prediction import Prediction
 
 
@@ -24,6 +25,19 @@ class UnmaskRule(ABC):
         self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
     ) -> Bool[Tensor, "B L"]:
         """A subset of `open`, the masks of each row's window."""
+
+    def pick(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
+    ) -> Bool[Tensor, "B L"]:
+        """What `choose` says, held to the rule's promise: else decoding would never end."""
+        chosen = self.choose(prediction, open, clock) & open
+        stuck = (open.any(-1) & ~chosen.any(-1)).nonzero()[:, 0].tolist()
+        if stuck and not self.follows_schedule:
+            raise SettingError(
+                f"{type(self).__name__} chose no mask of row {stuck[0]} in pass {clock.index}, and decoding "
+                "would never end; a rule without a schedule fills at least one mask of every open row"
+            )
+        return chosen
 
     @property
     def follows_schedule(self) -> bool:

@@ -9,6 +9,7 @@ import pickle
 import pytest
 import torch
 
+import lastword
 from lastword.clock import Clock
 from lastword.errors import SettingError
 from lastword.unmask import (
@@ -463,3 +464,13 @@ def test_slow_fast_has_the_papers_numbers_and_the_codes():
 def test_impossible_settings_are_refused(wrong, words):
     with pytest.raises(SettingError, match=words):
         wrong()
+
+
+def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for():
+    class Idle(lastword.unmask.UnmaskRule):
+        def choose(self, prediction, open, clock):
+            return torch.zeros_like(open)
+
+    recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Idle())
+    with pytest.raises(SettingError, match="Idle chose no mask of row 0 in pass 0"):
+        list(lastword.decode(lastword.load("toy"), [[1, 2]], recipe))
