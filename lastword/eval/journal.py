@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import SettingError
+from lastword.eval.archive import unpack
 
 Record = dict[str, Any]
 # What a record answers. Another model, other weights under the same name, another recipe or seed, or a
 # task whose prompts changed is another question: answers are never taken from one for the other.
-IDENTITY = ("model", "weights", "recipe", "seed", "task", "place", "prompt")
+IDENTITY = ("kind", "model", "weights", "recipe", "seed", "task", "place", "prompt")
 
 
 class Journal:
@@ -63,9 +64,11 @@ def read_records(path: Path) -> list[Record]:
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-        return [json.loads(line) for line in text.splitlines()]
+        lines = [json.loads(line) for line in text.splitlines()]
     except (OSError, ValueError) as broken:
         raise SettingError(
             f"{path} cannot be read as records ({broken}); give a file or folder that "
             "`lastword eval --out` wrote"
         ) from broken
+    # A line of an archive (archive.py) holds many records.
+    return [r for line in lines for r in (unpack(line) if "columns" in line else [line])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -43,30 +43,16 @@ def evaluate(
     if limit is not None:
         check_whole("evaluate", "limit", limit, least=1)
     by_name = {task.name: task for task in tasks}
-    run: Record = {
-        "model": name,
-        "weights": fingerprint(model),
-        "recipe": json.loads(recipe.to_json()),
-        "seed": seed,
-    }
+    run = about(model, name, recipe, seed) | {"kind": "answer"}
     asked = {
-        identity(run | _asked(sample)): sample for task in tasks for sample in task.samples(limit)
+        identity(run | asked_of(sample)): sample for task in tasks for sample in task.samples(limit)
     }
     done = journal.done()
     left = [sample for key, sample in asked.items() if key not in done]
-    if chat is None:
-        chat = getattr(model.tokenizer, "chat_template", None) is not None
-    prompts = {s: _ids(model, s, chat) for s in left}
-    left.sort(key=lambda s: len(prompts[s]))
-    progress(len(asked) - len(left), len(asked))
-    for first in range(0, len(left), rows):
-        batch = left[first : first + rows]
-        answers = generate(
-            model,
-            [prompts[s] for s in batch],
-            recipe=recipe,
-            seed=[seed + s.place for s in batch],
-        )
+    finished = len(asked) - len(left)
+    progress(finished, len(asked))
+    for batch, prompts in in_batches(model, left, rows, chat):
+        answers = generate(model, prompts, recipe=recipe, seed=[seed + s.place for s in batch])
         texts = {s: s.cut(a.text or "") for s, a in zip(batch, answers)}
         scores = _scores(by_name, texts)
         shared = run | {
@@ -75,12 +61,36 @@ def evaluate(
             **surroundings(model),
         }
         journal.append(
-            shared | _asked(s) | _facts(a) | {"text": texts[s], "score": scores[s]}
+            shared | asked_of(s) | _facts(a) | {"text": texts[s], "score": scores[s]}
             for s, a in zip(batch, answers)
         )
-        progress(len(asked) - len(left) + first + len(batch), len(asked))
+        finished += len(batch)
+        progress(finished, len(asked))
     recorded = journal.done()
     return [recorded[key] for key in asked]
+
+
+def about(model: Any, name: str, recipe: Recipe, seed: int) -> Record:
+    """What a run's records share and are known by."""
+    return {
+        "model": name,
+        "weights": fingerprint(model),
+        "recipe": json.loads(recipe.to_json()),
+        "seed": seed,
+    }
+
+
+def in_batches(
+    model: Any, samples: Sequence[Sample], rows: int, chat: bool | None = None
+) -> Iterator[tuple[list[Sample], list[list[int]]]]:
+    """Samples with their prompts as token ids, like lengths together: little of a batch is padding."""
+    if chat is None:
+        chat = getattr(model.tokenizer, "chat_template", None) is not None
+    prompts = {sample: _ids(model, sample, chat) for sample in samples}
+    order = sorted(samples, key=lambda sample: len(prompts[sample]))
+    for first in range(0, len(order), rows):
+        batch = order[first : first + rows]
+        yield batch, [prompts[sample] for sample in batch]
 
 
 def _ids(model: Any, sample: Sample, chat: bool) -> list[int]:
@@ -97,8 +107,14 @@ def _scores(tasks: dict[str, Task], texts: dict[Sample, str]) -> dict[Sample, fl
     return scores
 
 
-def _asked(sample: Sample) -> Record:
-    return {"task": sample.task, "place": sample.place, "prompt": sample.digest}
+def asked_of(sample: Sample) -> Record:
+    """What a record says of its question."""
+    return {
+        "task": sample.task,
+        "split": sample.split,
+        "place": sample.place,
+        "prompt": sample.digest,
+    }
 
 
 def _facts(answer: Generation) -> Record:

@@ -16,6 +16,7 @@ class Sample:
     place: int
     prompt: str
     stop: tuple[str, ...] = ()  # the answer is cut before the first of these
+    split: str = "test"
 
     @property
     def digest(self) -> str:

@@ -75,7 +75,9 @@ class RMSNorm(nn.Module):
         return self.weight * wide.to(x.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(
+    frozen=True, eq=False
+)  # compared and hashed by identity: torch.compile hashes what it calls
 class Rotation:
     """Cosines and sines of the rotary embedding [B, 1, R, D], made once per pass."""
 

@@ -1,0 +1,361 @@
+"""Everything we measure by decoding, on the embedded models: one list of arms, one file of records a model.
+
+    python -m benchmarks.study run --arms paper              the paper's tables (a GPU for all of it)
+    python -m benchmarks.study run --arms parts lengths      every decoding part, every length
+    python -m benchmarks.study keep                          the records, small enough to commit
+    python -m benchmarks.study list                          arms and groups
+
+A run that is killed resumes, and what the kept records hold is not measured again. "Alone" changes one axis
+of the plain recipe (fixed canvas of 256 slots, one token a pass); no canvas has more than 256 slots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from hashlib import sha256
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import lastword
+from lastword.errors import SettingError
+from lastword.eval import Journal, Task, drift, evaluate, tiny_tasks
+from lastword.eval.archive import keep
+from lastword.eval.journal import Record, read_records
+from lastword.eval.run import fingerprint
+from lastword.length import Survival
+from lastword.recipe import Recipe
+from lastword.tasks import BENCHMARKS
+
+RECORDS = Path(__file__).parent / "records" / "study"
+RAW = Path("out/study")
+BASE = ("tiny-llada-base", "tiny-dream-base")
+MODELS = (*BASE, "tiny-llada-instruct", "tiny-dream-instruct")
+
+PLAIN = {"length": "fixed:256"}
+SURVIVAL = {"length": "survival:256"}
+BLOCK = {"block": 32}
+THRESHOLD = {"unmask": "threshold:0.9", **BLOCK}
+AUTO = {"name": "survival", "limit": 256, "reading": "auto"}
+FEATURE = "feature:25,response_interval=5,share=0.25"
+
+
+def _auto(estimate: str, grow: bool = False) -> dict[str, Any]:
+    length: dict[str, Any] = {**AUTO, "estimate": estimate}
+    if grow:
+        length = {"name": "grow-when-full", "length": length, "limit": 256}
+        return {"length": {"name": "stop-at-end", "length": length}, **BLOCK}
+    return {"length": length}
+
+
+ARMS: dict[str, dict[str, Any]] = {
+    "fixed 256": PLAIN,
+    # how long: the paper, its peers, plain baselines
+    "survival": SURVIVAL,
+    "fixed 64": {"length": "fixed:64"},
+    "fixed 96": {"length": "fixed:96"},
+    "fixed 128": {"length": "fixed:128"},
+    "fixed 192": {"length": "fixed:192"},
+    "stop at end": {"length": "stop-at-end:fixed:256", **BLOCK},
+    "DAEDAL": {"length": {"name": "daedal", "limit": 256}, **THRESHOLD},
+    "rho-EOS": {"length": {"name": "rho-eos", "limit": 256}, **THRESHOLD},
+    "DAEDAL, one token a pass": {"length": {"name": "daedal", "limit": 256}, **BLOCK},
+    "rho-EOS, one token a pass": {"length": {"name": "rho-eos", "limit": 256}, **BLOCK},
+    "survival, blocks": {**SURVIVAL, **BLOCK},
+    # how long: ours
+    "auto": _auto("mean"),
+    "auto, quantile 0.9": _auto("quantile:0.9"),
+    "auto, quantile 0.95": _auto("quantile:0.95"),
+    "auto, cheapest 1000": _auto("cheapest:1000"),
+    "auto, grow, stop": _auto("mean", grow=True),
+    "auto, quantile 0.9, grow, stop": _auto("quantile:0.9", grow=True),
+    "survival, quantile 0.9": {"length": "survival:256,estimate=quantile:0.9"},
+    "survival at step 32": {
+        "length": {"name": "survival-at-step", "step": 32, "length": "survival:256"}
+    },
+    "survival, grow when full": {
+        "length": {"name": "grow-when-full", "length": "survival:256", "limit": 256},
+        **BLOCK,
+    },
+    # which masks
+    "two tokens a pass": {**PLAIN, "unmask": "most-confident:2"},
+    "threshold 0.9": {**PLAIN, **THRESHOLD},
+    "factor 1": {**PLAIN, "unmask": "factor:1.0", **BLOCK},
+    "entropy bound 0.1": {**PLAIN, "unmask": "entropy-bound:0.1"},
+    "SlowFast": {**PLAIN, "unmask": "slow-fast"},
+    "MaskGIT, cosine, two a pass": {**PLAIN, "unmask": "maskgit:cosine:2.0"},
+    # when to stop refining
+    "Prophet": {**PLAIN, "commit": "prophet"},
+    "stable margin": {**PLAIN, "commit": "stable-margin"},
+    # what to recompute
+    "prefix cache": {**PLAIN, "cache": "prefix", **BLOCK},
+    "dual cache": {**PLAIN, "cache": "dual", **BLOCK},
+    "feature cache": {**PLAIN, "cache": FEATURE},
+    # together
+    "survival + two tokens a pass": {**SURVIVAL, "unmask": "most-confident:2"},
+    "survival + threshold": {**SURVIVAL, **THRESHOLD},
+    "survival + entropy bound": {**SURVIVAL, "unmask": "entropy-bound:0.1"},
+    "survival + SlowFast": {**SURVIVAL, "unmask": "slow-fast"},
+    "survival + stable margin": {**SURVIVAL, "commit": "stable-margin"},
+    "survival + threshold + prefix cache": {**SURVIVAL, **THRESHOLD, "cache": "prefix"},
+    "survival + threshold + dual cache": {**SURVIVAL, **THRESHOLD, "cache": "dual"},
+    "survival + threshold + feature cache": {**SURVIVAL, **THRESHOLD, "cache": FEATURE},
+    "auto + threshold": {**_auto("mean"), **THRESHOLD},
+    "auto, grow, stop + threshold": {**_auto("mean", grow=True), **THRESHOLD},
+    "auto, grow, stop + threshold + dual cache": {
+        **_auto("mean", grow=True), **THRESHOLD, "cache": "dual"
+    },
+    "stop at end + threshold": {"length": "stop-at-end:fixed:256", **THRESHOLD},
+    "stop at end + threshold + dual cache": {
+        "length": "stop-at-end:fixed:256", **THRESHOLD, "cache": "dual"
+    },
+}  # fmt: skip
+FIXED_MEANS = "fixed at each task's mean"  # of the survival arm's predictions: the paper's Table 3
+FIXED_MEAN = "fixed at the mean"  # one number for all tasks
+DRIFT = "drift"  # no arm: the expected length at later steps, the paper's Table 6
+
+
+@dataclass(frozen=True)
+class Group:
+    """Arms that are measured on the same models and prompts."""
+
+    arms: tuple[str, ...]
+    models: tuple[str, ...] = MODELS
+    split: str = "test"
+    per_family: int = 500
+
+
+_PAPER = ("fixed 256", "survival", FIXED_MEANS, FIXED_MEAN, DRIFT, "stop at end", "DAEDAL")
+_LENGTHS = (
+    "auto", "auto, quantile 0.9", "auto, quantile 0.95", "auto, cheapest 1000",
+    "auto, grow, stop", "auto, quantile 0.9, grow, stop",
+)  # fmt: skip
+_PEERS = ("DAEDAL, one token a pass", "rho-EOS", "rho-EOS, one token a pass")
+_THRESHOLD = ("survival + threshold", "auto + threshold", "auto, grow, stop + threshold")
+GROUPS = {
+    "paper": Group(_PAPER),
+    "choose": Group(("fixed 256", "survival", *_LENGTHS, *_THRESHOLD), MODELS, "validation", 300),
+    "lengths": Group((*_LENGTHS, *_PEERS, *_THRESHOLD)),
+    "fixed": Group(("fixed 64", "fixed 96", "fixed 128", "fixed 192")),
+    "parts": Group(
+        tuple(
+            title
+            for title in ARMS
+            if title not in (*_PAPER, *_LENGTHS, *_PEERS, *_THRESHOLD)
+            and not title.startswith("fixed ")
+        ),
+        BASE,
+        per_family=300,
+    ),
+    # Seconds want a card of their own and nothing else: few prompts, one worker, --out and --kept apart.
+    "speed": Group(
+        ("fixed 256", "survival", "auto", "DAEDAL", *_THRESHOLD, "stop at end"), per_family=50
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One arm on one model."""
+
+    model: str
+    arm: str
+    split: str
+    per_family: int
+
+
+def recipe_of(arm: str) -> Recipe:
+    """The recipe of an arm. One that composition refuses is an error here: the list is ours."""
+    if arm not in ARMS:
+        raise SettingError(f"there is no arm {arm!r}; known: {'; '.join(ARMS)}")
+    return Recipe.from_json(json.dumps(ARMS[arm]))
+
+
+def jobs(groups: Sequence[str], per_family: int | None, models: Sequence[str]) -> list[Job]:
+    """What the groups ask for, each once; arms before models, so that every model gets its first arms."""
+    unknown = [name for name in groups if name not in GROUPS]
+    if unknown:
+        raise SettingError(f"there is no group {unknown[0]!r}; known: {', '.join(GROUPS)}")
+    asked = [
+        Job(model, arm, group.split, per_family or group.per_family)
+        for group in (GROUPS[name] for name in groups)
+        for arm in group.arms
+        for model in group.models
+        if not models or model in models
+    ]
+    return list(dict.fromkeys(asked))
+
+
+class Bench:
+    """A worker's model and tasks, loaded once: most of its jobs are about one model."""
+
+    def __init__(self, device: str) -> None:
+        self.device, self._name = device, ""
+        self._tasks: dict[str, list[Any]] = {}
+        self.model: Any = None
+
+    def use(self, name: str) -> Any:
+        if name != self._name:
+            self.model, self._name = lastword.load(name, device=self.device), name
+            self._tasks.clear()  # scores are remembered by answer; another model answers otherwise
+            warm = Journal(RAW / f"warm-up.{os.getpid()}.jsonl")  # kernels are chosen on first use
+            tasks = tiny_tasks(["algebra"], "validation")
+            evaluate(self.model, name, tasks, recipe_of("fixed 64"), warm, limit=16, rows=16)
+            warm.path.unlink()
+        return self.model
+
+    def tasks(self, split: str) -> list[Any]:
+        return self._tasks.setdefault(split, tiny_tasks(split=split))
+
+
+def measure(bench: Bench, job: Job, rows: int, out: Path) -> Iterator[Record]:
+    """The records of a job."""
+    model, tasks = bench.use(job.model), bench.tasks(job.split)
+
+    def ask(tasks: Sequence[Task], recipe: Recipe) -> list[Record]:
+        journal = _journal(out, job.model, job.split, recipe)
+        return evaluate(model, job.model, tasks, recipe, journal, limit=job.per_family, rows=rows)
+
+    if job.arm == DRIFT:
+        journal = Journal(out / f"{job.model}.{job.split}.{DRIFT}.jsonl")
+        yield from drift(
+            model, job.model, tasks, journal,
+            length=Survival(256), limit=job.per_family, rows=rows,
+        )  # fmt: skip
+    elif job.arm == FIXED_MEAN:
+        yield from ask(tasks, fixed_at(ask(tasks, recipe_of("survival"))))
+    elif job.arm == FIXED_MEANS:
+        for task in tasks:
+            yield from ask([task], fixed_at(ask([task], recipe_of("survival"))))
+    else:
+        yield from ask(tasks, recipe_of(job.arm))
+
+
+def fixed_at(records: Sequence[Record]) -> Recipe:
+    """The fixed canvas that spends as much as these predictions and knows nothing of the prompt."""
+    mean = sum(record["horizon"] for record in records) / len(records)
+    return Recipe(length=lastword.Fixed(math.ceil(mean)))
+
+
+def _journal(out: Path, model: str, split: str, recipe: Recipe) -> Journal:
+    """Of its own for every model and recipe: workers never write to the same file."""
+    digest = sha256(recipe.to_json().encode()).hexdigest()[:12]
+    return Journal(out / f"{model}.{split}.{digest}.jsonl")
+
+
+_BENCH: Bench | None = None
+
+
+def _measured(job: Job, rows: int, device: str, out: Path) -> str:
+    global _BENCH
+    _BENCH = _BENCH or Bench(device)
+    began = time.perf_counter()
+    records = list(measure(_BENCH, job, rows, out))
+    took = time.perf_counter() - began
+    right = [record["score"] for record in records if "score" in record]
+    share = f"{sum(right) / len(right):.3f}" if right else ""
+    return f"{job.model} | {job.split} | {job.arm} | {share} | {len(records)} in {took:.0f} s"
+
+
+def run(wanted: Sequence[Job], rows: int, device: str, workers: int, out: Path) -> None:
+    """Measure the jobs, several workers at a time; every worker keeps to one model where it can."""
+    if workers == 1:
+        for job in wanted:
+            print(_measured(job, rows, device, out), flush=True)
+        return
+    context = get_context("spawn")  # a forked worker cannot use a GPU its parent has touched
+    pools = [ProcessPoolExecutor(1, mp_context=context) for _ in range(workers)]
+    homes = {model: place for place, model in enumerate(MODELS)}
+    turns: dict[str, int] = {}
+    futures = []
+    for job in wanted:
+        # Models over workers, and a model's jobs in turn over those that are its own.
+        own = [p for p in range(workers) if p % len(MODELS) == homes[job.model] % workers]
+        turn = turns[job.model] = turns.get(job.model, -1) + 1
+        futures.append(pools[own[turn % len(own)]].submit(_measured, job, rows, device, out))
+    for future in as_completed(futures):
+        print(future.result(), flush=True)
+
+
+def keep_all(raw: Path, kept: Path) -> None:
+    """Merge the raw records into the kept ones, a file a model, without texts."""
+    fresh: dict[str, list[Record]] = {}
+    for record in read_records(raw):
+        fresh.setdefault(record["model"], []).append(record)
+    for model, mine in fresh.items():
+        path = kept / f"{model}.jsonl.gz"
+        before = read_records(path) if path.exists() else []
+        weights = mine[0]["weights"]
+        merged = {_key(r): r for r in [*before, *mine] if r["weights"] == weights}
+        keep(list(merged.values()), path)
+        print(f"{path}: {len(merged)} records, {path.stat().st_size // 1024} KiB")
+
+
+def _key(record: Record) -> str:
+    names = ("kind", "recipe", "split", "task", "place")
+    return json.dumps([record[name] for name in names])
+
+
+def left(wanted: Sequence[Job], kept: Path) -> list[Job]:
+    """The jobs the kept records do not hold yet, for the weights as they are now."""
+    found: dict[str, dict[tuple[str, str, str], set[tuple[str, int]]]] = {}
+    for model in {job.model for job in wanted}:
+        path = kept / f"{model}.jsonl.gz"
+        weights = fingerprint(lastword.load(model, device="cpu"))
+        for r in read_records(path) if path.exists() else []:
+            if r["weights"] == weights:
+                key = (r["split"], r["kind"], json.dumps(r["recipe"], sort_keys=True))
+                found.setdefault(model, {}).setdefault(key, set()).add((r["task"], r["place"]))
+
+    def held(job: Job) -> bool:
+        if job.arm in (FIXED_MEAN, FIXED_MEANS, DRIFT):
+            return False  # cheap to find out again from the journals
+        recipe = json.dumps(json.loads(recipe_of(job.arm).to_json()), sort_keys=True)
+        have = found.get(job.model, {}).get((job.split, "answer", recipe), set())
+        return all((task, job.per_family - 1) in have for task in BENCHMARKS)
+
+    return [job for job in wanted if not held(job)]
+
+
+def main() -> None:
+    """Parse and call."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="measure groups of arms")
+    runs.add_argument("--arms", nargs="+", default=["paper"], help=", ".join(GROUPS))
+    runs.add_argument("--models", nargs="+", default=[])
+    runs.add_argument("--per-family", type=int, help="prompts of each family; default: the group's")
+    runs.add_argument("--rows", type=int, default=500, help="prompts decoded at once")
+    runs.add_argument("--workers", type=int, default=1)
+    runs.add_argument("--device", default="auto")
+    runs.add_argument("--out", type=Path, default=RAW)
+    runs.add_argument("--kept", type=Path, default=RECORDS, help="what it holds is not asked again")
+    keeps = commands.add_parser("keep", help="merge raw records into the committed ones")
+    keeps.add_argument("--raw", type=Path, default=RAW)
+    keeps.add_argument("--kept", type=Path, default=RECORDS)
+    commands.add_parser("list", help="arms and groups")
+    given = parser.parse_args()
+    if given.command == "run":
+        wanted = left(jobs(given.arms, given.per_family, given.models), given.kept)
+        run(wanted, given.rows, given.device, given.workers, given.out)
+    elif given.command == "keep":
+        keep_all(given.raw, given.kept)
+    else:
+        for name, group in GROUPS.items():
+            print(
+                f"{name}: {len(group.arms)} arms x {len(group.models)} models, {group.split}, ",
+                end="",
+            )
+            print(f"{group.per_family} prompts a family")
+            print(*(f"    {arm}" for arm in group.arms), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
