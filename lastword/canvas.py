@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.errors import PromptError, SettingError
+from lastword.survival import LengthDistribution
 from lastword.tokens import TokenIds, token_id
 
 
@@ -43,6 +44,7 @@ class Canvas:
     ids: TokenIds
     given_up: Bool[Tensor, "B L"]  # masks the model refuses to fill
     closing: Int[Tensor, "B"]  # end tokens at the answer's end that we wrote and not the model
+    lengths: LengthDistribution | None = None  # what was last read of the answers' lengths
 
     @classmethod
     def blank(

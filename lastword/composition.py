@@ -44,7 +44,7 @@ def check_composition(parts: Parts) -> None:
 
 
 def _two_that_grow(parts: Parts) -> str | None:
-    growing = [policy for policy in parts.length.layers() if policy.grows]
+    growing = [p for p in parts.length.layers() if p.grows and not p.replans]
     if len(growing) < 2:
         return None
     outer, inner = map(_name, growing[:2])
@@ -97,6 +97,25 @@ def _a_step_that_is_not_read(parts: Parts) -> str | None:
     )
 
 
+def _slots_ahead_that_are_not_read(parts: Parts) -> str | None:
+    ahead = [policy for policy in parts.length.layers() if policy.reads_ahead]
+    if not ahead or not (parts.cache.keeps_suffix or parts.unmask.drops_columns):
+        return None
+    policy = _name(ahead[0])
+    if parts.cache.keeps_suffix:
+        what, instead = _name(parts.cache), "PrefixCache(), FeatureCache() or NoCache()"
+    else:
+        what, instead = (
+            _name(parts.unmask),
+            "a rule that sees every column, such as AboveThreshold()",
+        )
+    return (
+        f"{policy} was given with {what}; it reads the slots behind a block in the pass that completes it, "
+        f"and {what} leaves them out of that pass: use {instead}, or GrowWhenFull(Survival()), which needs "
+        "the block alone"
+    )
+
+
 def _places_that_move(parts: Parts) -> str | None:
     moving = [p for p in parts.length.layers() if p.grows or p.resizes == "any time"]
     if not parts.commit.fixes_places or not moving:
@@ -128,6 +147,7 @@ REFUSALS: tuple[Callable[[Parts], str | None], ...] = (
     _blocks_that_are_missing,
     _columns_a_cache_would_miss,
     _a_step_that_is_not_read,
+    _slots_ahead_that_are_not_read,
     _places_that_move,
     _masks_that_are_refused_for_ever,
 )

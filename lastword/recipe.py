@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,6 +20,7 @@ from lastword.length import (
     Fixed,
     GrowWhenFull,
     LengthPolicy,
+    Reread,
     RhoEos,
     StopAtEnd,
     Survival,
@@ -61,6 +63,7 @@ PARTS: dict[str, dict[str, type]] = {
         "fixed": Fixed,
         "survival": Survival,
         "survival-at-step": SurvivalAtStep,
+        "reread": Reread,
         "stop-at-end": StopAtEnd,
         "grow-when-full": GrowWhenFull,
         "daedal": Daedal,
@@ -196,22 +199,22 @@ class Recipe:
 def part(axis: str, text: str) -> Any:
     """A part from text: `survival`, `fixed:256`, `survival:512,estimate=quantile:0.9`.
 
-    The first value may go without its field's name; values are JSON, or a part's text.
+    The first value may go without its field's name; values are JSON, or a part's text. A part inside
+    another that has several settings goes in brackets: `stop-at-end:(survival:512,reading=auto)`.
     """
-    name, _, settings = text.partition(":")
+    name, _, settings = _unwrapped(text).partition(":")
     cls = _lookup(axis, name)
     names = [field.name for field in dataclasses.fields(cls)]
     data: dict[str, Any] = {}
-    for place, setting in enumerate(filter(None, settings.split(","))):
-        field, equals, value = setting.partition("=")
-        if not equals:
-            if place or not names:
-                raise RecipeError(
-                    f"{text!r} sets {field!r} without a field name; {name} takes "
-                    f"{', '.join(names) or 'no fields'}: write field=value"
-                )
-            field, value = names[0], field
-        data[field] = _value(value)
+    for place, setting in enumerate(filter(None, _settings(settings))):
+        named = re.match(r"(\w+)=", setting)
+        if not named and (place or not names):
+            raise RecipeError(
+                f"{text!r} sets {setting!r} without a field name; {name} takes "
+                f"{', '.join(names) or 'no fields'}: write field=value, and a part with several "
+                "settings of its own in brackets, as in stop-at-end:(survival:512,reading=auto)"
+            )
+        data[named[1] if named else names[0]] = _value(setting[named.end() if named else 0 :])
     return _built(cls, name, {k: _from_data(k, v) for k, v in _known(cls, data).items()})
 
 
@@ -220,6 +223,29 @@ def as_text(value: Any) -> str:
     names = {cls: name for parts in PARTS.values() for name, cls in parts.items()}
     name = names.get(cast(type, type(value)))
     return name if name else json.dumps(value)
+
+
+def _settings(text: str) -> list[str]:
+    """What commas part, those inside brackets left alone."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if depth < 0:
+            break
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    if depth:
+        raise RecipeError(
+            f"the brackets in {text!r} do not match; close each one that is opened, as in "
+            "stop-at-end:(survival:512,reading=auto)"
+        )
+    return parts
+
+
+def _unwrapped(text: str) -> str:
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
 
 def _value(text: str) -> Any:
@@ -249,6 +275,8 @@ def _known(cls: type, data: Mapping[str, Any]) -> Mapping[str, Any]:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
+            for inner in (part for part in names if part in PARTS and not near):
+                hint = f"; a setting of its {inner} goes in brackets: {inner}=(name:{name}=...)"
             raise RecipeError(
                 f"{cls.__name__} has no field {name!r}; known: {', '.join(names) or 'none'}{hint}"
             )

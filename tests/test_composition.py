@@ -16,6 +16,7 @@ from lastword.length import (
     Daedal,
     Fixed,
     GrowWhenFull,
+    Reread,
     RhoEos,
     StopAtEnd,
     Survival,
@@ -56,6 +57,9 @@ DROPPED_INSIDE = {"length": Fixed(12), "unmask": LeftmostFirst(SlowFast()), "cac
 LATE = {"length": AT_STEP, "cache": PrefixCache(), "block": 4}
 LATE_INSIDE = {"length": StopAtEnd(AT_STEP), "cache": DualCache(), "block": 4}
 LATE_DROPPED = {"length": AT_STEP, "unmask": SlowFast()}
+AHEAD = {"length": StopAtEnd(Reread(SURVIVAL)), "cache": DualCache(), "block": 4}
+AHEAD_DROPPED = {"length": Reread(SURVIVAL), "unmask": SlowFast(), "block": 4}
+AHEAD_PLACED = {"length": Reread(SURVIVAL), "commit": Prophet(answer_start=4), "block": 4}
 PLACED = {"length": DAEDAL, "commit": Prophet(answer_start=4)}
 PLACED_LITERALS = {
     "length": GrowWhenFull(Fixed(8), limit=24),
@@ -135,6 +139,28 @@ REFUSED = {
                 LATE_DROPPED, length=SurvivalAtStep(0, SURVIVAL)
             ),
         },
+    ),
+    "slots ahead that are not read": Refused(
+        AHEAD,
+        "Reread was given with DualCache; it reads the slots behind a block",
+        {
+            "use PrefixCache()": instead(AHEAD, cache=PrefixCache()),
+            "FeatureCache()": instead(AHEAD, cache=FeatureCache()),
+            "or NoCache()": instead(AHEAD, cache=NoCache()),
+            "or GrowWhenFull(Survival())": instead(
+                AHEAD, length=GrowWhenFull(SURVIVAL, by=4, limit=24)
+            ),
+        },
+    ),
+    "slots ahead that are not seen": Refused(
+        AHEAD_DROPPED,
+        "Reread was given with SlowFast",
+        {"such as AboveThreshold()": instead(AHEAD_DROPPED, unmask=AboveThreshold())},
+    ),
+    "places that move with what is read": Refused(
+        AHEAD_PLACED,
+        "Prophet was given slots at fixed places .* with Reread",
+        {"planned once, such as Survival()": instead(AHEAD_PLACED, length=SURVIVAL)},
     ),
     "places that move": Refused(
         PLACED,
@@ -236,6 +262,12 @@ def test_a_part_of_ones_own_is_judged_by_what_it_says():
 
 
 # What goes together although it might seem not to
+
+
+def test_growth_when_full_around_a_policy_that_plans_anew_repeats_nothing(llada):
+    length = StopAtEnd(GrowWhenFull(Reread(SURVIVAL), by=4, limit=24))
+    *_, last = decode(llada, [[5, 42, 17], [8]], Recipe(length=length, block=4))
+    assert not last.canvas.masked.any()
 
 
 @pytest.mark.parametrize("cache", [PrefixCache(), DualCache()], ids=str)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from lastword.cache import FeatureCache
+from lastword.commit import Prophet
 from lastword.errors import LastwordError, RecipeError, SettingError
-from lastword.length import Fixed, Survival
+from lastword.length import Fixed, GrowWhenFull, StopAtEnd, Survival
 from lastword.recipe import ALIASES, PARTS, Recipe, as_text, part
 from lastword.sampling import Sampling
 from lastword.survival import Auto, Boundary, Mean, Quantile, Scaled, TurnEnd
@@ -99,6 +100,22 @@ def test_a_recipe_is_plain_data():
         ("unmask", "leftmost-first:threshold:0.8", LeftmostFirst(AboveThreshold(0.8))),
         ("cache", "feature:25,response_interval=5,share=0.25", FeatureCache(25, 5, 0.25)),
         ("sampling", "sampling:0.5,top_k=3", Sampling(temperature=0.5, top_k=3)),
+        ("length", "stop-at-end:survival:ends=any", StopAtEnd(Survival(ends="any"))),
+        (
+            "length",
+            "stop-at-end:(grow-when-full:(survival:64,reading=auto),by=8)",
+            StopAtEnd(GrowWhenFull(Survival(64, reading=Auto()), by=8)),
+        ),
+        (
+            "length",
+            "survival:64,estimate=(scaled:1.2,estimate=quantile:0.9,margin=16),ends=any",
+            Survival(64, Scaled(1.2, Quantile(0.9), 16), "any"),
+        ),
+        (
+            "commit",
+            "prophet:literals=[[-8,21],[-7,56]],answer_start=-6",
+            Prophet(literals=((-8, 21), (-7, 56)), answer_start=-6),
+        ),
     ],
 )
 def test_text_forms(axis, text, made):
@@ -143,6 +160,9 @@ def test_a_name_like_no_other_lists_what_is_known():
         ("survival:512,0.9", "without a field name"),
         ("fixed:slots=many", "fixed cannot be made"),
         ("survival:estimate=5", "estimate is 5"),
+        ("stop-at-end:(survival:512,reading=auto", "brackets .* do not match"),
+        ("stop-at-end:survival:512),by=3", "brackets .* do not match"),
+        ("stop-at-end:survival:512,reading=auto", "no field 'reading'.*in brackets"),
         ("survival:estimate=median", "no estimate called 'median'"),
     ],
 )

@@ -28,6 +28,11 @@ class Cache(ABC):
         """Is all computed where a block opens, and of the answer only a part until the next one?"""
         return False
 
+    @property
+    def keeps_suffix(self) -> bool:
+        """Does a pass within a block have no logits for what lies behind it?"""
+        return False
+
     @abstractmethod
     def open(self, canvas: Canvas) -> Memory | None:
         """A memory for this canvas, or None to keep nothing."""

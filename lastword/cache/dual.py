@@ -31,6 +31,10 @@ class DualCache(Cache):
     def by_block(self) -> bool:
         return True
 
+    @property
+    def keeps_suffix(self) -> bool:
+        return True
+
     def open(self, canvas: Canvas) -> Memory:
         return KeyValues(*canvas.tokens.shape)
 

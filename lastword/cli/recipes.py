@@ -7,8 +7,9 @@ def recipes() -> None:
     """List every part a recipe can be made of.
 
     A part is written name:first-setting,setting=value on the command line: fixed:256,
-    survival:512,estimate=quantile:0.9, most-confident:timesteps:2. Parts that do not go together are
-    refused with the reason and what to use instead.
+    survival:512,estimate=quantile:0.9, most-confident:timesteps:2; a part inside another that has
+    several settings goes in brackets: 'stop-at-end:(survival:512,reading=auto)'. Parts that do not go
+    together are refused with the reason and what to use instead.
     """
     import dataclasses
     import inspect

@@ -4,6 +4,7 @@ from lastword.length.daedal import Daedal
 from lastword.length.fixed import Fixed
 from lastword.length.grow_when_full import GrowWhenFull
 from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
+from lastword.length.reread import Reread
 from lastword.length.rho_eos import RhoEos
 from lastword.length.stop_at_end import StopAtEnd
 from lastword.length.survival import Survival
@@ -16,6 +17,7 @@ __all__ = [
     "LengthPolicy",
     "Plan",
     "Probe",
+    "Reread",
     "Resizes",
     "RhoEos",
     "StopAtEnd",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Int
@@ -48,7 +48,7 @@ class Plan:
 
     def canvas(self, prompts: Sequence[Sequence[int]], ids: TokenIds) -> Canvas:
         """The canvas the plan asks for."""
-        canvas = Canvas.blank(prompts, self.horizon, ids)
+        canvas = replace(Canvas.blank(prompts, self.horizon, ids), lengths=self.lengths)
         return canvas if self.closing is None else canvas.close(self.closing)
 
 
@@ -75,6 +75,16 @@ class LengthPolicy(ABC):
     @property
     def grows(self) -> bool:
         """May `revise` itself, not a policy it wraps, make a row longer?"""
+        return False
+
+    @property
+    def replans(self) -> bool:
+        """Does it set the length anew each time, so that a policy around it may well have its own say?"""
+        return False
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Must the pass that completes a block read what lies behind it?"""
         return False
 
     @property

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lastword.canvas import Canvas
 from lastword.checks import check_choice, check_whole
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe
@@ -75,9 +76,12 @@ class Survival(LengthPolicy):
         """The distribution any pass over `limit` slots speaks of: a written slot ends or does not."""
         return self.reading(self.signal(prediction))
 
-    def signal(self, prediction: Prediction) -> EndSignal:
-        """The end tokens' probabilities a pass gives: what the reading reads."""
-        canvas = prediction.canvas
+    def signal(self, prediction: Prediction, canvas: Canvas | None = None) -> EndSignal:
+        """The end tokens' probabilities a pass gives: what the reading reads.
+
+        With `canvas`, words count as they stand there: those this pass chose included.
+        """
+        canvas = canvas or prediction.canvas
         ids, slots = canvas.ids, slice(canvas.start, canvas.start + self.limit)
         written = canvas.answer & (canvas.tokens != ids.mask)
         turns = [end for end in ids.turn_ends if end != ids.end]

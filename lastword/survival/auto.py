@@ -70,7 +70,11 @@ class Auto(Reading):
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         choices = self.choose(signal)
         hazards = [choice.reading(signal.row(row)).hazard[0] for row, choice in enumerate(choices)]
-        return LengthDistribution(torch.stack(hazards), tuple(choice.why for choice in choices))
+        return LengthDistribution(
+            torch.stack(hazards),
+            tuple(choice.why for choice in choices),
+            tuple(choice.reading for choice in choices),
+        )
 
 
 def _choice(shape: Shape) -> Choice:

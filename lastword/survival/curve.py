@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,6 +43,7 @@ class LengthDistribution:
 
     hazard: Float[Tensor, "B T"]
     read_as: tuple[str, ...] | None = None  # a sentence a row: which reading was picked, and why
+    readings: tuple[Callable[..., LengthDistribution], ...] | None = None  # those that were picked
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hazard", checked_probabilities(self.hazard, "hazard"))
@@ -117,7 +119,8 @@ class LengthDistribution:
     def row(self, index: int) -> LengthDistribution:
         """One prompt's distribution, still as a batch of one."""
         read_as = None if self.read_as is None else (self.read_as[index],)
-        return LengthDistribution(self.hazard[index][None], read_as)
+        readings = None if self.readings is None else (self.readings[index],)
+        return LengthDistribution(self.hazard[index][None], read_as, readings)
 
     def __len__(self) -> int:
         return self.hazard.shape[0]

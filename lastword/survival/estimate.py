@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.checks import check_number
+from lastword.checks import check_number, check_whole
 from lastword.errors import SettingError
 from lastword.survival.curve import LengthDistribution
 
@@ -79,23 +79,35 @@ class Cheapest:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Another estimate times a factor: what calibration learns (`survival.upper_bound`)."""
+    """Another estimate times a factor, and `margin` slots more.
+
+    The factor is what calibration learns (`survival.upper_bound`). The margin is room that does not
+    depend on the length: cropping to the last word is not free even where the answer fits, since
+    models use the end tokens behind it as scratch space (arXiv 2603.05197).
+
+    >>> import torch
+    >>> coin = LengthDistribution.from_hazard(torch.full((1, 50), 0.5))
+    >>> round(Scaled(1.5, margin=16)(coin).item(), 6)
+    19.0
+    """
 
     cost: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours; split-conformal prediction (Vovk et al., 2005)"
 
     factor: float = 1.0
     estimate: Mean | Quantile | Cheapest = Mean()
+    margin: int = 0
 
     def __post_init__(self) -> None:
         check_number("Scaled", "factor", self.factor, above=0)
+        check_whole("Scaled", "margin", self.margin, least=0)
         if not isinstance(self.estimate, (Mean, Quantile, Cheapest)):
             raise SettingError(
                 f"Scaled(estimate={self.estimate!r}) was given; it must be Mean(), Quantile(q) or Cheapest()"
             )
 
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
-        return self.factor * self.estimate(lengths)
+        return self.factor * self.estimate(lengths) + self.margin
 
 
 Estimate = Mean | Quantile | Cheapest | Scaled

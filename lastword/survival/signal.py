@@ -66,5 +66,10 @@ class EndSignal:
         rows = slice(index, index + 1)
         return EndSignal(self.document[rows], self.turn[rows], self.reached[rows])
 
+    def first(self, slots: int) -> EndSignal:
+        """The signal of a canvas with so many slots."""
+        reached = self.reached.clamp(max=slots)
+        return EndSignal(self.document[:, :slots], self.turn[:, :slots], reached)
+
     def __len__(self) -> int:
         return len(self.document)

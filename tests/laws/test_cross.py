@@ -25,6 +25,7 @@ AXES = {
         lastword.Fixed(24),
         lastword.Survival(24),
         lastword.SurvivalAtStep(1, lastword.Survival(24)),
+        lastword.Reread(lastword.Survival(24)),
         lastword.StopAtEnd(lastword.Fixed(24)),
         lastword.GrowWhenFull(lastword.Survival(12), by=8, limit=LIMIT),
         lastword.StopAtEnd(lastword.Daedal(initial=8, limit=LIMIT, by=8, window=8, lost=0.4)),
@@ -65,6 +66,7 @@ PLACED = AXES["commit"][2]
 REFUSED_PAIRS = {
     *(("SlowFast", cache) for cache in ("PrefixCache", "DualCache", "FeatureCache")),
     *(("SurvivalAtStep", other) for other in ("PrefixCache", "DualCache", "SlowFast")),
+    *(("Reread", other) for other in ("DualCache", "SlowFast", "None", "Prophet, placed")),
     ("StopAtEnd", "None"),
     *((moving, "Prophet, placed") for moving in ("SurvivalAtStep", "GrowWhenFull", "Daedal")),
     *((moving, "Prophet, placed") for moving in ("StopAtEnd(Daedal)", "RhoEos")),

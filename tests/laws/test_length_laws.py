@@ -36,6 +36,9 @@ RESIZING = [
     lastword.SurvivalAtStep(2, lastword.Survival(24)),
     lastword.SurvivalAtStep(0, lastword.Survival(16, lastword.Quantile(0.5), ends="any")),
     lastword.StopAtEnd(DAEDAL),
+    lastword.Reread(lastword.Survival(24), by=5),
+    lastword.Reread(lastword.Survival(24, lastword.Quantile(0.3), reading=lastword.Auto())),
+    lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Reread(lastword.Survival(16)), limit=24)),
 ]
 MODELS = ["llada-tiny-eos", "llada-tiny", "dream-tiny"]
 RULES = [
@@ -103,7 +106,7 @@ def text(canvas, row):
 
 
 def limit_of(length):
-    if isinstance(length, lastword.SurvivalAtStep):
+    if isinstance(length, lastword.SurvivalAtStep | lastword.Reread):
         return length.length.limit
     if isinstance(length, lastword.StopAtEnd):
         return limit_of(length.length)
@@ -149,6 +152,7 @@ def test_text_and_prompt_stay_and_no_mask_is_left(name, batch, recipe):
         (lastword.SurvivalAtStep(2, lastword.Survival(24)), 0),
         (lastword.GrowWhenFull(lastword.Survival(24), limit=40), 1),
         (lastword.GrowWhenFull(lastword.Fixed(7), limit=40), 0),
+        (lastword.Reread(lastword.Survival(24)), 1),
         (lastword.Daedal(initial=6, limit=30, by=8, enough=0.0), 1),
         (lastword.Daedal(initial=6, limit=30, by=8, enough=1.0), 3),  # 6, 14, 22, but not 30
         (lastword.Daedal(initial=30, limit=30), 0),
@@ -157,7 +161,8 @@ def test_text_and_prompt_stay_and_no_mask_is_left(name, batch, recipe):
 )
 def test_probes_are_counted_apart_from_passes(length, probes):
     seen = []
-    for step in lastword.decode(model("llada-tiny"), [[5, 6, 7]], lastword.Recipe(length=length)):
+    recipe = lastword.Recipe(length=length, block=32)
+    for step in lastword.decode(model("llada-tiny"), [[5, 6, 7]], recipe):
         seen.append(step)
     assert seen[-1].probe_cost.passes.tolist() == [probes]
     assert seen[-1].cost.passes.tolist() == [len(seen)]

@@ -73,6 +73,12 @@ def test_scaled_multiplies():
     assert Scaled(1.5, Quantile(0.5))(uniform()).tolist() == [3.0, 3.0]
 
 
+def test_a_margin_comes_after_the_factor():
+    assert Scaled(2.0, Quantile(0.5), margin=3)(uniform()).tolist() == [7.0, 7.0]
+    with pytest.raises(SettingError, match=r"Scaled\(margin=-1\)"):
+        Scaled(margin=-1)
+
+
 @pytest.mark.parametrize("make", [Cheapest, Scaled])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
 def test_prices_and_factors_are_positive_numbers(make, value):

@@ -1,0 +1,121 @@
+"""Reread: what the answer has come to says how long it will be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lastword.canvas import Canvas
+from lastword.checks import check_choice, check_whole
+from lastword.clock import Clock
+from lastword.errors import SettingError
+from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
+from lastword.length.survival import Survival
+from lastword.prediction import Prediction
+from lastword.survival import LengthDistribution, Reading
+
+
+@dataclass(frozen=True)
+class Reread(LengthPolicy):
+    """Plan with `length`; whenever a block is complete, read the slots behind it again and resize.
+
+    Half of an answer says more about its other half than the prompt did. The pass that completes a
+    block has logits for every slot behind it, so a second reading costs no pass: `length.reading`
+    turns them into hazards, and `length.estimate` says how many slots are left. It is asked about
+    what is left alone, so that a factor stretches the rest and not the words that are there.
+
+    A canvas shorter than the probe's says nothing of the slots it does not have. Behind its last one
+    the latest reading that saw them goes on to hold, given that the answer comes so far: hazards are
+    conditional, so the two curves are joined slot by slot. Auto's choice is made once, on the probe:
+    the short end of a canvas looks like another kind of training.
+
+    Words are never cut, at least one slot is left, and no row gets longer than `length.limit`. A row
+    grows by `by` slots at most: behind the canvas the curve is old, and the next block reads the new
+    slots themselves. `shrink=False` only ever grows. A row that wrote its end is left alone
+    (StopAtEnd drops what lies behind), and so is one whose slots are all filled, of which nothing was
+    read: put GrowWhenFull around it for those. A chat model that was trained on canvases its answers
+    fit tends to say that they fit: leave it room to say otherwise in, with Quantile(0.9) or
+    Scaled(margin=16).
+
+    Costs no pass beyond the probe, but logits of the whole answer in each; those are decoding's,
+    guidance and hooks included, and the words this pass chose were still masks in it.
+    """
+
+    cost: ClassVar[str] = "the probe of `length`; logits of the whole answer in every pass"
+    source: ClassVar[str] = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
+
+    length: Survival = Survival()
+    by: int = 64
+    shrink: bool = True
+
+    def __post_init__(self) -> None:
+        check_whole("Reread", "by", self.by, least=1)
+        check_choice("Reread", "shrink", self.shrink, True, False)
+        if not isinstance(self.length, Survival):
+            raise SettingError(
+                f"Reread(length={self.length!r}) was given; it reads again for Survival(), whose limit, "
+                "estimate and reading it takes: put other wrappers around it, as in "
+                "StopAtEnd(GrowWhenFull(Reread(Survival())))"
+            )
+
+    @property
+    def reads_answer(self) -> bool:
+        return True
+
+    @property
+    def resizes(self) -> Resizes:
+        return "between blocks"
+
+    @property
+    def grows(self) -> bool:
+        return True
+
+    @property
+    def replans(self) -> bool:
+        return True
+
+    @property
+    def needs_blocks(self) -> bool:
+        return True
+
+    @property
+    def reads_ahead(self) -> bool:
+        return True
+
+    def plan(self, probe: Probe) -> Plan:
+        return self.length.plan(probe)
+
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
+        left = canvas.masked
+        complete = ~(left & clock.window.columns(canvas.width)).any(-1)
+        heard = complete & left.any(-1) & ~canvas.ended.any(-1) & prediction.speaks_for(left)
+        heard = heard & (canvas.horizon <= self.length.limit)
+        if canvas.lengths is None or not bool(heard.any()):
+            return canvas
+        signal = self.length.signal(prediction, canvas)
+        written = torch.maximum(clock.window.last - canvas.start, canvas.least_horizon)
+        hazard, horizon = canvas.lengths.hazard.clone(), canvas.horizon.clone()
+        for row in heard.nonzero()[:, 0].tolist():
+            first, last = int(written[row]), int(canvas.horizon[row])
+            again = self._reading(canvas.lengths, row)(signal.row(row).first(last))
+            hazard[row, :last] = again.hazard[0]
+            hazard[row, :first] = 0.0
+            horizon[row] = first + self._left(hazard[row, first:])
+        if not self.shrink:
+            horizon = torch.maximum(horizon, canvas.horizon)
+        longer = (horizon - canvas.horizon).clamp(0, self.by)
+        lengths = replace(canvas.lengths, hazard=hazard)
+        return replace(canvas.crop(horizon).extend(longer), lengths=lengths)
+
+    def _reading(self, lengths: LengthDistribution, row: int) -> Reading:
+        picked = None if lengths.readings is None else lengths.readings[row]
+        return picked if isinstance(picked, Reading) else self.length.reading
+
+    def _left(self, hazard: Float[Tensor, "R"]) -> int:
+        """How many slots more, of the R there may be."""
+        asked = int(self.length.horizon(LengthDistribution(hazard[None])))
+        return min(asked, len(hazard))
