@@ -24,6 +24,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import lastword
 from lastword.errors import SettingError
 from lastword.eval import Journal, Task, drift, evaluate, tiny_tasks
@@ -31,6 +33,7 @@ from lastword.eval.archive import keep
 from lastword.eval.journal import Record, read_records
 from lastword.eval.run import fingerprint
 from lastword.length import Survival
+from lastword.models.layers import fuse
 from lastword.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
@@ -47,12 +50,14 @@ AUTO = {"name": "survival", "limit": 256, "reading": "auto"}
 FEATURE = "feature:25,response_interval=5,share=0.25"
 
 
-def _auto(estimate: str, grow: bool = False) -> dict[str, Any]:
+def _auto(estimate: str, *, reread: bool = False, grow: bool = False) -> dict[str, Any]:
     length: dict[str, Any] = {**AUTO, "estimate": estimate}
+    if reread:
+        length = {"name": "reread", "length": length}
     if grow:
         length = {"name": "grow-when-full", "length": length, "limit": 256}
-        return {"length": {"name": "stop-at-end", "length": length}, **BLOCK}
-    return {"length": length}
+        length = {"name": "stop-at-end", "length": length}
+    return {"length": length, **(BLOCK if reread or grow else {})}
 
 
 ARMS: dict[str, dict[str, Any]] = {
@@ -76,6 +81,9 @@ ARMS: dict[str, dict[str, Any]] = {
     "auto, cheapest 1000": _auto("cheapest:1000"),
     "auto, grow, stop": _auto("mean", grow=True),
     "auto, quantile 0.9, grow, stop": _auto("quantile:0.9", grow=True),
+    "auto, reread": _auto("mean", reread=True),
+    "auto, reread, grow, stop": _auto("mean", reread=True, grow=True),
+    "auto, quantile 0.9, reread, grow, stop": _auto("quantile:0.9", reread=True, grow=True),
     "survival, quantile 0.9": {"length": "survival:256,estimate=quantile:0.9"},
     "survival at step 32": {
         "length": {"name": "survival-at-step", "step": 32, "length": "survival:256"}
@@ -109,6 +117,9 @@ ARMS: dict[str, dict[str, Any]] = {
     "survival + threshold + feature cache": {**SURVIVAL, **THRESHOLD, "cache": FEATURE},
     "auto + threshold": {**_auto("mean"), **THRESHOLD},
     "auto, grow, stop + threshold": {**_auto("mean", grow=True), **THRESHOLD},
+    "auto, reread, grow, stop + threshold": {
+        **_auto("mean", reread=True, grow=True), **THRESHOLD
+    },
     "auto, grow, stop + threshold + dual cache": {
         **_auto("mean", grow=True), **THRESHOLD, "cache": "dual"
     },
@@ -133,12 +144,12 @@ class Group:
 
 
 _PAPER = ("fixed 256", "survival", FIXED_MEANS, FIXED_MEAN, DRIFT, "stop at end", "DAEDAL")
-_LENGTHS = (
-    "auto", "auto, quantile 0.9", "auto, quantile 0.95", "auto, cheapest 1000",
-    "auto, grow, stop", "auto, quantile 0.9, grow, stop",
-)  # fmt: skip
+_LENGTHS = ("auto", *(title for title in ARMS if title.startswith("auto,") and "+" not in title))
 _PEERS = ("DAEDAL, one token a pass", "rho-EOS", "rho-EOS, one token a pass")
-_THRESHOLD = ("survival + threshold", "auto + threshold", "auto, grow, stop + threshold")
+_THRESHOLD = (
+    "survival + threshold", "auto + threshold", "auto, grow, stop + threshold",
+    "auto, reread, grow, stop + threshold",
+)  # fmt: skip
 GROUPS = {
     "paper": Group(_PAPER),
     "choose": Group(("fixed 256", "survival", *_LENGTHS, *_THRESHOLD), MODELS, "validation", 300),
@@ -198,6 +209,8 @@ class Bench:
 
     def __init__(self, device: str) -> None:
         self.device, self._name = device, ""
+        if device != "cpu" and torch.cuda.is_available():
+            fuse()
         self._tasks: dict[str, list[Any]] = {}
         self.model: Any = None
 
@@ -294,8 +307,26 @@ def keep_all(raw: Path, kept: Path) -> None:
         before = read_records(path) if path.exists() else []
         weights = mine[0]["weights"]
         merged = {_key(r): r for r in [*before, *mine] if r["weights"] == weights}
-        keep(list(merged.values()), path)
+        keep(whole(list(merged.values())), path)
         print(f"{path}: {len(merged)} records, {path.stat().st_size // 1024} KiB")
+
+
+def whole(records: Sequence[Record]) -> list[Record]:
+    """Without the arms that were stopped half-way: short prompts go first, so a part is no sample."""
+    arms: dict[str, list[Record]] = {}
+    for record in records:
+        arm = json.dumps([record[name] for name in ("kind", "recipe", "split")])
+        arms.setdefault(arm, []).append(record)
+    return [r for mine in arms.values() if _no_gaps(mine) for r in mine]
+
+
+def _no_gaps(records: Sequence[Record]) -> bool:
+    places: dict[str, set[int]] = {}
+    for record in records:
+        places.setdefault(record["task"], set()).add(record["place"])
+    return len({len(own) for own in places.values()}) == 1 and all(
+        own == set(range(len(own))) for own in places.values()
+    )
 
 
 def _key(record: Record) -> str:

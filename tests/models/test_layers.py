@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lastword.models.layers import RMSNorm, Rotation, Shape
+from lastword.models.layers import RMSNorm, Rotation, Shape, fuse
 
 SHAPE = Shape(
     width=64,
@@ -117,3 +117,14 @@ def test_every_column_sees_columns_on_its_right(llada):
     other[0, 9] = 7
     read = torch.tensor([[0]])
     assert not torch.allclose(llada(tokens, read), llada(other, read))
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+def test_fused_passes_say_the_same(name, request, monkeypatch):
+    for owner, method in ((RMSNorm, "forward"), (Rotation, "__call__")):
+        monkeypatch.setattr(owner, method, getattr(owner, method))  # put back afterwards
+    model, tokens = request.getfixturevalue(name), torch.arange(20)[None] + 30
+    read = torch.arange(20)[None]
+    apart = model(tokens, read)
+    fuse(backend="eager")
+    torch.testing.assert_close(model(tokens, read), apart)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -377,3 +379,24 @@ def test_unknown_settings_are_named(tmp_path: Path) -> None:
     path.write_text('name = "x"\nfamily = "llada"\nspeed = 9\n')
     with pytest.raises(SettingError, match="speed"):
         read(path)
+
+
+COMPILED = """
+import torch
+from recipes import objective
+from recipes.optimise import fresh
+from recipes.settings import Body, Settings
+
+body = Body(width=32, layers=2, heads=2, kv_heads=1, mlp_width=32)
+settings = Settings("m", "dream", "padded", "", "", 1, body=body)
+network, tokens = fresh(settings.shape(30), 1), torch.arange(24).view(2, 12)
+given = (network, tokens, tokens, torch.ones(2, 12), False)
+traced = torch.compile(objective.loss, dynamic=True, backend="eager", fullgraph=True)
+torch.testing.assert_close(traced(*given), objective.loss(*given))
+"""
+
+
+def test_the_loss_compiles_and_says_the_same() -> None:
+    """`--compile` traces the whole network. In a process of its own: checked types cannot be traced."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
