@@ -35,5 +35,9 @@ class TaskError(LastwordError):
     """A task that cannot be generated, loaded or scored here."""
 
 
+class SandboxError(LastwordError):
+    """Model-written code that cannot be kept in here, and so is not run."""
+
+
 class ExtraError(LastwordError):
     """An optional dependency is needed and not installed."""

@@ -10,7 +10,9 @@ PACKAGE = Path(__file__).parent.parent / "lastword"
 # Top to bottom is dependency order; places on one line do not know each other.
 LAYERS = [
     ["version", "errors", "embedded"],
-    ["checks", "tokens", "tasks"],
+    ["checks", "tokens"],
+    ["sandbox"],
+    ["tasks"],
     ["survival"],
     ["columns", "cost"],
     ["memory"],

@@ -30,6 +30,12 @@ def evaluate(
     out: Annotated[
         Path, typer.Option(help="Folder of records. A run found there is resumed.")
     ] = Path("out/eval"),
+    unsafe_code: Annotated[
+        bool,
+        typer.Option(
+            "--unsafe-code", help="Where no sandbox works, run the model's code without one."
+        ),
+    ] = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
 ) -> None:
@@ -55,7 +61,10 @@ def evaluate(
     from lastword.eval import evaluate as run
     from lastword.eval.journal import read_records
     from lastword.eval.table import table
+    from lastword.sandbox import accept_unsafe_code
 
+    if unsafe_code:
+        accept_unsafe_code()
     chosen = read_recipe(recipe).with_choices(
         length=length or (None if recipe else "survival:256"),
         unmask=unmask,

@@ -14,7 +14,7 @@ import torch
 
 from lastword.checks import check_whole
 from lastword.eval.journal import Journal, Record, identity
-from lastword.eval.task import Sample, Task
+from lastword.eval.task import Sample, Task, conditions
 from lastword.generate import Generation, generate
 from lastword.recipe import Recipe
 from lastword.version import __version__
@@ -43,6 +43,7 @@ def evaluate(
     if limit is not None:
         check_whole("evaluate", "limit", limit, least=1)
     by_name = {task.name: task for task in tasks}
+    depends = {task.name: conditions(task) for task in tasks}
     run = about(model, name, recipe, seed) | {"kind": "answer"}
     asked = {
         identity(run | asked_of(sample)): sample for task in tasks for sample in task.samples(limit)
@@ -61,7 +62,11 @@ def evaluate(
             **surroundings(model),
         }
         journal.append(
-            shared | asked_of(s) | _facts(a) | {"text": texts[s], "score": scores[s]}
+            shared
+            | asked_of(s)
+            | _facts(a)
+            | depends[s.task]
+            | {"text": texts[s], "score": scores[s]}
             for s, a in zip(batch, answers)
         )
         finished += len(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,12 @@ class Task(Protocol):
     def samples(self, limit: int | None = None) -> list[Sample]: ...
 
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]: ...
+
+
+def conditions(task: Task) -> dict[str, Any]:
+    """What a task's scores depend on besides the answers, for its records.
+
+    A task that runs code has a method `conditions()`, which says how the code is kept in; it is asked
+    before the first answer, so that a missing sandbox stops a run before it costs anything.
+    """
+    return task.conditions() if hasattr(task, "conditions") else {}

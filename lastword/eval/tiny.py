@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from lastword.errors import TaskError
 from lastword.eval.task import Sample, Task
+from lastword.sandbox import Limits, sandbox_level
 from lastword.tasks import BENCHMARKS, FAMILIES, load_frozen
 
 TINY = BENCHMARKS
@@ -32,6 +35,11 @@ class TinyTask:
         right = FAMILIES[self.name].score_all(examples, [text for _, text in new])
         self._scores.update(zip(new, map(float, right)))
         return [self._scores[one] for one in asked]
+
+    def conditions(self) -> dict[str, Any]:
+        if not FAMILIES[self.name].runs_code:
+            return {}
+        return {"sandbox": {"level": sandbox_level(plain=True).value, **asdict(Limits())}}
 
 
 def tiny_tasks(names: Sequence[str] = ("tiny",), split: str = "test") -> list[Task]:

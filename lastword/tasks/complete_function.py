@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from lastword.sandbox import run_programs
 from lastword.tasks import request
-from lastword.tasks.isolation import run_programs
 from lastword.tasks.pipeline import (
     COUNT,
     LARGEST,
@@ -31,6 +31,7 @@ class CompleteFunction(Family):
     """Bodies of functions over a list of integers. The answer is right if hidden asserts pass."""
 
     name = "complete_function"
+    runs_code = True
 
     def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
         manner = manner or rng
@@ -62,7 +63,7 @@ class CompleteFunction(Family):
 
     def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
         programs = [f"{e.prompt}{t}\n{e.target}\n" for e, t in zip(examples, texts, strict=True)]
-        return [outcome.passed for outcome in run_programs(programs)]
+        return [outcome.passed for outcome in run_programs(programs, plain=True)]
 
 
 def _program(rng: random.Random, parameter: str) -> Pipeline:

@@ -27,6 +27,7 @@ class Family(ABC):
     """A kind of task. `generate` draws from what it is given alone, so a seed fixes every example."""
 
     name: str
+    runs_code = False  # whether `score` runs the answer, in a sandbox
 
     @abstractmethod
     def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:

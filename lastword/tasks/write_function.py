@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from lastword.sandbox import run_programs
 from lastword.tasks import request
-from lastword.tasks.isolation import run_programs
 from lastword.tasks.pipeline import (
     COUNT,
     JOINED,
@@ -35,6 +35,7 @@ class WriteFunction(Family):
     """Functions over the characters or words of a text, right if hidden asserts pass."""
 
     name = "write_function"
+    runs_code = True
 
     def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
         manner = manner or rng
@@ -64,7 +65,7 @@ class WriteFunction(Family):
 
     def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
         programs = [f"{t}\n{e.target}\n" for e, t in zip(examples, texts, strict=True)]
-        return [outcome.passed for outcome in run_programs(programs)]
+        return [outcome.passed for outcome in run_programs(programs, plain=True)]
 
 
 def _telling(

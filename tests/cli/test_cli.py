@@ -312,6 +312,26 @@ def test_demo_checks_the_answers_of_an_embedded_model(lastword):
     assert "8 tokens a pass" in out
 
 
+def test_demo_checks_code_where_there_is_no_sandbox(lastword, monkeypatch):
+    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
+    monkeypatch.setenv("LASTWORD_UNSAFE_CODE", "0")
+    family = ("-f", "complete_function", "--pace", "8")
+    code, out, _ = lastword("demo", "-m", "tiny-dream-instruct", *family)
+    assert code == 0
+    assert out.count(" of 1 ") == 2
+
+
+def test_eval_runs_code_without_a_sandbox_when_told_to(lastword, monkeypatch, tmp_path):
+    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
+    monkeypatch.setenv("LASTWORD_UNSAFE_CODE", "0")
+    options = ("--tasks", "write_function", "--length", "fixed:16", "--limit", "1")
+    for more, level in ((), "plain"), (("--unsafe-code",), "none"):
+        out = tmp_path / level
+        assert lastword("eval", *options, *more, "--out", str(out))[0] == 0
+        (record,) = map(json.loads, (out / "tiny-llada-base.test.jsonl").read_text().splitlines())
+        assert record["sandbox"]["level"] == level
+
+
 def test_demo_on_a_terminal_shows_both_canvases_at_once(golden):
     from rich.console import Console
 

@@ -5,16 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import pytest
 import torch
 
 import lastword
-from lastword.errors import SettingError, TaskError
+from lastword.errors import SandboxError, SettingError, TaskError
 from lastword.eval import Journal, Sample, evaluate, paired_p, tiny_tasks
 from lastword.eval.compare import standard_error
 from lastword.eval.journal import read_records
 from lastword.eval.table import against, label, table
+from lastword.sandbox import Limits, sandbox_level
 
 RECIPE = lastword.Recipe(length=lastword.Fixed(24))
 NOT_TIME = (
@@ -52,6 +54,40 @@ def test_a_record_says_everything_a_table_needs(model, tmp_path):
     assert one["cost"]["passes"] == 24
     assert one["versions"]["lastword"] == lastword.__version__
     assert {"hardware", "dtype", "seconds", "expected_length", "finish", "score"} <= set(one)
+
+
+def test_a_record_says_how_code_was_kept_in(model, tmp_path, monkeypatch):
+    tasks = tiny_tasks(["algebra", "write_function"])
+    records = evaluate(model, "m", tasks, RECIPE, Journal(tmp_path / "a.jsonl"), limit=1)
+    kept = {record["task"]: record.get("sandbox") for record in records}
+    assert kept["algebra"] is None
+    assert kept["write_function"] == {"level": sandbox_level(plain=True).value, **asdict(Limits())}
+    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
+    monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
+    records = evaluate(model, "m", tasks[1:], RECIPE, Journal(tmp_path / "b.jsonl"), limit=1)
+    assert records[0]["sandbox"]["level"] == "plain"
+
+
+def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(
+    model, tmp_path, monkeypatch
+):
+    class Code:
+        name = "code"
+
+        def samples(self, limit=None):
+            return [Sample("code", 0, "Write a program.")]
+
+        def score(self, samples, texts):
+            raise AssertionError
+
+        def conditions(self):
+            return {"sandbox": {"level": sandbox_level().value}}
+
+    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: False)
+    monkeypatch.setattr("lastword.eval.run.generate", None)
+    monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
+    with pytest.raises(SandboxError, match="--unsafe-code"):
+        evaluate(model, "m", [Code()], RECIPE, Journal(tmp_path / "a.jsonl"))
 
 
 def test_batches_do_not_change_answers(model, tmp_path):

@@ -1,0 +1,34 @@
+"""How much a program may use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lastword.checks import check_number, check_whole
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one program; the processor gets a second more than the wall clock."""
+
+    wall_seconds: int | float = 10.0
+    memory_bytes: int = 1 << 30  # of each process
+    processes: int = 64
+    file_bytes: int = 1 << 20  # of each file, what it prints included
+
+    def __post_init__(self) -> None:
+        check_number("Limits", "wall_seconds", self.wall_seconds, above=0)
+        for name in ("memory_bytes", "processes", "file_bytes"):
+            check_whole("Limits", name, getattr(self, name), least=1)
+
+    def resources(self) -> dict[str, int]:
+        """As `resource.setrlimit` names them."""
+        return {
+            "AS": self.memory_bytes,
+            "CPU": math.ceil(self.wall_seconds) + 1,
+            "FSIZE": self.file_bytes,
+            "NOFILE": 64,
+            "NPROC": self.processes,
+            "CORE": 0,
+        }

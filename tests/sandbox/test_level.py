@@ -1,0 +1,139 @@
+"""Which sandbox is chosen, what happens where there is none, and what plain Python is."""
+
+from __future__ import annotations
+
+import pytest
+
+from lastword.errors import SandboxError
+from lastword.sandbox import UNSAFE, Level, Verdict, run_programs, sandbox_level
+from lastword.sandbox.bubblewrap import bubblewrap
+from lastword.sandbox.level import PROBE
+from lastword.sandbox.plain import why_not_plain
+from lastword.sandbox.runner import run_one
+from lastword.tasks import load_frozen
+
+CODE = ("complete_function", "write_function")
+
+
+@pytest.fixture
+def works(monkeypatch):
+    """Machines on which only the given levels work."""
+    monkeypatch.delenv(UNSAFE, raising=False)
+
+    def only(*levels):
+        monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level in levels)
+
+    return only
+
+
+def test_the_strongest_level_that_works_is_used(works):
+    works(*Level)
+    assert sandbox_level(unsafe=True, plain=True) is Level.BUBBLEWRAP
+    works(Level.NAMESPACES, Level.NONE)
+    assert sandbox_level(unsafe=True, plain=True) is Level.NAMESPACES
+
+
+def test_nothing_runs_without_a_sandbox_unless_accepted(works, monkeypatch):
+    works(Level.NONE)
+    with pytest.raises(SandboxError, match=r"Install bubblewrap.*--unsafe-code.*UNSAFE_CODE=1"):
+        run_programs(["assert True"])
+    (outcome,) = run_programs(["assert True"], unsafe=True)
+    assert (outcome.verdict, outcome.level) == (Verdict.PASSED, Level.NONE)
+    monkeypatch.setenv(UNSAFE, "1")
+    assert sandbox_level() is Level.NONE
+    with pytest.raises(SandboxError):
+        sandbox_level(unsafe=False)  # said in code, it outweighs the environment
+    monkeypatch.setenv(UNSAFE, "0")
+    with pytest.raises(SandboxError):
+        sandbox_level()
+
+
+def test_where_not_even_a_child_process_works_is_said(works):
+    works()
+    for choice in ({"unsafe": True}, {"plain": True}):
+        with pytest.raises(SandboxError, match="nobody can read the Python installation"):
+            sandbox_level(**choice)
+
+
+def test_a_bare_child_works_everywhere():
+    from lastword.sandbox.level import works
+
+    assert works(Level.NONE), run_one(PROBE, Level.NONE)
+
+
+def test_embedded_code_is_scored_without_a_sandbox(works):
+    works(Level.NONE)
+    programs = ["assert sorted('ba') == ['a', 'b']", "assert len('x') == 2", "import os", "f(:"]
+    outcomes = run_programs(programs, plain=True)
+    assert [outcome.verdict.value for outcome in outcomes] == [
+        "passed", "failed", "refused", "failed",
+    ]  # fmt: skip
+    assert outcomes[2].detail == "Import in line 1 is not plain Python"
+    assert {outcome.level for outcome in outcomes} == {Level.PLAIN}
+
+
+@pytest.mark.parametrize("family", CODE)
+def test_every_reference_answer_is_plain(family):
+    examples = load_frozen("test", family)
+    head = "{e.prompt}" if family == "complete_function" else ""
+    assert len(examples) == 1200
+    for e in examples:
+        assert why_not_plain(f"{head.format(e=e)}{e.answer}\n{e.target}\n") is None
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os",
+        "from os import path",
+        "open('/etc/passwd')",
+        "x = [open]",
+        "eval('1')",
+        "__import__('os')",
+        "().__class__.__base__.__subclasses__()",
+        "'{0.__class__}'.format(1)",
+        "'{x.__class__}'.format_map({})",
+        "(x for x in []).gi_frame",
+        "(lambda: 0).__globals__",
+        "getattr([], 'append')",
+        "type([])",
+        "vars()",
+        "globals()",
+        "f'{open}'",
+        "f'{[].__class__}'",
+        "def f(x=open): pass",
+        "def f(x: open): pass",
+        "def __build_class__(): pass",
+        "class A: pass",
+        "match 1:\n    case object(__class__=x): pass",
+        "with x: pass",
+        "async def f(): pass",
+        "try: x\nexcept BaseException: pass",
+        "raise SystemExit",
+        "breakpoint()",
+        "input()",
+        "exit()",
+        "print(__builtins__)",
+        "f(__class__=1)",
+        "x = __loader__",
+        "@open\ndef f(): pass",
+        "'a'.encode('idna')",
+    ],
+)
+def test_more_than_plain_python_is_seen(program):
+    assert why_not_plain(program)
+    assert run_one(program, Level.PLAIN).verdict is Verdict.REFUSED
+
+
+def test_bubblewrap_is_left_alone_where_it_is_not_installed(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bubblewrap(["/usr"], ["python3"]) is None
+    with pytest.raises(SandboxError, match=r"could not be started.*bwrap is not on the PATH"):
+        run_one("", Level.BUBBLEWRAP)
+
+
+@pytest.mark.parametrize("level", [Level.NAMESPACES, Level.NONE])
+def test_what_the_sandbox_does_wrong_is_not_held_against_the_program(level, monkeypatch):
+    monkeypatch.setattr("lastword.sandbox.runner.sys.base_prefix", "/nowhere")
+    with pytest.raises(SandboxError, match="was not judged"):
+        run_one("assert True", level)
