@@ -6,4 +6,12 @@ from lastword.eval.run import evaluate
 from lastword.eval.task import Sample, Task
 from lastword.eval.tiny import TINY, tiny_tasks
 
-__all__ = ["TINY", "Journal", "Sample", "Task", "evaluate", "paired_p", "tiny_tasks"]
+__all__ = [
+    "TINY",
+    "Journal",
+    "Sample",
+    "Task",
+    "evaluate",
+    "paired_p",
+    "tiny_tasks",
+]

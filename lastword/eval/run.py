@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from lastword.checks import check_whole
+from lastword.eval.ask import TOO_LONG, Question, Reply, ask, first_token
 from lastword.eval.journal import Journal, Record, identity
 from lastword.eval.task import Sample, Task
-from lastword.generate import Generation, generate
 from lastword.recipe import Recipe
 from lastword.version import __version__
 
@@ -30,6 +30,7 @@ def evaluate(
     limit: int | None = None,
     rows: int = 8,
     chat: bool | None = None,
+    bos: bool = False,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Record]:
@@ -37,11 +38,15 @@ def evaluate(
 
     Samples go through in batches of like prompt length; every batch is scored and written before
     the next begins, so a run that is killed resumes with nothing lost or asked twice. `chat=None`
-    uses the chat template where the tokenizer has one. Row seeds depend on the sample alone.
+    uses the chat template where the tokenizer has one; `bos` begins a plain prompt with the
+    tokenizer's first token. Row seeds depend on the sample alone. A sample that does not fit the
+    model follows the rule of `room`.
     """
     check_whole("evaluate", "rows", rows, least=1)
     if limit is not None:
         check_whole("evaluate", "limit", limit, least=1)
+    if chat is None:
+        chat = getattr(model.tokenizer, "chat_template", None) is not None
     by_name = {task.name: task for task in tasks}
     run: Record = {
         "model": name,
@@ -49,62 +54,70 @@ def evaluate(
         "recipe": json.loads(recipe.to_json()),
         "seed": seed,
     }
-    asked = {
-        identity(run | _asked(sample)): sample for task in tasks for sample in task.samples(limit)
-    }
+    asked: dict[str, tuple[Sample, Record]] = {}
+    for task in tasks:
+        for sample in task.samples(limit):
+            facts = run | _asked(task, sample, chat, bos)
+            asked[identity(facts)] = (sample, facts)
     done = journal.done()
-    left = [sample for key, sample in asked.items() if key not in done]
-    if chat is None:
-        chat = getattr(model.tokenizer, "chat_template", None) is not None
-    prompts = {s: _ids(model, s, chat) for s in left}
-    left.sort(key=lambda s: len(prompts[s]))
-    progress(len(asked) - len(left), len(asked))
-    for first in range(0, len(left), rows):
-        batch = left[first : first + rows]
-        answers = generate(
-            model,
-            [prompts[s] for s in batch],
-            recipe=recipe,
-            seed=[seed + s.place for s in batch],
-        )
-        texts = {s: s.cut(a.text or "") for s, a in zip(batch, answers)}
-        scores = _scores(by_name, texts)
-        shared = run | {
-            "rows": len(batch),
-            "batch_seconds": round(max(answer.seconds for answer in answers), 6),
-            **surroundings(model),
-        }
+    questions = {
+        key: Question(_ids(model.tokenizer, sample, chat, bos), seed + sample.place)
+        for key, (sample, _) in asked.items()
+        if key not in done
+    }
+    answered = len(asked) - len(questions)
+    progress(answered, len(asked))
+    for replies in ask(model, questions, recipe, rows=rows):
+        samples = [asked[reply.key][0] for reply in replies]
+        texts = [sample.cut(reply.text) for sample, reply in zip(samples, replies)]
+        scores = _scores(by_name, samples, texts, replies)
         journal.append(
-            shared | _asked(s) | _facts(a) | {"text": texts[s], "score": scores[s]}
-            for s, a in zip(batch, answers)
+            asked[reply.key][1] | surroundings(model) | reply.facts | {"text": text, "score": score}
+            for reply, text, score in zip(replies, texts, scores)
         )
-        progress(len(asked) - len(left) + first + len(batch), len(asked))
+        answered += len(replies)
+        progress(answered, len(asked))
     recorded = journal.done()
     return [recorded[key] for key in asked]
 
 
-def _ids(model: Any, sample: Sample, chat: bool) -> list[int]:
-    if chat:
-        return model.tokenizer.chat([{"role": "user", "content": sample.prompt}])
-    return model.tokenizer.encode(sample.prompt)
+def _ids(tokenizer: Any, sample: Sample, chat: bool, bos: bool) -> list[int]:
+    if sample.turns or chat:
+        turns = sample.turns or (("user", sample.prompt),)
+        messages = [{"role": role, "content": content} for role, content in turns]
+        return tokenizer.chat(messages, continue_last=turns[-1][0] == "assistant")
+    return tokenizer.encode((first_token(tokenizer) if bos else "") + sample.prompt)
 
 
-def _scores(tasks: dict[str, Task], texts: dict[Sample, str]) -> dict[Sample, float]:
-    scores: dict[Sample, float] = {}
+def _scores(
+    tasks: dict[str, Task],
+    samples: Sequence[Sample],
+    texts: Sequence[str],
+    replies: Sequence[Reply[str]],
+) -> list[float]:
+    """A score per reply. What was not asked is not right, whatever a scorer makes of no text."""
+    scores = [0.0] * len(samples)
     for name, task in tasks.items():
-        mine = [sample for sample in texts if sample.task == name]
-        scores.update(zip(mine, task.score(mine, [texts[sample] for sample in mine])))
+        mine = [
+            at
+            for at, sample in enumerate(samples)
+            if sample.task == name and replies[at].facts["finish"] != TOO_LONG
+        ]
+        if mine:
+            found = task.score([samples[at] for at in mine], [texts[at] for at in mine])
+            for at, score in zip(mine, found):
+                scores[at] = score
     return scores
 
 
-def _asked(sample: Sample) -> Record:
-    return {"task": sample.task, "place": sample.place, "prompt": sample.digest}
-
-
-def _facts(answer: Generation) -> Record:
-    data = answer.to_data()
-    return {name: data[name] for name in data if name not in ("text", "tokens")} | {
-        "length": len(answer.tokens)
+def _asked(task: Task, sample: Sample, chat: bool, bos: bool) -> Record:
+    return {
+        "task": sample.task,
+        "group": task.group,
+        "task_version": task.version,
+        "place": sample.place,
+        "prompt": sample.digest,
+        "layout": "chat" if sample.turns or chat else "bos" if bos else "plain",
     }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from lastword.eval.ask import TOO_LONG
 from lastword.eval.compare import paired_p, standard_error
 from lastword.eval.journal import Record
+from lastword.eval.room import LEAST
 
 HEAD = (
     "| model | recipe | n | mean slots | accuracy | against the first | cut | passes | columns | seconds |",
@@ -20,6 +22,31 @@ def by_recipe(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
     for record in records:
         groups.setdefault((record["model"], json.dumps(record["recipe"])), []).append(record)
     return groups
+
+
+def tables(records: Sequence[Record]) -> str:
+    """A table per benchmark, under its name, and what did not fit the model."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.get("group", "tiny"), []).append(record)
+    parts = []
+    for group, mine in groups.items():
+        names = len({record["task"] for record in mine})
+        parts.append(f"{group}{f' ({names} tasks)' if names > 1 else ''}\n\n{table(mine)}")
+        parts += [line] if (line := unfit(mine)) else []
+    return "\n\n".join(parts)
+
+
+def unfit(records: Sequence[Record]) -> str:
+    """How many samples met the end of the model's positions, by the rule of `room`; else nothing."""
+    unasked = sum(record["finish"] == TOO_LONG for record in records)
+    shortened = sum(record.get("shortened", False) for record in records)
+    if not unasked and not shortened:
+        return ""
+    return (
+        f"Of {len(records)} records, {unasked} score 0 unasked because the prompt leaves fewer than "
+        f"{LEAST} positions, and {shortened} were asked on a canvas shortened to what is left."
+    )
 
 
 def spent(records: Sequence[Record], what: str) -> int:
@@ -43,7 +70,7 @@ def table(records: Sequence[Record], titles: Mapping[str, str] | None = None) ->
         scores = [record["score"] for record in mine]
         accuracy = f"{sum(scores) / len(scores):.3f} ± {standard_error(scores):.3f}"
         work = [
-            f"{total(mine) / total(base):.2f}"
+            f"{total(mine) / total(base):.2f}" if total(base) else "none"
             for total in (lambda r: spent(r, "passes"), lambda r: spent(r, "columns"), seconds)
         ]
         lines.append(

@@ -14,6 +14,8 @@ TINY = BENCHMARKS
 class TinyTask:
     """One family's frozen prompts of one split."""
 
+    group, version = "tiny", "1"
+
     def __init__(self, family: str, split: str = "test") -> None:
         self.name, self._examples = family, load_frozen(split, family)
 
@@ -26,6 +28,11 @@ class TinyTask:
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]:
         examples = [self._examples[sample.place] for sample in samples]
         return [float(right) for right in FAMILIES[self.name].score_all(examples, texts)]
+
+
+def is_tiny(name: str) -> bool:
+    """Is this an embedded task, or the name of all of them?"""
+    return name == "tiny" or name in FAMILIES
 
 
 def tiny_tasks(names: Sequence[str] = ("tiny",), split: str = "test") -> list[Task]:
