@@ -1,6 +1,7 @@
 """Evaluation: samples in, one JSON record each out, whatever the task and the recipe."""
 
 from lastword.eval.compare import paired_p
+from lastword.eval.harness import harness_tasks
 from lastword.eval.journal import Journal
 from lastword.eval.run import evaluate
 from lastword.eval.task import Sample, Task
@@ -12,6 +13,7 @@ __all__ = [
     "Sample",
     "Task",
     "evaluate",
+    "harness_tasks",
     "paired_p",
     "tiny_tasks",
 ]
