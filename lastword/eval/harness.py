@@ -63,7 +63,7 @@ class HarnessTask:
         from lm_eval import __version__
 
         self.version = (
-            f"lm-eval {__version__}, {self.name} {task.VERSION}, {self._shots} shots, "
+            f"lm-eval {__version__}, task version {task.VERSION}, {self._shots} shots, "
             f"{self._metric},{self._filter}{', dream code' if dream_code else ''}"
         )
 

@@ -25,14 +25,20 @@ def by_recipe(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
 
 
 def tables(records: Sequence[Record]) -> str:
-    """A table per benchmark, under its name, and what did not fit the model."""
-    groups: dict[str, list[Record]] = {}
+    """A table per benchmark, by name, and what did not fit the model.
+
+    The same benchmark asked or scored in another way has a table of its own.
+    """
+    groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
-        groups.setdefault(record.get("group", "tiny"), []).append(record)
+        said = (record.get(name) or "" for name in ("group", "task_version", "layout"))
+        groups.setdefault(tuple(said), []).append(record)
     parts = []
-    for group, mine in groups.items():
+    for (group, version, layout), mine in sorted(groups.items()):
         names = len({record["task"] for record in mine})
-        parts.append(f"{group}{f' ({names} tasks)' if names > 1 else ''}\n\n{table(mine)}")
+        count = f"{names} tasks" if names > 1 else ""
+        about = "; ".join(filter(None, (count, version, layout)))
+        parts.append(f"{group or 'records'} ({about})\n\n{table(mine)}")
         parts += [line] if (line := unfit(mine)) else []
     return "\n\n".join(parts)
 

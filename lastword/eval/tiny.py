@@ -14,7 +14,7 @@ TINY = BENCHMARKS
 class TinyTask:
     """One family's frozen prompts of one split."""
 
-    group, version = "tiny", "1"
+    group, version = "tiny", "version 1"
 
     def __init__(self, family: str, split: str = "test") -> None:
         self.name, self._examples = family, load_frozen(split, family)
