@@ -25,7 +25,7 @@ figures: setup
 
 setup: $(STAMP)
 
-# constraints.txt pins torch: without it a CPU machine downloads gigabytes of CUDA.
+# constraints.txt pins torch, without which a CPU machine downloads gigabytes of CUDA, and what scores.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch

@@ -35,7 +35,9 @@ RANK = {place: rank for rank, layer in enumerate(LAYERS) for place in layer}
 FORBIDDEN = {place: {"models"} for place in ("length", "unmask", "commit", "cache", "prediction")}
 
 # Heavy extras are imported only where they are needed, inside the function that needs them.
-EXTRAS = {"matplotlib", "reasoning_gym", "transformers", "lm_eval", "ray", "fastapi"}
+EXTRAS = {
+    "matplotlib", "reasoning_gym", "transformers", "lm_eval", "datasets", "evaluate", "ray", "fastapi",
+}  # fmt: skip
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

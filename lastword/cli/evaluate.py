@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
-from lastword.cli.options import DeviceOption, DtypeOption, ModelOption
+from lastword.cli.options import DeviceOption, DtypeOption
 
 
 def evaluate(
-    model: ModelOption = "tiny-llada-base",
+    model: Annotated[
+        Optional[str],
+        typer.Option(
+            "--model",
+            "-m",
+            help="A checkpoint folder or a hub name. [the preset's, or tiny-llada-base]",
+        ),
+    ] = None,
     tasks: Annotated[
-        str, typer.Option(help="Task names, separated by commas; tiny is all five embedded ones.")
-    ] = "tiny",
-    length: Annotated[Optional[str], typer.Option(help="As in generate. [survival:256]")] = None,
+        Optional[str],
+        typer.Option(
+            help="Names, separated by commas: tiny (all five embedded ones), one of those, or any "
+            "generating task of lm-evaluation-harness: gsm8k, bbh ... [the preset's, or tiny]"
+        ),
+    ] = None,
+    preset: Annotated[
+        Optional[str],
+        typer.Option(help="A set-up by name, such as paper/llada-base; other options override it."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Say what would be run, and leave.")] = False,
+    length: Annotated[
+        Optional[str],
+        typer.Option(help="As in generate. [survival:256 if all tasks are embedded, or survival]"),
+    ] = None,
     unmask: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     commit: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     block: Annotated[Optional[int], typer.Option(help="As in generate.")] = None,
     recipe: Annotated[
         Optional[Path], typer.Option(help="A recipe in JSON; other options override it.")
+    ] = None,
+    shots: Annotated[
+        Optional[int], typer.Option(help="Examples in a prompt; each task's own if left out.")
+    ] = None,
+    chat: Annotated[
+        Optional[bool],
+        typer.Option("--chat/--no-chat", help="[the preset's, or where the model has a template]"),
     ] = None,
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
     split: Annotated[str, typer.Option(help="test, or validation to choose settings on.")] = "test",
@@ -50,31 +76,42 @@ def evaluate(
 
       lastword eval --length survival:256 --limit 4
 
-      lastword eval --model my/checkpoint --tasks algebra,reasoning --cache dual --block 32
+      lastword eval --model my/checkpoint --tasks gsm8k,mbpp --length survival --limit 100
+
+      lastword eval --preset paper/llada-base --show
+
+      lastword eval --preset paper/llada-base --tasks gsm8k --length fixed:1024
     """
+    from dataclasses import replace
+
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     import lastword
-    from lastword.cli.generate import read_recipe
-    from lastword.eval import Journal, tiny_tasks
+    from lastword.eval import Journal
     from lastword.eval import evaluate as run
     from lastword.eval.journal import read_records
-    from lastword.eval.table import table
+    from lastword.eval.settings import check_tasks
+    from lastword.eval.table import tables
     from lastword.sandbox import accept_unsafe_code
 
     if unsafe_code:
         accept_unsafe_code()
-    chosen = read_recipe(recipe).with_choices(
-        length=length or (None if recipe else "survival:256"),
-        unmask=unmask,
-        commit=commit,
-        cache=cache,
-        block=block,
+    names = tuple(name.strip() for name in tasks.split(",")) if tasks else ()
+    plan = _plan(preset, names, recipe).with_choices(
+        length=length, unmask=unmask, commit=commit, cache=cache, block=block
     )
-    asked = tiny_tasks([name.strip() for name in tasks.split(",")], split)
-    loaded = lastword.load(model, device=device, dtype=dtype)
-    journal = Journal(out / f"{Path(model).name}.{split}.jsonl")
+    if shots is not None:
+        plan = replace(plan, settings=tuple(replace(s, shots=shots) for s in plan.settings))
+    plan = replace(plan, model=model or plan.model, chat=plan.chat if chat is None else chat)
+    if show:
+        typer.echo(plan.described())
+        return
+    check_tasks([name for setting in plan.settings for name in setting.tasks], split)
+    loaded = lastword.load(plan.model, device=device, dtype=dtype)
+    template = getattr(loaded.tokenizer, "chat_template", None)
+    asks_in_chat = template is not None if plan.chat is None else plan.chat
+    journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")
     console = Console(stderr=True)
     bar = Progress(
         "{task.description}",
@@ -84,9 +121,38 @@ def evaluate(
         console=console,
     )
     with bar:
-        running = bar.add_task(model)
-        run(
-            loaded, model, asked, chosen, journal, limit=limit, rows=rows, seed=seed,
-            progress=lambda done, total: bar.update(running, completed=done, total=total),
-        )  # fmt: skip
-    typer.echo(table(read_records(journal.path)))
+        for setting in plan.settings:
+            running = bar.add_task(f"{plan.model} {','.join(setting.tasks)}")
+
+            def progress(done: int, total: int, running: Any = running) -> None:
+                bar.update(running, completed=done, total=total)
+
+            run(
+                loaded, plan.model, setting.load(split=split, chat=asks_in_chat), setting.recipe,
+                journal, limit=limit, rows=rows, seed=seed, chat=asks_in_chat, bos=plan.bos,
+                progress=progress,
+            )  # fmt: skip
+    typer.echo(tables(read_records(journal.path)))
+
+
+def _plan(preset: str | None, names: tuple[str, ...], recipe: Path | None) -> Any:
+    """What is to be run: the preset, or the names as one setting."""
+    from dataclasses import replace
+
+    from lastword.cli.generate import read_recipe
+    from lastword.eval import Preset, Setting
+    from lastword.eval import preset as find
+    from lastword.eval.tiny import is_tiny
+    from lastword.length import Survival
+    from lastword.recipe import Recipe
+
+    if preset is not None:
+        plan = find(preset).only(names) if names else find(preset)
+        if recipe is not None:
+            given = read_recipe(recipe)
+            plan = replace(plan, settings=tuple(replace(s, recipe=given) for s in plan.settings))
+        return plan
+    names = names or ("tiny",)
+    usual = Recipe(length=Survival(256) if all(map(is_tiny, names)) else Survival())
+    chosen = read_recipe(recipe) if recipe else usual
+    return Preset("Tasks of your choice.", "tiny-llada-base", (Setting(names, chosen),))

@@ -2,9 +2,26 @@
 
 from lastword.eval.compare import paired_p
 from lastword.eval.drift import drift
+from lastword.eval.harness import harness_tasks
 from lastword.eval.journal import Journal
+from lastword.eval.presets import PRESETS, Preset, preset
 from lastword.eval.run import evaluate
+from lastword.eval.settings import Setting
 from lastword.eval.task import Sample, Task
 from lastword.eval.tiny import TINY, tiny_tasks
 
-__all__ = ["TINY", "Journal", "Sample", "Task", "drift", "evaluate", "paired_p", "tiny_tasks"]
+__all__ = [
+    "PRESETS",
+    "TINY",
+    "Journal",
+    "Preset",
+    "Sample",
+    "Setting",
+    "Task",
+    "drift",
+    "evaluate",
+    "harness_tasks",
+    "paired_p",
+    "preset",
+    "tiny_tasks",
+]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from lastword.checks import check_whole
 from lastword.decode import decode
 from lastword.errors import SettingError
-from lastword.eval.journal import Journal, Record, identity
-from lastword.eval.run import about, asked_of, in_batches, surroundings
+from lastword.eval.journal import Journal, Record
+from lastword.eval.run import Layout, about, asked_of, surroundings
 from lastword.eval.task import Task
 from lastword.length import Fixed, Survival
 from lastword.recipe import Recipe
@@ -39,25 +38,33 @@ def drift(
         check_whole("drift", "steps", later, least=1)
     if not steps:
         raise SettingError("drift was given no steps; give some, such as 2, 5, 7, 10")
-    recipe = Recipe(length=length)
+    recipe, layout = Recipe(length=length), Layout.of(model, chat=chat)
     run = about(model, name, recipe, seed=0) | {"kind": "drift"}
-    asked = {identity(run | asked_of(s)): s for task in tasks for s in task.samples(limit)}
+    asked = asked_of(run, tasks, limit, layout)
     done = journal.done()
-    left = [sample for key, sample in asked.items() if key not in done]
-    long = replace(recipe, length=Fixed(length.limit))
-    for batch, prompts in in_batches(model, left, rows, chat):
-        expected: list[dict[str, float]] = [{} for _ in batch]
-        for step in decode(model, prompts, long):
-            index = step.clock.index
-            if index == 0 or index in steps:
-                means = length.read(step.prediction).mean.tolist()
-                for own, mean in zip(expected, means):
-                    own[str(index)] = round(mean, 4)
-            if index >= max(steps):
-                break
+    prompts = {key: layout.ids(s) for key, (s, _) in asked.items() if key not in done}
+    order = sorted(prompts, key=lambda key: len(prompts[key]))
+    for first in range(0, len(order), rows):
+        batch = order[first : first + rows]
+        expected = _expected(model, [prompts[key] for key in batch], length, steps)
         journal.append(
-            run | asked_of(sample) | surroundings(model) | {"expected": own}
-            for sample, own in zip(batch, expected)
+            asked[key][1] | surroundings(model) | {"expected": own}
+            for key, own in zip(batch, expected)
         )
     recorded = journal.done()
     return [recorded[key] for key in asked]
+
+
+def _expected(
+    model: Any, prompts: Sequence[list[int]], length: Survival, steps: Sequence[int]
+) -> list[dict[str, float]]:
+    """The expected length of each prompt by step, step 0 among them."""
+    found: list[dict[str, float]] = [{} for _ in prompts]
+    for step in decode(model, prompts, Recipe(length=Fixed(length.limit))):
+        index = step.clock.index
+        if index == 0 or index in steps:
+            for own, mean in zip(found, length.read(step.prediction).mean.tolist()):
+                own[str(index)] = round(mean, 4)
+        if index >= max(steps):
+            break
+    return found

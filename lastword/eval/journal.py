@@ -13,9 +13,12 @@ from lastword.errors import SettingError
 from lastword.eval.archive import unpack
 
 Record = dict[str, Any]
-# What a record answers. Another model, other weights under the same name, another recipe or seed, or a
-# task whose prompts changed is another question: answers are never taken from one for the other.
-IDENTITY = ("kind", "model", "weights", "recipe", "seed", "task", "place", "prompt")
+# What a record answers. Another model, other weights under the same name, another recipe or seed, a task
+# whose prompts or scoring changed, or a prompt laid out otherwise is another question: answers are never
+# taken from one for the other.
+IDENTITY = (
+    "kind", "model", "weights", "recipe", "seed", "task", "task_version", "place", "prompt", "layout",
+)  # fmt: skip
 
 
 class Journal:
@@ -52,8 +55,8 @@ class Journal:
 
 
 def identity(record: Record) -> str:
-    """What a record answers, as text."""
-    return json.dumps([record[name] for name in IDENTITY])
+    """What a record answers, as text. One written before a field was known answers another question."""
+    return json.dumps([record.get(name) for name in IDENTITY])
 
 
 def read_records(path: Path) -> list[Record]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 import torch
 
 from lastword.checks import check_whole
+from lastword.eval.ask import TOO_LONG, Question, Reply, ask, first_token
 from lastword.eval.journal import Journal, Record, identity
 from lastword.eval.task import Sample, Task, conditions
-from lastword.generate import Generation, generate
 from lastword.recipe import Recipe
 from lastword.version import __version__
 
@@ -30,6 +31,7 @@ def evaluate(
     limit: int | None = None,
     rows: int = 8,
     chat: bool | None = None,
+    bos: bool = False,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Record]:
@@ -37,46 +39,46 @@ def evaluate(
 
     Samples go through in batches of like prompt length; every batch is scored and written before
     the next begins, so a run that is killed resumes with nothing lost or asked twice. `chat=None`
-    uses the chat template where the tokenizer has one. Row seeds depend on the sample alone.
+    uses the chat template where the tokenizer has one; `bos` begins a plain prompt with the
+    tokenizer's first token. Row seeds depend on the sample alone. A sample that does not fit the
+    model follows the rule of `room`.
     """
     check_whole("evaluate", "rows", rows, least=1)
     if limit is not None:
         check_whole("evaluate", "limit", limit, least=1)
     by_name = {task.name: task for task in tasks}
     depends = {task.name: conditions(task) for task in tasks}
+    layout = Layout.of(model, chat=chat, bos=bos)
     run = about(model, name, recipe, seed) | {"kind": "answer"}
-    asked = {
-        identity(run | asked_of(sample)): sample for task in tasks for sample in task.samples(limit)
-    }
+    asked = asked_of(run, tasks, limit, layout)
     done = journal.done()
-    left = [sample for key, sample in asked.items() if key not in done]
-    finished = len(asked) - len(left)
-    progress(finished, len(asked))
-    for batch, prompts in in_batches(model, left, rows, chat):
-        answers = generate(model, prompts, recipe=recipe, seed=[seed + s.place for s in batch])
-        texts = {s: s.cut(a.text or "") for s, a in zip(batch, answers)}
-        scores = _scores(by_name, texts)
-        shared = run | {
-            "rows": len(batch),
-            "batch_seconds": round(max(answer.seconds for answer in answers), 6),
-            **surroundings(model),
-        }
+    questions = {
+        key: Question(layout.ids(sample), seed + sample.place)
+        for key, (sample, _) in asked.items()
+        if key not in done
+    }
+    answered = len(asked) - len(questions)
+    progress(answered, len(asked))
+    for replies in ask(model, questions, recipe, rows=rows):
+        samples = [asked[reply.key][0] for reply in replies]
+        texts = [sample.cut(reply.text) for sample, reply in zip(samples, replies)]
+        scores = _scores(by_name, samples, texts, replies)
         journal.append(
-            shared
-            | asked_of(s)
-            | _facts(a)
-            | depends[s.task]
-            | {"text": texts[s], "score": scores[s]}
-            for s, a in zip(batch, answers)
+            asked[reply.key][1]
+            | surroundings(model)
+            | depends[sample.task]
+            | reply.facts
+            | {"text": text, "score": score}
+            for sample, reply, text, score in zip(samples, replies, texts, scores)
         )
-        finished += len(batch)
-        progress(finished, len(asked))
+        answered += len(replies)
+        progress(answered, len(asked))
     recorded = journal.done()
     return [recorded[key] for key in asked]
 
 
 def about(model: Any, name: str, recipe: Recipe, seed: int) -> Record:
-    """What a run's records share and are known by."""
+    """What the records of a run share and are known by."""
     return {
         "model": name,
         "weights": fingerprint(model),
@@ -85,48 +87,71 @@ def about(model: Any, name: str, recipe: Recipe, seed: int) -> Record:
     }
 
 
-def in_batches(
-    model: Any, samples: Sequence[Sample], rows: int, chat: bool | None = None
-) -> Iterator[tuple[list[Sample], list[list[int]]]]:
-    """Samples with their prompts as token ids, like lengths together: little of a batch is padding."""
-    if chat is None:
-        chat = getattr(model.tokenizer, "chat_template", None) is not None
-    prompts = {sample: _ids(model, sample, chat) for sample in samples}
-    order = sorted(samples, key=lambda sample: len(prompts[sample]))
-    for first in range(0, len(order), rows):
-        batch = order[first : first + rows]
-        yield batch, [prompts[sample] for sample in batch]
+@dataclass(frozen=True)
+class Layout:
+    """How a sample becomes token ids: through the chat template, or plain, begun with bos or not."""
+
+    tokenizer: Any
+    chat: bool
+    bos: bool = False
+
+    @classmethod
+    def of(cls, model: Any, *, chat: bool | None = None, bos: bool = False) -> Layout:
+        if chat is None:
+            chat = getattr(model.tokenizer, "chat_template", None) is not None
+        return cls(model.tokenizer, chat, bos)
+
+    def ids(self, sample: Sample) -> list[int]:
+        if sample.turns or self.chat:
+            turns = sample.turns or (("user", sample.prompt),)
+            messages = [{"role": role, "content": content} for role, content in turns]
+            return self.tokenizer.chat(messages, continue_last=turns[-1][0] == "assistant")
+        first = first_token(self.tokenizer) if self.bos else ""
+        return self.tokenizer.encode(first + sample.prompt)
+
+    def name(self, sample: Sample) -> str:
+        return "chat" if sample.turns or self.chat else "bos" if self.bos else "plain"
 
 
-def _ids(model: Any, sample: Sample, chat: bool) -> list[int]:
-    if chat:
-        return model.tokenizer.chat([{"role": "user", "content": sample.prompt}])
-    return model.tokenizer.encode(sample.prompt)
+def asked_of(
+    run: Record, tasks: Sequence[Task], limit: int | None, layout: Layout
+) -> dict[str, tuple[Sample, Record]]:
+    """Every sample with what its record says of the question, by identity."""
+    found: dict[str, tuple[Sample, Record]] = {}
+    for task in tasks:
+        for sample in task.samples(limit):
+            facts = run | {
+                "task": sample.task,
+                "group": task.group,
+                "task_version": task.version,
+                "split": sample.split,
+                "place": sample.place,
+                "prompt": sample.digest,
+                "layout": layout.name(sample),
+            }
+            found[identity(facts)] = (sample, facts)
+    return found
 
 
-def _scores(tasks: dict[str, Task], texts: dict[Sample, str]) -> dict[Sample, float]:
-    scores: dict[Sample, float] = {}
+def _scores(
+    tasks: dict[str, Task],
+    samples: Sequence[Sample],
+    texts: Sequence[str],
+    replies: Sequence[Reply[str]],
+) -> list[float]:
+    """A score per reply. What was not asked is not right, whatever a scorer makes of no text."""
+    scores = [0.0] * len(samples)
     for name, task in tasks.items():
-        mine = [sample for sample in texts if sample.task == name]
-        scores.update(zip(mine, task.score(mine, [texts[sample] for sample in mine])))
+        mine = [
+            at
+            for at, sample in enumerate(samples)
+            if sample.task == name and replies[at].facts["finish"] != TOO_LONG
+        ]
+        if mine:
+            found = task.score([samples[at] for at in mine], [texts[at] for at in mine])
+            for at, score in zip(mine, found):
+                scores[at] = score
     return scores
-
-
-def asked_of(sample: Sample) -> Record:
-    """What a record says of its question."""
-    return {
-        "task": sample.task,
-        "split": sample.split,
-        "place": sample.place,
-        "prompt": sample.digest,
-    }
-
-
-def _facts(answer: Generation) -> Record:
-    data = answer.to_data()
-    return {name: data[name] for name in data if name not in ("text", "tokens")} | {
-        "length": len(answer.tokens)
-    }
 
 
 def fingerprint(model: Any) -> str:

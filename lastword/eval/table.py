@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from lastword.eval.ask import TOO_LONG
 from lastword.eval.compare import paired_p, standard_error
 from lastword.eval.journal import Record
+from lastword.eval.room import LEAST
 
 HEAD = (
     "| model | recipe | n | mean slots | accuracy | against the first | cut | passes | columns | seconds |",
@@ -20,6 +22,37 @@ def by_recipe(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
     for record in records:
         groups.setdefault((record["model"], json.dumps(record["recipe"])), []).append(record)
     return groups
+
+
+def tables(records: Sequence[Record]) -> str:
+    """A table per benchmark, by name, and what did not fit the model.
+
+    The same benchmark asked or scored in another way has a table of its own.
+    """
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        said = (record.get(name) or "" for name in ("group", "task_version", "layout"))
+        groups.setdefault(tuple(said), []).append(record)
+    parts = []
+    for (group, version, layout), mine in sorted(groups.items()):
+        names = len({record["task"] for record in mine})
+        count = f"{names} tasks" if names > 1 else ""
+        about = "; ".join(filter(None, (count, version, layout)))
+        parts.append(f"{group or 'records'} ({about})\n\n{table(mine)}")
+        parts += [line] if (line := unfit(mine)) else []
+    return "\n\n".join(parts)
+
+
+def unfit(records: Sequence[Record]) -> str:
+    """How many samples met the end of the model's positions, by the rule of `room`; else nothing."""
+    unasked = sum(record["finish"] == TOO_LONG for record in records)
+    shortened = sum(record.get("shortened", False) for record in records)
+    if not unasked and not shortened:
+        return ""
+    return (
+        f"Of {len(records)} records, {unasked} score 0 unasked because the prompt leaves fewer than "
+        f"{LEAST} positions, and {shortened} were asked on a canvas shortened to what is left."
+    )
 
 
 def spent(records: Sequence[Record], what: str) -> int:
@@ -43,7 +76,7 @@ def table(records: Sequence[Record], titles: Mapping[str, str] | None = None) ->
         scores = [record["score"] for record in mine]
         accuracy = f"{sum(scores) / len(scores):.3f} ± {standard_error(scores):.3f}"
         work = [
-            f"{total(mine) / total(base):.2f}"
+            f"{total(mine) / total(base):.2f}" if total(base) else "none"
             for total in (lambda r: spent(r, "passes"), lambda r: spent(r, "columns"), seconds)
         ]
         lines.append(

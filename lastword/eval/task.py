@@ -10,18 +10,24 @@ from typing import Any, Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt of a task. `place` is its number there and, with the task's name, its identity."""
+    """One prompt of a task. `place` is its number there and, with the task's name, its identity.
+
+    A task may lay a conversation out itself, as (role, content) `turns`: then those are asked, and
+    `prompt` is only their text. A last turn of the assistant is one to be continued.
+    """
 
     task: str
     place: int
     prompt: str
     stop: tuple[str, ...] = ()  # the answer is cut before the first of these
     split: str = "test"
+    turns: tuple[tuple[str, str], ...] = ()
 
     @property
     def digest(self) -> str:
         """Of the prompt: two records with the same digest were asked the same."""
-        return sha256(self.prompt.encode()).hexdigest()[:16]
+        asked = repr(self.turns) if self.turns else self.prompt
+        return sha256(asked.encode()).hexdigest()[:16]
 
     def cut(self, text: str) -> str:
         """The text up to its first stop string.
@@ -38,6 +44,8 @@ class Task(Protocol):
     """A named list of samples with a scorer. Scoring may run code, so it takes many at a time."""
 
     name: str
+    group: str  # the benchmark it belongs to: a table adds up the tasks of one group
+    version: str  # what its score means; under another version a sample is asked and scored anew
 
     def samples(self, limit: int | None = None) -> list[Sample]: ...
 

@@ -17,6 +17,8 @@ TINY = BENCHMARKS
 class TinyTask:
     """One family's frozen prompts of one split."""
 
+    group, version = "tiny", "version 1"
+
     def __init__(self, family: str, split: str = "test") -> None:
         self.name, self.split, self._examples = family, split, load_frozen(split, family)
         self._scores: dict[tuple[int, str], float] = {}
@@ -40,6 +42,11 @@ class TinyTask:
         if not FAMILIES[self.name].runs_code:
             return {}
         return {"sandbox": {"level": sandbox_level(plain=True).value, **asdict(Limits())}}
+
+
+def is_tiny(name: str) -> bool:
+    """Is this an embedded task, or the name of all of them?"""
+    return name == "tiny" or name in FAMILIES
 
 
 def tiny_tasks(names: Sequence[str] = ("tiny",), split: str = "test") -> list[Task]:

@@ -100,9 +100,30 @@ class Tokenizer:
         return self.core.decode(known, skip_special_tokens=skip_special)
 
     def chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_last: bool = False,
     ) -> list[int]:
         """The ids of a conversation, laid out by the checkpoint's own template."""
+        return self.encode(
+            self.render(
+                messages, add_generation_prompt=add_generation_prompt, continue_last=continue_last
+            )
+        )
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_last: bool = False,
+    ) -> str:
+        """A conversation as the text its ids stand for.
+
+        `continue_last` leaves the last turn open, so that an answer goes on where the message stops.
+        """
         if self.chat_template is None:
             raise PromptError(
                 "messages were given to a checkpoint without a (default) chat template; encode "
@@ -118,7 +139,7 @@ class Tokenizer:
         try:
             text = _compile(self.chat_template).render(
                 messages=[dict(message) for message in messages],
-                add_generation_prompt=add_generation_prompt,
+                add_generation_prompt=add_generation_prompt and not continue_last,
                 bos_token=self.bos or "",  # None would be printed as a word
                 eos_token=self.eos or "",
                 raise_exception=_refuse,
@@ -129,7 +150,7 @@ class Tokenizer:
                 f"the chat template refused messages from {', '.join(m['role'] for m in messages)} "
                 f"({error}); give roles in an order it allows, usually user and assistant in turn"
             ) from error
-        return self.encode(text)
+        return _open_turn(text, messages[-1]["content"]) if continue_last else text
 
 
 def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
@@ -192,6 +213,21 @@ def _read_object(file: Path) -> _Json:
         return dict(json.loads(file.read_bytes()).items()) if file.is_file() else {}
     except (AttributeError, ValueError) as error:
         raise ValueError(f"{file.name} is not a JSON object, {error}") from error
+
+
+def _open_turn(text: str, content: str) -> str:
+    """The text up to the end of its last turn's content, for templates close turns and may trim them.
+
+    Blanks at the end stay only where the content stands in the text as given and starts with none: the
+    way of transformers, whose prompts the scorers of begun answers count on.
+    """
+    at = text.rfind(content.strip())
+    if at < 0:
+        raise PromptError(
+            f"the chat template rewrites its last message ({content!r:.60}), so that the turn cannot be "
+            "left open; ask without continue_last"
+        )
+    return text[: at + len(content if text.startswith(content, at) else content.strip())]
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -105,7 +105,7 @@ def test_what_is_recorded_is_not_asked_again(model, tmp_path, monkeypatch):
     journal = Journal(tmp_path / "a.jsonl")
     tasks = tiny_tasks(["algebra"])
     first = evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2)
-    monkeypatch.setattr("lastword.eval.run.generate", None)
+    monkeypatch.setattr("lastword.eval.ask.generate", None)
     assert evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2) == first
     with pytest.raises(TypeError):  # another recipe, another model: those are asked
         evaluate(model, "other", tasks, RECIPE, journal, limit=2, rows=2)

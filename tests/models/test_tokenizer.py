@@ -325,6 +325,32 @@ def test_what_a_template_can_rely_on(tmp_path: Path, template: str, expected: st
     assert tokenizer.decode(tokenizer.chat(USER), skip_special=False) == expected
 
 
+BEGUN = "Here it is:\n```python\n"
+
+
+def begun(content: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": "Go"}, {"role": "assistant", "content": content}]
+
+
+def test_a_last_turn_can_be_left_open(dream: Tokenizer, llada: Tokenizer) -> None:
+    assert dream.render(begun(BEGUN), continue_last=True).endswith(f"assistant\n{BEGUN}")
+    # LLaDA's template trims what it is given, and writes one more header than asked.
+    assert llada.render(begun(BEGUN), continue_last=True).endswith(f"\n\n{BEGUN.strip()}")
+    opened = dream.chat(begun(BEGUN), continue_last=True)
+    assert opened == dream.encode(dream.render(begun(BEGUN), continue_last=True))
+    assert opened != dream.chat(begun(BEGUN))
+    # As in transformers, a message that starts with a blank loses the ones at its end.
+    assert dream.render(begun("\n```python\n"), continue_last=True).endswith("\n```python")
+
+
+def test_a_turn_the_template_rewrites_cannot_be_left_open(tmp_path: Path) -> None:
+    shouting = "{% for m in messages %}{{ m.content | upper }}.{% endfor %}"
+    tokenizer = load(write_dream(tmp_path, chat_template=shouting))
+    assert tokenizer.render(begun("yes")) == "GO.YES."
+    with pytest.raises(PromptError, match="rewrites its last message"):
+        tokenizer.render(begun("yes"), continue_last=True)
+
+
 def test_of_several_templates_the_default_is_taken(tmp_path: Path) -> None:
     listed = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
     assert load(write_dream(tmp_path, chat_template=listed)).chat_template == "d"

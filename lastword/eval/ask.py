@@ -1,0 +1,104 @@
+"""Ask a model many prompts with one recipe: batches of like length, and what does not fit apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Generic, TypeVar
+
+from lastword.errors import SettingError
+from lastword.eval.journal import Record
+from lastword.eval.room import fitted
+from lastword.generate import Generation, generate
+from lastword.recipe import Recipe
+
+Key = TypeVar("Key")
+TOO_LONG = "too_long"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt as token ids, and the seed of its row."""
+
+    prompt: list[int]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Reply(Generic[Key]):
+    """The text that came, whole, and what a record says of how it came."""
+
+    key: Key
+    text: str
+    facts: Record
+
+
+def ask(
+    model: Any, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+) -> Iterator[list[Reply[Key]]]:
+    """Replies batch by batch, shortest prompts first; every question gets exactly one.
+
+    A question whose canvas does not fit the model's positions follows the rule of `room`.
+    """
+    order = sorted(questions, key=lambda key: len(questions[key].prompt))
+    recipes = {
+        key: fitted(recipe, len(questions[key].prompt), model.positions) for key in questions
+    }
+    for fit, group in groupby(order, key=lambda key: recipes[key]):
+        keys = list(group)
+        if fit is None:
+            yield [Reply(key, "", _unasked(len(questions[key].prompt))) for key in keys]
+            continue
+        for first in range(0, len(keys), rows):
+            batch = keys[first : first + rows]
+            answers = generate(
+                model,
+                [questions[key].prompt for key in batch],
+                recipe=fit,
+                seed=[questions[key].seed for key in batch],
+            )
+            shared = {
+                "rows": len(batch),
+                "batch_seconds": round(max(answer.seconds for answer in answers), 6),
+                "shortened": fit != recipe,
+            }
+            yield [
+                Reply(key, answer.text or "", _facts(answer) | shared)
+                for key, answer in zip(batch, answers)
+            ]
+
+
+def first_token(tokenizer: Any) -> str:
+    """What a text begins with if it is to begin with the tokenizer's own first token."""
+    if tokenizer.bos is None:
+        raise SettingError(
+            "bos=True was given and the tokenizer names no token to begin a text with; leave it out"
+        )
+    return tokenizer.bos
+
+
+def _facts(answer: Generation) -> Record:
+    data = answer.to_data()
+    return {name: data[name] for name in data if name not in ("text", "tokens")} | {
+        "length": len(answer.tokens)
+    }
+
+
+def _unasked(prompt: int) -> Record:
+    """What a record says of a sample that does not fit: no answer and no work."""
+    nothing = {"passes": 0, "columns": 0, "squares": 0}
+    return {
+        "prompt_tokens": prompt,
+        "horizon": 0,
+        "expected_length": None,
+        "tail": None,
+        "probe_cost": nothing,
+        "cost": nothing,
+        "seconds": 0.0,
+        "finish": TOO_LONG,
+        "length": 0,
+        "rows": 1,
+        "batch_seconds": 0.0,
+        "shortened": False,
+    }

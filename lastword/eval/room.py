@@ -1,0 +1,47 @@
+"""What an evaluation does when prompt and canvas need more positions than the model has.
+
+One rule, the same for every recipe, so that paired arms stay paired: the canvas is shortened to what
+is left behind the prompt; where less than LEAST slots are left, the sample is not asked and scores 0.
+Records say which happened, and tables count both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TypeVar
+
+from lastword.length import LengthPolicy
+from lastword.recipe import Recipe
+
+LEAST = 64  # room for a short program: the median references of HumanEval and MBPP need about 50
+SLOTS = ("slots", "limit", "initial")  # the settings of length policies that count slots
+
+Policy = TypeVar("Policy", bound=LengthPolicy)
+
+
+def fitted(recipe: Recipe, prompt: int, positions: int) -> Recipe | None:
+    """The recipe for a prompt of so many tokens: itself, on a shorter canvas, or None: too long.
+
+    >>> from lastword import Fixed
+    >>> fitted(Recipe(length=Fixed(1024)), 3500, 4096).length
+    Fixed(slots=596)
+    >>> fitted(Recipe(length=Fixed(1024)), 4090, 4096) is None
+    True
+    """
+    room = positions - prompt
+    length = within(recipe.length, max(room, 1))
+    if length == recipe.length:
+        return recipe
+    return replace(recipe, length=length) if room >= LEAST else None
+
+
+def within(policy: Policy, room: int) -> Policy:
+    """The same policy, and the policies it wraps, on at most `room` slots."""
+    changed: dict[str, object] = {}
+    for field in fields(policy):  # type: ignore[arg-type]  # every policy is a dataclass
+        value = getattr(policy, field.name)
+        if isinstance(value, LengthPolicy):
+            changed[field.name] = within(value, room)
+        elif field.name in SLOTS and value > room:
+            changed[field.name] = room
+    return replace(policy, **changed)  # type: ignore[type-var]

@@ -1,0 +1,84 @@
+"""Prompts and canvases that do not fit the model: one rule, in records and tables, and no crash."""
+
+import json
+
+import pytest
+
+import lastword
+from lastword.eval import Journal, Sample, evaluate
+from lastword.eval.journal import read_records
+from lastword.eval.room import LEAST, fitted, within
+from lastword.eval.table import tables, unfit
+from lastword.models.toy import Toy
+from lastword.recipe import PARTS, Recipe
+from tests.eval.oracle import AT_ONCE, oracle
+
+POSITIONS = 1000
+
+
+class Echo:
+    """Prompts of given lengths; the right answer is yes."""
+
+    name, group, version = "echo", "echo", "1"
+
+    def __init__(self, *lengths):
+        self.prompts = [chr(97 + at) * length for at, length in enumerate(lengths)]
+
+    def samples(self, limit=None):
+        return [Sample("echo", at, prompt) for at, prompt in enumerate(self.prompts[:limit])]
+
+    def score(self, samples, texts):
+        return [float(text in ("yes", "")) for text in texts]  # even no text would be right
+
+
+def ask(task, path, recipe=AT_ONCE, rows=8):
+    model = oracle(dict.fromkeys(task.prompts, "yes"), positions=POSITIONS)
+    return evaluate(model, "oracle", [task], recipe, Journal(path), rows=rows)
+
+
+def test_what_fits_is_asked_whole_what_nearly_fits_on_less_and_what_does_not_scores_nothing(
+    tmp_path,
+):
+    recipe = Recipe(length=lastword.Fixed(500), unmask=lastword.AboveThreshold(0.5))
+    task = Echo(500, 501, POSITIONS - LEAST, POSITIONS - LEAST + 1, POSITIONS + 5, 10)
+    records = ask(task, tmp_path / "a.jsonl", recipe)
+    assert [r["horizon"] for r in records] == [500, 499, LEAST, 0, 0, 500]
+    assert [r["shortened"] for r in records] == [False, True, True, False, False, False]
+    assert [r["finish"] for r in records] == ["ended"] * 3 + ["too_long"] * 2 + ["ended"]
+    assert [r["score"] for r in records] == [1.0, 1.0, 1.0, 0.0, 0.0, 1.0]
+    assert [r["prompt_tokens"] for r in records][3:5] == [POSITIONS - LEAST + 1, POSITIONS + 5]
+    assert {json.dumps(r["recipe"]) for r in records} == {recipe.to_json()}  # one line of a table
+    assert len({*map(frozenset, records)}) == 1  # every record has every field
+    shown = tables(read_records(tmp_path / "a.jsonl"))
+    assert "| fixed 500, threshold | 6 |" in shown
+    assert "Of 6 records, 2 score 0 unasked" in shown
+    assert "and 2 were asked on a canvas shortened" in shown
+
+
+def test_samples_that_do_not_fit_are_recorded_once(tmp_path):
+    task = Echo(10, POSITIONS)
+    first = ask(task, tmp_path / "a.jsonl")
+    assert ask(task, tmp_path / "a.jsonl") == first
+    assert len(read_records(tmp_path / "a.jsonl")) == 2
+
+
+def test_a_table_of_nothing_asked_is_a_table(tmp_path):
+    assert "| 1 | 0 | 0.000 ± 0.000 |  | 1.00 | none | none | none |" in tables(
+        ask(Echo(POSITIONS), tmp_path / "a.jsonl")
+    )
+    fits = Recipe(length=lastword.Fixed(8), unmask=lastword.AboveThreshold(0.5))
+    assert unfit(ask(Echo(10), tmp_path / "b.jsonl", fits)) == ""
+
+
+@pytest.mark.parametrize("name", PARTS["length"])
+def test_every_policy_can_be_fitted(name):
+    """On a model with room for 80 slots, a policy asks for no more than those."""
+    policy = PARTS["length"][name]()
+    shorter = within(policy, 80)
+    assert shorter != policy
+    assert within(shorter, 80) == shorter
+    model = Toy()
+    model.positions = 83
+    block = {"block": 16} if name in ("stop-at-end", "grow-when-full") else {}
+    recipe = fitted(Recipe(length=policy, unmask=lastword.AboveThreshold(0.1), **block), 3, 83)
+    assert lastword.generate(model, "abc", recipe=recipe).horizon <= 80
