@@ -12,12 +12,14 @@ from lastword.version import __version__
 if TYPE_CHECKING:
     from lastword import models, survival
     from lastword.cache import DualCache, FeatureCache, NoCache, PrefixCache
+    from lastword.calibration import calibrate
     from lastword.commit import Never, Prophet, StableMargin
     from lastword.decode import Step, decode
     from lastword.errors import LastwordError
     from lastword.generate import Finish, Generation, generate, predict_length
     from lastword.hooks import Hooks
     from lastword.length import (
+        Calibrated,
         Daedal,
         Fixed,
         GrowWhenFull,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from lastword.survival import (
         Auto,
         Boundary,
+        Calibration,
         Cheapest,
         EndedBy,
         FirstBoundary,
@@ -70,6 +73,8 @@ _HOMES = {
     "AtRandom": "unmask",
     "Auto": "survival",
     "Boundary": "survival",
+    "Calibrated": "length",
+    "Calibration": "survival",
     "Cheapest": "survival",
     "CoinFlip": "unmask",
     "Cosine": "unmask",
@@ -115,6 +120,7 @@ _HOMES = {
     "Timesteps": "unmask",
     "TokenIds": "tokens",
     "TurnEnd": "survival",
+    "calibrate": "calibration",
     "decode": "decode",
     "generate": "generate",
     "load": "models",
@@ -128,6 +134,8 @@ __all__ = [
     "AtRandom",
     "Auto",
     "Boundary",
+    "Calibrated",
+    "Calibration",
     "Cheapest",
     "CoinFlip",
     "Cosine",
@@ -174,6 +182,7 @@ __all__ = [
     "TokenIds",
     "TurnEnd",
     "__version__",
+    "calibrate",
     "decode",
     "generate",
     "load",

@@ -52,6 +52,7 @@ def decode(
     beyond_positions: bool = False,
 ) -> Iterator[Step]:
     """Decode a batch of prompts, given as token ids. Each row decodes as if it were alone."""
+    recipe = recipe.fitted(model)
     dice = dice or Dice(range(len(prompts)), model.device)
     if len(dice) != len(prompts):
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")

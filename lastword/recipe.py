@@ -16,6 +16,7 @@ from lastword.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.composition import check_composition
 from lastword.errors import RecipeError, SettingError
 from lastword.length import (
+    Calibrated,
     Daedal,
     Fixed,
     GrowWhenFull,
@@ -27,18 +28,8 @@ from lastword.length import (
     SurvivalAtStep,
 )
 from lastword.sampling import Sampling
-from lastword.survival import (
-    Auto,
-    Boundary,
-    Cheapest,
-    EndedBy,
-    FirstBoundary,
-    Hazard,
-    Mean,
-    Quantile,
-    Scaled,
-    TurnEnd,
-)
+from lastword.survival import Scaled
+from lastword.survival.calibration import PLAIN_ESTIMATES, READINGS
 from lastword.unmask import (
     AboveThreshold,
     AtRandom,
@@ -62,6 +53,7 @@ PARTS: dict[str, dict[str, type]] = {
     "length": {
         "fixed": Fixed,
         "survival": Survival,
+        "calibrated": Calibrated,
         "survival-at-step": SurvivalAtStep,
         "reread": Reread,
         "stop-at-end": StopAtEnd,
@@ -86,15 +78,8 @@ PARTS: dict[str, dict[str, type]] = {
     "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache, "feature": FeatureCache},
     "sampling": {"sampling": Sampling},
     "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps, "cosine": Cosine},
-    "estimate": {"mean": Mean, "quantile": Quantile, "cheapest": Cheapest, "scaled": Scaled},
-    "reading": {
-        "hazard": Hazard,
-        "ended-by": EndedBy,
-        "boundary": Boundary,
-        "first-boundary": FirstBoundary,
-        "turn-end": TurnEnd,
-        "auto": Auto,
-    },
+    "estimate": {**PLAIN_ESTIMATES, "scaled": Scaled},
+    "reading": dict(READINGS),
 }
 
 # What the field calls them.
@@ -167,6 +152,11 @@ class Recipe:
     def reads_answer(self) -> bool:
         """Must every pass read the whole answer, or do the open masks do?"""
         return self.length.reads_answer or self.commit.reads_answer
+
+    def fitted(self, model: object) -> Recipe:
+        """This recipe for a model whose lengths may have been calibrated (`model.lengths`)."""
+        length = self.length.fitted(getattr(model, "lengths", None))
+        return self if length == self.length else dataclasses.replace(self, length=length)
 
     def with_choices(self, **choices: Any) -> Recipe:
         """This recipe with some choices replaced; text is looked up by name, None changes nothing."""

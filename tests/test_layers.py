@@ -23,7 +23,7 @@ LAYERS = [
     ["recipe"],
     ["decode", "prompts"],
     ["generate"],
-    ["eval"],
+    ["eval", "calibration"],
     ["cli"],
     ["__main__"],
 ]

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from lastword.cli.options import DeviceOption, DtypeOption, ModelOption
+from lastword.cli.options import DeviceOption, DtypeOption, LengthsOption, ModelOption
 
 
 def evaluate(
@@ -32,6 +32,7 @@ def evaluate(
     ] = Path("out/eval"),
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    lengths: LengthsOption = "auto",
 ) -> None:
     """Score a recipe on tasks and write one JSON record per sample as it goes.
 
@@ -64,7 +65,9 @@ def evaluate(
         block=block,
     )
     asked = tiny_tasks([name.strip() for name in tasks.split(",")], split)
-    loaded = lastword.load(model, device=device, dtype=dtype)
+    loaded = lastword.load(
+        model, device=device, dtype=dtype, lengths=None if lengths == "none" else lengths
+    )
     journal = Journal(out / f"{Path(model).name}.{split}.jsonl")
     console = Console(stderr=True)
     bar = Progress(

@@ -7,7 +7,6 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from lastword.checks import check_whole
 from lastword.eval.journal import Journal, Record, identity
 from lastword.eval.task import Sample, Task
 from lastword.generate import Generation, generate
+from lastword.models.weights import fingerprint
 from lastword.recipe import Recipe
 from lastword.version import __version__
 
@@ -42,6 +42,7 @@ def evaluate(
     check_whole("evaluate", "rows", rows, least=1)
     if limit is not None:
         check_whole("evaluate", "limit", limit, least=1)
+    recipe = recipe.fitted(model)  # records say what was planned with, not where it was looked up
     by_name = {task.name: task for task in tasks}
     run: Record = {
         "model": name,
@@ -106,15 +107,6 @@ def _facts(answer: Generation) -> Record:
     return {name: data[name] for name in data if name not in ("text", "tokens")} | {
         "length": len(answer.tokens)
     }
-
-
-def fingerprint(model: Any) -> str:
-    """Of the weights: a few numbers of every tensor, so that a retrained model is another model."""
-    digest = sha256()
-    for name, tensor in model.state_dict().items() if hasattr(model, "state_dict") else ():
-        some = tensor.flatten()[:64].float().cpu().numpy()
-        digest.update(f"{name}{tuple(tensor.shape)}".encode() + some.tobytes())
-    return digest.hexdigest()[:16]
 
 
 def surroundings(model: Any) -> Record:

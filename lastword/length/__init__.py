@@ -1,5 +1,6 @@
 """How long: policies that size the canvas."""
 
+from lastword.length.calibrated import Calibrated
 from lastword.length.daedal import Daedal
 from lastword.length.fixed import Fixed
 from lastword.length.grow_when_full import GrowWhenFull
@@ -11,6 +12,7 @@ from lastword.length.survival import Survival
 from lastword.length.survival_at_step import SurvivalAtStep
 
 __all__ = [
+    "Calibrated",
     "Daedal",
     "Fixed",
     "GrowWhenFull",

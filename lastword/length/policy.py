@@ -13,7 +13,7 @@ from torch import Tensor
 from lastword.canvas import Canvas
 from lastword.clock import Clock
 from lastword.prediction import Prediction
-from lastword.survival import LengthDistribution
+from lastword.survival import Calibration, LengthDistribution
 from lastword.tokens import TokenIds
 
 Resizes = Literal["never", "between blocks", "any time"]
@@ -107,6 +107,10 @@ class LengthPolicy(ABC):
         yield self
         if self.inner is not None:
             yield from self.inner.layers()
+
+    def fitted(self, calibration: Calibration | None) -> LengthPolicy:
+        """The policy for a model of which this is known; most need not know."""
+        return self
 
     @abstractmethod
     def plan(self, probe: Probe) -> Plan:

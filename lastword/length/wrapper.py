@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, more_often
 from lastword.length.survival import Survival
+from lastword.survival import Calibration
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Wrapper(LengthPolicy):
     @property
     def inner(self) -> LengthPolicy:
         return self.length
+
+    def fitted(self, calibration: Calibration | None) -> LengthPolicy:
+        return replace(self, length=self.length.fitted(calibration))
 
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)
