@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lastword.generate import Finish, Generation, generate, predict_length
     from lastword.hooks import Hooks
     from lastword.length import (
+        Budget,
         Calibrated,
         Daedal,
         Fixed,
@@ -73,6 +74,7 @@ _HOMES = {
     "AtRandom": "unmask",
     "Auto": "survival",
     "Boundary": "survival",
+    "Budget": "length",
     "Calibrated": "length",
     "Calibration": "survival",
     "Cheapest": "survival",
@@ -134,6 +136,7 @@ __all__ = [
     "AtRandom",
     "Auto",
     "Boundary",
+    "Budget",
     "Calibrated",
     "Calibration",
     "Cheapest",

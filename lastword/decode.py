@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas import Canvas
@@ -56,7 +56,7 @@ def decode(
     dice = dice or Dice(range(len(prompts)), model.device)
     if len(dice) != len(prompts):
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
-    probe = ModelProbe(model, prompts, dice, beyond_positions=beyond_positions)
+    probe = ModelProbe(model, prompts, dice, recipe, beyond_positions=beyond_positions)
     plan = recipe.length.plan(probe)
     canvas = recipe.commit.prepare(plan.canvas(prompts, model.ids))
     canvas = hooks.after(None, canvas)
@@ -100,11 +100,12 @@ class ModelProbe:
         model: MaskPredictor,
         prompts: Sequence[Sequence[int]],
         dice: Dice,
+        recipe: Recipe = Recipe(),
         *,
         beyond_positions: bool = False,
     ) -> None:
         self.rows = len(prompts)
-        self._prompts, self._ids = prompts, model.ids
+        self._prompts, self._ids, self._recipe = prompts, model.ids, recipe
         self._forward = Forward(model, Sampling(), dice, beyond_positions=beyond_positions)
 
     @property
@@ -115,6 +116,12 @@ class ModelProbe:
         canvas = self._blank(slots)
         read = canvas.answer if asking is None else canvas.answer & asking[:, None]
         return self._forward(canvas, read)
+
+    def most(self, slots: Int[Tensor, "B"]) -> Cost:
+        passes = torch.tensor([self._recipe.most_passes(count) for count in slots.tolist()])
+        width = torch.tensor([len(prompt) for prompt in self._prompts]) + slots
+        columns = passes * width * (2 if self._recipe.sampling.guidance else 1)
+        return Cost(passes, columns, columns * width)
 
     def reserve(self, slots: int) -> None:
         self._forward.check_room(self._blank(slots))

@@ -16,6 +16,7 @@ from lastword.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.composition import check_composition
 from lastword.errors import RecipeError, SettingError
 from lastword.length import (
+    Budget,
     Calibrated,
     Daedal,
     Fixed,
@@ -58,6 +59,7 @@ PARTS: dict[str, dict[str, type]] = {
         "reread": Reread,
         "stop-at-end": StopAtEnd,
         "grow-when-full": GrowWhenFull,
+        "budget": Budget,
         "daedal": Daedal,
         "rho-eos": RhoEos,
     },
@@ -157,6 +159,21 @@ class Recipe:
         """This recipe for a model whose lengths may have been calibrated (`model.lengths`)."""
         length = self.length.fitted(getattr(model, "lengths", None))
         return self if length == self.length else dataclasses.replace(self, length=length)
+
+    def most_passes(self, slots: int) -> int:
+        """The most passes that decoding so many slots takes, whatever the model says.
+
+        A canvas that grows may open any number of windows, down to one mask each.
+        """
+        passes = self.unmask.most_passes
+        if any(policy.grows for policy in self.length.layers()):
+            most = slots * passes(1)
+        else:
+            block = min(self.block or slots, slots)
+            rest = slots % block
+            most = slots // block * passes(block) + (passes(rest) if rest else 0)
+        # Masks a model proposes are chosen again until it fills one or is given up on.
+        return most + slots if self.sampling.propose_mask else most
 
     def with_choices(self, **choices: Any) -> Recipe:
         """This recipe with some choices replaced; text is looked up by name, None changes nothing."""

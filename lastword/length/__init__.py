@@ -1,5 +1,6 @@
 """How long: policies that size the canvas."""
 
+from lastword.length.budget import Budget
 from lastword.length.calibrated import Calibrated
 from lastword.length.daedal import Daedal
 from lastword.length.fixed import Fixed
@@ -12,6 +13,7 @@ from lastword.length.survival import Survival
 from lastword.length.survival_at_step import SurvivalAtStep
 
 __all__ = [
+    "Budget",
     "Calibrated",
     "Daedal",
     "Fixed",

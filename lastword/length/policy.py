@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
+from lastword.cost import Cost
 from lastword.prediction import Prediction
 from lastword.survival import Calibration, LengthDistribution
 from lastword.tokens import TokenIds
@@ -29,6 +30,13 @@ class Probe(Protocol):
 
     rows: int  # how many prompts are being planned for
 
+    @property
+    def cost(self) -> Cost:
+        """What the calls have cost so far."""
+
+    def most(self, slots: Int[Tensor, "B"]) -> Cost:
+        """What decoding canvases of so many slots costs at most, whatever the model says."""
+
     def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction: ...
 
     def reserve(self, slots: int) -> None:
@@ -39,16 +47,19 @@ class Probe(Protocol):
 class Plan:
     """How many slots each row gets, and the distribution that says so, if one was read.
 
-    `closing` is a number of end tokens to write behind each row's slots before the first pass.
+    `closing` is a number of end tokens to write behind each row's slots before the first pass;
+    `most` a number of slots no row may exceed later, whoever lets it grow.
     """
 
     horizon: Int[Tensor, "B"]
     lengths: LengthDistribution | None = None
     closing: Int[Tensor, "B"] | None = None
+    most: Int[Tensor, "B"] | None = None
 
     def canvas(self, prompts: Sequence[Sequence[int]], ids: TokenIds) -> Canvas:
         """The canvas the plan asks for."""
-        canvas = replace(Canvas.blank(prompts, self.horizon, ids), lengths=self.lengths)
+        canvas = Canvas.blank(prompts, self.horizon, ids)
+        canvas = replace(canvas, lengths=self.lengths, most=self.most)
         return canvas if self.closing is None else canvas.close(self.closing)
 
 
@@ -75,6 +86,21 @@ class LengthPolicy(ABC):
     @property
     def grows(self) -> bool:
         """May `revise` itself, not a policy it wraps, make a row longer?"""
+        return False
+
+    @property
+    def grows_to(self) -> int | None:
+        """The most slots a row grows to by it, where that is a number."""
+        return None
+
+    @property
+    def plans_at_least(self) -> int:
+        """The fewest slots it plans for any prompt."""
+        return 1
+
+    @property
+    def bounds_work(self) -> bool:
+        """Does it promise that decoding costs no more than it planned?"""
         return False
 
     @property
