@@ -112,7 +112,9 @@ class ModelProbe:
     def cost(self) -> Cost:
         return self._forward.cost
 
-    def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction:
+    def __call__(
+        self, slots: int | Int[Tensor, "B"], asking: Bool[Tensor, "B"] | None = None
+    ) -> Prediction:
         canvas = self._blank(slots)
         read = canvas.answer if asking is None else canvas.answer & asking[:, None]
         return self._forward(canvas, read)
@@ -126,5 +128,6 @@ class ModelProbe:
     def reserve(self, slots: int) -> None:
         self._forward.check_room(self._blank(slots))
 
-    def _blank(self, slots: int) -> Canvas:
-        return Canvas.blank(self._prompts, torch.full((self.rows,), slots), self._ids)
+    def _blank(self, slots: int | Int[Tensor, "B"]) -> Canvas:
+        horizon = torch.full((self.rows,), slots) if isinstance(slots, int) else slots
+        return Canvas.blank(self._prompts, horizon, self._ids)

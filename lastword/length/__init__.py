@@ -8,6 +8,7 @@ from lastword.length.grow_when_full import GrowWhenFull
 from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
 from lastword.length.reread import Reread
 from lastword.length.rho_eos import RhoEos
+from lastword.length.secant import Secant
 from lastword.length.stop_at_end import StopAtEnd
 from lastword.length.survival import Survival
 from lastword.length.survival_at_step import SurvivalAtStep
@@ -24,6 +25,7 @@ __all__ = [
     "Reread",
     "Resizes",
     "RhoEos",
+    "Secant",
     "StopAtEnd",
     "Survival",
     "SurvivalAtStep",

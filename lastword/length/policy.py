@@ -25,7 +25,8 @@ _SELDOM_TO_OFTEN: tuple[Resizes, ...] = ("never", "between blocks", "any time")
 class Probe(Protocol):
     """One forward pass over each prompt and `slots` masks; every call is counted in the cost.
 
-    With `asking`, only those rows take part and pay; the prediction says nothing of the others.
+    Rows may have canvases of different sizes. With `asking`, only those rows take part and pay; the
+    prediction says nothing of the others.
     """
 
     rows: int  # how many prompts are being planned for
@@ -37,7 +38,9 @@ class Probe(Protocol):
     def most(self, slots: Int[Tensor, "B"]) -> Cost:
         """What decoding canvases of so many slots costs at most, whatever the model says."""
 
-    def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction: ...
+    def __call__(
+        self, slots: int | Int[Tensor, "B"], asking: Bool[Tensor, "B"] | None = None
+    ) -> Prediction: ...
 
     def reserve(self, slots: int) -> None:
         """Refuse at once, not in the middle of an answer, if so many slots do not fit the model."""
