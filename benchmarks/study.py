@@ -31,7 +31,7 @@ from lastword.errors import SettingError
 from lastword.eval import Journal, Task, drift, evaluate, tiny_tasks
 from lastword.eval.archive import keep
 from lastword.eval.journal import Record, read_records
-from lastword.eval.run import fingerprint
+from lastword.models.weights import fingerprint
 from lastword.length import Survival
 from lastword.models.layers import fuse
 from lastword.recipe import Recipe

@@ -12,17 +12,21 @@ from lastword.version import __version__
 if TYPE_CHECKING:
     from lastword import models, survival
     from lastword.cache import DualCache, FeatureCache, NoCache, PrefixCache
+    from lastword.calibration import calibrate
     from lastword.commit import Never, Prophet, StableMargin
     from lastword.decode import Step, decode
     from lastword.errors import LastwordError
     from lastword.generate import Finish, Generation, generate, predict_length
     from lastword.hooks import Hooks
     from lastword.length import (
+        Budget,
+        Calibrated,
         Daedal,
         Fixed,
         GrowWhenFull,
         Reread,
         RhoEos,
+        Secant,
         StopAtEnd,
         Survival,
         SurvivalAtStep,
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from lastword.survival import (
         Auto,
         Boundary,
+        Calibration,
         Cheapest,
         EndedBy,
         FirstBoundary,
@@ -70,6 +75,9 @@ _HOMES = {
     "AtRandom": "unmask",
     "Auto": "survival",
     "Boundary": "survival",
+    "Budget": "length",
+    "Calibrated": "length",
+    "Calibration": "survival",
     "Cheapest": "survival",
     "CoinFlip": "unmask",
     "Cosine": "unmask",
@@ -106,6 +114,7 @@ _HOMES = {
     "RhoEos": "length",
     "Sampling": "sampling",
     "Scaled": "survival",
+    "Secant": "length",
     "SlowFast": "unmask",
     "StableMargin": "commit",
     "Step": "decode",
@@ -115,6 +124,7 @@ _HOMES = {
     "Timesteps": "unmask",
     "TokenIds": "tokens",
     "TurnEnd": "survival",
+    "calibrate": "calibration",
     "decode": "decode",
     "generate": "generate",
     "load": "models",
@@ -128,6 +138,9 @@ __all__ = [
     "AtRandom",
     "Auto",
     "Boundary",
+    "Budget",
+    "Calibrated",
+    "Calibration",
     "Cheapest",
     "CoinFlip",
     "Cosine",
@@ -164,6 +177,7 @@ __all__ = [
     "RhoEos",
     "Sampling",
     "Scaled",
+    "Secant",
     "SlowFast",
     "StableMargin",
     "Step",
@@ -174,6 +188,7 @@ __all__ = [
     "TokenIds",
     "TurnEnd",
     "__version__",
+    "calibrate",
     "decode",
     "generate",
     "load",

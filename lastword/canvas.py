@@ -45,6 +45,7 @@ class Canvas:
     given_up: Bool[Tensor, "B L"]  # masks the model refuses to fill
     closing: Int[Tensor, "B"]  # end tokens at the answer's end that we wrote and not the model
     lengths: LengthDistribution | None = None  # what was last read of the answers' lengths
+    most: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
 
     @classmethod
     def blank(
@@ -177,7 +178,12 @@ class Canvas:
         return replace(closed, closing=self.closing + count)
 
     def insert(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
-        """Put `count` masks before the answer's `column`; it and what follows move right."""
+        """Put `count` masks before the answer's `column`; it and what follows move right.
+
+        Fewer where the row would exceed `most`.
+        """
+        if self.most is not None:
+            count = torch.minimum(count, (self.most - self.horizon).clamp(min=0))
         horizon = self.horizon + count
         width = max(self.width, self.start + int(horizon.max()))
         place = torch.arange(width).expand(len(horizon), -1)

@@ -55,6 +55,31 @@ def _two_that_grow(parts: Parts) -> str | None:
     )
 
 
+def _growth_that_never_comes(parts: Parts) -> str | None:
+    for policy in parts.length.layers():
+        least, most = policy.plans_at_least, policy.grows_to
+        if most is not None and least >= most:
+            name = _name(policy)
+            return (
+                f"{name} was given a limit of {most} around a plan of {least} slots, so no row can ever "
+                f"grow: raise the limit above {least}, plan fewer slots, or leave {name} out"
+            )
+    return None
+
+
+def _work_that_is_paid_twice(parts: Parts) -> str | None:
+    bounding = [policy for policy in parts.length.layers() if policy.bounds_work]
+    moving = [policy for policy in parts.length.layers() if policy.resizes == "any time"]
+    if not bounding or not moving:
+        return None
+    budget, policy = _name(bounding[0]), _name(moving[-1])
+    return (
+        f"{budget} was put around {policy}, which takes back slots that were paid for, so nothing can be "
+        f"promised: use {policy} alone, or {budget} around a policy that plans once or resizes between "
+        "blocks, such as Survival() or Reread()"
+    )
+
+
 def _blocks_that_are_missing(parts: Parts) -> str | None:
     needing = [policy for policy in parts.length.layers() if policy.needs_blocks]
     if parts.block is not None or not needing:
@@ -144,6 +169,8 @@ def _name(part: object) -> str:
 
 REFUSALS: tuple[Callable[[Parts], str | None], ...] = (
     _two_that_grow,
+    _growth_that_never_comes,
+    _work_that_is_paid_twice,
     _blocks_that_are_missing,
     _columns_a_cache_would_miss,
     _a_step_that_is_not_read,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas import Canvas
@@ -52,10 +52,11 @@ def decode(
     beyond_positions: bool = False,
 ) -> Iterator[Step]:
     """Decode a batch of prompts, given as token ids. Each row decodes as if it were alone."""
+    recipe = recipe.fitted(model)
     dice = dice or Dice(range(len(prompts)), model.device)
     if len(dice) != len(prompts):
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
-    probe = ModelProbe(model, prompts, dice, beyond_positions=beyond_positions)
+    probe = ModelProbe(model, prompts, dice, recipe, beyond_positions=beyond_positions)
     plan = recipe.length.plan(probe)
     canvas = recipe.commit.prepare(plan.canvas(prompts, model.ids))
     canvas = hooks.after(None, canvas)
@@ -99,24 +100,34 @@ class ModelProbe:
         model: MaskPredictor,
         prompts: Sequence[Sequence[int]],
         dice: Dice,
+        recipe: Recipe = Recipe(),
         *,
         beyond_positions: bool = False,
     ) -> None:
         self.rows = len(prompts)
-        self._prompts, self._ids = prompts, model.ids
+        self._prompts, self._ids, self._recipe = prompts, model.ids, recipe
         self._forward = Forward(model, Sampling(), dice, beyond_positions=beyond_positions)
 
     @property
     def cost(self) -> Cost:
         return self._forward.cost
 
-    def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction:
+    def __call__(
+        self, slots: int | Int[Tensor, "B"], asking: Bool[Tensor, "B"] | None = None
+    ) -> Prediction:
         canvas = self._blank(slots)
         read = canvas.answer if asking is None else canvas.answer & asking[:, None]
         return self._forward(canvas, read)
 
+    def most(self, slots: Int[Tensor, "B"]) -> Cost:
+        passes = torch.tensor([self._recipe.most_passes(count) for count in slots.tolist()])
+        width = torch.tensor([len(prompt) for prompt in self._prompts]) + slots
+        columns = passes * width * (2 if self._recipe.sampling.guidance else 1)
+        return Cost(passes, columns, columns * width)
+
     def reserve(self, slots: int) -> None:
         self._forward.check_room(self._blank(slots))
 
-    def _blank(self, slots: int) -> Canvas:
-        return Canvas.blank(self._prompts, torch.full((self.rows,), slots), self._ids)
+    def _blank(self, slots: int | Int[Tensor, "B"]) -> Canvas:
+        horizon = torch.full((self.rows,), slots) if isinstance(slots, int) else slots
+        return Canvas.blank(self._prompts, horizon, self._ids)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +21,48 @@ Prompt = str | Sequence[int] | Tensor | Message | Sequence[Message]
 def as_batch(model: MaskPredictor, prompt: Any) -> list[list[int]]:
     """One prompt or several, as a list of id lists. The canvas checks the ids."""
     return [_ids(model, one) for one in (prompt if is_batch(prompt) else [prompt])]
+
+
+def read_prompts(
+    path: Path, family_field: str | None = None, *, chat: bool = False
+) -> tuple[list[Any], list[str | None]]:
+    """The prompts of a file and their families: a line each, or objects with a "prompt" in a .jsonl."""
+    try:
+        lines = [line for line in path.read_text().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as missing:
+        raise PromptError(f"the prompts cannot be read ({missing})") from missing
+    if path.suffix != ".jsonl" and family_field is not None:
+        raise PromptError(
+            f"a family field was given for {path.name}, whose lines are prompts; families need a .jsonl file"
+        )
+    prompts: list[Any] = []
+    families: list[str | None] = []
+    for place, line in enumerate(lines, 1):
+        data = {"prompt": line} if path.suffix != ".jsonl" else _object(line, path, place)
+        wanted = ["prompt"] if family_field is None else ["prompt", family_field]
+        missing_fields = [field for field in wanted if field not in data]
+        if missing_fields:
+            raise PromptError(
+                f"prompt {place} of {path.name} has no field {missing_fields[0]!r}; it has "
+                f"{', '.join(data) or 'none'}"
+            )
+        prompt = data["prompt"]
+        is_text = isinstance(prompt, str)
+        prompts.append([{"role": "user", "content": prompt}] if chat and is_text else prompt)
+        families.append(None if family_field is None else str(data[family_field]))
+    if not prompts:
+        raise PromptError(f"{path.name} holds no prompts; give it one a line")
+    return prompts, families
+
+
+def _object(line: str, path: Path, place: int) -> dict[str, Any]:
+    try:
+        data = json.loads(line)
+    except ValueError as broken:
+        raise PromptError(f"line {place} of {path.name} is not JSON ({broken})") from broken
+    if not isinstance(data, dict):
+        raise PromptError(f'line {place} of {path.name} is no object with a "prompt": {line[:40]}')
+    return data
 
 
 def is_batch(prompt: Any) -> bool:

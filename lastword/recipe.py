@@ -16,29 +16,22 @@ from lastword.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.composition import check_composition
 from lastword.errors import RecipeError, SettingError
 from lastword.length import (
+    Budget,
+    Calibrated,
     Daedal,
     Fixed,
     GrowWhenFull,
     LengthPolicy,
     Reread,
     RhoEos,
+    Secant,
     StopAtEnd,
     Survival,
     SurvivalAtStep,
 )
 from lastword.sampling import Sampling
-from lastword.survival import (
-    Auto,
-    Boundary,
-    Cheapest,
-    EndedBy,
-    FirstBoundary,
-    Hazard,
-    Mean,
-    Quantile,
-    Scaled,
-    TurnEnd,
-)
+from lastword.survival import Scaled
+from lastword.survival.calibration import PLAIN_ESTIMATES, READINGS
 from lastword.unmask import (
     AboveThreshold,
     AtRandom,
@@ -62,10 +55,13 @@ PARTS: dict[str, dict[str, type]] = {
     "length": {
         "fixed": Fixed,
         "survival": Survival,
+        "calibrated": Calibrated,
         "survival-at-step": SurvivalAtStep,
         "reread": Reread,
+        "secant": Secant,
         "stop-at-end": StopAtEnd,
         "grow-when-full": GrowWhenFull,
+        "budget": Budget,
         "daedal": Daedal,
         "rho-eos": RhoEos,
     },
@@ -86,15 +82,8 @@ PARTS: dict[str, dict[str, type]] = {
     "cache": {"none": NoCache, "prefix": PrefixCache, "dual": DualCache, "feature": FeatureCache},
     "sampling": {"sampling": Sampling},
     "schedule": {"equal-shares": EqualShares, "timesteps": Timesteps, "cosine": Cosine},
-    "estimate": {"mean": Mean, "quantile": Quantile, "cheapest": Cheapest, "scaled": Scaled},
-    "reading": {
-        "hazard": Hazard,
-        "ended-by": EndedBy,
-        "boundary": Boundary,
-        "first-boundary": FirstBoundary,
-        "turn-end": TurnEnd,
-        "auto": Auto,
-    },
+    "estimate": {**PLAIN_ESTIMATES, "scaled": Scaled},
+    "reading": dict(READINGS),
 }
 
 # What the field calls them.
@@ -167,6 +156,26 @@ class Recipe:
     def reads_answer(self) -> bool:
         """Must every pass read the whole answer, or do the open masks do?"""
         return self.length.reads_answer or self.commit.reads_answer
+
+    def fitted(self, model: object) -> Recipe:
+        """This recipe for a model whose lengths may have been calibrated (`model.lengths`)."""
+        length = self.length.fitted(getattr(model, "lengths", None))
+        return self if length == self.length else dataclasses.replace(self, length=length)
+
+    def most_passes(self, slots: int) -> int:
+        """The most passes that decoding so many slots takes, whatever the model says.
+
+        A canvas that grows may open any number of windows, down to one mask each.
+        """
+        passes = self.unmask.most_passes
+        if any(policy.grows for policy in self.length.layers()):
+            most = slots * passes(1)
+        else:
+            block = min(self.block or slots, slots)
+            rest = slots % block
+            most = slots // block * passes(block) + (passes(rest) if rest else 0)
+        # Masks a model proposes are chosen again until it fills one or is given up on.
+        return most + slots if self.sampling.propose_mask else most
 
     def with_choices(self, **choices: Any) -> Recipe:
         """This recipe with some choices replaced; text is looked up by name, None changes nothing."""

@@ -13,6 +13,7 @@ from lastword.composition import REFUSALS
 from lastword.decode import decode
 from lastword.errors import SettingError
 from lastword.length import (
+    Budget,
     Daedal,
     Fixed,
     GrowWhenFull,
@@ -50,6 +51,8 @@ def instead(choices, **others):
 GROWN_TWICE = {"length": GrowWhenFull(DAEDAL, by=4, limit=24)}
 GROWN_TWICE_INSIDE = {"length": StopAtEnd(GrowWhenFull(RHO_EOS, by=4, limit=24)), "block": 4}
 GROWN_BY_TWO_OF_A_KIND = {"length": GrowWhenFull(GrowWhenFull(Fixed(6), by=4, limit=24))}
+NEVER_GROWN = {"length": StopAtEnd(GrowWhenFull(StopAtEnd(Fixed(24)), by=4, limit=24)), "block": 4}
+PAID_TWICE = {"length": Budget(RHO_EOS, passes=30)}
 STOPPED = {"length": StopAtEnd(SURVIVAL)}
 STOPPED_INSIDE = {"length": GrowWhenFull(StopAtEnd(SURVIVAL), by=4, limit=24)}
 DROPPED = {"length": Fixed(12), "unmask": SlowFast(), "cache": DualCache(), "block": 4}
@@ -88,6 +91,26 @@ REFUSED = {
         GROWN_BY_TWO_OF_A_KIND,
         "GrowWhenFull was put around GrowWhenFull",
         {"use GrowWhenFull alone": {"length": GrowWhenFull(Fixed(6), by=4, limit=24)}},
+    ),
+    "growth that never comes": Refused(
+        NEVER_GROWN,
+        "GrowWhenFull was given a limit of 24 around a plan of 24 slots",
+        {
+            "raise the limit above 24": instead(
+                NEVER_GROWN, length=GrowWhenFull(Fixed(24), by=4, limit=28)
+            ),
+            "plan fewer slots": instead(NEVER_GROWN, length=GrowWhenFull(Fixed(8), by=4, limit=24)),
+            "leave GrowWhenFull out": instead(NEVER_GROWN, length=StopAtEnd(Fixed(24))),
+        },
+    ),
+    "work that is paid twice": Refused(
+        PAID_TWICE,
+        "Budget was put around RhoEos, which takes back slots",
+        {
+            "use RhoEos alone": {"length": RHO_EOS},
+            "such as Survival()": {"length": Budget(SURVIVAL, passes=30)},
+            "or Reread()": {"length": Budget(Reread(SURVIVAL), passes=30), "block": 4},
+        },
     ),
     "blocks that are missing": Refused(
         STOPPED,

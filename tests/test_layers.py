@@ -25,7 +25,7 @@ LAYERS = [
     ["recipe"],
     ["decode", "prompts"],
     ["generate"],
-    ["eval"],
+    ["eval", "calibration"],
     ["cli"],
     ["__main__"],
 ]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lastword.cli.calibrate import calibrate
 from lastword.cli.demo import demo
 from lastword.cli.evaluate import evaluate
 from lastword.cli.generate import generate
@@ -53,6 +54,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict,
     "generate": generate,
     "eval": evaluate,
+    "calibrate": calibrate,
     "recipes": recipes,
     "demo": demo,
 }

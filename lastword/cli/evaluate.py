@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from lastword.cli.options import DeviceOption, DtypeOption
+from lastword.cli.options import DeviceOption, DtypeOption, LengthsOption
 
 
 def evaluate(
@@ -64,6 +64,7 @@ def evaluate(
     ] = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    lengths: LengthsOption = "auto",
 ) -> None:
     """Score a recipe on tasks and write one JSON record per sample as it goes.
 
@@ -108,7 +109,9 @@ def evaluate(
         typer.echo(plan.described())
         return
     check_tasks([name for setting in plan.settings for name in setting.tasks], split)
-    loaded = lastword.load(plan.model, device=device, dtype=dtype)
+    loaded = lastword.load(
+        plan.model, device=device, dtype=dtype, lengths=None if lengths == "none" else lengths
+    )
     template = getattr(loaded.tokenizer, "chat_template", None)
     asks_in_chat = template is not None if plan.chat is None else plan.chat
     journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")

@@ -15,6 +15,7 @@ from lastword.cli.options import (
     DtypeOption,
     IdsOption,
     JsonOption,
+    LengthsOption,
     ModelOption,
     PromptArgument,
     read_prompt,
@@ -52,6 +53,7 @@ def generate(
     ids: IdsOption = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    lengths: LengthsOption = "auto",
     beyond_positions: BeyondOption = False,
     live: Annotated[
         Optional[bool],
@@ -89,7 +91,9 @@ def generate(
     given_draws = {name: value for name, value in draws.items() if value is not None}
     chosen = replace(chosen, sampling=replace(chosen.sampling, **given_draws))
 
-    loaded = lastword.load(model, device=device, dtype=dtype)
+    loaded = lastword.load(
+        model, device=device, dtype=dtype, lengths=None if lengths == "none" else lengths
+    )
     batch = as_batch(loaded, given)
     console = Console()
     steps = lastword.decode(

@@ -27,6 +27,10 @@ ChatOption = Annotated[
 IdsOption = Annotated[
     bool, typer.Option("--ids", help="The prompt is token ids, separated by spaces or commas.")
 ]
+LengthsOption = Annotated[
+    str,
+    typer.Option(help="The file lastword calibrate wrote; auto: the model folder's; or none."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 BeyondOption = Annotated[
     bool,

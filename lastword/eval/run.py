@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from lastword.checks import check_whole
 from lastword.eval.ask import TOO_LONG, Question, Reply, ask, first_token
 from lastword.eval.journal import Journal, Record, identity
 from lastword.eval.task import Sample, Task, conditions
+from lastword.models.weights import fingerprint
 from lastword.recipe import Recipe
 from lastword.version import __version__
 
@@ -46,6 +46,7 @@ def evaluate(
     check_whole("evaluate", "rows", rows, least=1)
     if limit is not None:
         check_whole("evaluate", "limit", limit, least=1)
+    recipe = recipe.fitted(model)  # records say what was planned with, not where it was looked up
     by_name = {task.name: task for task in tasks}
     depends = {task.name: conditions(task) for task in tasks}
     layout = Layout.of(model, chat=chat, bos=bos)
@@ -152,15 +153,6 @@ def _scores(
             for at, score in zip(mine, found):
                 scores[at] = score
     return scores
-
-
-def fingerprint(model: Any) -> str:
-    """Of the weights: a few numbers of every tensor, so that a retrained model is another model."""
-    digest = sha256()
-    for name, tensor in model.state_dict().items() if hasattr(model, "state_dict") else ():
-        some = tensor.flatten()[:64].float().cpu().numpy()
-        digest.update(f"{name}{tuple(tensor.shape)}".encode() + some.tobytes())
-    return digest.hexdigest()[:16]
 
 
 def surroundings(model: Any) -> Record:

@@ -23,5 +23,9 @@ class Fixed(LengthPolicy):
     def __post_init__(self) -> None:
         check_whole("Fixed", "slots", self.slots, least=1)
 
+    @property
+    def plans_at_least(self) -> int:
+        return self.slots
+
     def plan(self, probe: Probe) -> Plan:
         return Plan(torch.full((probe.rows,), self.slots))

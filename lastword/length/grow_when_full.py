@@ -46,12 +46,16 @@ class GrowWhenFull(Wrapper):
     def grows(self) -> bool:
         return True
 
+    @property
+    def grows_to(self) -> int:
+        return self.limit
+
     def plan(self, probe: Probe) -> Plan:
         probe.reserve(self.limit)
         return super().plan(probe)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        canvas = self.length.revise(canvas, prediction, clock)
+        canvas = super().revise(canvas, prediction, clock)
         window = clock.window
         complete = ~(canvas.masked & window.columns(canvas.width)).any(-1)
         at_most_a_block = canvas.masked.sum(-1) <= window.last - window.first

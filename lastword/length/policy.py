@@ -12,8 +12,9 @@ from torch import Tensor
 
 from lastword.canvas import Canvas
 from lastword.clock import Clock
+from lastword.cost import Cost
 from lastword.prediction import Prediction
-from lastword.survival import LengthDistribution
+from lastword.survival import Calibration, LengthDistribution
 from lastword.tokens import TokenIds
 
 Resizes = Literal["never", "between blocks", "any time"]
@@ -24,12 +25,22 @@ _SELDOM_TO_OFTEN: tuple[Resizes, ...] = ("never", "between blocks", "any time")
 class Probe(Protocol):
     """One forward pass over each prompt and `slots` masks; every call is counted in the cost.
 
-    With `asking`, only those rows take part and pay; the prediction says nothing of the others.
+    Rows may have canvases of different sizes. With `asking`, only those rows take part and pay; the
+    prediction says nothing of the others.
     """
 
     rows: int  # how many prompts are being planned for
 
-    def __call__(self, slots: int, asking: Bool[Tensor, "B"] | None = None) -> Prediction: ...
+    @property
+    def cost(self) -> Cost:
+        """What the calls have cost so far."""
+
+    def most(self, slots: Int[Tensor, "B"]) -> Cost:
+        """What decoding canvases of so many slots costs at most, whatever the model says."""
+
+    def __call__(
+        self, slots: int | Int[Tensor, "B"], asking: Bool[Tensor, "B"] | None = None
+    ) -> Prediction: ...
 
     def reserve(self, slots: int) -> None:
         """Refuse at once, not in the middle of an answer, if so many slots do not fit the model."""
@@ -39,16 +50,19 @@ class Probe(Protocol):
 class Plan:
     """How many slots each row gets, and the distribution that says so, if one was read.
 
-    `closing` is a number of end tokens to write behind each row's slots before the first pass.
+    `closing` is a number of end tokens to write behind each row's slots before the first pass;
+    `most` a number of slots no row may exceed later, whoever lets it grow.
     """
 
     horizon: Int[Tensor, "B"]
     lengths: LengthDistribution | None = None
     closing: Int[Tensor, "B"] | None = None
+    most: Int[Tensor, "B"] | None = None
 
     def canvas(self, prompts: Sequence[Sequence[int]], ids: TokenIds) -> Canvas:
         """The canvas the plan asks for."""
-        canvas = replace(Canvas.blank(prompts, self.horizon, ids), lengths=self.lengths)
+        canvas = Canvas.blank(prompts, self.horizon, ids)
+        canvas = replace(canvas, lengths=self.lengths, most=self.most)
         return canvas if self.closing is None else canvas.close(self.closing)
 
 
@@ -75,6 +89,21 @@ class LengthPolicy(ABC):
     @property
     def grows(self) -> bool:
         """May `revise` itself, not a policy it wraps, make a row longer?"""
+        return False
+
+    @property
+    def grows_to(self) -> int | None:
+        """The most slots a row grows to by it, where that is a number."""
+        return None
+
+    @property
+    def plans_at_least(self) -> int:
+        """The fewest slots it plans for any prompt."""
+        return 1
+
+    @property
+    def bounds_work(self) -> bool:
+        """Does it promise that decoding costs no more than it planned?"""
         return False
 
     @property
@@ -107,6 +136,10 @@ class LengthPolicy(ABC):
         yield self
         if self.inner is not None:
             yield from self.inner.layers()
+
+    def fitted(self, calibration: Calibration | None) -> LengthPolicy:
+        """The policy for a model of which this is known; most need not know."""
+        return self
 
     @abstractmethod
     def plan(self, probe: Probe) -> Plan:

@@ -13,10 +13,11 @@ from lastword.canvas import Canvas
 from lastword.checks import check_choice, check_whole
 from lastword.clock import Clock
 from lastword.errors import SettingError
+from lastword.length.calibrated import Calibrated
 from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
 from lastword.length.survival import Survival
 from lastword.prediction import Prediction
-from lastword.survival import LengthDistribution, Reading
+from lastword.survival import Calibration, LengthDistribution, Reading
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,14 @@ class Reread(LengthPolicy):
     cost: ClassVar[str] = "the probe of `length`; logits of the whole answer in every pass"
     source: ClassVar[str] = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
 
-    length: Survival = Survival()
+    length: Survival | Calibrated = Survival()
     by: int = 64
     shrink: bool = True
 
     def __post_init__(self) -> None:
         check_whole("Reread", "by", self.by, least=1)
         check_choice("Reread", "shrink", self.shrink, True, False)
-        if not isinstance(self.length, Survival):
+        if not isinstance(self.length, (Survival, Calibrated)):
             raise SettingError(
                 f"Reread(length={self.length!r}) was given; it reads again for Survival(), whose limit, "
                 "estimate and reading it takes: put other wrappers around it, as in "
@@ -86,36 +87,46 @@ class Reread(LengthPolicy):
     def reads_ahead(self) -> bool:
         return True
 
+    def fitted(self, calibration: Calibration | None) -> LengthPolicy:
+        if isinstance(self.length, Survival):
+            return self
+        return replace(self, length=self.length.fitted(calibration))
+
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        left = canvas.masked
+        left, policy = canvas.masked, self._survival()
         complete = ~(left & clock.window.columns(canvas.width)).any(-1)
         heard = complete & left.any(-1) & ~canvas.ended.any(-1) & prediction.speaks_for(left)
-        heard = heard & (canvas.horizon <= self.length.limit)
+        heard = heard & (canvas.horizon <= policy.limit)
         if canvas.lengths is None or not bool(heard.any()):
             return canvas
-        signal = self.length.signal(prediction, canvas)
+        signal = policy.signal(prediction, canvas)
         written = torch.maximum(clock.window.last - canvas.start, canvas.least_horizon)
         hazard, horizon = canvas.lengths.hazard.clone(), canvas.horizon.clone()
         for row in heard.nonzero()[:, 0].tolist():
             first, last = int(written[row]), int(canvas.horizon[row])
-            again = self._reading(canvas.lengths, row)(signal.row(row).first(last))
+            again = _reading(canvas.lengths, row, policy)(signal.row(row).first(last))
             hazard[row, :last] = again.hazard[0]
             hazard[row, :first] = 0.0
-            horizon[row] = first + self._left(hazard[row, first:])
+            horizon[row] = first + _left(hazard[row, first:], policy)
         if not self.shrink:
             horizon = torch.maximum(horizon, canvas.horizon)
         longer = (horizon - canvas.horizon).clamp(0, self.by)
         lengths = replace(canvas.lengths, hazard=hazard)
         return replace(canvas.crop(horizon).extend(longer), lengths=lengths)
 
-    def _reading(self, lengths: LengthDistribution, row: int) -> Reading:
-        picked = None if lengths.readings is None else lengths.readings[row]
-        return picked if isinstance(picked, Reading) else self.length.reading
+    def _survival(self) -> Survival:
+        return self.length if isinstance(self.length, Survival) else self.length.fitted(None)
 
-    def _left(self, hazard: Float[Tensor, "R"]) -> int:
-        """How many slots more, of the R there may be."""
-        asked = int(self.length.horizon(LengthDistribution(hazard[None])))
-        return min(asked, len(hazard))
+
+def _reading(lengths: LengthDistribution, row: int, policy: Survival) -> Reading:
+    picked = None if lengths.readings is None else lengths.readings[row]
+    return picked if isinstance(picked, Reading) else policy.reading
+
+
+def _left(hazard: Float[Tensor, "R"], policy: Survival) -> int:
+    """How many slots more, of the R there may be."""
+    asked = int(policy.horizon(LengthDistribution(hazard[None])))
+    return min(asked, len(hazard))

@@ -31,7 +31,7 @@ class StopAtEnd(Wrapper):
         return True
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        canvas = self.length.revise(canvas, prediction, clock)
+        canvas = super().revise(canvas, prediction, clock)
         block = clock.window.columns(canvas.width) & canvas.answer
         done = ~(block & canvas.masked).any(-1) & (block & canvas.ended).any(-1)
         return canvas.crop(torch.where(done, clock.window.last - canvas.start, canvas.horizon))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lastword.canvas import Canvas
+from lastword.clock import Clock
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, more_often
 from lastword.length.survival import Survival
+from lastword.prediction import Prediction
+from lastword.survival import Calibration
 
 
 @dataclass(frozen=True)
@@ -34,5 +38,15 @@ class Wrapper(LengthPolicy):
     def inner(self) -> LengthPolicy:
         return self.length
 
+    @property
+    def plans_at_least(self) -> int:
+        return self.length.plans_at_least
+
+    def fitted(self, calibration: Calibration | None) -> LengthPolicy:
+        return replace(self, length=self.length.fitted(calibration))
+
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)
+
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
+        return self.length.revise(canvas, prediction, clock)

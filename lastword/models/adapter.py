@@ -11,6 +11,7 @@ from torch import Tensor
 from lastword.errors import NumericError, SettingError
 from lastword.memory import RowMemory
 from lastword.models.tokenizer import Tokenizer
+from lastword.survival import Calibration
 from lastword.tokens import TokenIds
 
 
@@ -38,6 +39,7 @@ class Adapter:
         self.ids = ids
         self.positions = positions
         self.tokenizer = tokenizer
+        self.lengths: Calibration | None = None
         self._forward = forward
         self._shifted = shifted
         self._takes_mask = takes_mask

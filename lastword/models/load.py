@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -19,7 +19,8 @@ from lastword.models.llada import LLaDA
 from lastword.models.native import NativeModel
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
-from lastword.models.weights import load_weights, stored_dtype
+from lastword.models.weights import fingerprint, load_weights, stored_dtype
+from lastword.survival.calibration import FILE_NAME, Calibration
 from lastword.tokens import TokenIds
 
 ARCHITECTURES: dict[str, type[NativeModel]] = {"llada": LLaDA, "dream": Dream}
@@ -42,6 +43,7 @@ def load(
     dtype: str | torch.dtype = "auto",
     *,
     turn_ends: Sequence[int] | Literal["auto"] = "auto",
+    lengths: str | Path | None = "auto",
     revision: str | None = None,
 ) -> NativeModel | Toy:
     """Load a LLaDA or Dream checkpoint, one of the embedded models, or the `toy` model.
@@ -51,10 +53,11 @@ def load(
     cache and its offline mode. `device="auto"` takes a GPU where there is one; `dtype="auto"` keeps the
     stored dtype on a GPU and computes in float32 on a CPU. A folder without a tokenizer loads too:
     prompts are then token ids. `turn_ends` are further ids that end an answer; "auto" takes those of
-    the config and the tokenizer.
+    the config and the tokenizer. `lengths` is the file `lastword calibrate` wrote; "auto" takes the
+    folder's lengths.json where there is one, None takes none.
     """
     if str(name) == "toy":
-        return Toy()
+        return _with_lengths(Toy(), None, lengths)
     folder = _folder(name, revision)
     config = Config.read(folder / "config.json")
     kind = config.data.get("model_type")
@@ -81,7 +84,21 @@ def load(
         where,
         _dtype(dtype, where, folder),
     )
-    return model.eval()
+    return _with_lengths(model.eval(), folder, lengths)
+
+
+_Model = TypeVar("_Model", NativeModel, Toy)
+
+
+def _with_lengths(model: _Model, folder: Path | None, lengths: str | Path | None) -> _Model:
+    """The model with its calibration, if there is one and it is the model's."""
+    path = None if lengths in (None, "auto") else Path(str(lengths)).expanduser()
+    if lengths == "auto" and folder is not None and (folder / FILE_NAME).exists():
+        path = folder / FILE_NAME
+    if path is not None:
+        model.lengths = Calibration.read(path)
+        model.lengths.check(fingerprint(model), path)
+    return model
 
 
 def _folder(name: str | Path, revision: str | None) -> Path:

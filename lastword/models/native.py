@@ -13,6 +13,7 @@ from lastword.memory import RowMemory
 from lastword.models.config import Config
 from lastword.models.layers import BidirectionalTransformer, Shape
 from lastword.models.tokenizer import Tokenizer
+from lastword.survival import Calibration
 from lastword.tokens import TokenIds
 
 
@@ -28,6 +29,7 @@ class NativeModel(nn.Module):
         self.ids = ids
         self.tokenizer = tokenizer
         self.positions = shape.positions
+        self.lengths: Calibration | None = None
 
     @staticmethod
     @abstractmethod

@@ -10,6 +10,7 @@ from torch import Tensor
 from lastword.checks import check_number
 from lastword.errors import PromptError, SettingError
 from lastword.memory import RowMemory
+from lastword.survival import Calibration
 from lastword.tokens import TokenIds
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
@@ -60,6 +61,7 @@ class Toy:
     def __init__(self, hazard: float = 0.05) -> None:
         check_number("Toy", "hazard", hazard, least=0, below=1)
         self.hazard = hazard
+        self.lengths: Calibration | None = None
 
     def __call__(
         self,

@@ -2,6 +2,7 @@
 
 from lastword.survival.auto import Auto, Choice
 from lastword.survival.calibrate import conformal_factor, samples_needed, upper_bound
+from lastword.survival.calibration import Calibration, Ratios
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Cheapest, Estimate, Mean, Quantile, Scaled
 from lastword.survival.first_boundary import FirstBoundary
@@ -13,6 +14,7 @@ from lastword.survival.signal import EndSignal
 __all__ = [
     "Auto",
     "Boundary",
+    "Calibration",
     "Cheapest",
     "Choice",
     "EndSignal",
@@ -23,6 +25,7 @@ __all__ = [
     "LengthDistribution",
     "Mean",
     "Quantile",
+    "Ratios",
     "Reading",
     "Scaled",
     "TurnEnd",

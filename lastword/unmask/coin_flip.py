@@ -39,6 +39,9 @@ class CoinFlip(UnmaskRule):
     def follows_schedule(self) -> bool:
         return True
 
+    def most_passes(self, masks: int) -> int:
+        return self.schedule.steps(masks)
+
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
     ) -> Bool[Tensor, "B L"]:

@@ -43,6 +43,11 @@ class LeftmostFirst(UnmaskRule):
     def follows_schedule(self) -> bool:
         return self.unmask.follows_schedule
 
+    def most_passes(self, masks: int) -> int:
+        # A schedule that fills several in a pass is late by what its first pass left.
+        passes = self.unmask.most_passes(masks)
+        return passes if passes >= masks else passes + 1
+
     @property
     def drops_columns(self) -> bool:
         return self.unmask.drops_columns

@@ -40,6 +40,9 @@ class RankedRule(UnmaskRule):
     def follows_schedule(self) -> bool:
         return True
 
+    def most_passes(self, masks: int) -> int:
+        return self.schedule.steps(masks)
+
     @abstractmethod
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
         """Higher is filled sooner."""

@@ -44,6 +44,10 @@ class UnmaskRule(ABC):
         """Does its clock finish a window, even one whose masks the model refuses to fill?"""
         return False
 
+    def most_passes(self, masks: int) -> int:
+        """The most passes a window of so many masks takes, whatever the model says."""
+        return masks
+
     @property
     def drops_columns(self) -> bool:
         """May `sees` leave out columns? What a cache keeps of them would then be out of date."""

@@ -31,14 +31,16 @@ def lastword(capsys, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("command", [[], ["predict"], ["generate"], ["recipes"], ["demo"]])
+@pytest.mark.parametrize(
+    "command", [[], ["predict"], ["generate"], ["recipes"], ["demo"], ["calibrate"]]
+)
 def test_help_says_what_a_command_does(lastword, command):
     code, out, _ = lastword(*command, "--help")
     assert code == 0
     assert "Usage: " in out
 
 
-@pytest.mark.parametrize("command", ["predict", "generate", "demo"])
+@pytest.mark.parametrize("command", ["predict", "generate", "demo", "calibrate"])
 def test_help_has_examples(lastword, command):
     _, out, _ = lastword(command, "--help")
     assert "Examples:" in out

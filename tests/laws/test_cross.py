@@ -26,6 +26,9 @@ AXES = {
         lastword.Survival(24),
         lastword.SurvivalAtStep(1, lastword.Survival(24)),
         lastword.Reread(lastword.Survival(24)),
+        lastword.Calibrated(0.8),
+        lastword.Secant(24, 8, within=2, reading=lastword.FirstBoundary()),
+        lastword.Budget(lastword.Survival(24), passes=10),
         lastword.StopAtEnd(lastword.Fixed(24)),
         lastword.GrowWhenFull(lastword.Survival(12), by=8, limit=LIMIT),
         lastword.StopAtEnd(lastword.Daedal(initial=8, limit=LIMIT, by=8, window=8, lost=0.4)),
@@ -127,7 +130,15 @@ def name_of(axis, place):
 
 @cache
 def model(family):
-    return lastword.load(family, device="cpu")
+    loaded = lastword.load(family, device="cpu")
+    loaded.lengths = lastword.Calibration(
+        weights="",
+        limit=24,
+        reading=lastword.Auto(),
+        estimate=lastword.Quantile(0.5),
+        families={"all": lastword.survival.Ratios((0.7, 0.8, 0.9, 1.1))},
+    )
+    return loaded
 
 
 @cache

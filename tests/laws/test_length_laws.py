@@ -37,6 +37,7 @@ RESIZING = [
     lastword.SurvivalAtStep(0, lastword.Survival(16, lastword.Quantile(0.5), ends="any")),
     lastword.StopAtEnd(DAEDAL),
     lastword.Reread(lastword.Survival(24), by=5),
+    lastword.Budget(lastword.GrowWhenFull(lastword.Survival(16), by=3, limit=40), passes=12),
     lastword.Reread(lastword.Survival(24, lastword.Quantile(0.3), reading=lastword.Auto())),
     lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Reread(lastword.Survival(16)), limit=24)),
 ]
@@ -108,7 +109,7 @@ def text(canvas, row):
 def limit_of(length):
     if isinstance(length, lastword.SurvivalAtStep | lastword.Reread):
         return length.length.limit
-    if isinstance(length, lastword.StopAtEnd):
+    if isinstance(length, lastword.StopAtEnd | lastword.Budget):
         return limit_of(length.length)
     return length.limit
 

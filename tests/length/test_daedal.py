@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lastword.clock import Clock
+from lastword.cost import Cost
 from lastword.length import Daedal
 from lastword.length.end_confidence import end_confidence
 from lastword.unmask import AboveThreshold
@@ -112,7 +113,10 @@ class FakeProbe:
 
     def __init__(self, predicted, *enough):
         self.rows, self.enough, self.predicted = len(enough), enough, predicted
-        self.asked = []
+        self.asked, self.cost = [], Cost.nothing(len(enough))
+
+    def most(self, slots):
+        return self.cost
 
     def reserve(self, slots):
         pass

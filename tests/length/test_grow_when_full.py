@@ -4,7 +4,16 @@ import pytest
 import torch
 
 import lastword
-from lastword import Adapter, Finish, Fixed, GrowWhenFull, StopAtEnd, TokenIds
+from lastword import (
+    Adapter,
+    Finish,
+    Fixed,
+    GrowWhenFull,
+    Quantile,
+    StopAtEnd,
+    Survival,
+    TokenIds,
+)
 
 IDS = TokenIds(mask=6, end=7, pad=7, vocabulary=8)
 PROMPT = 2
@@ -70,7 +79,8 @@ def test_an_answer_that_never_ends_stops_at_the_limit():
 
 
 def test_a_plan_beyond_the_limit_stays_as_it_is():
-    assert answer(99, GrowWhenFull(Fixed(8), by=4, limit=5), block=2).tokens == WORDS[:8]
+    long = Survival(8, Quantile(0.99))  # planned row by row, so no recipe can know
+    assert answer(99, GrowWhenFull(long, by=4, limit=5), block=2).tokens == WORDS[:8]
 
 
 def test_stop_at_end_drops_the_room_that_was_not_needed():

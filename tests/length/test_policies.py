@@ -12,11 +12,13 @@ from lastword.decode import ModelProbe
 from lastword.errors import CapacityError, SettingError
 from lastword.forward import Forward
 from lastword.length import (
+    Budget,
     Daedal,
     Fixed,
     GrowWhenFull,
     Reread,
     RhoEos,
+    Secant,
     StopAtEnd,
     Survival,
     SurvivalAtStep,
@@ -38,6 +40,10 @@ POLICIES = [
     GrowWhenFull(Survival(50), limit=60),
     SurvivalAtStep(3, Survival(50)),
     Reread(Survival(50)),
+    Budget(Survival(50), passes=20),
+    Secant(60, 9, enough=0.3),
+    GrowWhenFull(Secant(60, 20, probes=2, enough=0.2, reading=Boundary()), limit=60),
+    Budget(Daedal(initial=4, limit=60, window=4), passes=40, columns=900),
     SurvivalAtStep(3, Survival(50, reading=EndedBy())),
     Daedal(initial=4, limit=60, window=4, enough=0.01),
     RhoEos(initial=9, limit=60),

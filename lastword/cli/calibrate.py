@@ -1,0 +1,93 @@
+"""`lastword calibrate`: learn how long a model's answers come out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from lastword.cli.options import DeviceOption, DtypeOption, ModelOption
+from lastword.errors import SettingError
+
+
+def calibrate(
+    prompts: Annotated[
+        Path,
+        typer.Option(help='One prompt a line, or a .jsonl file of objects with a "prompt".'),
+    ],
+    model: ModelOption = "toy",
+    family_field: Annotated[
+        Optional[str], typer.Option(help="The field of a .jsonl file that names the task family.")
+    ] = None,
+    coverage: Annotated[float, typer.Option(help="The share of answers that should fit.")] = 0.9,
+    limit: Annotated[
+        int, typer.Option(help="Masks of the probe, and slots of the canvas to finish on.")
+    ] = 1024,
+    reading: Annotated[str, typer.Option(help="As in predict.")] = "auto",
+    estimate: Annotated[str, typer.Option(help="mean, quantile:0.9, cheapest:300.")] = "mean",
+    ends: Annotated[str, typer.Option(help="As in predict.")] = "document",
+    unmask: Annotated[str, typer.Option(help="As in generate.")] = "threshold:0.9",
+    block: Annotated[int, typer.Option(help="As in generate.")] = 32,
+    cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
+    rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
+    seed: Annotated[int, typer.Option(help="For everything random.")] = 0,
+    chat: Annotated[bool, typer.Option("--chat", help="Wrap text in the chat template.")] = False,
+    out: Annotated[
+        Optional[Path], typer.Option(help="The file to write; by default in the model's folder.")
+    ] = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+) -> None:
+    """Compare a model's finished answers with what was predicted, and keep the ratios.
+
+    No labels are needed. The model finds the file in its folder, or is given it with --lengths, and
+    --length calibrated:0.9 then plans a canvas that nine answers in ten fit.
+
+    Examples:
+
+      lastword calibrate --model my/checkpoint --prompts prompts.txt --limit 512
+
+      lastword calibrate --model my/checkpoint --prompts asked.jsonl --family-field task --chat
+
+      lastword generate "What is 6 x 7?" --model my/checkpoint --length calibrated:0.9
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    import lastword
+    from lastword.calibration import FAST
+    from lastword.calibration import calibrate as learn
+    from lastword.prompts import read_prompts
+    from lastword.recipe import part
+    from lastword.survival.calibration import FILE_NAME
+
+    if out is None and not Path(model).expanduser().is_dir():
+        raise SettingError(
+            f"{model!r} is no folder to put {FILE_NAME} into; say where to write with --out FILE, and "
+            "give that file to --lengths later"
+        )
+    target = out or Path(model).expanduser() / FILE_NAME
+    if not target.parent.is_dir():
+        raise SettingError(
+            f"there is no folder {target.parent} to write {target.name} into; make it"
+        )
+    asked, families = read_prompts(prompts, family_field, chat=chat)
+    recipe = FAST.with_choices(unmask=unmask, block=block, cache=cache)
+    read_as, guess = part("reading", reading), part("estimate", estimate)
+    loaded = lastword.load(model, device=device, dtype=dtype, lengths=None)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        running = bar.add_task("answers", total=len(asked))
+        found = learn(
+            loaded, asked, families, limit=limit, ends=ends, reading=read_as, estimate=guess,
+            coverage=coverage, recipe=recipe, rows=rows, seed=seed,
+            progress=lambda done, total: bar.update(running, completed=done, total=total),
+        )  # fmt: skip
+    target.write_text(found.to_json())
+    table = Table("family", "answers", "cut", "middle ratio", f"factor for {coverage:.0%}")
+    for name, ratios in found.families.items():
+        numbers = (ratios.scale, ratios.factor(coverage))
+        table.add_row(name, str(len(ratios)), str(ratios.cut), *(f"{x:.3f}" for x in numbers))
+    Console().print(table)
+    typer.echo(f"wrote {target}; use it with --length calibrated:{coverage:g}")

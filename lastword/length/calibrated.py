@@ -1,0 +1,55 @@
+"""Calibrated: a canvas that a stated share of answers fits, learnt from the model's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lastword.checks import check_number
+from lastword.errors import SettingError
+from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.survival import Survival
+from lastword.survival import Calibration
+
+
+@dataclass(frozen=True)
+class Calibrated(LengthPolicy):
+    """Survival as `lastword calibrate` found it right for the model: a share `coverage` of answers fits.
+
+    The model's `lengths.json` says which limit, reading and estimate predictions were made with, and
+    how long answers came out beside them. The factor is a rank among those ratios (split conformal
+    prediction): whatever the prediction is worth, a new prompt of the same kind fits with at least
+    this chance. `family` takes the ratios of one task family instead of all. Decoding puts the
+    Survival that follows in its place, so it goes wherever Survival goes, inside Reread too.
+
+    Costs what that Survival costs: one probe of its limit.
+    """
+
+    cost: ClassVar[str] = "one probe of the calibration's limit"
+    source: ClassVar[str] = "ours; split-conformal prediction (Vovk et al., 2005)"
+
+    coverage: float = 0.9
+    family: str | None = None
+
+    def __post_init__(self) -> None:
+        check_number("Calibrated", "coverage", self.coverage, above=0, below=1)
+        if self.family is not None and not isinstance(self.family, str):
+            raise SettingError(
+                f"Calibrated(family={self.family!r}) was given; it must be a family's name, or nothing"
+            )
+
+    def fitted(self, calibration: Calibration | None) -> Survival:
+        if calibration is None:
+            raise SettingError(
+                "Calibrated was given for a model that was not calibrated; run lastword calibrate, load the "
+                "model with its file (lengths=..., on the command line --lengths FILE), or use Survival()"
+            )
+        return Survival(
+            calibration.limit,
+            calibration.bound(self.coverage, self.family),
+            calibration.ends,
+            calibration.reading,
+        )
+
+    def plan(self, probe: Probe) -> Plan:
+        return self.fitted(None).plan(probe)

@@ -1,0 +1,118 @@
+"""Secant: the smallest canvas of which the model says that its answer fits, in a few probes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from lastword.checks import check_number, check_whole
+from lastword.errors import SettingError
+from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.survival import Survival
+from lastword.survival import EndedBy, LengthDistribution, Reading
+
+
+@dataclass(frozen=True)
+class Secant(LengthPolicy):
+    """Look for the smallest canvas c with P(L <= c) >= `enough`, as a canvas of c masks itself says.
+
+    What DAEDAL's first stage looks for in steps of 8 slots, found in two to four: a canvas that the
+    model thinks sufficient. A canvas too short is followed by the one where the line through the last
+    two readings reaches `enough`, at most four times as long (the secant method; an empty canvas
+    reads 0). A canvas that is sufficient says itself at which slot it would have been, and that one
+    is tried next. Between an insufficient and a sufficient canvas the search goes on until they are
+    `within` slots of each other, the sufficient one says that it needs all of its slots, or
+    `probes` are spent. The plan is the smallest canvas that was found sufficient, or `limit`.
+
+    A short canvas rather says that the answer fits than a long one does, so plans come out shorter
+    than the same quantile read on `limit` slots: ask for more than you would there.
+
+    It costs less than Survival's one probe of `limit` slots where answers are short, and reads
+    canvases as short as the one that is decoded on. `reading` says what the end signal is taken for:
+    EndedBy suits padded training rows; FirstBoundary packed ones, whose signal does not depend on
+    the canvas. Auto judges by the canvas's end and should not be used on one too short to have one.
+    Each row has a search of its own.
+    """
+
+    cost: ClassVar[str] = "two to `probes` probes, each as long as the canvas it tries"
+    source: ClassVar[str] = "ours, for stage 1 of DAEDAL (Li et al., 2025, arXiv 2508.00819)"
+
+    limit: int = 1024
+    initial: int = 128
+    probes: int = 4
+    enough: float = 0.95
+    within: int = 8
+    reading: Reading = EndedBy()
+
+    def __post_init__(self) -> None:
+        for name in ("limit", "initial", "probes", "within"):
+            check_whole("Secant", name, getattr(self, name), least=1)
+        check_number("Secant", "enough", self.enough, above=0, below=1)
+        if not isinstance(self.reading, Reading):
+            raise SettingError(
+                f"Secant(reading={self.reading!r}) was given; it must be EndedBy(), FirstBoundary() or "
+                "another reading"
+            )
+        if self.initial > self.limit:
+            raise SettingError(
+                f"Secant(initial={self.initial}, limit={self.limit}) was given; the first canvas must not "
+                "be longer than the limit: raise the limit or start with fewer slots"
+            )
+
+    def plan(self, probe: Probe) -> Plan:
+        probe.reserve(self.limit)
+        rows = [_Search(self) for _ in range(probe.rows)]
+        for _ in range(self.probes):
+            asking = torch.tensor([not row.done for row in rows])
+            if not bool(asking.any()):
+                break
+            slots = torch.tensor([row.next for row in rows])
+            prediction = probe(slots, asking)
+            signal = Survival(self.limit).signal(prediction)
+            for place in asking.nonzero()[:, 0].tolist():
+                tried = rows[place].next
+                rows[place].tell(self.reading(signal.row(place).first(tried)))
+        return Plan(torch.tensor([row.sufficient for row in rows]))
+
+
+class _Search:
+    """One row's: the longest canvas that was too short, the shortest that was not, the next to try."""
+
+    def __init__(self, policy: Secant) -> None:
+        self._policy = policy
+        self._short, self._said = 0, 0.0  # a canvas too short, and what it said
+        self.sufficient, self._sure = policy.limit, 1.0  # until proven, the limit must do
+        self._proven = False
+        self.next, self.done = policy.initial, False
+
+    def tell(self, lengths: LengthDistribution) -> None:
+        """What the canvas of `next` slots says of itself."""
+        policy, slots = self._policy, self.next
+        said = lengths.cumulative[0, -1].item()
+        if said >= policy.enough:
+            needed = int(lengths.quantile(policy.enough))
+            self.sufficient, self._sure, self._proven = slots, said, True
+            self.done = needed > slots - policy.within
+            self.next = needed if needed > self._short else self._between()
+        else:
+            beyond = self._beyond(slots, said)
+            self._short, self._said = slots, said
+            self.next = self._between() if self._proven else beyond
+        gap = self.sufficient - self._short
+        self.done = self.done or gap <= policy.within
+        self.next = min(max(self.next, self._short + 1), self.sufficient)
+
+    def _between(self) -> int:
+        """Where the line between the two readings reaches `enough`."""
+        share = (self._policy.enough - self._said) / max(self._sure - self._said, 1e-9)
+        gap = self.sufficient - self._short
+        return self._short + min(max(math.ceil(share * gap), 1), gap - 1)
+
+    def _beyond(self, slots: int, said: float) -> int:
+        """Where the line through the last two readings reaches it, on canvases not yet tried."""
+        rise = (said - self._said) / (slots - self._short)
+        ahead = (self._policy.enough - said) / rise if rise > 0 else math.inf
+        return slots + math.ceil(min(max(ahead, self._policy.within), 3 * slots))

@@ -1,0 +1,181 @@
+"""Calibration: how long a model's finished answers were beside what was predicted of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from lastword.checks import check_choice, check_number, check_whole
+from lastword.errors import CheckpointError, SettingError
+from lastword.survival.auto import Auto
+from lastword.survival.calibrate import conformal_factor
+from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.survival.first_boundary import FirstBoundary
+from lastword.survival.reading import Boundary, EndedBy, Hazard, Reading, TurnEnd
+
+READINGS: dict[str, type[Reading]] = {
+    "hazard": Hazard,
+    "ended-by": EndedBy,
+    "boundary": Boundary,
+    "first-boundary": FirstBoundary,
+    "turn-end": TurnEnd,
+    "auto": Auto,
+}
+PLAIN_ESTIMATES: dict[str, type[Mean | Quantile | Cheapest]] = {
+    "mean": Mean,
+    "quantile": Quantile,
+    "cheapest": Cheapest,
+}
+FILE_NAME = "lengths.json"
+ALL = "all"  # every answer, whatever its family
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Finished lengths over predicted ones, smallest first, and how many answers were cut.
+
+    Of a cut answer only a lower bound is known. It counts as longer than any that ended: a bound
+    that would fall among them is not known, one below them holds as it would have.
+    """
+
+    ended: tuple[float, ...]
+    cut: int = 0
+
+    def __post_init__(self) -> None:
+        for ratio in self.ended:
+            check_number("Ratios", "ended", ratio, above=0)
+        check_whole("Ratios", "cut", self.cut, least=0)
+        object.__setattr__(self, "ended", tuple(sorted(self.ended)))
+
+    def __len__(self) -> int:
+        return len(self.ended) + self.cut
+
+    def factor(self, coverage: float) -> float:
+        """What to multiply a prediction with so that a share `coverage` of new answers fits."""
+        every = [*self.ended, *[math.inf] * self.cut]
+        factor = conformal_factor([1.0] * len(every), every, coverage)
+        if math.isinf(factor):
+            raise SettingError(
+                f"{self.cut} of the {len(every)} answers this was calibrated on were cut before their end, "
+                f"so no bound that covers {coverage:.0%} is known: calibrate again with a larger limit, or "
+                "ask for less coverage"
+            )
+        return factor
+
+    @property
+    def scale(self) -> float:
+        """The middle ratio: 1.2 says that answers come out a fifth longer than predicted."""
+        middle = [*self.ended, *[math.inf] * self.cut]
+        return middle[(len(middle) - 1) // 2]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was predicted and what came out, by task family, for one model and one way to predict.
+
+    `weights` is the fingerprint of the model's, `limit`, `ends` and `reading` are those of Survival, and
+    `estimate` is what the ratios are ratios to. The ratios themselves are kept, so that any coverage
+    can be asked for which they are enough.
+    """
+
+    weights: str
+    limit: int
+    reading: Reading
+    estimate: Mean | Quantile | Cheapest
+    families: Mapping[str, Ratios]
+    ends: str = "document"
+    made_with: Mapping[str, Any] = field(default_factory=dict)  # versions, recipe, coverage asked
+
+    def __post_init__(self) -> None:
+        check_whole("Calibration", "limit", self.limit, least=1)
+        check_choice("Calibration", "ends", self.ends, "document", "any")
+        if ALL not in self.families:
+            raise SettingError(f"a calibration has ratios of {ALL!r} answers; this one has none")
+
+    @classmethod
+    def of(
+        cls,
+        predicted: Sequence[float],
+        finished: Sequence[int | None],
+        families: Sequence[str | None],
+        **settings: Any,
+    ) -> Calibration:
+        """From a prediction, a finished length (None: cut) and perhaps a family for each answer."""
+        pairs = list(zip(predicted, finished, families, strict=True))
+        named = {family for *_, family in pairs if family is not None}
+        ratios = {}
+        for name in (ALL, *sorted(named - {ALL})):
+            mine = [(guess, length) for guess, length, family in pairs if name in (ALL, family)]
+            ended = tuple(length / guess for guess, length in mine if length is not None)
+            ratios[name] = Ratios(ended, len(mine) - len(ended))
+        return cls(families=ratios, **settings)
+
+    def bound(self, coverage: float, family: str | None = None) -> Scaled:
+        """The estimate times the factor of this family and coverage."""
+        name = ALL if family is None else family
+        if name not in self.families:
+            known = ", ".join(self.families)
+            raise SettingError(
+                f"no answers of the family {name!r} were calibrated on; known: {known}. Leave the family "
+                "out, or calibrate on prompts that name it"
+            )
+        return Scaled(self.families[name].factor(coverage), self.estimate)
+
+    def check(self, weights: str, source: object) -> None:
+        """Refuse it for another model."""
+        if weights != self.weights:
+            raise CheckpointError(
+                f"{source} was learnt from other weights (or another dtype): its fingerprint is "
+                f"{self.weights}, the model's {weights}. Run lastword calibrate again, or load without it "
+                "(lengths=None, on the command line --lengths none)"
+            )
+
+    def to_json(self) -> str:
+        names = {cls: name for name, cls in PLAIN_ESTIMATES.items()}
+        readings = {cls: name for name, cls in READINGS.items()}
+        if type(self.reading) not in readings:
+            raise SettingError(
+                f"{self.reading!r} is no reading we know by name, so the file could not be read back"
+            )
+        estimate = {f.name: getattr(self.estimate, f.name) for f in fields(self.estimate)}
+        data = {
+            "weights": self.weights,
+            "limit": self.limit,
+            "ends": self.ends,
+            "reading": readings[type(self.reading)],
+            "estimate": {"name": names[type(self.estimate)], **estimate},
+            "made_with": dict(self.made_with),
+            "families": {
+                name: {"cut": ratios.cut, "ended": [round(one, 6) for one in ratios.ended]}
+                for name, ratios in self.families.items()
+            },
+        }
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """From a file; whatever is wrong with it is said with its name."""
+        try:
+            data = json.loads(path.read_text())
+            estimate = dict(data["estimate"])
+            return cls(
+                weights=str(data["weights"]),
+                limit=data["limit"],
+                ends=data["ends"],
+                reading=READINGS[data["reading"]](),
+                estimate=PLAIN_ESTIMATES[estimate.pop("name")](**estimate),
+                made_with=data.get("made_with", {}),
+                families={
+                    str(name): Ratios(tuple(one["ended"]), one["cut"])
+                    for name, one in data["families"].items()
+                },
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SettingError) as wrong:
+            raise CheckpointError(
+                f"{path} is no calibration ({type(wrong).__name__}: {wrong}); make one with "
+                "lastword calibrate, or delete it"
+            ) from wrong

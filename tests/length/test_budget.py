@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+
+import lastword
+from lastword import (
+    Budget,
+    Cosine,
+    EqualShares,
+    Finish,
+    Fixed,
+    GrowWhenFull,
+    MostConfident,
+    Quantile,
+    Recipe,
+    Reread,
+    Sampling,
+    StopAtEnd,
+    Survival,
+    Timesteps,
+)
+from lastword.errors import SettingError
+from tests.laws.test_decode_laws import RULES
+
+PROMPT = [5, 42, 17]
+
+
+def spent(model, recipe, prompts=(PROMPT,), **settings):
+    *_, last = lastword.decode(model, list(prompts), recipe, **settings)
+    return last, {
+        name: (getattr(last.cost, name) + getattr(last.probe_cost, name)).tolist()
+        for name in ("passes", "columns")
+    }
+
+
+@pytest.mark.parametrize(
+    ("unmask", "block", "slots"),
+    [
+        (MostConfident(), None, 10),
+        (MostConfident(EqualShares(2.0)), None, 20),
+        (MostConfident(EqualShares(3.0)), 8, 8 * 3 + 3),  # three passes a block, one left for three
+        (MostConfident(Cosine(4.0)), None, 40),
+        (lastword.AboveThreshold(0.01), None, 10),  # it might be unsure, so a pass a slot
+        (lastword.LeftmostFirst(MostConfident(EqualShares(2.0))), 8, 8 + 8),  # five passes a block
+        (lastword.CoinFlip(Timesteps(0.5)), None, 5),
+    ],
+    ids=str,
+)
+def test_the_canvas_is_what_the_rule_can_fill_at_worst(unmask, block, slots, llada):
+    recipe = Recipe(length=Budget(Fixed(60), passes=10), unmask=unmask, block=block)
+    last, cost = spent(llada, recipe)
+    assert last.plan.horizon.tolist() == [slots]
+    assert cost["passes"][0] <= 10
+
+
+def test_the_probe_is_part_of_the_bill(llada):
+    length = Budget(Survival(40, Quantile(0.99)), passes=10)
+    last, cost = spent(llada, Recipe(length=length))
+    assert last.plan.horizon.tolist() == [9]
+    assert cost["passes"] == [10]
+
+
+def test_columns_are_counted_at_full_width(llada):
+    # n passes of 3 + n columns: 9 of 12 make 108, 10 of 13 would make 130.
+    last, cost = spent(llada, Recipe(length=Budget(Fixed(40), passes=None, columns=129)))
+    assert last.plan.horizon.tolist() == [9]
+    assert cost["columns"] == [108]
+    guided = Recipe(
+        length=Budget(Fixed(40), passes=None, columns=129), sampling=Sampling(guidance=0.5)
+    )
+    last, cost = spent(llada, guided)
+    assert last.plan.horizon.tolist() == [6]
+    assert cost["columns"] == [2 * 6 * 9]
+
+
+def test_a_plan_within_the_budget_stays_as_it_is(llada):
+    last, _ = spent(llada, Recipe(length=Budget(Fixed(7), passes=10)))
+    assert last.plan.horizon.tolist() == [7]
+
+
+def test_each_row_has_a_budget_of_its_own(llada):
+    length = Budget(Fixed(40), passes=None, columns=100)
+    together, cost = spent(llada, Recipe(length=length), [[5] * 2, [6] * 20])
+    assert together.plan.horizon.tolist() == [9, 4]
+    assert max(cost["columns"]) <= 100
+
+
+def test_growth_stops_where_the_money_does():
+    toy = lastword.models.Toy(0.0)  # it never ends
+    grown = lastword.generate(
+        toy, "abc", length=Budget(GrowWhenFull(Fixed(4), by=4), passes=11), block=2
+    )
+    assert (grown.finish, len(grown.tokens), grown.cost["passes"]) == (Finish.TRUNCATED, 11, 11)
+    around = lastword.generate(
+        toy, "abc", length=GrowWhenFull(Budget(Fixed(4), passes=11), by=4), block=2
+    )
+    assert around.tokens == grown.tokens
+
+
+SETTINGS = [{"passes": 7}, {"passes": 13}, {"passes": None, "columns": 150}]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("block", [None, 3, 8])
+@pytest.mark.parametrize("family", ["llada", "dream"])
+def test_no_recipe_spends_more(settings, block, family, request):
+    model = request.getfixturevalue(family)
+    inner = [Fixed(30), GrowWhenFull(Fixed(5), by=2, limit=40), Survival(20)]
+    inner += [
+        StopAtEnd(Reread(Survival(20), by=3)),
+        GrowWhenFull(Reread(Survival(9)), by=1, limit=30),
+    ]
+    met = 0
+    for place, unmask in enumerate(RULES):
+        length = Budget(inner[place % len(inner)], **settings)
+        sampling = Sampling(propose_mask=True) if unmask.follows_schedule and place % 2 else None
+        try:
+            recipe = Recipe(length=length, unmask=unmask, block=block)
+        except SettingError:
+            continue
+        _, cost = spent(model, recipe.with_choices(sampling=sampling), [PROMPT, [9]])
+        for name, most in settings.items():
+            assert most is None or max(cost[name]) <= most, (recipe, cost)
+        met += 1
+    assert met > 8
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        (Budget(Survival(40), passes=1), "allow at least 2 passes"),
+        (Budget(Survival(40), passes=None, columns=46), "at least 2 passes and 47 columns"),
+        (Budget(Fixed(40), passes=None, columns=3), "at least 1 passes and 4 columns"),
+    ],
+    ids=str,
+)
+def test_a_budget_that_pays_for_nothing_is_refused_with_what_it_takes(length, words, llada):
+    with pytest.raises(SettingError, match=words):
+        next(lastword.decode(llada, [PROMPT], Recipe(length=length)))
+
+
+def test_no_budget_is_no_budget():
+    with pytest.raises(SettingError, match="say how many passes or columns"):
+        Budget(passes=None)
+    with pytest.raises(SettingError, match=r"Budget\(passes=0\)"):
+        Budget(passes=0)
