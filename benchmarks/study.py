@@ -31,9 +31,9 @@ from lastword.errors import SettingError
 from lastword.eval import Journal, Task, drift, evaluate, tiny_tasks
 from lastword.eval.archive import keep
 from lastword.eval.journal import Record, read_records
-from lastword.models.weights import fingerprint
 from lastword.length import Survival
 from lastword.models.layers import fuse
+from lastword.models.weights import fingerprint
 from lastword.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
@@ -165,9 +165,9 @@ GROUPS = {
         BASE,
         per_family=300,
     ),
-    # Seconds want a card of their own and nothing else: few prompts, one worker, --out and --kept apart.
+    # Seconds want a machine of their own: few prompts, one worker, --out and --kept apart.
     "speed": Group(
-        ("fixed 256", "survival", "auto", "DAEDAL", *_THRESHOLD, "stop at end"), per_family=50
+        ("fixed 256", "survival", "DAEDAL", "auto, grow, stop + threshold"), per_family=50
     ),
 }
 
@@ -218,11 +218,16 @@ class Bench:
         if name != self._name:
             self.model, self._name = lastword.load(name, device=self.device), name
             self._tasks.clear()  # scores are remembered by answer; another model answers otherwise
-            warm = Journal(RAW / f"warm-up.{os.getpid()}.jsonl")  # kernels are chosen on first use
-            tasks = tiny_tasks(["algebra"], "validation")
-            evaluate(self.model, name, tasks, recipe_of("fixed 64"), warm, limit=16, rows=16)
-            warm.path.unlink()
+            if self.model.device.type == "cuda":
+                self._warm_up()
         return self.model
+
+    def _warm_up(self) -> None:
+        """Kernels are chosen, and compiled, on first use."""
+        warm = Journal(RAW / f"warm-up.{os.getpid()}.jsonl")
+        tasks = tiny_tasks(["algebra"], "validation")
+        evaluate(self.model, self._name, tasks, recipe_of("fixed 64"), warm, limit=16, rows=16)
+        warm.path.unlink()
 
     def tasks(self, split: str) -> list[Any]:
         return self._tasks.setdefault(split, tiny_tasks(split=split))

@@ -191,6 +191,18 @@ class Recipe:
             },
         )
 
+    def label(self) -> str:
+        """The choices in a line, as the command line takes them; usual ones are left out.
+
+        >>> Recipe(length=Survival(256), unmask=AboveThreshold(0.9), block=32).label()
+        'survival:256, threshold, block 32'
+        """
+        usual = Recipe()
+        axes = ("unmask", "commit", "cache", "sampling")
+        parts = [self.length, *(p for a in axes if (p := getattr(self, a)) != getattr(usual, a))]
+        block = [f"block {self.block}"] if self.block else []
+        return ", ".join([*map(as_text, parts), *block])
+
     def to_json(self) -> str:
         return json.dumps(_as_data(self), indent=None)
 
@@ -228,10 +240,21 @@ def part(axis: str, text: str) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A setting as it is written on the command line: the inverse of `part` for plain parts."""
+    """A setting as it is written on the command line: the inverse of `part`, defaults left out."""
     names = {cls: name for parts in PARTS.values() for name, cls in parts.items()}
     name = names.get(cast(type, type(value)))
-    return name if name else json.dumps(value)
+    if name is None:
+        return json.dumps(value)
+    settings = []
+    for place, field in enumerate(dataclasses.fields(value)):
+        own = getattr(value, field.name)
+        if own == field.default:
+            continue
+        text = as_text(own)
+        if dataclasses.is_dataclass(own) and set(text) & set(",:"):
+            text = f"({text})"
+        settings.append(text if not place else f"{field.name}={text}")
+    return f"{name}:{','.join(settings)}" if settings else name
 
 
 def _settings(text: str) -> list[str]:

@@ -12,10 +12,12 @@ import typer
 
 from lastword.cli.calibrate import calibrate
 from lastword.cli.demo import demo
+from lastword.cli.drift import drift
 from lastword.cli.evaluate import evaluate
 from lastword.cli.generate import generate
 from lastword.cli.predict import predict
 from lastword.cli.recipes import recipes
+from lastword.cli.tables import tables
 from lastword.errors import LastwordError
 from lastword.version import __version__
 
@@ -55,6 +57,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "generate": generate,
     "eval": evaluate,
     "calibrate": calibrate,
+    "drift": drift,
+    "tables": tables,
     "recipes": recipes,
     "demo": demo,
 }

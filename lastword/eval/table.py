@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from lastword.errors import LastwordError
 from lastword.eval.ask import TOO_LONG
 from lastword.eval.compare import paired_p, standard_error
 from lastword.eval.journal import Record
 from lastword.eval.room import LEAST
+from lastword.recipe import Recipe
 
 HEAD = (
     "| model | recipe | n | mean slots | accuracy | against the first | cut | passes | columns | seconds |",
@@ -101,10 +103,9 @@ def against(base: Sequence[Record], other: Sequence[Record]) -> str:
 
 
 def label(recipe: str) -> str:
-    """A recipe in a few words: its parts by name, defaults left out."""
-    data = json.loads(recipe)
-    plain = {"length": "", "unmask": "most-confident", "commit": "never", "cache": "none"}
-    names = [data[axis]["name"] for axis in plain if data[axis]["name"] != plain[axis]]
-    slots = data["length"].get("slots")
-    names[0] += f" {slots}" if slots else ""
-    return ", ".join(names + ([f"block {data['block']}"] if data.get("block") else []))
+    """A recipe in a line; one with parts of a user's own, which only its JSON names, by their names."""
+    try:
+        return Recipe.from_json(recipe).label()
+    except LastwordError:
+        data = json.loads(recipe)
+        return ", ".join(str(part["name"]) for part in data.values() if isinstance(part, dict))

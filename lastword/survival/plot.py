@@ -27,7 +27,7 @@ def plot_lengths(
     Takes an axis and returns it; `truth` marks the length the answer really had.
     """
     if ax is None:
-        _, ax = _matplotlib().pyplot.subplots(figsize=(7, 3.5), layout="constrained")
+        _, ax = matplotlib_of().pyplot.subplots(figsize=(7, 3.5), layout="constrained")
     one = lengths.row(row)
     horizon = (estimate or Mean())(one).clamp(1, one.slots).ceil().item()
     slots = range(1, one.slots + 1)
@@ -54,24 +54,28 @@ def plot_lengths(
 
 def save_lengths(lengths: LengthDistribution, path: Path, *, row: int = 0) -> None:
     """Draw one row into a file; the ending chooses the format (PNG, SVG, PDF)."""
-    figure = _matplotlib().figure.Figure(figsize=(7, 3.5), layout="constrained")
+    figure = matplotlib_of().figure.Figure(figsize=(7, 3.5), layout="constrained")
     plot_lengths(lengths, row=row, ax=figure.add_subplot())
-    _save(figure, path)
+    save(figure, path)
 
 
 def save_rows(lengths: LengthDistribution, titles: Sequence[str], path: Path) -> None:
     """Draw every row into one file, one below the other."""
-    figure = _matplotlib().figure.Figure(figsize=(7, 2.6 * len(titles)), layout="constrained")
+    figure = matplotlib_of().figure.Figure(figsize=(7, 2.6 * len(titles)), layout="constrained")
     axes = figure.subplots(len(titles), squeeze=False)[:, 0]
     for row, (title, ax) in enumerate(zip(titles, axes)):
         plot_lengths(lengths, row=row, ax=ax)
         ax.set_title(f"{title}: {ax.get_title()}")
-    _save(figure, path)
+    save(figure, path)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """Write a figure; the ending chooses the format."""
     try:
-        figure.savefig(path, dpi=150)
+        # Without a date and random names, the same numbers make the same file.
+        dateless = {"Date": None} if path.suffix == ".svg" else None
+        with matplotlib_of().rc_context({"svg.hashsalt": "lastword"}):
+            figure.savefig(path, dpi=150, metadata=dateless)
     except (OSError, ValueError) as refused:
         raise SettingError(
             f"the picture {path} cannot be written ({refused}); give a file name that ends in .png, .svg "
@@ -79,7 +83,8 @@ def _save(figure: Any, path: Path) -> None:
         ) from refused
 
 
-def _matplotlib() -> Any:
+def matplotlib_of() -> Any:
+    """The library, or an error that says how to install it."""
     try:
         import matplotlib.figure
         import matplotlib.pyplot

@@ -1,0 +1,63 @@
+"""`lastword tables`: the paper's tables and figures from records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+
+def tables(
+    records: Annotated[
+        list[Path], typer.Option(help="Files or folders of records; may be repeated.")
+    ],
+    out: Annotated[
+        Optional[Path], typer.Option(help="Folder for Markdown, CSV and figures as well.")
+    ] = None,
+    parquet: Annotated[
+        Optional[Path], typer.Option(help="All records as one flat table, for DuckDB or pandas.")
+    ] = None,
+    figures: Annotated[bool, typer.Option(help="Draw figures into --out.")] = True,
+) -> None:
+    """Print the survival paper's tables from records, its published values beside them.
+
+    Which recipe is the baseline, the prediction, DAEDAL and so on is read from the recipes: the longest fixed
+    canvas is the baseline, and the prediction is compared with it under the same rule. The same records
+    always make the same bytes.
+
+    Examples:
+
+      lastword tables --records out/eval
+
+      lastword tables --records out/eval --out out/tables --parquet out/records.parquet
+    """
+    from lastword.errors import SettingError
+    from lastword.eval.export import export
+    from lastword.eval.figures import save_figures
+    from lastword.eval.journal import read_records
+    from lastword.eval.paper import paper_tables
+
+    found = [record for path in records for record in read_records(path)]
+    if parquet is not None:
+        export(found, parquet)
+    made = paper_tables(found)
+    if not made and parquet is None:
+        raise SettingError(
+            f"{', '.join(map(str, records))}: nothing to compare was found in {len(found)} records; measure "
+            "a fixed canvas and a prediction: lastword eval --length fixed:256, then --length survival:256"
+        )
+    text = "\n\n".join(table.markdown() for table in made)
+    typer.echo(text)
+    if out is None:
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "tables.md").write_text(text + "\n", encoding="utf-8")
+        for table in made:
+            name = table.name.lower().replace(" ", "-")
+            (out / f"{name}.csv").write_text(table.csv(), encoding="utf-8")
+    except OSError as refused:
+        raise SettingError(f"{out} cannot be written ({refused}); give a folder") from refused
+    if figures and made:
+        save_figures(found, out)
