@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint setup figures clean
+.PHONY: demo test lint setup figures paper clean
 
 demo: setup
 	$(BIN)/lastword demo --plot out/demo.png
@@ -22,6 +22,15 @@ lint: setup
 # Every figure in README and docs, drawn anew.
 figures: setup
 	$(BIN)/python -m benchmarks.figures --measure
+
+# The paper's tables on the embedded models: a sample on a CPU, all of it on a GPU with PER_FAMILY=500 ROWS=500.
+PER_FAMILY ?= 1
+ROWS ?= 5
+WORKERS ?= 1
+paper: setup
+	$(BIN)/python -m benchmarks.study run --arms paper --per-family $(PER_FAMILY) --rows $(ROWS) \
+		--workers $(WORKERS) --out out/paper/records --kept out/paper/kept
+	$(BIN)/lastword tables --records out/paper/records --out out/paper/tables
 
 setup: $(STAMP)
 

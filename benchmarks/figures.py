@@ -1,6 +1,6 @@
 """Draw every figure of README and docs from its record: `python -m benchmarks.figures [--measure]`.
 
-A figure is a picture of a JSON record beside it; `--measure` makes the records anew first.
+A figure is a picture of a JSON record beside it, which `--measure` makes anew first, or of the study's.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ from typing import Any
 import torch
 
 import lastword
+from benchmarks.pages import study
+from benchmarks.study import MODELS
 from lastword.decode import ModelProbe
+from lastword.eval.figures import save_figures
 from lastword.length import Survival
 from lastword.sampling import Dice
 from lastword.survival import Auto, EndSignal, Hazard, LengthDistribution, save_lengths
-from lastword.tasks import Lengths, load_frozen
+from lastword.survival.plot import save
+from lastword.tasks import BENCHMARKS, Lengths, load_frozen
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 MODEL = "tests/golden/llada-tiny-eos"  # trained for minutes to end like a chat model; no tokenizer
 PROMPT = [94, 183, 254, 187, 5, 49, 312, 245, 285, 156, 318, 338]
 LIMIT = 64
+CURVE_PROMPTS, CURVE_STEP = 40, 4
 READ = {"tiny-llada-base": "packed documents", "tiny-llada-instruct": "padded answers"}
 
 
@@ -114,10 +119,68 @@ def draw_readings(record: Path) -> None:
     figure.savefig(record.with_suffix(".png"), dpi=150)
 
 
+def measure_curves() -> dict[str, object]:
+    """The record behind the curves per family: survival averaged over the first prompts of each."""
+    found: dict[str, dict[str, object]] = {}
+    for name in MODELS:
+        model: Any = lastword.load(name, device="cpu")
+        chat = model.tokenizer.chat_template is not None
+        found[name] = {}
+        for family in BENCHMARKS:
+            examples = load_frozen("test", family)[:CURVE_PROMPTS]
+            prompts = [
+                model.tokenizer.chat([{"role": "user", "content": e.prompt}])
+                if chat
+                else model.tokenizer.encode(e.prompt)
+                for e in examples
+            ]
+            signal = Survival(256).signal(ModelProbe(model, prompts, Dice([0] * len(prompts)))(256))
+            written = torch.tensor([len(model.tokenizer.encode(e.answer)) + 1 for e in examples])
+            curves = {
+                "product": Hazard()(signal).survival.mean(0),
+                "auto": Auto()(signal).survival.mean(0),
+                "reference": (written[:, None] > torch.arange(257)).double().mean(0),
+            }
+            found[name][family] = {
+                which: [round(s, 4) for s in curve[::CURVE_STEP].tolist()]
+                for which, curve in curves.items()
+            }
+    return {"prompts": CURVE_PROMPTS, "every": CURVE_STEP, "curves": found}
+
+
+def draw_curves(record: Path) -> None:
+    """A panel a model and family."""
+    import matplotlib.figure
+
+    kept = json.loads(record.read_text())
+    figure = matplotlib.figure.Figure(figsize=(11, 7.5), layout="constrained")
+    axes = figure.subplots(len(MODELS), len(BENCHMARKS), sharex=True, sharey=True)
+    looks = {"reference": ("black", ":"), "product": ("tab:red", "-"), "auto": ("tab:blue", "-")}
+    names = {
+        "reference": "reference answers",
+        "product": "the paper's product",
+        "auto": "Auto, same probe",
+    }
+    for row, (name, by_family) in zip(axes, kept["curves"].items()):
+        for ax, (family, curves) in zip(row, by_family.items()):
+            for which, (colour, line) in looks.items():
+                slots = range(0, 257, kept["every"])
+                ax.plot(slots, curves[which], color=colour, linestyle=line, label=names[which])
+            ax.set_title(f"{name.removeprefix('tiny-')}: {family}", fontsize="small")
+    for ax in axes[-1]:
+        ax.set_xlabel("slot k")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("P(L > k)")
+    axes[0, 0].legend(fontsize="x-small")
+    for ending in (".png", ".svg"):
+        save(figure, record.with_suffix(ending))
+
+
 # Name of a record -> how it is measured and drawn.
 RECORDED: dict[str, tuple[Callable[[], dict[str, object]], Callable[[Path], None]]] = {
     "survival": (measure_survival, draw_survival),
     "readings": (measure_readings, draw_readings),
+    "curves": (measure_curves, draw_curves),
 }
 
 
@@ -133,6 +196,8 @@ def main() -> None:
             record.write_text(json.dumps(measure(), indent=1) + "\n")
         draw(record)
         print(f"drew {record.with_suffix('.png').relative_to(ROOT)}")
+    for drawn in save_figures(study(), FIGURES):
+        print(f"drew {drawn.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

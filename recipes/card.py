@@ -3,45 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.canvas import RECORDS, read
+from benchmarks.pages import accuracy, asked
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.tasks import BENCHMARKS
 from recipes.settings import Settings
 from recipes.settings import read as read_settings
-
-CHECKS = Path(__file__).parent.parent / "benchmarks" / "records" / "checks.jsonl"
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Share of right answers per family on the fixed canvas of 256, one token a pass."""
-
-    split: str
-    per_family: int
-    shares: dict[str, float]
-
-    @property
-    def mean(self) -> float:
-        return sum(self.shares.values()) / len(self.shares)
-
-
-def accuracy(name: str, records: Path = RECORDS, checks: Path = CHECKS) -> Accuracy:
-    """From the canvas records where the model has some, else from the last check of it."""
-    path = records / f"{name}.jsonl.gz"
-    if path.is_file():
-        head, answers = read(path)
-        fixed = [a for a in answers if a["canvas"] == "fixed"]
-        right = {f: [a["right"] for a in fixed if a["family"] == f] for f in BENCHMARKS}
-        shares = {family: sum(mine) / len(mine) for family, mine in right.items()}
-        return Accuracy("test", head["per_family"], shares)
-    lines = [json.loads(line) for line in checks.read_text(encoding="utf-8").splitlines()]
-    last = [line for line in lines if line["model"] == name][-1]
-    return Accuracy(last["split"], last["per_family"], {f: last[f] for f in BENCHMARKS})
 
 
 def training(log: list[dict[str, Any]]) -> str:
@@ -52,13 +22,19 @@ def training(log: list[dict[str, Any]]) -> str:
     resumed = "".join(f", resumed at step {stop['step']} with a longer schedule" for stop in stops)
     loss = [line["validation_loss"] for line in log if "validation_loss" in line][-1]
     return (
-        f"{timed[-1]['step']} steps in {seconds:.0f} s on one NVIDIA H200 that other runs shared{resumed}; "
-        f"last validation loss {loss:.3f} (`log.jsonl`)."
+        f"{timed[-1]['step']} steps in {seconds:.0f} s on one NVIDIA H200, which other runs may have "
+        f"shared{resumed}; last validation loss {loss:.3f} (`log.jsonl`)."
     )
 
 
-def card(name: str, settings: Settings, log: list[dict[str, Any]], measured: Accuracy) -> str:
-    """The text of one model card."""
+def card(
+    name: str,
+    settings: Settings,
+    log: list[dict[str, Any]],
+    shares: dict[str, float],
+    per_family: int,
+) -> str:
+    """The text of one model card; `shares` is the measured accuracy by family."""
     kind = "LLaDA" if settings.family == "llada" else "Dream"
     packed = settings.rows_are == "packed"
     turn_end = ", a turn end" if settings.family == "llada" else ""  # Dream answers end without one
@@ -73,7 +49,7 @@ def card(name: str, settings: Settings, log: list[dict[str, Any]], measured: Acc
         if settings.causal_steps
         else ""
     )
-    table = " | ".join(f"{measured.shares[family]:.3f}" for family in BENCHMARKS)
+    table = " | ".join(f"{shares[family]:.3f}" for family in BENCHMARKS)
     signal = (
         "packed documents: a density of boundaries"
         if packed
@@ -100,14 +76,14 @@ Rows are {rows}.
 
 ## Accuracy
 
-Fixed canvas of 256, one token a pass, the surest first, on {measured.per_family} {measured.split} prompts
+Fixed canvas of 256, one token a pass, the surest first, on {per_family} test prompts
 of each family.
 
 | {" | ".join(BENCHMARKS)} | mean |
 |{"---:|" * (len(BENCHMARKS) + 1)}
-| {table} | {measured.mean:.3f} |
+| {table} | {sum(shares.values()) / len(shares):.3f} |
 
-Again: `python -m benchmarks.canvas run {name} --per-family 500` (a GPU), or
+Again: `python -m benchmarks.study run --models {name} --kept out/none` (a GPU), or
 `python -m recipes.check {name} --split test --per-family 4 --device cpu` (a sample, minutes on two cores).
 
 ## Limits
@@ -124,7 +100,8 @@ def main() -> None:
         folder = FOLDER / name
         lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
         settings = read_settings(Path(__file__).parent / f"{name}.toml")
-        text = card(name, settings, [json.loads(line) for line in lines], accuracy(name))
+        log = [json.loads(line) for line in lines]
+        text = card(name, settings, log, accuracy(name), asked(name))
         (folder / "README.md").write_text(text, encoding="utf-8")
         print(folder / "README.md")
 

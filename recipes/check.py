@@ -8,31 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import lastword
-from benchmarks.ask import ask
-from lastword.models.predictor import MaskPredictor
-from lastword.tasks import BENCHMARKS, FAMILIES, Example, Split, load_frozen
+from lastword.eval import Journal, evaluate, tiny_tasks
+from lastword.recipe import Recipe
+from lastword.tasks import BENCHMARKS, Split
 
 CANVAS = 256
-
-
-def answers(
-    model: MaskPredictor,
-    examples: Sequence[Example],
-    *,
-    chat: bool,
-    rows: int,
-    canvas: int = CANVAS,
-) -> list[str]:
-    """The model's text for every example, `rows` at a time, prompts of like length together."""
-    texts = [""] * len(examples)
-    for reply in ask(model, examples, lastword.Fixed(canvas), rows, chat=chat):
-        texts[reply.place] = reply.answer.text or ""
-    return texts
 
 
 def check(
@@ -40,14 +24,18 @@ def check(
 ) -> dict[str, float]:
     """Share of right answers by family, and their mean."""
     model = lastword.load(name, device=device)
-    chat = getattr(model.tokenizer, "chat_template", None) is not None
-    asked = {family: load_frozen(split, family)[:per_family] for family in BENCHMARKS}
-    flat = [example for examples in asked.values() for example in examples]
-    texts = iter(answers(model, flat, chat=chat, rows=rows))
-    shares = {}
-    for family, examples in asked.items():
-        right = FAMILIES[family].score_all(examples, list(islice(texts, len(examples))))
-        shares[family] = round(sum(right) / len(right), 4)
+    with TemporaryDirectory() as folder:
+        records = evaluate(
+            model,
+            Path(name).name,
+            tiny_tasks(split=split),
+            Recipe(length=lastword.Fixed(CANVAS)),
+            Journal(Path(folder) / "check.jsonl"),
+            limit=per_family,
+            rows=rows,
+        )
+    scores = {f: [r["score"] for r in records if r["task"] == f] for f in BENCHMARKS}
+    shares = {family: round(sum(mine) / len(mine), 4) for family, mine in scores.items()}
     return {**shares, "mean": round(sum(shares.values()) / len(shares), 4)}
 
 

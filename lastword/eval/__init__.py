@@ -1,9 +1,9 @@
 """Evaluation: samples in, one JSON record each out, whatever the task and the recipe."""
 
 from lastword.eval.compare import paired_p
-from lastword.eval.drift import drift
 from lastword.eval.harness import harness_tasks
 from lastword.eval.journal import Journal
+from lastword.eval.later_steps import drift
 from lastword.eval.presets import PRESETS, Preset, preset
 from lastword.eval.run import evaluate
 from lastword.eval.settings import Setting

@@ -148,10 +148,8 @@ def _by_recipe(records: Iterable[Record], apart: tuple[str, ...]) -> list[Arm]:
     for record in records:
         machines = found.setdefault(json.dumps(record["recipe"], sort_keys=True), {})
         machines.setdefault(str([record[name] for name in apart]), []).append(record)
-    return [
-        Arm(json.loads(recipe), max(machines.values(), key=len))
-        for recipe, machines in found.items()
-    ]
+    most = [max(machines.values(), key=len) for machines in found.values()]
+    return [Arm(records[0]["recipe"], records) for records in most]
 
 
 def _baseline(arms: Sequence[Arm]) -> Arm | None:

@@ -63,8 +63,8 @@ def spent(records: Sequence[Record], what: str) -> int:
 
 
 def seconds(records: Sequence[Record]) -> float:
-    """Wall time of the batches the records came from, shared among their rows."""
-    return sum(record["batch_seconds"] / record["rows"] for record in records)
+    """Wall time of the batches the records came from, shared among their rows; 0 if it was not kept."""
+    return sum((record["batch_seconds"] or 0.0) / record["rows"] for record in records)
 
 
 def table(records: Sequence[Record], titles: Mapping[str, str] | None = None) -> str:
@@ -78,7 +78,9 @@ def table(records: Sequence[Record], titles: Mapping[str, str] | None = None) ->
         scores = [record["score"] for record in mine]
         accuracy = f"{sum(scores) / len(scores):.3f} ± {standard_error(scores):.3f}"
         work = [
-            f"{total(mine) / total(base):.2f}" if total(base) else "none"
+            f"{total(mine) / total(base):.{2 if total(mine) > 0.1 * total(base) else 3}f}"
+            if total(base)
+            else ""
             for total in (lambda r: spent(r, "passes"), lambda r: spent(r, "columns"), seconds)
         ]
         lines.append(

@@ -1,12 +1,16 @@
 """Tables in docs are what their records say."""
 
+import gzip
 import json
 from pathlib import Path
 
-from benchmarks import canvas, parts, passes
+import pytest
+
+from benchmarks import pages, passes, study
+from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-TRIALS = canvas.RECORDS.parent / "trials"
+TRIALS = study.RECORDS.parent / "trials"
 
 
 def test_the_performance_page_shows_its_record():
@@ -16,7 +20,8 @@ def test_the_performance_page_shows_its_record():
 
 
 def test_the_log_shows_the_records_of_its_trial():
-    head, records = canvas.read(TRIALS / "llada-base-ahead.canvas.jsonl.gz")
+    kept = gzip.decompress((TRIALS / "llada-base-ahead.canvas.jsonl.gz").read_bytes())
+    head, *records = map(json.loads, kept.splitlines())
     log = (DOCS / "log.md").read_text()
     for name, title in (
         ("fixed", "fixed 256"),
@@ -41,20 +46,14 @@ def test_the_log_shows_the_records_of_its_trial():
     for check in checks[:2]:
         assert f"base {check['mean']:.2f}" in log
     for check in checks[2:]:
-        shares = " | ".join(f"{check[name]:.2f}" for name in (*canvas.BENCHMARKS, "mean"))
+        shares = " | ".join(f"{check[name]:.2f}" for name in (*BENCHMARKS, "mean"))
         assert f"| {check['run']} | {shares} |" in log
 
 
-def test_the_page_of_the_embedded_models_shows_their_records():
-    page = (DOCS / "embedded.md").read_text()
-    paths = sorted(canvas.RECORDS.glob("*.jsonl.gz"))
-    assert len(paths) >= 2
-    assert canvas.by_family(paths) in page
-    assert canvas.table(paths) in page
-    checks = canvas.RECORDS.parent / "checks.jsonl"
-    for check in map(json.loads, checks.read_text().splitlines()):
-        shares = " | ".join(f"{check[name]:.3f}" for name in (*canvas.BENCHMARKS, "mean"))
-        assert f"| {check['model']} | {shares} |" in page
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda path: path.name)
+def test_a_page_shows_what_its_records_say(page):
+    text = page.read_text()
+    assert pages.written(text) == text, "run python -m benchmarks.pages"
 
 
 def milliseconds_a_pass(records, name):
@@ -74,27 +73,6 @@ def test_the_trial_ran_at_the_speed_the_log_says():
         assert round(speeds[len(speeds) // 2] / 1e6, 2) == 2.15
 
 
-def test_a_small_run_writes_records_that_make_a_table(tmp_path):
-    class Echo(canvas.lastword.models.Toy):
-        """The toy with letters enough for any prompt."""
-
-        class Tokenizer:
-            chat_template = None
-
-            def encode(self, text):
-                return [ord(letter) % 26 for letter in text][:20]
-
-            def decode(self, ids, *, skip_special=True):
-                return "".join(chr(97 + i % 26) for i in ids)
-
-        tokenizer = Tokenizer()
-
-    examples = canvas.load_frozen("test", "algebra")[:3]
-    records = list(canvas.measure(Echo(), examples, canvas.lastword.Fixed(4), rows=2))
-    assert sorted(record["place"] for record in records) == [0, 1, 2]
-    assert all(record["passes"] == 4 and record["horizon"] == 4 for record in records)
-
-
 def test_the_log_of_the_shipped_weights_is_what_their_training_logged():
     log = (DOCS / "log.md").read_text()
     embedded = DOCS.parent / "lastword" / "embedded"
@@ -110,19 +88,17 @@ def test_the_log_of_the_shipped_weights_is_what_their_training_logged():
     assert found >= 6
 
 
-def test_the_recipes_of_the_table_go_together_and_each_has_a_line(tmp_path):
-    known = parts.recipes()
-    assert list(known) == list(parts.CHOICES)
+def test_the_arms_go_together_and_differ():
+    known = {arm: study.recipe_of(arm) for arm in study.ARMS}
     assert len({recipe.to_json() for recipe in known.values()}) == len(known)
-    cost = {"passes": 2, "columns": 20, "squares": 400}
-    records = [
-        {
-            "model": "m", "recipe": json.loads(recipe.to_json()), "task": "t", "place": 0, "score": 1.0,
-            "horizon": 8, "finish": "ended", "cost": cost, "probe_cost": cost, "batch_seconds": 1.0,
-            "rows": 1, "text": "gone",
-        }
-        for recipe in reversed(known.values())
-    ]  # fmt: skip
-    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, records)))
-    lines = parts.markdown(tmp_path).splitlines()[2:]
-    assert [line.split(" | ")[1] for line in lines] == list(known)
+    special = {study.FIXED_MEAN, study.FIXED_MEANS, study.DRIFT}
+    for group in study.GROUPS.values():
+        assert set(group.arms) <= set(known) | special
+
+
+def test_the_bar_for_the_embedded_models_is_met():
+    for model in study.MODELS:
+        shares = pages.accuracy(model)
+        assert pages.asked(model) >= 500
+        assert sum(shares.values()) / len(shares) >= 0.85
+        assert min(shares.values()) >= 0.70

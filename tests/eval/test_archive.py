@@ -1,0 +1,60 @@
+"""An archive gives back what tables need, in few bytes, and the same bytes every time."""
+
+import json
+import random
+
+from lastword.eval.archive import LEFT_OUT, keep, pack
+from lastword.eval.journal import read_records
+
+COST = {"passes": 2, "columns": 20, "squares": 400}
+
+
+def record(place, *, slots=8, task="algebra", kind="answer", **more):
+    return {
+        "kind": kind, "model": "m", "weights": "w", "recipe": {"length": {"name": "fixed", "slots": slots}},
+        "seed": 0, "task": task, "split": "test", "place": place, "prompt": f"{place:016x}",
+        "hardware": "h", "versions": {"lastword": "1"}, "rows": 4, "batch_seconds": 0.5,
+        "horizon": slots, "cost": {**COST, "columns": 20 + place}, "probe_cost": COST,
+        "finish": "ended", "length": place % 3, "text": f"answer {place}", "seconds": 0.1 * place,
+        "score": float(place % 2), **more,
+    }  # fmt: skip
+
+
+def kept(one):
+    return {name: value for name, value in one.items() if name not in LEFT_OUT}
+
+
+def test_records_come_back_without_texts(tmp_path):
+    records = [record(p, slots=s, task=t) for s in (8, 16) for t in ("a", "b") for p in range(5)]
+    records += [record(p, kind="drift", expected={"0": 1.5, "2": p}) for p in range(3)]
+    keep(records, tmp_path / "m.jsonl.gz")
+    found = read_records(tmp_path)
+    for one in found:
+        assert len(one.pop("prompts")) == 16
+    order = sorted(map(json.dumps, (dict(sorted(kept(r).items())) for r in records)))
+    assert sorted(json.dumps(dict(sorted(one.items()))) for one in found) == order
+
+
+def test_the_same_records_make_the_same_bytes_in_any_order():
+    records = [record(p, slots=s) for s in (8, 16) for p in range(20)]
+    mixed = random.Random(1).sample(records, len(records))
+    assert pack(mixed) == pack(records)
+    assert pack([record(0)]) != pack([record(0, score=0.5)])
+
+
+def test_an_archive_is_small():
+    records = [record(p) for p in range(500)]
+    plain = sum(len(json.dumps(kept(r))) for r in records)
+    assert len(pack(records)) < plain / 50
+
+
+def test_packing_what_was_unpacked_changes_nothing(tmp_path):
+    keep([record(p) for p in range(7)], tmp_path / "a.jsonl.gz")
+    once = read_records(tmp_path)
+    for one in once:
+        one.pop("prompts")
+    keep(once, tmp_path / "a.jsonl.gz")
+    assert [kept(r) for r in read_records(tmp_path)] != []
+    assert [{**r, "prompts": 0} for r in read_records(tmp_path)] == [
+        {**r, "prompts": 0} for r in once
+    ]
