@@ -16,10 +16,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import lastword
 from lastword.errors import CheckpointError, SettingError
-from lastword.tasks import Example
 from recipes import objective
 from recipes.batches import Batches
-from recipes.check import answers
 from recipes.corpus import Examples, Frame, documents
 from recipes.data import write
 from recipes.muon import orthogonal
@@ -158,15 +156,6 @@ def test_instruct_starts_from_base(folder: Path, tmp_path: Path) -> None:
     wider = replace(recipe, body=replace(recipe.body, width=48))
     with pytest.raises(SettingError, match="another shape"):
         Run(wider, tmp_path, CPU).begin()
-
-
-def test_answers_keep_the_order_of_their_prompts(folder: Path, tmp_path: Path) -> None:
-    run = Run(settings(folder, "llada", "padded", steps=2), tmp_path, CPU)
-    train(run, 0, 2)
-    model = lastword.load(tmp_path, device="cpu")
-    asked = [Example("letters", text, "", "") for text in ("abcdef\n", "a\n", "xyz\n")]
-    alone = [answers(model, [e], chat=True, rows=1, canvas=6)[0] for e in asked]
-    assert answers(model, asked, chat=True, rows=2, canvas=6) == alone
 
 
 def text_of(run: Run, row: torch.Tensor) -> str:
