@@ -78,7 +78,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "auto": _auto("mean"),
     "auto, quantile 0.9": _auto("quantile:0.9"),
     "auto, quantile 0.95": _auto("quantile:0.95"),
-    "auto, cheapest 1000": _auto("cheapest:1000"),
+    "auto, cheapest 1000": _auto("cheapest:1000.0"),
     "auto, grow, stop": _auto("mean", grow=True),
     "auto, quantile 0.9, grow, stop": _auto("quantile:0.9", grow=True),
     "auto, reread": _auto("mean", reread=True),

@@ -64,13 +64,13 @@ def speed(models: Sequence[Arms]) -> Table:
     """Table 1: seconds a sample without and with the prediction."""
 
     def row(arms: Arms, benchmark: str) -> list[str] | None:
-        pair = _both(arms.fixed, arms.survival, benchmark)
+        pair = _shared(benchmark, arms.fixed, arms.survival)
         if pair is None:
             return None
         without, with_ = (_seconds(arm.records) for arm in pair)
         return [
-            f"{without:.3g}", f"{with_:.3g} ({without / with_:.1f}x)",
-            f"{_work(*pair, 'passes'):.2f}", f"{_work(*pair, 'columns'):.2f}",
+            str(len(pair[0].records)), f"{without:.3g}", f"{with_:.3g} ({without / with_:.1f}x)",
+            f"{_work(pair[0], pair[1], 'passes'):.2f}", f"{_work(pair[0], pair[1], 'columns'):.2f}",
             _measured_on(pair[0]), published(SPEED, arms.model, benchmark),
         ]  # fmt: skip
 
@@ -78,7 +78,7 @@ def speed(models: Sequence[Arms]) -> Table:
         "Table 1",
         "Seconds a sample on the fixed canvas (w/o) and on the predicted one (w/); passes and columns as "
         "shares of the fixed canvas's, the probe included.",
-        ("model", "task", "w/o", "w/", "passes", "columns", "measured on", "paper: w/o, w/"),
+        ("model", "task", "n", "w/o", "w/", "passes", "columns", "measured on", "paper: w/o, w/"),
         _rows(models, row),
     )
 
@@ -87,11 +87,11 @@ def accuracy(models: Sequence[Arms]) -> Table:
     """Table 2: accuracy without and with, the standard error, and the paired difference."""
 
     def row(arms: Arms, benchmark: str) -> list[str] | None:
-        pair = _both(arms.fixed, arms.survival, benchmark)
+        pair = _shared(benchmark, arms.fixed, arms.survival)
         if pair is None:
             return None
         return [
-            str(len(pair[0].records)), _share(pair[0]), _share(pair[1]), *_compared(*pair),
+            str(len(pair[0].records)), _share(pair[0]), _share(pair[1]), *_compared(pair[0], pair[1]),
             published(ACCURACY, arms.model, benchmark),
         ]  # fmt: skip
 
@@ -108,13 +108,13 @@ def fixed_mean(models: Sequence[Arms]) -> Table:
     """Table 3: one canvas of the mean predicted length for all, against the prediction."""
 
     def row(arms: Arms, benchmark: str) -> list[str] | None:
-        pair = _both(arms.survival, arms.fixed_at_mean(benchmark), benchmark)
+        pair = _shared(benchmark, arms.survival, arms.fixed_at_mean(benchmark))
         if pair is None:
             return None
         horizons = [r["horizon"] for r in pair[0].records]
         spread = f"{statistics.mean(horizons):.0f} ± {statistics.pstdev(horizons):.0f}"
         return [
-            spread, str(mean_slots(pair[0].records)), *_compared(*pair),
+            spread, str(mean_slots(pair[0].records)), *_compared(pair[0], pair[1]),
             published(FIXED_MEAN, arms.model, benchmark),
         ]  # fmt: skip
 
@@ -139,15 +139,15 @@ def daedal_speed(models: Sequence[Arms]) -> Table:
     """Table 4: seconds a sample of the baseline, DAEDAL and the paper's prediction."""
 
     def row(arms: Arms, benchmark: str) -> list[str] | None:
-        pair, other = (_both(arms.fixed, arm, benchmark) for arm in (arms.survival, arms.daedal))
-        if pair is None or other is None:
+        three = _shared(benchmark, arms.fixed, arms.daedal, arms.survival)
+        if three is None:
             return None
-        base = _seconds(pair[0].records)
-        cells = [f"{base:.3g}"]
-        for arm in (other[1], pair[1]):
-            own = _seconds(arm.records)
-            cells.append(f"{own:.3g} ({base / own:.1f}x)")
-        return [*cells, _measured_on(pair[0]), published(DAEDAL_SPEED, arms.model, benchmark)]
+        base, *others = (_seconds(arm.records) for arm in three)
+        return [
+            str(len(three[0].records)), f"{base:.3g}",
+            *(f"{own:.3g} ({base / own:.1f}x)" for own in others),
+            _measured_on(three[0]), published(DAEDAL_SPEED, arms.model, benchmark),
+        ]  # fmt: skip
 
     return Table(
         "Table 4",
@@ -155,6 +155,7 @@ def daedal_speed(models: Sequence[Arms]) -> Table:
         (
             "model",
             "task",
+            "n",
             "w/o",
             "DAEDAL",
             "survival",
@@ -169,13 +170,14 @@ def daedal_accuracy(models: Sequence[Arms]) -> Table:
     """Table 5: accuracy of the same three, and their work."""
 
     def row(arms: Arms, benchmark: str) -> list[str] | None:
-        pair, other = (_both(arms.fixed, arm, benchmark) for arm in (arms.survival, arms.daedal))
-        if pair is None or other is None:
+        three = _shared(benchmark, arms.fixed, arms.daedal, arms.survival)
+        if three is None:
             return None
-        cells = [_share(pair[0])]
-        for both in (other, pair):
-            _, p = _compared(*both)
-            cells += [f"{_share(both[1])}, p = {p}", f"{_work(*both, 'columns'):.3f}"]
+        base, *others = three
+        cells = [str(len(base.records)), _share(base)]
+        for arm in others:
+            _, p = _compared(base, arm)
+            cells += [f"{_share(arm)}, p = {p}", f"{_work(base, arm, 'columns'):.3f}"]
         return [*cells, published(DAEDAL_ACCURACY, arms.model, benchmark)]
 
     return Table(
@@ -184,6 +186,7 @@ def daedal_accuracy(models: Sequence[Arms]) -> Table:
         (
             "model",
             "task",
+            "n",
             "w/o",
             "DAEDAL",
             "its columns",
@@ -233,15 +236,15 @@ def beyond(models: Sequence[Arms]) -> Table:
         ]
         others += [("stop at end", arms.stop), ("survival", arms.survival), ("DAEDAL", arms.daedal)]
         for name, arm in others:
-            pair = _common(arms.fixed, arm) if arm else None
+            pair = _shared(None, arms.fixed, arm)
             if pair is None:
                 continue
-            difference, p = _compared(*pair) if arm is not arms.fixed else ("", "")
-            covered, waste = coverage(*pair)
+            difference, p = _compared(pair[0], pair[1]) if arm is not arms.fixed else ("", "")
+            covered, waste = coverage(pair[0], pair[1])
             rows.append([
                 arms.model, name, str(len(pair[1].records)), _share(pair[1]), difference, p,
                 f"{covered:.1%}", f"{waste:.0f}",
-                f"{_work(*pair, 'passes'):.2f}", f"{_work(*pair, 'columns'):.3f}",
+                f"{_work(pair[0], pair[1], 'passes'):.2f}", f"{_work(pair[0], pair[1], 'columns'):.3f}",
             ])  # fmt: skip
     return Table(
         "Table 7",
@@ -290,22 +293,16 @@ def _rows(models: Sequence[Arms], row: Callable[[Arms, str], list[str] | None]) 
     return found
 
 
-def _both(one: Arm | None, other: Arm | None, benchmark: str) -> tuple[Arm, Arm] | None:
-    """Two arms on the samples of a benchmark that both answered."""
-    if one is None or other is None:
+def _shared(benchmark: str | None, *arms: Arm | None) -> list[Arm] | None:
+    """The arms on the samples all of them answered, of one benchmark or of all; None if there are none."""
+    there = [arm if benchmark is None else arm.of(benchmark) for arm in arms if arm is not None]
+    keys = set.intersection(*(set(arm.scores) for arm in there)) if len(there) == len(arms) else ()
+    if not keys:
         return None
-    return _common(one.of(benchmark), other.of(benchmark))
-
-
-def _common(one: Arm, other: Arm) -> tuple[Arm, Arm] | None:
-    shared = one.scores.keys() & other.scores.keys()
-    if not shared:
-        return None
-    pair = [
-        Arm(arm.recipe, [r for r in arm.records if (r["task"], r["place"]) in shared])
-        for arm in (one, other)
+    return [
+        Arm(arm.recipe, [r for r in arm.records if (r["task"], r["place"]) in keys])
+        for arm in there
     ]
-    return pair[0], pair[1]
 
 
 def _share(arm: Arm) -> str:

@@ -88,7 +88,7 @@ def test_other_rules_readings_and_splits_are_not_taken_for_the_papers():
 
 def test_speed_is_a_ratio_on_the_same_samples_with_the_machine_named():
     assert tables()["Table 1"].rows == [[
-        "tiny-llada-base", "word_problems (for GSM8K)", "4", "1 (4.0x)", "0.22", "0.25",
+        "tiny-llada-base", "word_problems (for GSM8K)", "4", "4", "1 (4.0x)", "0.22", "0.25",
         "a machine, float32, 1 at once", "91, 16 (5.2x)",
     ]]  # fmt: skip
     untimed = [{**r, "batch_seconds": None} for r in ALL]
@@ -109,13 +109,20 @@ def test_a_fixed_mean_is_compared_with_the_prediction():
 
 
 def test_daedal_stands_beside_the_paper():
-    assert tables()["Table 4"].rows[0][2:5] == ["4", "2 (2.0x)", "1 (4.0x)"]
-    assert tables()["Table 5"].rows[0][3:7] == [
+    assert tables()["Table 4"].rows[0][2:6] == ["4", "4", "2 (2.0x)", "1 (4.0x)"]
+    assert tables()["Table 5"].rows[0][4:8] == [
         "100.0 ± 0.0, p = 1",
         "0.100",
         "50.0 ± 28.9, p = 1",
         "0.250",
     ]
+
+
+def test_three_arms_are_compared_on_the_samples_all_of_them_answered():
+    fewer = [*FIXED, *SURVIVAL[:3], *DAEDAL[1:]]
+    (row,) = tables(fewer)["Table 5"].rows
+    assert row[2:4] == ["2", "100.0 ± 0.0"]
+    assert tables(fewer)["Table 4"].rows[0][2] == "2"
 
 
 def test_drift_is_the_change_since_the_first_step():
