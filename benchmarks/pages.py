@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+import lastword
 from benchmarks.study import ARMS, BASE, MODELS, RECORDS, recipe_of
-from lastword.eval.arms import Arm, arms_of, recipes_of
+from lastword.eval.arms import mean_slots
 from lastword.eval.journal import Record, read_records
+from lastword.eval.pairing import answers
 from lastword.eval.paper import paper_tables
 from lastword.eval.table import table
+from lastword.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -61,50 +64,45 @@ def asked(model: str) -> int:
 def canvas() -> str:
     """Fixed, predicted and fixed at the mean prediction."""
     records, titles = [], {}
-    for arms in arms_of(study()):
-        whole = [arm for arm in arms.canvases.values() if _tasks(arm) == set(BENCHMARKS)]
-        mean = min(whole, key=lambda arm: arm.slots or 0)
-        named = {"fixed 256": arms.fixed, "survival": arms.survival}
-        for title, arm in (named | {"fixed at the mean prediction": mean}).items():
-            if arm is not None:
-                titles[_text(arm.recipe)] = title
-                records += arm.records
+    for model in MODELS:
+        predictions = _of_arm(model, "survival")
+        mean = Recipe(length=lastword.Fixed(mean_slots(predictions)))
+        named = {
+            "fixed 256": recipe_of("fixed 256"),
+            "survival": recipe_of("survival"),
+            "fixed at the mean prediction": mean,
+        }
+        for title, recipe in named.items():
+            titles[_text(recipe)] = title
+            records += _of(model, recipe)
     return table(records, titles)
 
 
 def parts() -> str:
     """Every decoding part that was measured, alone and together, on the base pair."""
-    titles = {_text(json.loads(recipe_of(arm).to_json())): arm for arm in ARMS}
-    order = list(titles)
-    records = [
-        r
-        for r in study()
-        if r["model"] in BASE and r["kind"] == "answer" and r["split"] == "test"
-        if r["place"] < PER_FAMILY and _text(r["recipe"]) in titles
-    ]
-    records.sort(key=lambda r: (MODELS.index(r["model"]), order.index(_text(r["recipe"]))))
-    return table(records, titles)
+    return _by_title(BASE, PER_FAMILY)
 
 
 def lengths() -> str:
     """Ways to choose a length on the instruct pair, where the paper's product cuts answers."""
-    titles = {_text(json.loads(recipe_of(arm).to_json())): arm for arm in ARMS}
-    order = list(titles)
-    found = [
-        (model, order.index(_text(arm.recipe)), arm.records)
-        for model in MODELS
-        if model not in BASE
-        for arm in recipes_of([r for r in study() if r["model"] == model])
-        if _text(arm.recipe) in titles and len(arm.records) >= 5 * PER_FAMILY
-    ]
-    found.sort(key=lambda one: (MODELS.index(one[0]), one[1]))
-    return table([r for _, _, mine in found for r in mine], titles)
+    return _by_title([model for model in MODELS if model not in BASE], 500)
+
+
+def _by_title(models: Sequence[str], per_family: int) -> str:
+    """The arms of the study in their order, on the first prompts; those that were asked all of them."""
+    titles = {_text(recipe_of(arm)): arm for arm in ARMS}
+    records = []
+    for model in models:
+        for arm in ARMS:
+            mine = [r for r in _of(model, recipe_of(arm)) if r["place"] < per_family]
+            if len(mine) == per_family * len(BENCHMARKS):
+                records += mine
+    return table(records, titles)
 
 
 def paper() -> str:
     """The paper's tables, seconds from the speed records."""
-    timed = read_records(SPEED) if SPEED.is_dir() else []
-    return "\n\n".join(made.markdown() for made in paper_tables([*study(), *timed]))
+    return "\n\n".join(made.markdown() for made in paper_tables(study(), read_records(SPEED)))
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -121,28 +119,33 @@ def written(page: str) -> str:
     return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", page)
 
 
-def pages() -> Iterable[Path]:
-    """Those with tables of ours."""
-    return [path for path in sorted(DOCS.glob("*.md")) if PLACE.search(path.read_text())]
+PAGES = [DOCS / name for name in ("choose.md", "embedded.md", "results.md")]
 
 
-def _of_arm(model: str, arm: str) -> Sequence[Record]:
-    wanted = _text(json.loads(recipe_of(arm).to_json()))
-    mine = recipes_of([r for r in study() if r["model"] == model])
-    return next((one.records for one in mine if _text(one.recipe) == wanted), [])
+def _of_arm(model: str, arm: str) -> list[Record]:
+    return _of(model, recipe_of(arm))
 
 
-def _tasks(arm: Arm) -> set[str]:
-    return {record["task"] for record in arm.records}
+def _of(model: str, recipe: Recipe) -> list[Record]:
+    return _answered().get((model, _text(recipe)), [])
 
 
-def _text(recipe: object) -> str:
-    return json.dumps(recipe)
+@lru_cache(maxsize=1)
+def _answered() -> dict[tuple[str, str], list[Record]]:
+    """Answers to test prompts by model and recipe."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in answers(study()):
+        found.setdefault((record["model"], json.dumps(record["recipe"])), []).append(record)
+    return found
+
+
+def _text(recipe: Recipe) -> str:
+    return json.dumps(json.loads(recipe.to_json()))
 
 
 def main() -> None:
     """Write every page."""
-    for path in pages():
+    for path in PAGES:
         path.write_text(written(path.read_text()))
         print(path.relative_to(DOCS.parent))
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,6 +30,7 @@ import lastword
 from lastword.errors import SettingError
 from lastword.eval import Journal, Task, drift, evaluate, tiny_tasks
 from lastword.eval.archive import keep
+from lastword.eval.arms import mean_slots
 from lastword.eval.journal import Record, read_records
 from lastword.length import Survival
 from lastword.models.layers import fuse
@@ -191,9 +192,10 @@ def recipe_of(arm: str) -> Recipe:
 
 def jobs(groups: Sequence[str], per_family: int | None, models: Sequence[str]) -> list[Job]:
     """What the groups ask for, each once; arms before models, so that every model gets its first arms."""
-    unknown = [name for name in groups if name not in GROUPS]
-    if unknown:
-        raise SettingError(f"there is no group {unknown[0]!r}; known: {', '.join(GROUPS)}")
+    for what, given, known in (("group", groups, GROUPS), ("model", models, MODELS)):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise SettingError(f"there is no {what} {unknown[0]!r}; known: {', '.join(known)}")
     asked = [
         Job(model, arm, group.split, per_family or group.per_family)
         for group in (GROUPS[name] for name in groups)
@@ -207,9 +209,12 @@ def jobs(groups: Sequence[str], per_family: int | None, models: Sequence[str]) -
 class Bench:
     """A worker's model and tasks, loaded once: most of its jobs are about one model."""
 
-    def __init__(self, device: str) -> None:
-        self.device, self._name = device, ""
-        if device != "cpu" and torch.cuda.is_available():
+    def __init__(self, device: str, alone: bool) -> None:
+        self.alone, self._name = alone, ""
+        self.device = (
+            ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        )
+        if self.device == "cuda":
             fuse()
         self._tasks: dict[str, list[Any]] = {}
         self.model: Any = None
@@ -218,15 +223,15 @@ class Bench:
         if name != self._name:
             self.model, self._name = lastword.load(name, device=self.device), name
             self._tasks.clear()  # scores are remembered by answer; another model answers otherwise
-            if self.model.device.type == "cuda":
-                self._warm_up()
+            self._warm_up()
         return self.model
 
     def _warm_up(self) -> None:
         """Kernels are chosen, and compiled, on first use."""
         warm = Journal(RAW / f"warm-up.{os.getpid()}.jsonl")
-        tasks = tiny_tasks(["algebra"], "validation")
-        evaluate(self.model, self._name, tasks, recipe_of("fixed 64"), warm, limit=16, rows=16)
+        tasks, rows = tiny_tasks(["algebra"], "validation"), 16 if self.device == "cuda" else 1
+        recipe = Recipe(length=lastword.Fixed(16))
+        evaluate(self.model, self._name, tasks, recipe, warm, limit=rows, rows=rows)
         warm.path.unlink()
 
     def tasks(self, split: str) -> list[Any]:
@@ -258,12 +263,11 @@ def measure(bench: Bench, job: Job, rows: int, out: Path) -> Iterator[Record]:
 
 def fixed_at(records: Sequence[Record]) -> Recipe:
     """The fixed canvas that spends as much as these predictions and knows nothing of the prompt."""
-    mean = sum(record["horizon"] for record in records) / len(records)
-    return Recipe(length=lastword.Fixed(math.ceil(mean)))
+    return Recipe(length=lastword.Fixed(mean_slots(records)))
 
 
 def _journal(out: Path, model: str, split: str, recipe: Recipe) -> Journal:
-    """Of its own for every model and recipe: workers never write to the same file."""
+    """Of its own for every model and recipe: one worker writes it."""
     digest = sha256(recipe.to_json().encode()).hexdigest()[:12]
     return Journal(out / f"{model}.{split}.{digest}.jsonl")
 
@@ -271,9 +275,9 @@ def _journal(out: Path, model: str, split: str, recipe: Recipe) -> Journal:
 _BENCH: Bench | None = None
 
 
-def _measured(job: Job, rows: int, device: str, out: Path) -> str:
+def _measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> str:
     global _BENCH
-    _BENCH = _BENCH or Bench(device)
+    _BENCH = _BENCH or Bench(device, alone)
     began = time.perf_counter()
     records = list(measure(_BENCH, job, rows, out))
     took = time.perf_counter() - began
@@ -286,18 +290,20 @@ def run(wanted: Sequence[Job], rows: int, device: str, workers: int, out: Path) 
     """Measure the jobs, several workers at a time; every worker keeps to one model where it can."""
     if workers == 1:
         for job in wanted:
-            print(_measured(job, rows, device, out), flush=True)
+            print(_measured(job, rows, device, out, alone=True), flush=True)
         return
     context = get_context("spawn")  # a forked worker cannot use a GPU its parent has touched
     pools = [ProcessPoolExecutor(1, mp_context=context) for _ in range(workers)]
-    homes = {model: place for place, model in enumerate(MODELS)}
     turns: dict[str, int] = {}
     futures = []
     for job in wanted:
-        # Models over workers, and a model's jobs in turn over those that are its own.
-        own = [p for p in range(workers) if p % len(MODELS) == homes[job.model] % workers]
+        # Models over workers, and a model's jobs in turn over those that are its own; those that read the
+        # survival arm's journal go where that is written, behind it.
+        home = MODELS.index(job.model) % workers
+        own = [place for place in range(workers) if place % len(MODELS) == home]
         turn = turns[job.model] = turns.get(job.model, -1) + 1
-        futures.append(pools[own[turn % len(own)]].submit(_measured, job, rows, device, out))
+        place = own[0] if job.arm in ("survival", FIXED_MEAN, FIXED_MEANS) else own[turn % len(own)]
+        futures.append(pools[place].submit(_measured, job, rows, device, out, False))
     for future in as_completed(futures):
         print(future.result(), flush=True)
 
@@ -310,54 +316,77 @@ def keep_all(raw: Path, kept: Path) -> None:
     for model, mine in fresh.items():
         path = kept / f"{model}.jsonl.gz"
         before = read_records(path) if path.exists() else []
-        weights = mine[0]["weights"]
-        merged = {_key(r): r for r in [*before, *mine] if r["weights"] == weights}
-        keep(whole(list(merged.values())), path)
+        merged = merge(before, mine, shipped(model))
+        keep(merged, path)
         print(f"{path}: {len(merged)} records, {path.stat().st_size // 1024} KiB")
 
 
-def whole(records: Sequence[Record]) -> list[Record]:
-    """Without the arms that were stopped half-way: short prompts go first, so a part is no sample."""
+def merge(before: Sequence[Record], fresh: Sequence[Record], weights: str) -> list[Record]:
+    """Arms of these weights; fresh ones replace kept ones where they are whole and ask no less.
+
+    Short prompts go first, so an arm that was stopped half-way is no sample of anything.
+    """
+    arms: dict[str, list[Record]] = {}
+    for records in (before, fresh):
+        for arm, mine in _by_arm(r for r in records if r["weights"] == weights).items():
+            if _whole(mine) and len(mine) >= len(arms.get(arm, ())):
+                arms[arm] = mine
+    return [record for mine in arms.values() for record in mine]
+
+
+def _by_arm(records: Iterable[Record]) -> dict[str, list[Record]]:
     arms: dict[str, list[Record]] = {}
     for record in records:
-        arm = json.dumps([record[name] for name in ("kind", "recipe", "split")])
-        arms.setdefault(arm, []).append(record)
-    return [r for mine in arms.values() if _no_gaps(mine) for r in mine]
+        arms.setdefault(_arm(record["kind"], record["split"], record["recipe"]), []).append(record)
+    return arms
 
 
-def _no_gaps(records: Sequence[Record]) -> bool:
-    places: dict[str, set[int]] = {}
+def _arm(kind: str, split: str, recipe: object) -> str:
+    return json.dumps([kind, split, recipe], sort_keys=True)
+
+
+def _whole(records: Sequence[Record]) -> bool:
+    """The first so many prompts of every task, as many of each, and each once."""
+    places: dict[str, list[int]] = {}
     for record in records:
-        places.setdefault(record["task"], set()).add(record["place"])
-    return len({len(own) for own in places.values()}) == 1 and all(
-        own == set(range(len(own))) for own in places.values()
-    )
+        places.setdefault(record["task"], []).append(record["place"])
+    counts = {len(own) for own in places.values()}
+    return len(counts) == 1 and all(sorted(own) == list(range(len(own))) for own in places.values())
 
 
-def _key(record: Record) -> str:
-    names = ("kind", "recipe", "split", "task", "place")
-    return json.dumps([record[name] for name in names])
+@lru_cache(maxsize=len(MODELS))
+def shipped(model: str) -> str:
+    """What the weights in the package are known by."""
+    return fingerprint(lastword.load(model, device="cpu"))
 
 
 def left(wanted: Sequence[Job], kept: Path) -> list[Job]:
     """The jobs the kept records do not hold yet, for the weights as they are now."""
-    found: dict[str, dict[tuple[str, str, str], set[tuple[str, int]]]] = {}
+    held: dict[str, dict[str, list[Record]]] = {}
     for model in {job.model for job in wanted}:
         path = kept / f"{model}.jsonl.gz"
-        weights = fingerprint(lastword.load(model, device="cpu"))
-        for r in read_records(path) if path.exists() else []:
-            if r["weights"] == weights:
-                key = (r["split"], r["kind"], json.dumps(r["recipe"], sort_keys=True))
-                found.setdefault(model, {}).setdefault(key, set()).add((r["task"], r["place"]))
+        records = read_records(path) if path.exists() else []
+        held[model] = _by_arm(r for r in records if r["weights"] == shipped(model))
+    return [job for job in wanted if not _holds(held[job.model], job)]
 
-    def held(job: Job) -> bool:
-        if job.arm in (FIXED_MEAN, FIXED_MEANS, DRIFT):
-            return False  # cheap to find out again from the journals
-        recipe = json.dumps(json.loads(recipe_of(job.arm).to_json()), sort_keys=True)
-        have = found.get(job.model, {}).get((job.split, "answer", recipe), set())
-        return all((task, job.per_family - 1) in have for task in BENCHMARKS)
 
-    return [job for job in wanted if not held(job)]
+def _holds(arms: dict[str, list[Record]], job: Job) -> bool:
+    def has(recipe: Recipe, kind: str = "answer", tasks: Sequence[str] = BENCHMARKS) -> bool:
+        mine = arms.get(_arm(kind, job.split, json.loads(recipe.to_json())), [])
+        return all(sum(r["task"] == task for r in mine) >= job.per_family for task in tasks)
+
+    if job.arm not in (FIXED_MEAN, FIXED_MEANS, DRIFT):
+        return has(recipe_of(job.arm))
+    survival = recipe_of("survival")
+    if job.arm == DRIFT:
+        return has(survival, "drift")
+    found = arms.get(_arm("answer", job.split, json.loads(survival.to_json())), [])
+    if not found:
+        return False
+    if job.arm == FIXED_MEAN:
+        return has(fixed_at(found))
+    own = {task: [r for r in found if r["task"] == task] for task in BENCHMARKS}
+    return all(mine and has(fixed_at(mine), tasks=[task]) for task, mine in own.items())
 
 
 def main() -> None:

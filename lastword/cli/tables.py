@@ -12,6 +12,10 @@ def tables(
     records: Annotated[
         list[Path], typer.Option(help="Files or folders of records; may be repeated.")
     ],
+    timed: Annotated[
+        Optional[list[Path]],
+        typer.Option(help="Records to take seconds from, if other ones; may be repeated."),
+    ] = None,
     out: Annotated[
         Optional[Path], typer.Option(help="Folder for Markdown, CSV and figures as well.")
     ] = None,
@@ -41,7 +45,8 @@ def tables(
     found = [record for path in records for record in read_records(path)]
     if parquet is not None:
         export(found, parquet)
-    made = paper_tables(found)
+    clocked = [record for path in timed for record in read_records(path)] if timed else None
+    made = paper_tables(found, clocked)
     if not made and parquet is None:
         raise SettingError(
             f"{', '.join(map(str, records))}: nothing to compare was found in {len(found)} records; measure "

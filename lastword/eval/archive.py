@@ -57,13 +57,19 @@ def _group(records: list[Record]) -> Record:
     records.sort(key=lambda record: record["place"])
     digest = sha256("".join(record.get("prompt", "") for record in records).encode())
     flat = [dict(_flat({k: v for k, v in r.items() if k not in LEFT_OUT})) for r in records]
-    names = list(flat[0])
+    # A record written before a field was known does not have it, and gets it as None.
+    names = list(dict.fromkeys(name for record in flat for name in record))
+    flat = [{name: record.get(name) for name in names} for record in flat]
     constant = [n for n in names if n != "place" and all(r[n] == flat[0][n] for r in flat)]
     shared: Record = {"prompts": digest.hexdigest()[:16]}
     whole = {name.split("/")[0] for name in names} - {
         name.split("/")[0] for name in names if name not in constant
     }
-    shared |= {name: records[0][name] for name in records[0] if name in whole}
+    shared |= {
+        name: records[0].get(name)
+        for name in dict.fromkeys(n.split("/")[0] for n in names)
+        if name in whole
+    }
     columns = {n: [r[n] for r in flat] for n in names if n.split("/")[0] not in whole}
     return {"shared": shared, "columns": columns}
 

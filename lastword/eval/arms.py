@@ -1,4 +1,4 @@
-"""Which recipe is which: the parts that records of one model play in the paper's comparison."""
+"""Which recipe is which: the parts that records of one benchmark play in the paper's comparison."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from lastword.eval.journal import Record
+from lastword.eval.pairing import answers, by_subject, latest
 from lastword.length import Fixed
 from lastword.recipe import Recipe
 from lastword.tasks import BENCHMARKS
@@ -44,18 +44,10 @@ def said_as(benchmark: str, records: Iterable[Record]) -> str:
 
 @dataclass(frozen=True)
 class Arm:
-    """One recipe on one model: its records, one a sample."""
+    """One recipe: its records, one a sample."""
 
     recipe: dict[str, Any]
     records: list[Record]
-
-    def of(self, benchmark: str) -> Arm:
-        """The same on one benchmark."""
-        return Arm(self.recipe, [r for r in self.records if benchmark_of(r) == benchmark])
-
-    @cached_property
-    def scores(self) -> dict[tuple[str, int], float]:
-        return {(r["task"], r["place"]): r["score"] for r in self.records}
 
     @property
     def slots(self) -> int | None:
@@ -70,15 +62,16 @@ class Arm:
 
     @property
     def plain(self) -> bool:
-        """Nothing but the length differs from the authors' loops: no cache, no early commit."""
+        """Nothing but length, order and draw: no cache, no early commit."""
         return self.recipe["commit"]["name"] == "never" and self.recipe["cache"]["name"] == "none"
 
 
 @dataclass(frozen=True)
 class Arms:
-    """What one model was measured with. An arm that was not measured is None or missing."""
+    """What one benchmark was asked with. An arm that was not measured is None or missing."""
 
-    model: str
+    subject: str  # the model, as tables name it
+    benchmark: str
     fixed: Arm | None = None  # the longest fixed canvas: the baseline, "w/o"
     survival: Arm | None = None  # the paper's prediction with the baseline's other parts, "w/"
     daedal: Arm | None = None
@@ -87,18 +80,14 @@ class Arms:
     drift: list[Record] = field(default_factory=list)
 
     @property
-    def benchmarks(self) -> list[str]:
-        """Those with records to show, the paper's first and in its order."""
-        measured = (*(self.fixed.records if self.fixed else ()), *self.drift)
-        found = {benchmark_of(r) for r in measured}
-        return [*(b for b in ORDER if b in found), *sorted(found - set(ORDER))]
-
-    def fixed_at_mean(self, benchmark: str) -> Arm | None:
+    def fixed_at_mean(self) -> Arm | None:
         """The fixed canvas of the mean predicted length: the paper's Table 3."""
-        if self.survival is None:
-            return None
-        arm = self.canvases.get(mean_slots(self.survival.of(benchmark).records))
-        return arm.of(benchmark) if arm and arm.of(benchmark).records else None
+        return self.canvases.get(mean_slots(self.survival.records)) if self.survival else None
+
+    @property
+    def task(self) -> str:
+        """The benchmark, as tables name it."""
+        return said_as(self.benchmark, [*(self.fixed.records if self.fixed else ()), *self.drift])
 
 
 def mean_slots(records: Sequence[Record]) -> int:
@@ -106,83 +95,88 @@ def mean_slots(records: Sequence[Record]) -> int:
     return math.ceil(sum(r["horizon"] for r in records) / len(records)) if records else 0
 
 
-def arms_of(records: Sequence[Record], *, timed: bool = False) -> list[Arms]:
-    """The arms of every model, test split only. `timed`: only records whose seconds count.
+def arms_of(records: Sequence[Record]) -> list[Arms]:
+    """The arms of every model and benchmark, test split only, the paper's benchmarks in its order.
 
-    The same recipe may have been measured on two machines; the one with more samples speaks.
+    A benchmark has a baseline of its own: a preset asks each with another recipe.
     """
-    models: dict[str, list[Record]] = {}
-    for record in records:
-        if record.get("split", "test") == "test":
-            models.setdefault(record["model"], []).append(record)
-    return [_arms(model, mine, timed) for model, mine in models.items()]
+    found = []
+    for subject, mine in by_subject(_counted(records)).items():
+        marks: dict[str, list[Record]] = {}
+        for record in mine:
+            marks.setdefault(benchmark_of(record), []).append(record)
+        for mark in [*(b for b in ORDER if b in marks), *sorted(set(marks) - set(ORDER))]:
+            found.append(_arms(subject, mark, marks[mark]))
+    return found
 
 
 def recipes_of(records: Iterable[Record]) -> list[Arm]:
-    """Every recipe that answered test samples, one arm each."""
-    answers = [r for r in records if r.get("kind", "answer") == "answer"]
-    return _by_recipe([r for r in answers if r.get("split", "test") == "test"], ("hardware",))
+    """Every recipe, an arm each, in order of first appearance."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(json.dumps(record["recipe"]), []).append(record)
+    return [Arm(mine[0]["recipe"], mine) for mine in found.values()]
 
 
-def _arms(model: str, records: Sequence[Record], timed: bool) -> Arms:
-    answers = [r for r in records if r.get("kind", "answer") == "answer"]
-    if timed:
-        answers = [r for r in answers if r.get("batch_seconds") is not None]
-    # Seconds depend on how many rows were decoded at once; answers do not.
-    arms = _by_recipe(answers, ("hardware", "rows") if timed else ("hardware",))
+def _counted(records: Sequence[Record]) -> list[Record]:
+    return [*answers(records), *(r for r in latest(records) if r.get("kind") == "drift")]
+
+
+def _arms(subject: str, benchmark: str, records: Sequence[Record]) -> Arms:
+    arms = recipes_of([r for r in records if r.get("kind", "answer") == "answer"])
     fixed = _baseline(arms)
     canvases = {arm.slots: arm for arm in arms if fixed and arm.slots and arm.rest == fixed.rest}
     return Arms(
-        model,
+        subject,
+        benchmark,
         fixed,
-        _first(arms, fixed, "survival", {"estimate": "mean", "reading": "hazard"}),
+        _beside(fixed, arms, _is_survival),
         _daedal(arms),
-        _first(arms, fixed, "stop-at-end", {"length": "fixed"}),
+        _beside(fixed, arms, _is_stopped),
         canvases,
         [r for r in records if r.get("kind") == "drift"],
     )
 
 
-def _by_recipe(records: Iterable[Record], apart: tuple[str, ...]) -> list[Arm]:
-    found: dict[str, dict[str, list[Record]]] = {}
-    for record in records:
-        machines = found.setdefault(json.dumps(record["recipe"], sort_keys=True), {})
-        machines.setdefault(str([record[name] for name in apart]), []).append(record)
-    most = [max(machines.values(), key=len) for machines in found.values()]
-    return [Arm(records[0]["recipe"], records) for records in most]
-
-
 def _baseline(arms: Sequence[Arm]) -> Arm | None:
-    """The longest fixed canvas; with the rule most samples were asked with, if there are several."""
-    usual = Recipe(length=Fixed(1)).to_json()
-    rest = Arm(json.loads(usual), []).rest
+    """The longest fixed canvas that is no mere trial, with the usual parts if there are several."""
+    usual = Arm(json.loads(Recipe(length=Fixed(1)).to_json()), []).rest
     fixed = [arm for arm in arms if arm.slots and arm.plain]
+    most = max((len(arm.records) for arm in fixed), default=0)
+    asked = [arm for arm in fixed if 2 * len(arm.records) >= most]
     return max(
-        fixed,
-        key=lambda arm: (arm.slots, len(arm.records), arm.rest == rest),
-        default=None,
+        asked, key=lambda arm: (arm.slots, len(arm.records), arm.rest == usual), default=None
     )
 
 
-def _first(arms: Sequence[Arm], base: Arm | None, length: str, parts: dict[str, str]) -> Arm | None:
-    """The arm of this length that shares the baseline's other parts."""
-    if base is None:
-        return None
-    for arm in arms:
-        chosen = arm.recipe["length"]
-        fits = chosen["name"] == length and all(
-            chosen[name]["name"] == part for name, part in parts.items()
-        )
-        # Stopping at an end needs blocks; anything else keeps the baseline's.
-        needed = {"block": base.recipe["block"]} if length == "stop-at-end" else {}
-        if fits and {**arm.rest, **needed} == base.rest:
-            return arm
-    return None
+def _beside(base: Arm | None, arms: Sequence[Arm], fits: Any) -> Arm | None:
+    return next((arm for arm in arms if base is not None and fits(base, arm)), None)
+
+
+def _is_survival(base: Arm, arm: Arm) -> bool:
+    """The paper's own: its mean, its reading, the baseline's canvas probed, the same other parts."""
+    length = arm.recipe["length"]
+    return (
+        length["name"] == "survival"
+        and length["limit"] == base.slots
+        and (length["estimate"]["name"], length["reading"]["name"]) == ("mean", "hazard")
+        and length["ends"] == "document"
+        and arm.rest == base.rest
+    )
+
+
+def _is_stopped(base: Arm, arm: Arm) -> bool:
+    """The baseline's canvas, ended at an end token; that needs blocks, which the baseline may lack."""
+    length = arm.recipe["length"]
+    return (
+        length["name"] == "stop-at-end"
+        and length["length"].get("slots") == base.slots
+        and {**arm.rest, "block": base.recipe["block"]} == base.rest
+    )
 
 
 def _daedal(arms: Sequence[Arm]) -> Arm | None:
     """DAEDAL with the rule of its paper where that was measured, else with any."""
     found = [arm for arm in arms if arm.recipe["length"]["name"] == "daedal" and arm.plain]
-    return next((a for a in found if a.recipe["unmask"]["name"] == "threshold"), None) or next(
-        iter(found), None
-    )
+    by_rule = [arm for arm in found if arm.recipe["unmask"]["name"] == "threshold"]
+    return next(iter(by_rule + found), None)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from lastword.eval.arms import Arm, Arms, arms_of, mean_slots, said_as
+from lastword.eval.arms import Arm, Arms, arms_of
 from lastword.eval.compare import paired_p, standard_error
 from lastword.eval.journal import Record
+from lastword.eval.pairing import on_shared, sample_of
 from lastword.eval.published import (
     ACCURACY,
     DAEDAL_ACCURACY,
@@ -36,285 +38,242 @@ class Table:
 
     name: str
     caption: str
-    head: tuple[str, ...]
+    head: str  # column names, parted by bars
     rows: Rows
 
+    @property
+    def columns(self) -> list[str]:
+        return self.head.split(" | ")
+
     def markdown(self) -> str:
-        lines = [self.head, ["---"] * 2 + ["---:"] * (len(self.head) - 2), *self.rows]
+        lines = [self.columns, ["---"] * 2 + ["---:"] * (len(self.columns) - 2), *self.rows]
         body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return f"**{self.name}.** {self.caption}\n\n{body}"
 
     def csv(self) -> str:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue()
 
 
-def paper_tables(records: Sequence[Record]) -> list[Table]:
-    """Every table the records have something for."""
-    models, timed = arms_of(records), arms_of(records, timed=True)
+def paper_tables(records: Sequence[Record], timed: Sequence[Record] | None = None) -> list[Table]:
+    """Every table the records have something for; seconds from `timed`, if those are others."""
+    arms, clocked = arms_of(records), arms_of(records if timed is None else timed)
     tables = [
-        speed(timed), accuracy(models), fixed_mean(models),
-        daedal_speed(timed), daedal_accuracy(models), drift(models), beyond(models),
+        speed(clocked), accuracy(arms), fixed_mean(arms),
+        daedal_speed(clocked), daedal_accuracy(arms), drift(arms), beyond(arms),
     ]  # fmt: skip
     return [table for table in tables if table.rows]
 
 
-def speed(models: Sequence[Arms]) -> Table:
+def speed(every: Sequence[Arms]) -> Table:
     """Table 1: seconds a sample without and with the prediction."""
-
-    def row(arms: Arms, benchmark: str) -> list[str] | None:
-        pair = _shared(benchmark, arms.fixed, arms.survival)
-        if pair is None:
-            return None
-        without, with_ = (_seconds(arm.records) for arm in pair)
-        return [
-            str(len(pair[0].records)), f"{without:.3g}", f"{with_:.3g} ({without / with_:.1f}x)",
-            f"{_work(pair[0], pair[1], 'passes'):.2f}", f"{_work(pair[0], pair[1], 'columns'):.2f}",
-            _measured_on(pair[0]), published(SPEED, arms.model, benchmark),
-        ]  # fmt: skip
-
+    rows: Rows = []
+    for arms in every:
+        pair = _clocked(arms.fixed, arms.survival)
+        if pair is not None:
+            base, other = pair
+            rows.append([
+                arms.subject, arms.task, str(len(base)), _seconds(base), _faster(base, other),
+                f"{_work(base, other, 'passes'):.2f}", f"{_work(base, other, 'columns'):.2f}",
+                _measured_on(base), published(SPEED, arms.subject, arms.benchmark),
+            ])  # fmt: skip
     return Table(
         "Table 1",
         "Seconds a sample on the fixed canvas (w/o) and on the predicted one (w/); passes and columns as "
         "shares of the fixed canvas's, the probe included.",
-        ("model", "task", "n", "w/o", "w/", "passes", "columns", "measured on", "paper: w/o, w/"),
-        _rows(models, row),
-    )
-
-
-def accuracy(models: Sequence[Arms]) -> Table:
-    """Table 2: accuracy without and with, the standard error, and the paired difference."""
-
-    def row(arms: Arms, benchmark: str) -> list[str] | None:
-        pair = _shared(benchmark, arms.fixed, arms.survival)
-        if pair is None:
-            return None
-        return [
-            str(len(pair[0].records)), _share(pair[0]), _share(pair[1]), *_compared(pair[0], pair[1]),
-            published(ACCURACY, arms.model, benchmark),
-        ]  # fmt: skip
-
-    return Table(
-        "Table 2",
-        "Accuracy in percent with its standard error, as harnesses report it; the difference on the "
-        "same samples with its own error, and an exact paired test (McNemar).",
-        ("model", "task", "n", "w/o", "w/", "difference", "p", "paper: w/o, w/"),
-        _rows(models, row),
-    )
-
-
-def fixed_mean(models: Sequence[Arms]) -> Table:
-    """Table 3: one canvas of the mean predicted length for all, against the prediction."""
-
-    def row(arms: Arms, benchmark: str) -> list[str] | None:
-        pair = _shared(benchmark, arms.survival, arms.fixed_at_mean(benchmark))
-        if pair is None:
-            return None
-        horizons = [r["horizon"] for r in pair[0].records]
-        spread = f"{statistics.mean(horizons):.0f} ± {statistics.pstdev(horizons):.0f}"
-        return [
-            spread, str(mean_slots(pair[0].records)), *_compared(pair[0], pair[1]),
-            published(FIXED_MEAN, arms.model, benchmark),
-        ]  # fmt: skip
-
-    return Table(
-        "Table 3",
-        "Mean predicted length with its spread over prompts, and what a fixed canvas of that size does to "
-        "the accuracy in percent, against the prediction itself.",
-        (
-            "model",
-            "task",
-            "predicted",
-            "fixed at",
-            "difference",
-            "p",
-            "paper: predicted, difference",
-        ),
-        _rows(models, row),
-    )
-
-
-def daedal_speed(models: Sequence[Arms]) -> Table:
-    """Table 4: seconds a sample of the baseline, DAEDAL and the paper's prediction."""
-
-    def row(arms: Arms, benchmark: str) -> list[str] | None:
-        three = _shared(benchmark, arms.fixed, arms.daedal, arms.survival)
-        if three is None:
-            return None
-        base, *others = (_seconds(arm.records) for arm in three)
-        return [
-            str(len(three[0].records)), f"{base:.3g}",
-            *(f"{own:.3g} ({base / own:.1f}x)" for own in others),
-            _measured_on(three[0]), published(DAEDAL_SPEED, arms.model, benchmark),
-        ]  # fmt: skip
-
-    return Table(
-        "Table 4",
-        "Seconds a sample. DAEDAL fills by its own rule, several tokens a pass; the others one.",
-        (
-            "model",
-            "task",
-            "n",
-            "w/o",
-            "DAEDAL",
-            "survival",
-            "measured on",
-            "paper: w/o, DAEDAL, survival",
-        ),
-        _rows(models, row),
-    )
-
-
-def daedal_accuracy(models: Sequence[Arms]) -> Table:
-    """Table 5: accuracy of the same three, and their work."""
-
-    def row(arms: Arms, benchmark: str) -> list[str] | None:
-        three = _shared(benchmark, arms.fixed, arms.daedal, arms.survival)
-        if three is None:
-            return None
-        base, *others = three
-        cells = [str(len(base.records)), _share(base)]
-        for arm in others:
-            _, p = _compared(base, arm)
-            cells += [f"{_share(arm)}, p = {p}", f"{_work(base, arm, 'columns'):.3f}"]
-        return [*cells, published(DAEDAL_ACCURACY, arms.model, benchmark)]
-
-    return Table(
-        "Table 5",
-        "Accuracy in percent, p of the paired difference to w/o, and columns as a share of its.",
-        (
-            "model",
-            "task",
-            "n",
-            "w/o",
-            "DAEDAL",
-            "its columns",
-            "survival",
-            "its columns",
-            "paper: w/o, DAEDAL, survival",
-        ),
-        _rows(models, row),
-    )
-
-
-def drift(models: Sequence[Arms]) -> Table:
-    """Table 6: how far the expected length moves when a later step is read."""
-    steps = sorted({int(s) for a in models for r in a.drift for s in r["expected"]} - {0})
-    rows: Rows = []
-    for arms in models:
-        by_mark = {b: Arm({}, arms.drift).of(b).records for b in arms.benchmarks}
-        for benchmark, mine in by_mark.items():
-            cells = []
-            for step in steps:
-                moved = [r["expected"][str(step)] - r["expected"]["0"] for r in mine
-                         if str(step) in r["expected"]]  # fmt: skip
-                cells.append(_spread(moved) if moved else "")
-            if mine:
-                paper = published(DRIFT, arms.model, benchmark)
-                rows.append([arms.model, said_as(benchmark, mine), *cells, paper])
-    return Table(
-        "Table 6",
-        "Change of the expected length, in slots, when it is read after some denoising steps instead of "
-        "before the first: mean and spread over prompts.",
-        ("model", "task", *(f"step {s}" for s in steps), "paper: steps 2, 5, 7, 10"),
+        "model | task | n | w/o | w/ | passes | columns | measured on | paper: w/o, w/",
         rows,
     )
 
 
-def beyond(models: Sequence[Arms]) -> Table:
-    """What the paper does not compare with: shorter fixed canvases, stopping, coverage and waste."""
+def accuracy(every: Sequence[Arms]) -> Table:
+    """Table 2: accuracy without and with, the standard error, and the paired difference."""
     rows: Rows = []
-    for arms in models:
-        if arms.fixed is None:
-            continue
-        most = max(len(arm.records) for arm in arms.canvases.values())
-        others: list[tuple[str, Arm | None]] = [
-            (f"fixed {slots}", arm)
-            for slots, arm in sorted(arms.canvases.items())
-            if len(arm.records) == most
-        ]
-        others += [("stop at end", arms.stop), ("survival", arms.survival), ("DAEDAL", arms.daedal)]
-        for name, arm in others:
-            pair = _shared(None, arms.fixed, arm)
-            if pair is None:
-                continue
-            difference, p = _compared(pair[0], pair[1]) if arm is not arms.fixed else ("", "")
-            covered, waste = coverage(pair[0], pair[1])
+    for arms in every:
+        pair = _together(arms.fixed, arms.survival)
+        if pair is not None:
+            base, other = pair
             rows.append([
-                arms.model, name, str(len(pair[1].records)), _share(pair[1]), difference, p,
-                f"{covered:.1%}", f"{waste:.0f}",
-                f"{_work(pair[0], pair[1], 'passes'):.2f}", f"{_work(pair[0], pair[1], 'columns'):.3f}",
+                arms.subject, arms.task, str(len(base)), _share(base), _share(other),
+                *_compared(base, other), published(ACCURACY, arms.subject, arms.benchmark),
+            ])  # fmt: skip
+    return Table(
+        "Table 2",
+        "Accuracy in percent with its standard error, as harnesses report it; the difference on the "
+        "same samples with its own error, and an exact paired test (McNemar).",
+        "model | task | n | w/o | w/ | difference | p | paper: w/o, w/",
+        rows,
+    )
+
+
+def fixed_mean(every: Sequence[Arms]) -> Table:
+    """Table 3: one canvas of the mean predicted length for all, against the prediction."""
+    rows: Rows = []
+    for arms in every:
+        pair = _together(arms.survival, arms.fixed_at_mean)
+        if pair is not None:
+            horizons = [r["horizon"] for r in pair[0]]
+            rows.append([
+                arms.subject, arms.task, str(len(horizons)),
+                f"{statistics.mean(horizons):.0f} ± {statistics.pstdev(horizons):.0f}",
+                str(pair[1][0]["horizon"]), *_compared(*pair),
+                published(FIXED_MEAN, arms.subject, arms.benchmark),
+            ])  # fmt: skip
+    return Table(
+        "Table 3",
+        "Mean predicted length with its spread over prompts, and what a fixed canvas of that size does to "
+        "the accuracy in percent, against the prediction itself.",
+        "model | task | n | predicted | fixed at | difference | p | paper: predicted, difference",
+        rows,
+    )
+
+
+def daedal_speed(every: Sequence[Arms]) -> Table:
+    """Table 4: seconds a sample of the baseline, DAEDAL and the paper's prediction."""
+    rows: Rows = []
+    for arms in every:
+        three = _clocked(arms.fixed, arms.daedal, arms.survival)
+        if three is not None:
+            base, *others = three
+            rows.append([
+                arms.subject, arms.task, str(len(base)), _seconds(base),
+                *(_faster(base, other) for other in others),
+                _measured_on(base), published(DAEDAL_SPEED, arms.subject, arms.benchmark),
+            ])  # fmt: skip
+    return Table(
+        "Table 4",
+        "Seconds a sample. DAEDAL fills by its own rule, several tokens a pass; the others one.",
+        "model | task | n | w/o | DAEDAL | survival | measured on | paper: w/o, DAEDAL, survival",
+        rows,
+    )
+
+
+def daedal_accuracy(every: Sequence[Arms]) -> Table:
+    """Table 5: accuracy of the same three, and their work."""
+    rows: Rows = []
+    for arms in every:
+        three = _together(arms.fixed, arms.daedal, arms.survival)
+        if three is not None:
+            base, *others = three
+            cells = [arms.subject, arms.task, str(len(base)), _share(base)]
+            for other in others:
+                _, p = _compared(base, other)
+                cells += [f"{_share(other)}, p = {p}", f"{_work(base, other, 'columns'):.3f}"]
+            rows.append([*cells, published(DAEDAL_ACCURACY, arms.subject, arms.benchmark)])
+    return Table(
+        "Table 5",
+        "Accuracy in percent, p of the paired difference to w/o, and columns as a share of its.",
+        "model | task | n | w/o | DAEDAL | its columns | survival | its columns "
+        "| paper: w/o, DAEDAL, survival",
+        rows,
+    )
+
+
+def drift(every: Sequence[Arms]) -> Table:
+    """Table 6: how far the expected length moves when a later step is read."""
+    steps = sorted({int(s) for arms in every for r in arms.drift for s in r["expected"]} - {0})
+    rows: Rows = []
+    for arms in every:
+        expected = [record["expected"] for record in arms.drift]
+        moved = [[e[str(s)] - e["0"] for e in expected if str(s) in e] for s in steps]
+        if expected:
+            cells = [_spread(some) if some else "" for some in moved]
+            paper = published(DRIFT, arms.subject, arms.benchmark)
+            rows.append([arms.subject, arms.task, str(len(expected)), *cells, paper])
+    return Table(
+        "Table 6",
+        "Change of the expected length, in slots, when it is read after some denoising steps instead of "
+        "before the first: mean and spread over prompts.",
+        " | ".join(["model | task | n", *(f"step {s}" for s in steps), "paper: steps 2, 5, 7, 10"]),
+        rows,
+    )
+
+
+def beyond(every: Sequence[Arms]) -> Table:
+    """What the paper does not compare with: shorter fixed canvases, stopping, coverage and waste.
+
+    Over all benchmarks of a model; an arm must have answered all that the baseline did.
+    """
+    rows: Rows = []
+    for subject in dict.fromkeys(arms.subject for arms in every):
+        mine = [arms for arms in every if arms.subject == subject and arms.fixed]
+        slots = set.intersection(*(set(arms.canvases) for arms in mine)) if mine else set()
+        roles: dict[str, list[Arm | None]] = {
+            f"fixed {n}": [arms.canvases[n] for arms in mine] for n in sorted(slots)
+        }
+        roles["stop at end"] = [arms.stop for arms in mine]
+        roles["survival"] = [arms.survival for arms in mine]
+        roles["DAEDAL"] = [arms.daedal for arms in mine]
+        base = [r for arms in mine if arms.fixed for r in arms.fixed.records]
+        for name, parts in roles.items():
+            other = [r for arm in parts if arm for r in arm.records]
+            shared, own = on_shared(base, other) if base else ([], [])
+            if not own or len(own) < len(base):
+                continue
+            compared = _compared(shared, own) if own != shared else ("", "")
+            covered, waste = coverage(shared, own)
+            rows.append([
+                subject, name, str(len(own)), _share(own), *compared, f"{covered:.1%}",
+                f"{waste:.0f}", f"{_work(shared, own, 'passes'):.2f}",
+                f"{_work(shared, own, 'columns'):.3f}",
             ])  # fmt: skip
     return Table(
         "Table 7",
         "Not in the paper: shorter fixed canvases, stopping at an end token, and how well the planned "
         "canvas fits. Covered: answers of the longest fixed canvas, end token included, that the planned "
         "one has room for; waste: planned slots behind them, on average.",
-        (
-            "model",
-            "canvas",
-            "n",
-            "accuracy",
-            "difference",
-            "p",
-            "covered",
-            "waste",
-            "passes",
-            "columns",
-        ),
+        "model | canvas | n | accuracy | difference | p | covered | waste | passes | columns",
         rows,
     )
 
 
-def coverage(base: Arm, other: Arm) -> tuple[float, float]:
+def coverage(base: Sequence[Record], other: Sequence[Record]) -> tuple[float, float]:
     """Of the answers the baseline finished: the share the other's plan has room for, and its spare slots."""
-    needed = {
-        (r["task"], r["place"]): r["length"] + 1 for r in base.records if r["finish"] == "ended"
-    }
-    room = [
-        r["horizon"] - needed[key]
-        for r in other.records
-        if (key := (r["task"], r["place"])) in needed
-    ]
+    needed = {sample_of(r): r["length"] + 1 for r in base if r["finish"] == "ended"}
+    room = [r["horizon"] - needed[key] for r in other if (key := sample_of(r)) in needed]
     if not room:
         return 0.0, 0.0
     return sum(spare >= 0 for spare in room) / len(room), sum(max(s, 0) for s in room) / len(room)
 
 
-def _rows(models: Sequence[Arms], row: Callable[[Arms, str], list[str] | None]) -> Rows:
-    found: Rows = []
-    for arms in models:
-        for benchmark in arms.benchmarks:
-            cells = row(arms, benchmark)
-            if cells is not None:
-                named = said_as(benchmark, (arms.fixed or Arm({}, [])).of(benchmark).records)
-                found.append([arms.model, named, *cells])
-    return found
+def _together(*arms: Arm | None) -> list[list[Record]] | None:
+    """Arms on the samples all of them answered, of one benchmark; None if one is missing."""
+    there = [arm.records for arm in arms if arm is not None]
+    shared = on_shared(*there) if len(there) == len(arms) else [[]]
+    return shared if shared[0] else None
 
 
-def _shared(benchmark: str | None, *arms: Arm | None) -> list[Arm] | None:
-    """The arms on the samples all of them answered, of one benchmark or of all; None if there are none."""
-    there = [arm if benchmark is None else arm.of(benchmark) for arm in arms if arm is not None]
-    keys = set.intersection(*(set(arm.scores) for arm in there)) if len(there) == len(arms) else ()
-    if not keys:
+def _clocked(*arms: Arm | None) -> list[list[Record]] | None:
+    """The same with seconds, measured in one way; the way that most samples were measured in."""
+    there = [[r for r in arm.records if r.get("batch_seconds")] for arm in arms if arm is not None]
+    if len(there) < len(arms):
         return None
-    return [
-        Arm(arm.recipe, [r for r in arm.records if (r["task"], r["place"]) in keys])
-        for arm in there
-    ]
+    ways = dict.fromkeys(_way(record) for record in there[0])
+    found = [on_shared(*([r for r in own if _way(r) == way] for own in there)) for way in ways]
+    found.sort(key=lambda shared: len(shared[0]))
+    return found[-1] if found and found[-1][0] else None
 
 
-def _share(arm: Arm) -> str:
-    scores = list(arm.scores.values())
+def _way(record: Record) -> tuple[Any, ...]:
+    return record["hardware"], record["dtype"], record["rows"]
+
+
+def _measured_on(records: Sequence[Record]) -> str:
+    """Machine, number format and rows at once: without them a second says nothing."""
+    hardware, dtype, rows = _way(records[0])
+    return f"{hardware}, {dtype}, {rows} at once"
+
+
+def _share(records: Sequence[Record]) -> str:
+    scores = [r["score"] for r in records]
     return f"{100 * statistics.mean(scores):.1f} ± {100 * standard_error(scores):.1f}"
 
 
-def _compared(base: Arm, other: Arm) -> tuple[str, str]:
-    keys = sorted(base.scores)
-    before, after = [base.scores[k] for k in keys], [other.scores[k] for k in keys]
-    moved = [b - a for a, b in zip(before, after)]
-    p = paired_p([s > 0.5 for s in before], [s > 0.5 for s in after])
+def _compared(base: Sequence[Record], other: Sequence[Record]) -> tuple[str, str]:
+    """The paired difference in percent with its error, and its p; records of the same samples."""
+    moved = [o["score"] - b["score"] for b, o in zip(base, other, strict=True)]
+    p = paired_p([r["score"] > 0.5 for r in base], [r["score"] > 0.5 for r in other])
     return f"{100 * statistics.mean(moved):+.1f} ± {100 * standard_error(moved):.1f}", f"{p:.2g}"
 
 
@@ -322,15 +281,13 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):+.1f} ± {statistics.pstdev(values):.1f}"
 
 
-def _work(base: Arm, other: Arm, what: str) -> float:
-    return spent(other.records, what) / spent(base.records, what)
+def _work(base: Sequence[Record], other: Sequence[Record], what: str) -> float:
+    return spent(other, what) / spent(base, what)
 
 
-def _seconds(records: Sequence[Record]) -> float:
-    return seconds(records) / len(records)
+def _seconds(records: Sequence[Record]) -> str:
+    return f"{seconds(records) / len(records):.3g}"
 
 
-def _measured_on(arm: Arm) -> str:
-    """Machine, number format and rows at once: without them a second says nothing."""
-    some = arm.records[0]
-    return f"{some['hardware']}, {some['dtype']}, {some['rows']} at once"
+def _faster(base: Sequence[Record], other: Sequence[Record]) -> str:
+    return f"{_seconds(other)} ({seconds(base) / seconds(other):.1f}x)"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ def evaluate(
     chat: bool | None = None,
     bos: bool = False,
     seed: int = 0,
+    timed: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Record]:
     """The records of this model and recipe, those already in the journal included.
@@ -41,7 +43,8 @@ def evaluate(
     the next begins, so a run that is killed resumes with nothing lost or asked twice. `chat=None`
     uses the chat template where the tokenizer has one; `bos` begins a plain prompt with the
     tokenizer's first token. Row seeds depend on the sample alone. A sample that does not fit the
-    model follows the rule of `room`.
+    model follows the rule of `room`. `timed=False` keeps no seconds: those of a machine that does
+    something else besides say nothing.
     """
     check_whole("evaluate", "rows", rows, least=1)
     if limit is not None:
@@ -69,6 +72,7 @@ def evaluate(
             | surroundings(model)
             | depends[sample.task]
             | reply.facts
+            | ({} if timed else {"batch_seconds": None})
             | {"text": text, "score": score}
             for sample, reply, text, score in zip(samples, replies, texts, scores)
         )
@@ -172,4 +176,11 @@ def surroundings(model: Any) -> Record:
 
 @lru_cache(maxsize=1)
 def _processor() -> str:
-    return f"{platform.machine()} {sys.platform}, {torch.get_num_threads()} threads"
+    """The CPU by name where the system tells it, and the threads in use."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        named = []
+    name = named[0] if named else f"{platform.processor() or platform.machine()} {sys.platform}"
+    return f"{name}, {torch.get_num_threads()} threads"

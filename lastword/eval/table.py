@@ -9,6 +9,7 @@ from lastword.errors import LastwordError
 from lastword.eval.ask import TOO_LONG
 from lastword.eval.compare import paired_p, standard_error
 from lastword.eval.journal import Record
+from lastword.eval.pairing import by_subject, latest, on_shared
 from lastword.eval.room import LEAST
 from lastword.recipe import Recipe
 
@@ -19,10 +20,11 @@ HEAD = (
 
 
 def by_recipe(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
-    """Records grouped by model and recipe (as JSON), in order of first appearance."""
+    """Records by who answered (a model, or one of its seeds) and recipe as JSON, each answer once."""
     groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record["model"], json.dumps(record["recipe"])), []).append(record)
+    for subject, mine in by_subject(latest(records)).items():
+        for record in mine:
+            groups.setdefault((subject, json.dumps(record["recipe"])), []).append(record)
     return groups
 
 
@@ -68,40 +70,42 @@ def seconds(records: Sequence[Record]) -> float:
 
 
 def table(records: Sequence[Record], titles: Mapping[str, str] | None = None) -> str:
-    """Markdown, a line per model and recipe; work as a share of the model's first recipe.
+    """Markdown, a line per model and recipe; difference and work against the model's first recipe.
 
-    `titles` names recipes by their JSON. "cut" is the share of answers that met no end token.
+    Both are of the samples the two answered. `titles` names recipes by their JSON. "cut" is the share of
+    answers that met no end token.
     """
     lines, first = list(HEAD), dict[str, list[Record]]()
-    for (model, recipe), mine in by_recipe(records).items():
-        base = first.setdefault(model, mine)
+    for (subject, recipe), mine in by_recipe(records).items():
+        base, own = on_shared(first.setdefault(subject, mine), mine)
         scores = [record["score"] for record in mine]
         accuracy = f"{sum(scores) / len(scores):.3f} ± {standard_error(scores):.3f}"
-        work = [
-            f"{total(mine) / total(base):.{2 if total(mine) > 0.1 * total(base) else 3}f}"
-            if total(base)
-            else ""
-            for total in (lambda r: spent(r, "passes"), lambda r: spent(r, "columns"), seconds)
-        ]
+        compared = "" if mine is first[subject] else against(base, own)
+        work = [_ratio(own, base, what) for what in ("passes", "columns", "seconds")]
         lines.append(
-            f"| {model} | {(titles or {}).get(recipe) or label(recipe)} | {len(mine)} "
-            f"| {sum(r['horizon'] for r in mine) / len(mine):.0f} | {accuracy} "
-            f"| {'' if mine is base else against(base, mine)} "
+            f"| {subject} | {(titles or {}).get(recipe) or label(recipe)} | {len(mine)} "
+            f"| {sum(r['horizon'] for r in mine) / len(mine):.0f} | {accuracy} | {compared} "
             f"| {sum(r['finish'] != 'ended' for r in mine) / len(mine):.2f} | {' | '.join(work)} |"
         )
     return "\n".join(lines)
 
 
 def against(base: Sequence[Record], other: Sequence[Record]) -> str:
-    """Difference in accuracy on the samples both answered, with its paired p."""
-    right = {(r["task"], r["place"]): r["score"] > 0.5 for r in base}
-    pairs = [
-        (right[key], r["score"] > 0.5) for r in other if (key := (r["task"], r["place"])) in right
-    ]
-    if not pairs:
+    """Difference in mean score and its paired p; records of the same samples in the same order."""
+    if not base:
         return "no common samples"
-    mine, theirs = zip(*pairs)
-    return f"{(sum(theirs) - sum(mine)) / len(pairs):+.3f}, p = {paired_p(mine, theirs):.2g}"
+    moved = sum(o["score"] - b["score"] for b, o in zip(base, other, strict=True)) / len(base)
+    p = paired_p([r["score"] > 0.5 for r in base], [r["score"] > 0.5 for r in other])
+    return f"{moved:+.3f}, p = {p:.2g}"
+
+
+def _ratio(own: Sequence[Record], base: Sequence[Record], what: str) -> str:
+    """Work as a share of the baseline's; nothing where that is not known."""
+    total = seconds if what == "seconds" else lambda records: spent(records, what)
+    mine, theirs = total(own), total(base)
+    if not theirs or (what == "seconds" and not mine):
+        return ""
+    return f"{mine / theirs:.2f}" if mine > 0.1 * theirs else f"{mine / theirs:.3f}"
 
 
 def label(recipe: str) -> str:

@@ -50,10 +50,22 @@ def test_the_log_shows_the_records_of_its_trial():
         assert f"| {check['run']} | {shares} |" in log
 
 
-@pytest.mark.parametrize("page", pages.pages(), ids=lambda path: path.name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda path: path.name)
 def test_a_page_shows_what_its_records_say(page):
     text = page.read_text()
+    assert pages.PLACE.search(text)
     assert pages.written(text) == text, "run python -m benchmarks.pages"
+
+
+def test_every_table_is_shown_once():
+    shown = [name for page in pages.PAGES for _, name, _ in pages.PLACE.findall(page.read_text())]
+    assert sorted(shown) == sorted(pages.TABLES)
+
+
+def test_the_records_are_of_the_weights_that_ship():
+    for model in study.MODELS:
+        found = {r["weights"] for r in pages.study() if r["model"] == model}
+        assert found == {study.shipped(model)}
 
 
 def milliseconds_a_pass(records, name):

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from lastword.cli import app
 from lastword.errors import SettingError
 from lastword.eval.arms import arms_of, benchmark_of, said_as
-from lastword.eval.figures import save_figures
+from lastword.eval.figures import Panel, _points, save_figures
 from lastword.eval.paper import coverage, paper_tables
+from lastword.eval.presets import PRESETS
 from lastword.recipe import Recipe
 
 NO_COST = {"passes": 0, "columns": 0, "squares": 0}
@@ -63,27 +64,71 @@ def tables(given=ALL):
 
 def test_every_recipe_finds_its_part():
     (arms,) = arms_of(ALL)
+    assert (arms.subject, arms.benchmark) == ("tiny-llada-base", "GSM8K")
     assert arms.fixed.records == FIXED
     assert arms.survival.records == SURVIVAL
     assert arms.daedal.records == DAEDAL
     assert arms.stop.records == STOP
     assert arms.drift == DRIFT
     assert sorted(arms.canvases) == [56, 256]
-    assert arms.fixed_at_mean("GSM8K").records == MEAN
+    assert arms.fixed_at_mean.records == MEAN
 
 
-def test_other_rules_readings_and_splits_are_not_taken_for_the_papers():
+def test_other_rules_readings_canvases_and_splits_are_not_taken_for_the_papers():
     others = [
         *records(recipe(length="fixed:256", unmask="most-confident:2"), [0, 0]),
+        *records(recipe(length="survival:64"), [0, 0]),
+        *records(recipe(length="survival:256,ends=any"), [0, 0]),
         *records(recipe(length="survival:256,reading=auto"), [0, 0]),
         *records(recipe(length="survival:256,estimate=quantile:0.9"), [0, 0]),
         *records(recipe(length="survival:256", **THRESHOLD), [0, 0]),
         *records(recipe(length="survival:256", cache="dual", block=32), [0, 0]),
+        *records(recipe(length="stop-at-end:fixed:64", block=32), [0, 0]),
         *records(recipe(length="fixed:512"), [0] * 4, split="validation"),
+        *records(recipe(length="fixed:512"), [0]),  # a trial: one sample
     ]
     (arms,) = arms_of([*others, *ALL])
     assert (arms.fixed.records, arms.survival.records) == (FIXED, SURVIVAL)
-    assert sorted(arms.canvases) == [56, 256]
+    assert arms.stop.records == STOP
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_asks_every_benchmark_with_its_own_recipe_and_none_is_lost(name):
+    found = []
+    for setting in PRESETS[name].settings:
+        base = setting.recipe.with_choices(length="fixed:1024")
+        for made in (base, setting.recipe, base.with_choices(length="daedal", block=32)):
+            for task in setting.tasks:
+                found += records(json.loads(made.to_json()), [1, 0], task=task, model=name)
+    tasks = [task for setting in PRESETS[name].settings for task in setting.tasks]
+    for table in ("Table 1", "Table 2", "Table 4", "Table 5"):
+        assert len(tables(found)[table].rows) == len(tasks)
+
+
+def test_seeds_weights_and_layouts_are_never_compared_with_one_another():
+    other = [{**r, "seed": 1, "score": 0.0} for r in [*FIXED, *SURVIVAL]]
+    rows = tables([*ALL, *other])["Table 2"].rows
+    assert [row[:4] for row in rows] == [
+        ["tiny-llada-base (seed 0)", "word_problems (for GSM8K)", "4", "75.0 ± 25.0"],
+        ["tiny-llada-base (seed 1)", "word_problems (for GSM8K)", "4", "0.0 ± 0.0"],
+    ]
+
+
+def test_a_record_that_is_there_twice_counts_once():
+    assert [t.rows for t in paper_tables([*ALL, *ALL])] == [t.rows for t in paper_tables(ALL)]
+
+
+def test_another_version_of_a_task_is_another_sample():
+    newer = [{**r, "task_version": "2", "score": 0.0} for r in FIXED]
+    (row,) = tables([*FIXED, *newer, *SURVIVAL])["Table 2"].rows
+    assert row[2:4] == ["4", "75.0 ± 25.0"]
+
+
+def test_seconds_of_two_machines_or_batch_sizes_are_never_compared():
+    for moved in ({"hardware": "another"}, {"rows": 8}, {"dtype": "bfloat16"}):
+        assert "Table 1" not in tables([*FIXED, *({**r, **moved} for r in SURVIVAL)])
+    elsewhere = [{**r, "rows": 8} for r in [*FIXED[:2], *SURVIVAL[:2]]]
+    assert paper_tables(ALL, elsewhere)[0].rows[0][2] == "2"
 
 
 def test_speed_is_a_ratio_on_the_same_samples_with_the_machine_named():
@@ -104,7 +149,7 @@ def test_accuracy_has_its_error_and_a_paired_test():
 
 def test_a_fixed_mean_is_compared_with_the_prediction():
     (row,) = tables()["Table 3"].rows
-    assert row[2:6] == ["55 ± 12", "56", "-50.0 ± 28.9", "0.5"]
+    assert row[2:7] == ["4", "55 ± 12", "56", "-50.0 ± 28.9", "0.5"]
     assert "Table 3" not in tables([*FIXED, *SURVIVAL])
 
 
@@ -127,13 +172,13 @@ def test_three_arms_are_compared_on_the_samples_all_of_them_answered():
 
 def test_drift_is_the_change_since_the_first_step():
     table = tables()["Table 6"]
-    assert table.head[2:] == ("step 2", "step 5", "paper: steps 2, 5, 7, 10")
-    assert table.rows[0][2:4] == ["+3.5 ± 1.1", "-1.0 ± 0.0"]
+    assert table.columns[2:] == ["n", "step 2", "step 5", "paper: steps 2, 5, 7, 10"]
+    assert table.rows[0][2:5] == ["4", "+3.5 ± 1.1", "-1.0 ± 0.0"]
 
 
 def test_coverage_asks_whether_the_answers_of_the_baseline_fit():
     (arms,) = arms_of(ALL)
-    assert coverage(arms.fixed, arms.survival) == (0.75, (0 + 0 + 10 + 21) / 4)
+    assert coverage(arms.fixed.records, arms.survival.records) == (0.75, (0 + 0 + 10 + 21) / 4)
     shown = {row[1]: row for row in tables()["Table 7"].rows}
     assert list(shown) == ["fixed 56", "fixed 256", "stop at end", "survival", "DAEDAL"]
     assert shown["survival"][6:8] == ["75.0%", "8"]
@@ -149,10 +194,13 @@ def test_the_harness_tasks_of_a_benchmark_count_together():
     assert said_as("BBH", some) == "BBH"
 
 
-def test_a_run_on_two_machines_speaks_for_the_one_with_more_samples():
-    few = [{**r, "hardware": "another", "score": 0.0} for r in FIXED[:2]]
-    (arms,) = arms_of([*few, *ALL])
-    assert arms.fixed.records == FIXED
+def test_benchmarks_measured_on_two_machines_are_both_shown():
+    elsewhere = [
+        {**r, "hardware": "another", "task": "algebra"} for r in [*FIXED[:2], *SURVIVAL[:2]]
+    ]
+    assert [row[1] for row in tables([*ALL, *elsewhere])["Table 2"].rows] == [
+        "word_problems (for GSM8K)", "algebra (for MATH)",
+    ]  # fmt: skip
 
 
 def test_the_command_writes_the_same_bytes_every_time(tmp_path):
@@ -190,3 +238,17 @@ def test_records_with_nothing_to_compare_are_refused(tmp_path):
     assert "nothing to compare" in done.output
     with pytest.raises(SettingError, match="fixed canvas"):
         save_figures(DAEDAL, tmp_path)
+
+
+def test_a_point_of_the_figure_is_on_the_samples_both_answered():
+    some = records(recipe(length="survival:256,reading=auto"), [1, 1], columns=30)
+    panel = Panel.of("m", [*FIXED, *some])
+    (made,) = {json.dumps(r["recipe"]) for r in some}
+    assert _points(panel)[made] == (0.3, 0.0)
+
+
+def test_figures_of_many_tasks_and_of_answers_that_never_ended_are_drawn(tmp_path):
+    tasks = [f"task {n}" for n in range(12)]
+    made = recipe(length="fixed:256")
+    found = [r for t in tasks for r in records(made, [1], task=t, finish="truncated")]
+    assert len(save_figures(found, tmp_path)) == 6
