@@ -96,10 +96,16 @@ def run_programs(
 
 def run_one(program: str, level: Level, limits: Limits = Limits()) -> Outcome:
     """One program at a given level, whether or not it is the strongest."""
-    if level is Level.PLAIN and (reason := why_not_plain(program)):
-        return Outcome(Verdict.REFUSED, level, reason)
+    source = program.encode(errors="replace")
+    if level is Level.PLAIN:
+        try:
+            reason = why_not_plain(source.decode())  # the very text the child compiles
+        except SyntaxError as wrong:
+            return Outcome(Verdict.FAILED, level, f"not run: SyntaxError: {wrong}")
+        if reason:
+            return Outcome(Verdict.REFUSED, level, reason)
     for wait in (0.1, 0.5, None):  # a busy machine may be short of processes for a moment
-        outcome = _try(program.encode(errors="replace"), level, limits)
+        outcome = _try(source, level, limits)
         if isinstance(outcome, Outcome):
             return outcome
         if wait is not None:
@@ -181,7 +187,9 @@ def _inside() -> list[tuple[str, CodeType]]:
     here, name = Path(__file__).parent / "inside", "lastword.sandbox.inside"
     parts = [(part, "") for part in ("lastword", "lastword.sandbox", name)]
     parts += [(f"{name}.{part}", (here / f"{part}.py").read_text("utf-8")) for part in INSIDE]
-    return [(part, compile(source, f"<{part}>", "exec")) for part, source in parts]
+    return [
+        (part, compile(source, f"<{part}>", "exec", dont_inherit=True)) for part, source in parts
+    ]
 
 
 @contextmanager
