@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,7 +30,7 @@ from lastword.errors import SandboxError
 from lastword.sandbox.bubblewrap import bubblewrap
 from lastword.sandbox.inside.nobody import NOBODY
 from lastword.sandbox.inside.program import BEGUN
-from lastword.sandbox.level import Level, sandbox_level
+from lastword.sandbox.level import UNSAFE, Level, sandbox_level
 from lastword.sandbox.limits import Limits
 from lastword.sandbox.plain import why_not_plain
 
@@ -90,6 +91,13 @@ def run_programs(
     if not programs:
         return []
     level = sandbox_level(plain=plain, unsafe=unsafe)
+    if level is Level.NONE:
+        warnings.warn(
+            f"no sandbox works here, and {len(programs)} model-written programs run without one, as "
+            f"--unsafe-code, unsafe=True or {UNSAFE}=1 asks; install bubblewrap to keep them in",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     with ThreadPoolExecutor(workers or 2 * (os.cpu_count() or 1)) as pool:
         return list(pool.map(lambda program: run_one(program, level, limits), programs))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lastword.errors import SandboxError
-from lastword.sandbox import UNSAFE, Level, Verdict, run_programs, sandbox_level
+from lastword.sandbox import UNSAFE, Level, Outcome, Verdict, run_programs, sandbox_level
 from lastword.sandbox.bubblewrap import bubblewrap
 from lastword.sandbox.level import PROBE
+from lastword.sandbox.level import works as level_works
 from lastword.sandbox.plain import why_not_plain
 from lastword.sandbox.runner import run_one
 from lastword.tasks import load_frozen
@@ -37,7 +38,8 @@ def test_nothing_runs_without_a_sandbox_unless_accepted(works, monkeypatch):
     works(Level.NONE)
     with pytest.raises(SandboxError, match=r"Install bubblewrap.*--unsafe-code.*UNSAFE_CODE=1"):
         run_programs(["assert True"])
-    (outcome,) = run_programs(["assert True"], unsafe=True)
+    with pytest.warns(RuntimeWarning, match="1 model-written programs run without one"):
+        (outcome,) = run_programs(["assert True"], unsafe=True)
     assert (outcome.verdict, outcome.level) == (Verdict.PASSED, Level.NONE)
     monkeypatch.setenv(UNSAFE, "1")
     assert sandbox_level() is Level.NONE
@@ -56,9 +58,54 @@ def test_where_not_even_a_child_process_works_is_said(works):
 
 
 def test_a_bare_child_works_everywhere():
-    from lastword.sandbox.level import works
+    assert level_works(Level.NONE), run_one(PROBE, Level.NONE)
 
-    assert works(Level.NONE), run_one(PROBE, Level.NONE)
+
+@pytest.fixture
+def probes(monkeypatch):
+    """What the probe of a level comes to, one after another, on a machine not yet asked."""
+    monkeypatch.setattr("lastword.sandbox.level._found", {})
+
+    def say(*results):
+        left = list(results)
+
+        def run_one(program, level, limits):
+            result = left.pop(0)
+            if isinstance(result, Exception):
+                raise result
+            return Outcome(result, level, "what it printed")
+
+        monkeypatch.setattr("lastword.sandbox.runner.run_one", run_one)
+        return left
+
+    return say
+
+
+def test_a_probe_that_times_out_is_made_again(probes):
+    left = probes(Verdict.TIMED_OUT, Verdict.PASSED, Verdict.FAILED)
+    assert level_works(Level.NAMESPACES)
+    assert level_works(Level.NAMESPACES)  # kept
+    assert left == [Verdict.FAILED]
+
+
+@pytest.mark.parametrize(
+    "busy", [Verdict.TIMED_OUT, SandboxError("fork: Resource temporarily unavailable")]
+)
+def test_a_busy_machine_is_not_one_without_a_sandbox(probes, busy, monkeypatch):
+    monkeypatch.setenv(UNSAFE, "1")
+    probes(SandboxError("bwrap is not on the PATH"), busy, busy)
+    with pytest.raises(SandboxError, match="'namespaces' works here could not be found out"):
+        run_programs(["assert True"], plain=True)
+    probes(Verdict.PASSED)
+    assert sandbox_level() is Level.NAMESPACES
+
+
+@pytest.mark.parametrize("missing", [Verdict.FAILED, SandboxError("unshare: not permitted")])
+def test_a_sandbox_that_is_not_there_is_not_tried_again(probes, missing):
+    left = probes(missing, Verdict.PASSED)
+    assert not level_works(Level.NAMESPACES)
+    assert not level_works(Level.NAMESPACES)
+    assert left == [Verdict.PASSED]
 
 
 def test_embedded_code_is_scored_without_a_sandbox(works):
