@@ -43,9 +43,7 @@ def evaluate(
     tokenizer's first token. Row seeds depend on the sample alone. A sample that does not fit the
     model follows the rule of `room`.
     """
-    check_whole("evaluate", "rows", rows, least=1)
-    if limit is not None:
-        check_whole("evaluate", "limit", limit, least=1)
+    check_counts("evaluate", rows, limit)
     recipe = recipe.fitted(model)  # records say what was planned with, not where it was looked up
     by_name = {task.name: task for task in tasks}
     depends = {task.name: conditions(task) for task in tasks}
@@ -76,6 +74,13 @@ def evaluate(
         progress(answered, len(asked))
     recorded = journal.done()
     return [recorded[key] for key in asked]
+
+
+def check_counts(owner: str, rows: int, limit: int | None = None) -> None:
+    """Rows at once, and samples of each task, are at least one."""
+    check_whole(owner, "rows", rows, least=1)
+    if limit is not None:
+        check_whole(owner, "limit", limit, least=1)
 
 
 def about(model: Any, name: str, recipe: Recipe, seed: int) -> Record:

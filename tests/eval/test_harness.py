@@ -408,6 +408,8 @@ def test_what_a_recipe_cannot_do_is_refused():
         lm.generate_until([drawn])
     with pytest.raises(SettingError, match="asked for likelihoods"):
         lm.loglikelihood([])
+    with pytest.raises(SettingError, match=r"LastwordLM\(rows=0\)"):
+        model_class()(oracle({}), rows=0)
 
 
 # Refusals
