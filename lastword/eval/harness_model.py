@@ -43,7 +43,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
         super().__init__()
         check_whole("LastwordLM", "rows", rows, least=1)
         self._device = model.device  # `device` itself is read-only
-        self.model, self.recipe = model, Recipe.checked(recipe)
+        self.model, self.recipe = model, Recipe.checked(recipe).fitted(model)
         self.rows, self.seed = rows, seed
         self._begin = first_token(model.tokenizer) if bos else ""
         self.log: list[Record] = []
