@@ -23,8 +23,9 @@ def drift(
 ) -> None:
     """Read the expected length before the first denoising step and after some: the paper's step ablation.
 
-    Decoding stops after the last step asked for. Records go where `lastword eval` puts its own, and
-    `lastword tables` shows them.
+    Decoding stops after the last step asked for. A sample that was measured at other steps is measured
+    again, at those too; a prompt that leaves no room for all slots is left out. Records go where
+    `lastword eval` puts its own, and `lastword tables` shows them.
 
     Example:
 
@@ -36,7 +37,7 @@ def drift(
     from lastword.eval import drift as measure
     from lastword.eval.arms import arms_of
     from lastword.eval.paper import drift as table
-    from lastword.eval.settings import Setting
+    from lastword.eval.settings import Setting, check_tasks
     from lastword.length import Survival
     from lastword.recipe import Recipe
 
@@ -47,6 +48,7 @@ def drift(
             f"--steps {steps!r} was given; it takes whole numbers: 2,5,7,10"
         ) from wrong
     names = tuple(name.strip() for name in tasks.split(","))
+    check_tasks(names)
     loaded = lastword.load(model, device=device, dtype=dtype)
     chat = getattr(loaded.tokenizer, "chat_template", None) is not None
     journal = Journal(out / f"{Path(model).name}.drift.jsonl")

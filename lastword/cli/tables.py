@@ -22,7 +22,9 @@ def tables(
     parquet: Annotated[
         Optional[Path], typer.Option(help="All records as one flat table, for DuckDB or pandas.")
     ] = None,
-    figures: Annotated[bool, typer.Option(help="Draw figures into --out.")] = True,
+    figures: Annotated[
+        bool, typer.Option(help="Draw figures into --out, if a fixed canvas was measured.")
+    ] = True,
 ) -> None:
     """Print the survival paper's tables from records, its published values beside them.
 
@@ -37,6 +39,7 @@ def tables(
       lastword tables --records out/eval --out out/tables --parquet out/records.parquet
     """
     from lastword.errors import SettingError
+    from lastword.eval.arms import arms_of
     from lastword.eval.export import export
     from lastword.eval.figures import save_figures
     from lastword.eval.journal import read_records
@@ -64,5 +67,7 @@ def tables(
             (out / f"{name}.csv").write_text(table.csv(), encoding="utf-8")
     except OSError as refused:
         raise SettingError(f"{out} cannot be written ({refused}); give a folder") from refused
-    if figures and made:
+    if figures and any(
+        arms.fixed for arms in arms_of(found)
+    ):  # figures compare with a fixed canvas
         save_figures(found, out)

@@ -94,7 +94,7 @@ class HarnessTask:
         )
         if not self._chat:
             return Sample(self.name, place, asked, stop)
-        return Sample(self.name, place, "\n".join(text for _, text in asked), stop, asked)
+        return Sample(self.name, place, "\n".join(text for _, text in asked), stop, turns=asked)
 
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]:
         docs = [self._docs[sample.place] for sample in samples]
@@ -117,11 +117,25 @@ class HarnessTask:
         return {"sandbox": {"level": sandbox_level().value, **asdict(Limits())}}
 
     def _counted(self, sample: Sample, doc: Mapping[str, Any], answer: Any) -> float:
+        """The score of one answer. A record is final, so only what a model wrote may cost it its score."""
         try:
-            return float(self._task.process_results(doc, [answer])[self._metric])
+            scores = self._task.process_results(doc, [answer])
+        except (ImportError, AttributeError) as broken:
+            raise TaskError(
+                f"{self.name} cannot be scored here ({type(broken).__name__}: {broken}): its scorer lacks "
+                "something, whatever the answer; install what the task needs (its name is in the reason, or "
+                "lm-eval's extras) and give the same command again"
+            ) from broken
         except Exception as failed:  # a scorer reads what a model wrote: sympy fails in many ways
             _LOG.warning("%s %d scores 0: %r in its scorer", self.name, sample.place, failed)
             return 0.0
+        try:
+            return float(scores[self._metric])
+        except (KeyError, TypeError, ValueError) as missing:
+            raise TaskError(
+                f"{self.name} was to be scored by {self._metric!r}, and its scorer gave "
+                f"{scores.get(self._metric)!r} for it; it has {', '.join(scores)}: choose one of them"
+            ) from missing
 
     def _filtered(self, docs: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> list[Any]:
         """The answers after the harness's filter, which reads them from requests."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from lastword.checks import check_whole
 from lastword.errors import ExtraError, SettingError
 from lastword.eval.ask import Question, ask, first_token
 from lastword.eval.journal import Record
@@ -40,8 +41,9 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
         seed: int = 0,
     ) -> None:
         super().__init__()
+        check_whole("LastwordLM", "rows", rows, least=1)
         self._device = model.device  # `device` itself is read-only
-        self.model, self.recipe = model, Recipe.checked(recipe)
+        self.model, self.recipe = model, Recipe.checked(recipe).fitted(model)
         self.rows, self.seed = rows, seed
         self._begin = first_token(model.tokenizer) if bos else ""
         self.log: list[Record] = []

@@ -19,6 +19,9 @@ Record = dict[str, Any]
 IDENTITY = (
     "kind", "model", "weights", "recipe", "seed", "task", "task_version", "place", "prompt", "layout",
 )  # fmt: skip
+# What every record has, and what every record of an answer has besides: tables need them.
+NEEDED = ("model", "recipe", "task", "place")
+ANSWERED = ("score", "horizon", "finish", "cost", "probe_cost", "rows", "batch_seconds")
 
 
 class Journal:
@@ -60,18 +63,36 @@ def identity(record: Record) -> str:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of one file (`.jsonl` or `.jsonl.gz`) or of every such file in a folder."""
+    """The records of one file (`.jsonl` or `.jsonl.gz`) or of every such file in a folder.
+
+    Of drift records that answer the same question, the last of a file counts: it has every step.
+    """
     if path.is_dir():
         files = sorted([*path.rglob("*.jsonl"), *path.rglob("*.jsonl.gz")])
         return [record for file in files for record in read_records(file)]
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-        lines = [json.loads(line) for line in text.splitlines()]
+        records = [r for line in text.splitlines() for r in _records(json.loads(line))]
     except (OSError, ValueError) as broken:
         raise SettingError(
             f"{path} cannot be read as records ({broken}); give a file or folder that "
             "`lastword eval --out` wrote"
         ) from broken
-    # A line of an archive (archive.py) holds many records.
-    return [r for line in lines for r in (unpack(line) if "columns" in line else [line])]
+    drift = {identity(r): at for at, r in enumerate(records) if r.get("kind") == "drift"}
+    return [
+        r for at, r in enumerate(records) if r.get("kind") != "drift" or drift[identity(r)] == at
+    ]
+
+
+def _records(line: Any) -> list[Record]:
+    """The records of one line: itself, or the many that a line of an archive (archive.py) holds."""
+    if not isinstance(line, dict):
+        raise ValueError(f"a line is {json.dumps(line)[:40]}, no object")
+    archived = all(isinstance(line.get(part), dict) for part in ("shared", "columns"))
+    found = list(unpack(line)) if archived else [line]
+    for record in found:
+        own = ("expected",) if record.get("kind") == "drift" else ANSWERED
+        if missing := [name for name in (*NEEDED, *own) if name not in record]:
+            raise ValueError(f"a line has no {missing[0]!r}, which every record has")
+    return found

@@ -2,7 +2,8 @@
 
 One rule, the same for every recipe, so that paired arms stay paired: the canvas is shortened to what
 is left behind the prompt; where less than LEAST slots are left, the sample is not asked and scores 0.
-Records say which happened, and tables count both.
+Records say which happened, and tables count both. `drift` leaves out what does not fit whole: an
+expected length of a shorter canvas is another number, not a worse one.
 """
 
 from __future__ import annotations

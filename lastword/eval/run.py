@@ -46,9 +46,7 @@ def evaluate(
     model follows the rule of `room`. `timed=False` keeps no seconds: those of a machine that does
     something else besides say nothing.
     """
-    check_whole("evaluate", "rows", rows, least=1)
-    if limit is not None:
-        check_whole("evaluate", "limit", limit, least=1)
+    check_counts("evaluate", rows, limit)
     recipe = recipe.fitted(model)  # records say what was planned with, not where it was looked up
     by_name = {task.name: task for task in tasks}
     depends = {task.name: conditions(task) for task in tasks}
@@ -80,6 +78,13 @@ def evaluate(
         progress(answered, len(asked))
     recorded = journal.done()
     return [recorded[key] for key in asked]
+
+
+def check_counts(owner: str, rows: int, limit: int | None = None) -> None:
+    """Rows at once, and samples of each task, are at least one."""
+    check_whole(owner, "rows", rows, least=1)
+    if limit is not None:
+        check_whole(owner, "limit", limit, least=1)
 
 
 def about(model: Any, name: str, recipe: Recipe, seed: int) -> Record:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from enum import Enum
-from functools import lru_cache
 
 from lastword.errors import SandboxError
+from lastword.sandbox.limits import Limits
 
 UNSAFE = "LASTWORD_UNSAFE_CODE"
 # Reads the standard library, writes to the working folder: what any program may expect.
 PROBE = "import json, tempfile\ntempfile.TemporaryFile().write(b'1')"
+PATIENCE = (10.0, 30.0)  # seconds, try by try
+# What a machine says that is short of something for the moment, not without a sandbox for good.
+_BUSY = tuple(
+    os.strerror(number) for number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+)
+_found: dict[Level, bool] = {}
 
 
 class Level(Enum):
@@ -51,12 +58,34 @@ def accept_unsafe_code() -> None:
     os.environ[UNSAFE] = "1"
 
 
-@lru_cache(maxsize=len(Level))
 def works(level: Level) -> bool:
-    """Whether a harmless program passes there."""
-    from lastword.sandbox.runner import run_one
+    """Whether a harmless program passes there. The answer is kept; a busy machine gives none.
 
-    try:
-        return run_one(PROBE, level).passed
-    except SandboxError:
-        return False
+    Taking a time-out for a missing sandbox would let code run at a weaker level for as long as this
+    process lives, so it is an error instead.
+    """
+    if level not in _found:
+        _found[level] = _try(level)
+    return _found[level]
+
+
+def _try(level: Level) -> bool:
+    from lastword.sandbox.runner import Verdict, run_one
+
+    for seconds in PATIENCE:
+        try:
+            outcome = run_one(PROBE, level, Limits(wall_seconds=seconds))
+        except SandboxError as failed:
+            said = str(failed)
+        else:
+            if outcome.passed:
+                return True
+            said = outcome.detail
+            if outcome.verdict is Verdict.TIMED_OUT:
+                continue
+        if not any(word in said for word in _BUSY):
+            return False
+    raise SandboxError(
+        f"whether the sandbox level {level.value!r} works here could not be found out: {said.strip()}. "
+        "No code was run; try again when the machine is less busy"
+    )

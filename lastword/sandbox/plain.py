@@ -1,7 +1,8 @@
 """Programs that could do no harm anywhere: Python without a way to files, network or internals.
 
 The embedded code families ask for functions over lists and texts, nothing more, so that they can be
-scored on machines without a sandbox. What is not listed here is refused.
+scored on machines without a sandbox. What is not listed here is refused, and what this process cannot
+parse is not run: nothing runs but what was read here, node by node.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ _METHODS = {
     for kind in (str, list, dict, set, frozenset, tuple, int, float)
     for name in vars(kind)
     if not name.startswith("_")
-} - {"format", "format_map", "encode"}
+} - {"format", "format_map", "encode", "to_bytes"}
 
 
 def why_not_plain(program: str) -> str | None:
-    """What in the program is more than plain Python, or None. One that does not parse is plain.
+    """What in the program is more than plain Python, or None. One that does not parse is a SyntaxError.
 
     >>> why_not_plain("def f(xs): return sorted(x.upper() for x in xs)")
     >>> why_not_plain("import os")
@@ -55,8 +56,10 @@ def why_not_plain(program: str) -> str | None:
     """
     try:
         tree = ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    except ValueError as unreadable:  # null bytes, lone surrogates
+        raise SyntaxError(str(unreadable)) from unreadable
+    except (RecursionError, MemoryError):
+        return "code nested deeper than the parser goes is not plain Python"
     for node in ast.walk(tree):
         if what := _more(node):
             return f"{what} in line {getattr(node, 'lineno', 1)} is not plain Python"
@@ -66,6 +69,10 @@ def why_not_plain(program: str) -> str | None:
 def _more(node: ast.AST) -> str | None:
     if not isinstance(node, _NODES):
         return type(node).__name__
+    if isinstance(node, ast.Constant):
+        return (
+            "a bytes literal" if isinstance(node.value, bytes) else None
+        )  # str reads them by codec
     if isinstance(node, ast.Attribute):
         return None if node.attr in _METHODS else f".{node.attr}"
     names = {

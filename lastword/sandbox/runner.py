@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,7 +30,7 @@ from lastword.errors import SandboxError
 from lastword.sandbox.bubblewrap import bubblewrap
 from lastword.sandbox.inside.nobody import NOBODY
 from lastword.sandbox.inside.program import BEGUN
-from lastword.sandbox.level import Level, sandbox_level
+from lastword.sandbox.level import UNSAFE, Level, sandbox_level
 from lastword.sandbox.limits import Limits
 from lastword.sandbox.plain import why_not_plain
 
@@ -90,16 +91,29 @@ def run_programs(
     if not programs:
         return []
     level = sandbox_level(plain=plain, unsafe=unsafe)
+    if level is Level.NONE:
+        warnings.warn(
+            f"no sandbox works here, and {len(programs)} model-written programs run without one, as "
+            f"--unsafe-code, unsafe=True or {UNSAFE}=1 asks; install bubblewrap to keep them in",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     with ThreadPoolExecutor(workers or 2 * (os.cpu_count() or 1)) as pool:
         return list(pool.map(lambda program: run_one(program, level, limits), programs))
 
 
 def run_one(program: str, level: Level, limits: Limits = Limits()) -> Outcome:
     """One program at a given level, whether or not it is the strongest."""
-    if level is Level.PLAIN and (reason := why_not_plain(program)):
-        return Outcome(Verdict.REFUSED, level, reason)
+    source = program.encode(errors="replace")
+    if level is Level.PLAIN:
+        try:
+            reason = why_not_plain(source.decode())  # the very text the child compiles
+        except SyntaxError as wrong:
+            return Outcome(Verdict.FAILED, level, f"not run: SyntaxError: {wrong}")
+        if reason:
+            return Outcome(Verdict.REFUSED, level, reason)
     for wait in (0.1, 0.5, None):  # a busy machine may be short of processes for a moment
-        outcome = _try(program.encode(errors="replace"), level, limits)
+        outcome = _try(source, level, limits)
         if isinstance(outcome, Outcome):
             return outcome
         if wait is not None:
@@ -181,7 +195,9 @@ def _inside() -> list[tuple[str, CodeType]]:
     here, name = Path(__file__).parent / "inside", "lastword.sandbox.inside"
     parts = [(part, "") for part in ("lastword", "lastword.sandbox", name)]
     parts += [(f"{name}.{part}", (here / f"{part}.py").read_text("utf-8")) for part in INSIDE]
-    return [(part, compile(source, f"<{part}>", "exec")) for part, source in parts]
+    return [
+        (part, compile(source, f"<{part}>", "exec", dont_inherit=True)) for part, source in parts
+    ]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from lastword.errors import SettingError
 from lastword.eval.archive import keep
 from lastword.tasks import BENCHMARKS
 
+COST = {"passes": 1, "columns": 1, "squares": 1}
 JOB = study.Job("tiny-llada-base", "fixed 64", "test", 2)
 
 
@@ -19,7 +20,9 @@ def arm(
     return [
         {
             "kind": kind, "model": "tiny-llada-base", "weights": weights, "recipe": made, "split": "test",
-            "task": task, "place": place, "horizon": horizon, "score": 1.0, **more,
+            "task": task, "place": place, "horizon": horizon, "score": 1.0, "finish": "ended", "length": 9,
+            "cost": COST, "probe_cost": COST, "rows": 1, "batch_seconds": None, "seed": 0, "hardware": "h",
+            "dtype": "d", "prompt_tokens": 1, "prompt": "", **more,
         }
         for task in tasks
         for place in range(count)

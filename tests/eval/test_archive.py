@@ -2,7 +2,11 @@
 
 import json
 import random
+from pathlib import Path
 
+import pytest
+
+from lastword.errors import SettingError
 from lastword.eval.archive import LEFT_OUT, keep, pack
 from lastword.eval.journal import read_records
 
@@ -64,3 +68,29 @@ def test_older_records_without_a_field_go_beside_newer_ones(tmp_path):
         found = {r["place"]: r for r in read_records(tmp_path)}
         assert [found[p].get("layout") for p in range(6)] == [None] * 3 + ["chat"] * 3
         assert found[5]["sandbox"] == {"level": "plain"}
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ({"model": "m", "columns": {"place": [0]}}, "recipe"),
+        ({"shared": {"model": "m"}, "columns": {"place": [0]}}, "recipe"),
+        ({"step": 1, "validation_loss": 2.0}, "model"),
+        ({name: 0 for name in record(0) if name != "cost"}, "cost"),
+        ({**record(0), "kind": "drift"}, "expected"),
+    ],
+)
+def test_lines_that_are_no_records_are_refused_with_their_file(tmp_path, line, missing):
+    (tmp_path / "other.jsonl").write_text(json.dumps(record(0)) + "\n" + json.dumps(line) + "\n")
+    with pytest.raises(SettingError, match=rf"other\.jsonl cannot be read.*no '{missing}'"):
+        read_records(tmp_path)
+    (tmp_path / "other.jsonl").write_text("[1]\n")
+    with pytest.raises(SettingError, match=r"other\.jsonl cannot be read.*no object"):
+        read_records(tmp_path)
+
+
+def test_the_records_of_the_repository_are_records():
+    kept = Path(__file__).parent.parent.parent / "benchmarks" / "records"
+    assert all(len(read_records(path)) > 100 for path in (kept / "study").iterdir())
+    with pytest.raises(SettingError, match="benchmarks/records/readings"):
+        read_records(kept)

@@ -3,13 +3,18 @@
 import json
 
 import pytest
+from typer.testing import CliRunner
 
 import lastword
+from lastword.cli import app
 from lastword.decode import decode
-from lastword.errors import SettingError
+from lastword.errors import SettingError, TaskError
 from lastword.eval import Journal, drift, tiny_tasks
+from lastword.eval.journal import read_records
 from lastword.length import Fixed, Survival
+from lastword.models.toy import Toy
 from lastword.recipe import Recipe
+from tests.eval.test_room import Echo
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +46,58 @@ def test_a_second_call_asks_nothing_again(model, tmp_path, monkeypatch):
     assert json.loads(journal.path.read_text())["kind"] == "drift"
 
 
-@pytest.mark.parametrize("steps", [(), (0,), (-1,)])
-def test_steps_must_be_later_ones(model, tmp_path, steps):
-    with pytest.raises(SettingError):
-        drift(
-            model, "m", tiny_tasks(["algebra"]), Journal(tmp_path / "d.jsonl"), steps=steps, limit=1
-        )
+def test_a_step_that_was_not_read_is_measured_and_none_is_lost(model, tmp_path):
+    journal, tasks = Journal(tmp_path / "d.jsonl"), tiny_tasks(["algebra"])
+    given = {"length": Survival(16), "rows": 2}
+    drift(model, "m", tasks, journal, steps=(1, 3), limit=2, **given)
+    (found,) = drift(model, "m", tasks, journal, steps=(2, 5), limit=1, **given)
+    assert list(found["expected"]) == ["0", "1", "2", "3", "5"]
+    both = read_records(journal.path)  # the later record replaces the earlier
+    assert sorted(len(record["expected"]) for record in both) == [3, 5]
+    assert {record["place"] for record in both} == {0, 1}
+    lines = journal.path.read_text().count("\n")
+    assert drift(model, "m", tasks, journal, steps=(1, 5), limit=1, **given) == [found]
+    assert journal.path.read_text().count("\n") == lines
+
+
+def test_prompts_without_room_for_the_canvas_are_left_out(tmp_path, caplog):
+    task = Echo(30, 84, 85, 200)
+    model = Toy()
+    model.positions = 100
+
+    def measure(slots):
+        journal = Journal(tmp_path / f"{slots}.jsonl")
+        return drift(model, "m", [task], journal, length=Survival(slots), steps=(2,))
+
+    assert [record["place"] for record in measure(16)] == [0, 1]
+    assert "2 of 4 prompts leave no room for 16 slots" in caplog.text
+    with pytest.raises(SettingError, match=r"none of 4 prompts leaves 80 of the model's 100.*70"):
+        measure(80)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"steps": ()}, "no steps"),
+        ({"steps": (0,)}, "steps=0"),
+        ({"steps": (-1,)}, "steps=-1"),
+        ({"steps": (2, 16)}, "step 16 of a canvas of 16 slots"),
+        ({"rows": 0}, "rows=0"),
+        ({"limit": 0}, "limit=0"),
+        ({"limit": -1}, "limit=-1"),
+    ],
+)
+def test_bad_settings_are_refused(model, tmp_path, wrong, why):
+    given = {"limit": 1, "length": Survival(16), "steps": (1,)} | wrong
+    with pytest.raises(SettingError, match=why):
+        drift(model, "m", tiny_tasks(["algebra"]), Journal(tmp_path / "d.jsonl"), **given)
+
+
+def test_the_command_refuses_an_unknown_task_before_a_model_is_loaded(monkeypatch):
+    def refuse(names):
+        raise TaskError(f"there is no task {names[0]!r}")
+
+    monkeypatch.setattr("lastword.eval.settings.check_names", refuse)
+    monkeypatch.setattr("lastword.load", lambda *_, **__: pytest.fail("loaded"))
+    done = CliRunner().invoke(app, ["drift", "--tasks", "gsm9k"])
+    assert (done.exit_code, "there is no task 'gsm9k'" in done.output) == (1, True)

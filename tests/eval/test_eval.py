@@ -15,7 +15,7 @@ from lastword.errors import SandboxError, SettingError, TaskError
 from lastword.eval import Journal, Sample, evaluate, paired_p, tiny_tasks
 from lastword.eval.compare import standard_error
 from lastword.eval.journal import read_records
-from lastword.eval.table import against, label, table
+from lastword.eval.table import label, table
 from lastword.sandbox import Limits, sandbox_level
 
 RECIPE = lastword.Recipe(length=lastword.Fixed(24))
@@ -72,7 +72,7 @@ def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(
     model, tmp_path, monkeypatch
 ):
     class Code:
-        name = "code"
+        name, group, version = "code", "code", "1"
 
         def samples(self, limit=None):
             return [Sample("code", 0, "Write a program.")]
@@ -84,7 +84,7 @@ def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(
             return {"sandbox": {"level": sandbox_level().value}}
 
     monkeypatch.setattr("lastword.sandbox.level.works", lambda level: False)
-    monkeypatch.setattr("lastword.eval.run.generate", None)
+    monkeypatch.setattr("lastword.eval.ask.generate", None)
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     with pytest.raises(SandboxError, match="--unsafe-code"):
         evaluate(model, "m", [Code()], RECIPE, Journal(tmp_path / "a.jsonl"))
@@ -141,7 +141,7 @@ def test_kill_nine_then_resume_is_the_unbroken_run(tmp_path):
     assert recorded < 8
     for out in ("a", "b"):
         done = subprocess.run(command(tmp_path / out), capture_output=True, text=True, check=True)
-        assert "| tiny-llada-base | fixed 24 | 8 |" in done.stdout
+        assert "| tiny-llada-base | fixed:24 | 8 |" in done.stdout
     broken, unbroken = (read_records(tmp_path / out) for out in ("a", "b"))
     assert len(broken) == 8
     assert facts(broken) == facts(unbroken)
@@ -201,16 +201,30 @@ def test_the_table_compares_with_the_first_recipe_on_common_samples():
     records = [record(fixed, place, 1.0, columns=40) for place in range(10)]
     records += [record(other, place, float(place > 7)) for place in range(2, 10)]
     lines = table(records).splitlines()
-    assert "| fixed 24 | 10 | 8 | 1.000 ± 0.000 |  | 0.00 | 1.00 | 1.00 | 1.00 |" in lines[2]
-    assert "| survival, block 4 | 8 | 8 | 0.250 ± 0.164 | -0.750, p = 0.031 | 0.75 |" in lines[3]
-    assert against(records[:1], records[-1:]) == "no common samples"
+    assert "| fixed:24 | 10 | 8 | 1.000 ± 0.000 |  | 0.00 | 1.00 | 1.00 | 1.00 |" in lines[2]
+    # Work too is compared on the eight samples both answered.
+    shown = "| survival:16, block 4 | 8 | 8 | 0.250 ± 0.164 | -0.750, p = 0.031 | 0.75 | 1.00 | 0.25 | 1.00 |"
+    assert shown in lines[3]
+    apart = table([records[0], records[-1]]).splitlines()
+    assert "| no common samples |" in apart[3]
+
+
+def test_seeds_of_one_recipe_are_lines_of_their_own_and_copies_count_once():
+    records = [record(RECIPE, place, 1.0) for place in range(4)]
+    records = [{**r, "seed": 0} for r in records]
+    other = [{**r, "seed": 1, "score": 0.0} for r in records]
+    lines = table([*records, *records, *other]).splitlines()[2:]
+    assert [line.split(" | ")[:3] for line in lines] == [
+        ["| m (seed 0)", "fixed:24", "4"],
+        ["| m (seed 1)", "fixed:24", "4"],
+    ]
 
 
 def test_a_recipe_is_labelled_by_what_is_not_default():
     recipe = lastword.Recipe(
         length=lastword.Fixed(64), unmask=lastword.AboveThreshold(), cache=lastword.DualCache()
     )
-    assert label(recipe.to_json()) == "fixed 64, threshold, dual"
+    assert label(recipe.to_json()) == "fixed:64, threshold, dual"
 
 
 def test_a_paired_test_of_equals_finds_nothing_and_of_a_clear_loss_finds_it():

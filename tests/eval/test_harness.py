@@ -239,6 +239,33 @@ def test_a_scorer_that_fails_costs_its_sample_not_the_run(hub, monkeypatch, capl
     assert "minerva_math_algebra 1 scores 0: RecursionError('too deep')" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (ModuleNotFoundError("No module named 'antlr4'"), "ModuleNotFoundError: No module named 'antlr4'"),
+        (AttributeError("module 'sympy' has no 'parsing'"), "AttributeError: module 'sympy'"),
+    ],
+)  # fmt: skip
+def test_a_scorer_that_lacks_something_stops_the_run(hub, monkeypatch, tmp_path, broken, why):
+    task = harness_tasks(["minerva_math_algebra"])[0]
+
+    def failing(doc, results):
+        raise broken
+
+    monkeypatch.setattr(task._task, "process_results", failing)
+    with pytest.raises(TaskError, match=f"minerva_math_algebra cannot be scored here.*{why}"):
+        run(oracle(answers_of([task])), [task], tmp_path)
+    assert read_records(tmp_path) == []
+
+
+@pytest.mark.parametrize("scores", [{"math_verify": 1}, {"exact_match": None}])
+def test_a_score_that_is_not_there_is_named(hub, monkeypatch, scores):
+    task = harness_tasks(["minerva_math_algebra"])[0]
+    monkeypatch.setattr(task._task, "process_results", lambda doc, results: scores)
+    with pytest.raises(TaskError, match=r"by 'exact_match'.*gave None.*choose one of them"):
+        task.score(task.samples(1), ["x"])
+
+
 # Code
 
 
@@ -315,7 +342,7 @@ def test_other_scores_layouts_and_versions_are_other_records(hub, tmp_path):
         f"gsm8k ({said}{way})"
         for way in ("flexible-extract; plain", "strict-match; bos", "strict-match; plain")
     ]
-    assert shown.count("| oracle | fixed 2048, threshold | 4 |") == 3
+    assert shown.count("| oracle | fixed:2048, threshold:0.5 | 4 |") == 3
 
 
 def test_a_begin_token_that_is_not_there_is_refused(hub, tmp_path):
@@ -381,6 +408,8 @@ def test_what_a_recipe_cannot_do_is_refused():
         lm.generate_until([drawn])
     with pytest.raises(SettingError, match="asked for likelihoods"):
         lm.loglikelihood([])
+    with pytest.raises(SettingError, match=r"LastwordLM\(rows=0\)"):
+        model_class()(oracle({}), rows=0)
 
 
 # Refusals

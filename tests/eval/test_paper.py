@@ -217,6 +217,14 @@ def test_the_command_writes_the_same_bytes_every_time(tmp_path):
     assert done.output.startswith("**Table 1.**")
 
 
+def test_a_table_without_a_baseline_has_no_figures(tmp_path):
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in DRIFT))
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in out.iterdir()} == {"tables.md", "table-6.csv"}
+
+
 def test_the_export_can_be_queried(tmp_path):
     import pyarrow.parquet
 

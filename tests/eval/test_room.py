@@ -11,6 +11,7 @@ from lastword.eval.room import LEAST, fitted, within
 from lastword.eval.table import tables, unfit
 from lastword.models.toy import Toy
 from lastword.recipe import PARTS, Recipe
+from lastword.survival import Hazard, Mean, Ratios
 from tests.eval.oracle import AT_ONCE, oracle
 
 POSITIONS = 1000
@@ -50,7 +51,7 @@ def test_what_fits_is_asked_whole_what_nearly_fits_on_less_and_what_does_not_sco
     assert {json.dumps(r["recipe"]) for r in records} == {recipe.to_json()}  # one line of a table
     assert len({*map(frozenset, records)}) == 1  # every record has every field
     shown = tables(read_records(tmp_path / "a.jsonl"))
-    assert "| fixed 500, threshold | 6 |" in shown
+    assert "| fixed:500, threshold:0.5 | 6 |" in shown
     assert "Of 6 records, 2 score 0 unasked" in shown
     assert "and 2 were asked on a canvas shortened" in shown
 
@@ -63,22 +64,42 @@ def test_samples_that_do_not_fit_are_recorded_once(tmp_path):
 
 
 def test_a_table_of_nothing_asked_is_a_table(tmp_path):
-    assert "| 1 | 0 | 0.000 ± 0.000 |  | 1.00 | none | none | none |" in tables(
+    assert "| 1 | 0 | 0.000 ± 0.000 |  | 1.00 |  |  |  |" in tables(
         ask(Echo(POSITIONS), tmp_path / "a.jsonl")
     )
     fits = Recipe(length=lastword.Fixed(8), unmask=lastword.AboveThreshold(0.5))
     assert unfit(ask(Echo(10), tmp_path / "b.jsonl", fits)) == ""
 
 
+# What a calibrated plan is looked up in, as an evaluation does first.
+LENGTHS = lastword.Calibration(
+    weights="w", limit=256, reading=Hazard(), estimate=Mean(), families={"all": Ratios((1.0,) * 50)}
+)
+
+
 @pytest.mark.parametrize("name", PARTS["length"])
 def test_every_policy_can_be_fitted(name):
     """On a model with room for 80 slots, a policy asks for no more than those."""
-    policy = PARTS["length"][name]()
+    policy = PARTS["length"][name]().fitted(LENGTHS)
     shorter = within(policy, 80)
     assert shorter != policy
     assert within(shorter, 80) == shorter
     model = Toy()
     model.positions = 83
-    block = {"block": 16} if name in ("stop-at-end", "grow-when-full") else {}
+    block = {"block": 16} if name in ("stop-at-end", "grow-when-full", "reread") else {}
     recipe = fitted(Recipe(length=policy, unmask=lastword.AboveThreshold(0.1), **block), 3, 83)
     assert lastword.generate(model, "abc", recipe=recipe).horizon <= 80
+
+
+def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
+    from lm_eval.api.instance import Instance
+
+    from lastword.eval.harness_model import LastwordLM
+
+    model = Toy()
+    model.positions, model.lengths = 100, LENGTHS
+    lm = LastwordLM(
+        model, Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
+    )
+    lm.generate_until([Instance("generate_until", {}, ("abc", {}), 0, ("t", 0, 1))])
+    assert lm.log[0]["shortened"]

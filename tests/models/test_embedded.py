@@ -1,6 +1,7 @@
 """The models that come with the package: they load, they know their tasks, their cards are true."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -64,9 +65,9 @@ def test_it_predicts_longer_answers_where_the_prompt_asks_for_them(embedded):
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_the_card_says_what_log_and_records_say(name):
     lines = (FOLDER / name / "log.jsonl").read_text().splitlines()
-    settings = read(card.CHECKS.parent.parent.parent / "recipes" / f"{name}.toml")
+    settings = read(Path(card.__file__).parent / f"{name}.toml")
     log = [json.loads(line) for line in lines]
-    text = card.card(name, settings, log, card.accuracy(name))
+    text = card.card(name, settings, log, card.accuracy(name), card.asked(name))
     assert (FOLDER / name / "README.md").read_text() == text
 
 

@@ -17,9 +17,9 @@ def run(length: int, verdict: int) -> None:
     reads its own raw memory finds it, and one that returns an object equal to everything, or makes a
     tracer jump over the asserts, needs none: no sandbox stops those.
     """
-    source = read(length)
+    source = read(length).decode()  # as text: bytes may name a codec that makes other code of them
     os.write(verdict, BEGUN)
-    code = compile(source, "answer", "exec")
+    code = compile(source, "answer", "exec", dont_inherit=True)
     main = type(sys)("__main__")
     for name in [name for name in sys.modules if name.startswith("lastword")]:
         del sys.modules[name]
