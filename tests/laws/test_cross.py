@@ -27,7 +27,7 @@ AXES = {
         lastword.SurvivalAtStep(1, lastword.Survival(24)),
         lastword.Reread(lastword.Survival(24)),
         lastword.Calibrated(0.8),
-        lastword.Secant(24, 8, within=2, reading=lastword.FirstBoundary()),
+        lastword.Secant(24, 8, within=2, reading=lastword.TurnEnd()),
         lastword.Budget(lastword.Survival(24), passes=10),
         lastword.StopAtEnd(lastword.Fixed(24)),
         lastword.GrowWhenFull(lastword.Survival(12), by=8, limit=LIMIT),
