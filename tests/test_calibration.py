@@ -460,3 +460,27 @@ def test_the_command_line_says_where_it_would_write_before_it_decodes(tmp_path):
         run = CliRunner().invoke(app, ["calibrate", "--prompts", str(prompts), *options])
         assert run.exit_code == 1
         assert words in " ".join(run.output.split())
+
+
+def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path):
+    from typer.testing import CliRunner
+
+    from lastword.cli import app
+
+    prompts, out = written(tmp_path, "p.txt", *["abc"] * 9), tmp_path / "found.json"
+    chosen = written(tmp_path, "r.json", Recipe(unmask=AboveThreshold(0.7), block=4).to_json())
+    options = ["--prompts", prompts, "--model", "toy", "--out", out, "--limit", 6]
+    options += ["--reading", "hazard", "--recipe", chosen]
+    for more, expected in (
+        ([], Recipe(unmask=AboveThreshold(0.7), block=4)),
+        (["--unmask", "threshold:0.6", "--block", 0], Recipe(unmask=AboveThreshold(0.6))),
+    ):
+        run = CliRunner().invoke(app, ["calibrate", *map(str, [*options, *more])])
+        assert run.exit_code == 0, run.output
+        said = " ".join(run.output.split())
+        assert "all: 9 of the 9 answers this was calibrated on were cut" in said
+        assert replace(expected, length=Calibrated()).label() in said
+        made = Calibration.read(out)
+        assert made.families["all"].cut == 9
+        with_it = Recipe.from_json(json.dumps(made.made_with["recipe"]))
+        assert (with_it.unmask, with_it.block) == (expected.unmask, expected.block)
