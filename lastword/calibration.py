@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from lastword.checks import check_whole
-from lastword.errors import SettingError
-from lastword.generate import Finish, generate, predict_length
-from lastword.length import Fixed, StopAtEnd
+from lastword.decode import ModelProbe
+from lastword.errors import PromptError, SettingError
+from lastword.generate import Finish, generate
+from lastword.length import Fixed, StopAtEnd, Survival
 from lastword.models.predictor import MaskPredictor
-from lastword.models.weights import fingerprint
+from lastword.models.weights import identity
 from lastword.prompts import Prompt, as_batch
 from lastword.recipe import Recipe
+from lastword.sampling import Dice
 from lastword.survival import (
     Auto,
     Calibration,
@@ -26,6 +28,7 @@ from lastword.survival import (
     Reading,
     samples_needed,
 )
+from lastword.survival.calibration import check_families
 from lastword.unmask import AboveThreshold
 from lastword.version import __version__
 
@@ -50,51 +53,74 @@ def calibrate(
     """Predict the prompts' lengths, decode them on a canvas of `limit` slots, and compare.
 
     Everything but the length is decoded as `recipe` says: take the one you will use, since fewer
-    passes may make other answers. Too few prompts for `coverage`, of all or of a family, are refused
-    before the first pass. An answer that fills the canvas without an end is counted as cut.
+    passes may make other answers and `Calibrated` refuses another. Whatever can be refused is, before
+    the first pass: too few prompts for `coverage`, of all or of a family, or a prompt that leaves no
+    room for `limit` slots. An answer that fills the canvas without an end is counted as cut; the
+    calibration then carries less coverage than its number of prompts says, and `bound` says so.
     Costs a probe and a whole answer per prompt.
     """
     check_whole("calibrate", "rows", rows, least=1)
-    named = list(families) if families is not None else [None] * len(prompts)
-    if len(named) != len(prompts):
-        raise SettingError(f"{len(prompts)} prompts and {len(named)} families were given")
+    if not isinstance(estimate, (Mean, Quantile, Cheapest)):
+        raise SettingError(
+            f"calibrate(estimate={estimate!r}) was given; the factor is what it finds out, so it must be "
+            "Mean(), Quantile(q) or Cheapest(cut)"
+        )
+    survival = Survival(limit, estimate, ends, reading)
+    batch = _one_by_one(model, prompts)
+    named = list(families) if families is not None else [None] * len(batch)
+    if len(named) != len(batch):
+        raise SettingError(f"{len(batch)} prompts and {len(named)} families were given")
+    check_families(named)
     _check_enough(named, coverage)
-    roomy = Fixed(limit) if recipe.block is None else StopAtEnd(Fixed(limit))
+    roomy = Fixed(limit) if Recipe.checked(recipe).block is None else StopAtEnd(Fixed(limit))
     recipe = replace(recipe, length=roomy)
-    batch = as_batch(model, list(prompts))
-    order = sorted(range(len(batch)), key=lambda place: len(batch[place]))
-    predicted: list[float] = [0.0] * len(batch)
-    finished: list[int | None] = [None] * len(batch)
-    for first in range(0, len(order), rows):
-        places = order[first : first + rows]
-        asked = [batch[place] for place in places]
-        lengths = predict_length(model, asked, limit=limit, ends=ends, reading=reading)
-        answers = generate(model, asked, recipe=recipe, seed=[seed + place for place in places])
-        for place, guess, answer in zip(places, estimate(lengths).tolist(), answers):
-            predicted[place] = guess
-            if answer.finish is Finish.ENDED:
-                finished[place] = len(answer.tokens) + 1  # the end token's slot counts
-        progress(first + len(places), len(order))
     made_with = {
         "lastword": __version__,
         "torch": torch.__version__,
         "coverage": coverage,
         "recipe": json.loads(recipe.to_json()),
     }
-    found = Calibration.of(
+    weights = identity(model)
+    order = sorted(range(len(batch)), key=lambda place: len(batch[place]))
+    ModelProbe(model, [batch[order[-1]]], Dice([0])).reserve(limit)
+    predicted: list[float] = [0.0] * len(batch)
+    finished: list[int | None] = [None] * len(batch)
+    for first in range(0, len(order), rows):
+        places = order[first : first + rows]
+        asked = [batch[place] for place in places]
+        lengths = survival.lengths(ModelProbe(model, asked, Dice([0] * len(asked))))
+        answers = generate(model, asked, recipe=recipe, seed=[seed + place for place in places])
+        for place, guess, answer in zip(places, estimate(lengths).tolist(), answers):
+            predicted[place] = guess
+            if answer.finish is Finish.ENDED:
+                finished[place] = len(answer.tokens) + 1  # the end token's slot counts
+        progress(first + len(places), len(order))
+    return Calibration.of(
         predicted,
         finished,
         named,
-        weights=fingerprint(model),
+        weights=weights,
         limit=limit,
         ends=ends,
         reading=reading,
         estimate=estimate,
         made_with=made_with,
     )
-    for family in found.families:
-        found.bound(coverage, family)  # refused if too many answers were cut to know it
-    return found
+
+
+def _one_by_one(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[int]]:
+    """Each prompt's ids. A lone message is a prompt here, never part of a conversation."""
+    if isinstance(prompts, (str, Mapping)):
+        raise PromptError(
+            f"calibrate was given one prompt, a {type(prompts).__name__}; give it a list of prompts"
+        )
+    found = [as_batch(model, prompt) for prompt in prompts]
+    for place, rows in enumerate(found):
+        if len(rows) != 1:
+            raise PromptError(
+                f"prompt {place} is a list of {len(rows)} prompts; give calibrate one list of prompts"
+            )
+    return [row for (row,) in found]
 
 
 def _check_enough(families: Sequence[str | None], coverage: float) -> None:

@@ -45,7 +45,7 @@ class Canvas:
     given_up: Bool[Tensor, "B L"]  # masks the model refuses to fill
     closing: Int[Tensor, "B"]  # end tokens at the answer's end that we wrote and not the model
     lengths: LengthDistribution | None = None  # what was last read of the answers' lengths
-    most: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
+    most_slots: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
 
     @classmethod
     def blank(
@@ -171,19 +171,22 @@ class Canvas:
         return self.insert(self.start + self.horizon - self.closing, count)
 
     def close(self, count: Int[Tensor, "B"]) -> Canvas:
-        """Write `count` end tokens behind answers. They are not the model's: nothing has ended."""
+        """Write `count` end tokens behind answers, fewer where a row would exceed `most_slots`.
+
+        They are not the model's: nothing has ended.
+        """
         longer = self.insert(self.start + self.horizon, count)
         new = torch.arange(longer.width) >= (self.start + self.horizon)[:, None]
         closed = longer.write(new, torch.full_like(longer.tokens, self.ids.end))
-        return replace(closed, closing=self.closing + count)
+        return replace(closed, closing=self.closing + longer.horizon - self.horizon)
 
     def insert(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
         """Put `count` masks before the answer's `column`; it and what follows move right.
 
-        Fewer where the row would exceed `most`.
+        Fewer where the row would exceed `most_slots`.
         """
-        if self.most is not None:
-            count = torch.minimum(count, (self.most - self.horizon).clamp(min=0))
+        if self.most_slots is not None:
+            count = torch.minimum(count, (self.most_slots - self.horizon).clamp(min=0))
         horizon = self.horizon + count
         width = max(self.width, self.start + int(horizon.max()))
         place = torch.arange(width).expand(len(horizon), -1)

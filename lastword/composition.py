@@ -80,6 +80,18 @@ def _work_that_is_paid_twice(parts: Parts) -> str | None:
     )
 
 
+def _passes_that_nobody_counts(parts: Parts) -> str | None:
+    bounding = [policy for policy in parts.length.layers() if policy.bounds_work]
+    if not bounding or parts.unmask.counts_passes:
+        return None
+    budget, rule = _name(bounding[0]), _name(parts.unmask)
+    return (
+        f"{budget} was given with {rule}, which follows a schedule and may idle but does not say how many "
+        f"passes that takes: give {rule} a method most_passes(masks), or use a rule that has one, such as "
+        "MostConfident()"
+    )
+
+
 def _blocks_that_are_missing(parts: Parts) -> str | None:
     needing = [policy for policy in parts.length.layers() if policy.needs_blocks]
     if parts.block is not None or not needing:
@@ -171,6 +183,7 @@ REFUSALS: tuple[Callable[[Parts], str | None], ...] = (
     _two_that_grow,
     _growth_that_never_comes,
     _work_that_is_paid_twice,
+    _passes_that_nobody_counts,
     _blocks_that_are_missing,
     _columns_a_cache_would_miss,
     _a_step_that_is_not_read,

@@ -49,7 +49,8 @@ def read_prompts(
         prompt = data["prompt"]
         is_text = isinstance(prompt, str)
         prompts.append([{"role": "user", "content": prompt}] if chat and is_text else prompt)
-        families.append(None if family_field is None else str(data[family_field]))
+        family = None if family_field is None else data[family_field]
+        families.append(None if family is None else str(family))
     if not prompts:
         raise PromptError(f"{path.name} holds no prompts; give it one a line")
     return prompts, families

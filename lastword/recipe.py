@@ -29,6 +29,7 @@ from lastword.length import (
     Survival,
     SurvivalAtStep,
 )
+from lastword.models.weights import identity
 from lastword.sampling import Sampling
 from lastword.survival import Scaled
 from lastword.survival.calibration import PLAIN_ESTIMATES, READINGS
@@ -85,6 +86,8 @@ PARTS: dict[str, dict[str, type]] = {
     "estimate": {**PLAIN_ESTIMATES, "scaled": Scaled},
     "reading": dict(READINGS),
 }
+
+QUOTED_OR_LETTER = r'"(?:[^"\\]|\\.)*"|.'
 
 # What the field calls them.
 ALIASES = {
@@ -159,8 +162,39 @@ class Recipe:
 
     def fitted(self, model: object) -> Recipe:
         """This recipe for a model whose lengths may have been calibrated (`model.lengths`)."""
-        length = self.length.fitted(getattr(model, "lengths", None))
-        return self if length == self.length else dataclasses.replace(self, length=length)
+        calibration: Any = getattr(model, "lengths", None)
+        length = self.length.fitted(calibration)
+        for policy in length.layers():
+            if isinstance(policy, Calibrated):
+                raise SettingError(
+                    f"{type(length).__name__} was put around Calibrated and does not pass on what the model "
+                    "was calibrated to; give it a method `fitted`, as lastword.length.wrapper.Wrapper has"
+                )
+        if length == self.length:
+            return self
+        calibration.check(identity(model), "the model's calibration")
+        self._check_decodes_as(calibration.made_with.get("recipe"))
+        return dataclasses.replace(self, length=length)
+
+    def _check_decodes_as(self, made_with: Any) -> None:
+        """Refuse lengths of answers that were decoded otherwise."""
+        if made_with is None:  # made by hand; it is taken at its word
+            return
+        then = Recipe.from_json(json.dumps(made_with))
+        axes = ("unmask", "commit", "block", "sampling")
+        other = [axis for axis in axes if getattr(then, axis) != getattr(self, axis)]
+        if other:
+            theirs, ours = (
+                ", ".join(f"{axis} {as_text(getattr(recipe, axis))}" for axis in other).replace(
+                    "block null", "no block"
+                )
+                for recipe in (then, self)
+            )
+            raise SettingError(
+                f"the model was calibrated on answers decoded with {theirs}, and this recipe has {ours}, by "
+                "which answers may come out longer: decode with the former, or calibrate for this recipe "
+                "(lastword.calibrate(..., recipe=...), lastword calibrate --recipe FILE)"
+            )
 
     def most_passes(self, slots: int) -> int:
         """The most passes that decoding so many slots takes, whatever the model says.
@@ -235,16 +269,27 @@ def part(axis: str, text: str) -> Any:
                 f"{', '.join(names) or 'no fields'}: write field=value, and a part with several "
                 "settings of its own in brackets, as in stop-at-end:(survival:512,reading=auto)"
             )
-        data[named[1] if named else names[0]] = _value(setting[named.end() if named else 0 :])
+        field = named[1] if named else names[0]
+        if field in data:
+            raise RecipeError(
+                f"{text!r} sets {field} twice; the first value of {name} is its {field}: give it once"
+            )
+        data[field] = _value(setting[named.end() if named else 0 :])
     return _built(cls, name, {k: _from_data(k, v) for k, v in _known(cls, data).items()})
 
 
 def as_text(value: Any) -> str:
-    """A setting as it is written on the command line: the inverse of `part`, defaults left out."""
+    """A setting as it is written on the command line: the inverse of `part`, defaults left out.
+
+    A part of a user's own has no name there; its class's stands for it.
+    """
     names = {cls: name for parts in PARTS.values() for name, cls in parts.items()}
     name = names.get(cast(type, type(value)))
     if name is None:
-        return json.dumps(value)
+        try:
+            return json.dumps(value)
+        except TypeError:
+            return type(value).__name__
     settings = []
     for place, field in enumerate(dataclasses.fields(value)):
         own = getattr(value, field.name)
@@ -258,16 +303,16 @@ def as_text(value: Any) -> str:
 
 
 def _settings(text: str) -> list[str]:
-    """What commas part, those inside brackets left alone."""
+    """What commas part, those inside brackets or quotes left alone."""
     parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
+    for piece in re.findall(QUOTED_OR_LETTER, text, re.DOTALL):
+        depth += (piece in ("(", "[", "{")) - (piece in (")", "]", "}"))
         if depth < 0:
             break
-        if letter == "," and not depth:
+        if piece == "," and not depth:
             parts.append("")
         else:
-            parts[-1] += letter
+            parts[-1] += piece
     if depth:
         raise RecipeError(
             f"the brackets in {text!r} do not match; close each one that is opened, as in "

@@ -2,28 +2,30 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 import lastword
 from lastword import (
+    AboveThreshold,
     Auto,
     Calibrated,
     Calibration,
     EndedBy,
+    GrowWhenFull,
     Mean,
     Quantile,
     Recipe,
-    Reread,
     Scaled,
     StopAtEnd,
     Survival,
     calibrate,
 )
-from lastword.errors import CheckpointError, PromptError, SettingError
-from lastword.models.weights import fingerprint
+from lastword.errors import CapacityError, CheckpointError, PromptError, SettingError
+from lastword.length import LengthPolicy
+from lastword.models.weights import fingerprint, identity
 from lastword.prompts import read_prompts
 from lastword.survival import Ratios
 from lastword.tasks import load_frozen
@@ -62,6 +64,11 @@ def test_a_cut_answer_is_longer_than_any_that_ended():
 def test_the_scale_is_the_middle_ratio():
     assert found().families["all"].scale == 1.0
     assert found(ended=range(1, 10), cut=10).families["all"].scale == math.inf
+
+
+def test_no_answers_are_no_ratios():
+    with pytest.raises(SettingError, match="at least one answer"):
+        Ratios(())
 
 
 def test_a_family_has_its_own_ratios():
@@ -116,9 +123,9 @@ def test_a_file_that_is_no_calibration_is_refused_with_its_name(change, tmp_path
 
 def test_decoding_puts_the_survival_in_its_place():
     model = lastword.models.Toy(0.1)
-    model.lengths = replace(found(), reading=lastword.Hazard())
+    model.lengths = replace(found(), reading=lastword.Hazard(), weights=identity(model))
     plain = Survival(64, Scaled(1.9, Quantile(0.5)))
-    for wrap in (lambda policy: policy, StopAtEnd, Reread, lambda p: StopAtEnd(Reread(p))):
+    for wrap in (lambda policy: policy, StopAtEnd, lambda p: StopAtEnd(GrowWhenFull(p))):
         recipe = Recipe(length=wrap(Calibrated(0.95)), block=8)
         assert recipe.fitted(model).length == wrap(plain)
         one, other = (
@@ -141,12 +148,90 @@ def test_a_model_that_was_not_calibrated_is_refused_before_the_first_pass(length
         lastword.generate(toy, "abc", length=length, block=8)
 
 
+@dataclass(frozen=True)
+class Forgetful(LengthPolicy):
+    """A wrapper that does not pass `fitted` on; it may hide what it wraps, too."""
+
+    wrapped: LengthPolicy
+    shows: bool = True
+
+    @property
+    def inner(self):
+        return self.wrapped if self.shows else None
+
+    def plan(self, probe):
+        return self.wrapped.plan(probe)
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_wrapper_that_does_not_pass_the_calibration_on_is_told_to(shows):
+    model = lastword.models.Toy()
+    model.lengths = replace(found(), weights=identity(model))
+    with pytest.raises(SettingError, match=r"`fitted`.*as lastword\.length\.wrapper\.Wrapper"):
+        lastword.generate(model, "abc", length=Forgetful(Calibrated(), shows))
+
+
+MADE_WITH = Recipe(unmask=AboveThreshold(0.8), block=8, length=StopAtEnd(lastword.Fixed(64)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"unmask": lastword.MostConfident()},
+            "unmask threshold:0.8, and .* unmask most-confident",
+        ),
+        ({"unmask": AboveThreshold(0.9)}, r"unmask threshold:0\.8, .* has unmask threshold, by"),
+        ({"block": None}, "with block 8, and this recipe has no block"),
+        ({"commit": lastword.StableMargin()}, "commit never, .* commit stable-margin"),
+        ({"sampling": lastword.Sampling(temperature=1.0)}, r"sampling:(temperature=)?1\.0"),
+    ],
+    ids=str,
+)
+def test_a_recipe_that_decodes_otherwise_is_refused(change, words):
+    model = lastword.models.Toy()
+    said = {"recipe": json.loads(MADE_WITH.to_json())}
+    model.lengths = replace(found(), weights=identity(model), made_with=said)
+    same = replace(MADE_WITH, length=Calibrated(0.5))
+    assert isinstance(same.fitted(model).length, Survival)
+    assert replace(same, cache=lastword.FeatureCache()).fitted(model)
+    with pytest.raises(SettingError, match=f"{words}.*calibrate for this recipe"):
+        replace(same, **change).fitted(model)
+    assert replace(same, **change, length=Survival(9)).fitted(model)  # nobody asks
+
+
+def test_a_calibration_belongs_to_weights_dtype_and_ends(checkpoint):
+    folder = checkpoint("llada-tiny")
+    model = lastword.load(folder, device="cpu")
+    known = identity(model)
+    assert known == identity(lastword.load(folder, device="cpu"))
+    half = lastword.load(folder, device="cpu", dtype="bfloat16")
+    turned = lastword.load(folder, device="cpu", turn_ends=[3, 4])
+    assert len({known, identity(half), identity(turned), fingerprint(model)}) == 4
+    turned.lengths = replace(found(), weights=known)
+    with pytest.raises(CheckpointError, match="the model's calibration was learnt from other"):
+        lastword.generate(turned, [1, 2], length=Calibrated(0.5))
+
+
+def test_a_model_without_weights_is_known_by_its_name():
+    assert identity(lastword.models.Toy(0.1)) != identity(lastword.models.Toy(0.2))
+
+    def forward(tokens):
+        raise AssertionError("no pass is run")
+
+    mine, yours = (lastword.Adapter(forward, Counted.ids, name=name) for name in ("a", "b"))
+    assert identity(mine) != identity(yours)
+    with pytest.raises(SettingError, match=r"shows no weights.*Adapter\(\.\.\., name="):
+        calibrate(lastword.Adapter(forward, Counted.ids), [[1]] * 9, limit=8)
+
+
 # Learning
 
 
 class Counted:
     """Says the alphabet and ends after as many letters as the prompt has, twice over."""
 
+    name = "counted"
     ids, positions, device = lastword.models.Toy.ids, 2**31, torch.device("cpu")
     tokenizer = lastword.models.Toy.tokenizer
 
@@ -180,18 +265,74 @@ def test_what_a_model_writes_is_compared_with_what_it_believed():
     expected = sorted((2 * n + 1) / (n + 1) for n in range(3, 12))
     assert made.families["all"].ended == pytest.approx(expected, abs=1e-6)
     model.lengths = made
-    answers = lastword.generate(model, PROMPTS, length=Calibrated(0.9), block=1)
+    answers = lastword.generate(model, PROMPTS, length=Calibrated(0.9), recipe=ONE_BY_ONE)
     assert all(answer.finish is lastword.Finish.ENDED for answer in answers)
     assert made.made_with["recipe"]["length"]["length"]["slots"] == 40
 
 
-def test_answers_that_are_cut_are_counted_and_too_many_are_refused():
-    made = calibrate(
-        Counted(), PROMPTS, limit=21, reading=EndedBy(), recipe=ONE_BY_ONE, coverage=0.5
-    )
+def test_answers_that_are_cut_are_counted_and_a_bound_among_them_is_refused_when_asked_for():
+    made = calibrate(Counted(), PROMPTS, limit=21, reading=EndedBy(), recipe=ONE_BY_ONE)
     assert made.families["all"].cut == 1  # 11 letters, 22 words
+    assert made.bound(0.8).factor > 1
     with pytest.raises(SettingError, match="1 of the 9 answers"):
-        calibrate(Counted(), PROMPTS, limit=21, reading=EndedBy(), recipe=ONE_BY_ONE)
+        made.bound(0.9)
+
+
+class Unasked(Counted):
+    """No pass of it may be run."""
+
+    def __call__(self, tokens, read, *, valid=None, stale=None, memory=None):
+        raise AssertionError("a pass was run")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ends": "some"}, "ends='some'"),
+        ({"limit": 0}, "limit=0"),
+        ({"rows": 0}, "rows=0"),
+        ({"families": ["all"] * 9}, "a family called 'all' was given"),
+        ({"prompts": "bbbbbbbbb"}, "one prompt, a str; give it a list"),
+    ],
+    ids=str,
+)
+def test_whatever_is_wrong_is_said_before_the_first_pass(change, words):
+    with pytest.raises(lastword.LastwordError, match=words):
+        calibrate(**{"model": Unasked(), "prompts": PROMPTS, "limit": 8, **change})
+
+
+def test_what_is_of_the_wrong_type_is_said_by_us(in_plain_python):
+    wrong = ["estimate=lastword.Scaled(1.2)", "estimate=lastword.Mean", "reading='auto'"]
+    wrong += ["recipe='fast'", "families=[3] * 9"]
+    codes = [f"lastword.calibrate(toy, ['b'] * 9, limit=8, {one})" for one in wrong]
+    for prompts in ("{'role': 'user'}", "[['b'] * 9]", "[1] * 9"):
+        codes.append(f"lastword.calibrate(toy, {prompts}, limit=8)")
+    assert set(in_plain_python(codes).values()) == {"SettingError", "PromptError"}
+
+
+def test_the_longest_prompt_must_leave_room_before_the_first_pass():
+    model = Unasked()
+    model.positions = 50
+    with pytest.raises(CapacityError, match=r"horizon 32 \+ prompt 20 exceeds"):
+        calibrate(model, [*PROMPTS, "b" * 20], limit=32)
+
+
+def test_a_lone_message_is_a_prompt():
+    class Chatty(Counted):
+        class tokenizer(type(Counted.tokenizer)):
+            def chat(self, messages):
+                return self.encode("".join(message["content"] for message in messages))
+
+            def __init__(self):
+                pass
+
+        tokenizer = tokenizer()
+
+    lone = [{"role": "user", "content": text} for text in PROMPTS]
+    settings = {"limit": 40, "reading": EndedBy(), "recipe": ONE_BY_ONE}
+    plain = calibrate(Counted(), PROMPTS, **settings)
+    assert calibrate(Chatty(), lone, **settings) == plain
+    assert calibrate(Chatty(), [[message] for message in lone], **settings) == plain
 
 
 def test_too_few_prompts_are_refused_before_the_first_pass():
@@ -222,6 +363,8 @@ def test_prompts_are_lines_or_objects(tmp_path):
     chat = [{"role": "user", "content": "a\nb"}]
     first = written(tmp_path, "one.jsonl", '{"prompt": "a\\nb", "task": 3}')
     assert read_prompts(first, "task", chat=True) == ([chat], ["3"])
+    without = written(tmp_path, "without.jsonl", '{"prompt": "a", "task": null}')
+    assert read_prompts(without, "task") == (["a"], [None])
 
 
 @pytest.mark.parametrize(
@@ -270,7 +413,7 @@ def test_the_command_line_calibrates_by_family(calibrated):
     assert [len(ratios) for ratios in made.families.values()] == [10, 5, 5]
     assert made.limit == 192
     assert made.reading == Auto()
-    assert made.weights == fingerprint(lastword.load("tiny-llada-base", device="cpu"))
+    assert made.weights == identity(lastword.load("tiny-llada-base", device="cpu"))
 
 
 def test_the_file_is_found_by_name_and_used_by_name(calibrated):
@@ -294,7 +437,7 @@ def test_the_file_is_found_by_name_and_used_by_name(calibrated):
 def test_a_folder_s_own_file_is_picked_up_and_another_model_s_is_refused(checkpoint):
     folder = checkpoint("llada-tiny")
     assert lastword.load(folder, device="cpu").lengths is None
-    weights = fingerprint(lastword.load(folder, device="cpu"))
+    weights = identity(lastword.load(folder, device="cpu"))
     (folder / "lengths.json").write_text(replace(found(), weights=weights).to_json())
     assert lastword.load(folder, device="cpu").lengths == replace(found(), weights=weights)
     (folder / "lengths.json").write_text(found().to_json())
@@ -317,3 +460,27 @@ def test_the_command_line_says_where_it_would_write_before_it_decodes(tmp_path):
         run = CliRunner().invoke(app, ["calibrate", "--prompts", str(prompts), *options])
         assert run.exit_code == 1
         assert words in " ".join(run.output.split())
+
+
+def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path):
+    from typer.testing import CliRunner
+
+    from lastword.cli import app
+
+    prompts, out = written(tmp_path, "p.txt", *["abc"] * 9), tmp_path / "found.json"
+    chosen = written(tmp_path, "r.json", Recipe(unmask=AboveThreshold(0.7), block=4).to_json())
+    options = ["--prompts", prompts, "--model", "toy", "--out", out, "--limit", 6]
+    options += ["--reading", "hazard", "--recipe", chosen]
+    for more, expected in (
+        ([], Recipe(unmask=AboveThreshold(0.7), block=4)),
+        (["--unmask", "threshold:0.6", "--block", 0], Recipe(unmask=AboveThreshold(0.6))),
+    ):
+        run = CliRunner().invoke(app, ["calibrate", *map(str, [*options, *more])])
+        assert run.exit_code == 0, run.output
+        said = " ".join(run.output.split())
+        assert "all: 9 of the 9 answers this was calibrated on were cut" in said
+        assert replace(expected, length=Calibrated()).label() in said
+        made = Calibration.read(out)
+        assert made.families["all"].cut == 9
+        with_it = Recipe.from_json(json.dumps(made.made_with["recipe"]))
+        assert (with_it.unmask, with_it.block) == (expected.unmask, expected.block)

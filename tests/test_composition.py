@@ -52,6 +52,30 @@ GROWN_TWICE = {"length": GrowWhenFull(DAEDAL, by=4, limit=24)}
 GROWN_TWICE_INSIDE = {"length": StopAtEnd(GrowWhenFull(RHO_EOS, by=4, limit=24)), "block": 4}
 GROWN_BY_TWO_OF_A_KIND = {"length": GrowWhenFull(GrowWhenFull(Fixed(6), by=4, limit=24))}
 NEVER_GROWN = {"length": StopAtEnd(GrowWhenFull(StopAtEnd(Fixed(24)), by=4, limit=24)), "block": 4}
+
+
+@dataclass(frozen=True)
+class Idle(UnmaskRule):
+    """May idle, as its schedule says, and does not say how long that takes."""
+
+    @property
+    def follows_schedule(self):
+        return True
+
+    def choose(self, prediction, open, clock):
+        return open
+
+
+@dataclass(frozen=True)
+class IdleCounted(Idle):
+    def most_passes(self, masks):
+        return 2 * masks
+
+
+UNCOUNTED = {"length": Budget(Fixed(12), passes=9), "unmask": Idle()}
+UNCOUNTED_INSIDE = {**UNCOUNTED, "length": StopAtEnd(UNCOUNTED["length"]), "block": 4} | {
+    "unmask": LeftmostFirst(Idle())
+}
 PAID_TWICE = {"length": Budget(RHO_EOS, passes=30)}
 STOPPED = {"length": StopAtEnd(SURVIVAL)}
 STOPPED_INSIDE = {"length": GrowWhenFull(StopAtEnd(SURVIVAL), by=4, limit=24)}
@@ -204,6 +228,23 @@ REFUSED = {
         PLACED_CROPPED,
         "Prophet was given slots at fixed places .* with RhoEos",
         {"leave out literals": instead(PLACED_CROPPED, commit=Prophet())},
+    ),
+    "passes that nobody counts": Refused(
+        UNCOUNTED,
+        "Budget was given with Idle, which follows a schedule and may idle",
+        {
+            "a method most_passes(masks)": instead(UNCOUNTED, unmask=IdleCounted()),
+            "such as MostConfident()": instead(UNCOUNTED, unmask=MostConfident()),
+        },
+    ),
+    "passes that nobody counts, further in": Refused(
+        UNCOUNTED_INSIDE,
+        "Budget was given with LeftmostFirst",
+        {
+            "a method most_passes(masks)": instead(
+                UNCOUNTED_INSIDE, unmask=LeftmostFirst(IdleCounted())
+            )
+        },
     ),
     "masks that are refused for ever": Refused(
         FOR_EVER,

@@ -9,7 +9,7 @@ import pytest
 from lastword.cache import FeatureCache
 from lastword.commit import Prophet
 from lastword.errors import LastwordError, RecipeError, SettingError
-from lastword.length import Fixed, GrowWhenFull, StopAtEnd, Survival
+from lastword.length import Calibrated, Fixed, GrowWhenFull, StopAtEnd, Survival
 from lastword.recipe import ALIASES, PARTS, Recipe, as_text, part
 from lastword.sampling import Sampling
 from lastword.survival import Auto, Boundary, Mean, Quantile, Scaled, TurnEnd
@@ -100,6 +100,7 @@ def test_a_recipe_is_plain_data():
         ("unmask", "leftmost-first:threshold:0.8", LeftmostFirst(AboveThreshold(0.8))),
         ("cache", "feature:25,response_interval=5,share=0.25", FeatureCache(25, 5, 0.25)),
         ("sampling", "sampling:0.5,top_k=3", Sampling(temperature=0.5, top_k=3)),
+        ("length", 'calibrated:0.8,family="a,b"', Calibrated(0.8, "a,b")),
         ("length", "stop-at-end:survival:ends=any", StopAtEnd(Survival(ends="any"))),
         (
             "length",
@@ -120,6 +121,20 @@ def test_a_recipe_is_plain_data():
 )
 def test_text_forms(axis, text, made):
     assert part(axis, text) == made
+
+
+@pytest.mark.parametrize("family", ["a,b", "a)b", "(", '"', 'say "a, b"', "\\", "12", "a=b:c", "é"])
+def test_any_name_goes_through_text_and_back(family):
+    for made in (Calibrated(0.8, family), StopAtEnd(GrowWhenFull(Calibrated(0.8, family), by=8))):
+        assert part("length", as_text(made)) == made
+
+
+def test_a_part_of_one_s_own_is_labelled_by_its_class():
+    class Mine(Fixed):
+        pass
+
+    assert Recipe(length=Mine(3)).label() == "Mine"
+    assert Recipe(length=StopAtEnd(Mine(3)), block=8).label() == "stop-at-end:Mine, block 8"
 
 
 @pytest.mark.parametrize(("theirs", "ours"), ALIASES.items())
@@ -158,6 +173,8 @@ def test_a_name_like_no_other_lists_what_is_known():
         ("fixed:slts=3", "no field 'slts'.*did you mean 'slots'"),
         ("fixed:3,4", "without a field name"),
         ("survival:512,0.9", "without a field name"),
+        ("survival:256,limit=512", "sets limit twice"),
+        ("survival:ends=any,ends=document", "sets ends twice"),
         ("fixed:slots=many", "fixed cannot be made"),
         ("survival:estimate=5", "estimate is 5"),
         ("stop-at-end:(survival:512,reading=auto", "brackets .* do not match"),

@@ -27,8 +27,15 @@ def calibrate(
     reading: Annotated[str, typer.Option(help="As in predict.")] = "auto",
     estimate: Annotated[str, typer.Option(help="mean, quantile:0.9, cheapest:300.")] = "mean",
     ends: Annotated[str, typer.Option(help="As in predict.")] = "document",
-    unmask: Annotated[str, typer.Option(help="As in generate.")] = "threshold:0.9",
-    block: Annotated[int, typer.Option(help="As in generate.")] = 32,
+    recipe: Annotated[
+        Optional[Path], typer.Option(help="A JSON recipe to decode with; its length is left out.")
+    ] = None,
+    unmask: Annotated[
+        Optional[str], typer.Option(help="As in generate; threshold:0.9 without a recipe.")
+    ] = None,
+    block: Annotated[
+        Optional[int], typer.Option(help="As in generate, 0 for none; 32 without a recipe.")
+    ] = None,
     cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
     seed: Annotated[int, typer.Option(help="For everything random.")] = 0,
@@ -42,7 +49,7 @@ def calibrate(
     """Compare a model's finished answers with what was predicted, and keep the ratios.
 
     No labels are needed. The model finds the file in its folder, or is given it with --lengths, and
-    --length calibrated:0.9 then plans a canvas that nine answers in ten fit.
+    --length calibrated:0.9 then plans a canvas that nine answers in ten fit, decoded as they were here.
 
     Examples:
 
@@ -50,8 +57,11 @@ def calibrate(
 
       lastword calibrate --model my/checkpoint --prompts asked.jsonl --family-field task --chat
 
-      lastword generate "What is 6 x 7?" --model my/checkpoint --length calibrated:0.9
+      lastword generate "What is 6 x 7?" --model my/checkpoint --length calibrated:0.9 \\
+        --unmask threshold:0.9 --block 32
     """
+    from dataclasses import replace
+
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
@@ -59,6 +69,7 @@ def calibrate(
     import lastword
     from lastword.calibration import FAST
     from lastword.calibration import calibrate as learn
+    from lastword.cli.generate import read_recipe
     from lastword.prompts import read_prompts
     from lastword.recipe import part
     from lastword.survival.calibration import FILE_NAME
@@ -74,20 +85,30 @@ def calibrate(
             f"there is no folder {target.parent} to write {target.name} into; make it"
         )
     asked, families = read_prompts(prompts, family_field, chat=chat)
-    recipe = FAST.with_choices(unmask=unmask, block=block, cache=cache)
+    chosen = FAST if recipe is None else replace(read_recipe(recipe), length=FAST.length)
+    chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
+    chosen = replace(chosen, block=None) if block == 0 else chosen
     read_as, guess = part("reading", reading), part("estimate", estimate)
     loaded = lastword.load(model, device=device, dtype=dtype, lengths=None)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         running = bar.add_task("answers", total=len(asked))
         found = learn(
             loaded, asked, families, limit=limit, ends=ends, reading=read_as, estimate=guess,
-            coverage=coverage, recipe=recipe, rows=rows, seed=seed,
+            coverage=coverage, recipe=chosen, rows=rows, seed=seed,
             progress=lambda done, total: bar.update(running, completed=done, total=total),
         )  # fmt: skip
     target.write_text(found.to_json())
     table = Table("family", "answers", "cut", "middle ratio", f"factor for {coverage:.0%}")
+    unknown = []
     for name, ratios in found.families.items():
-        numbers = (ratios.scale, ratios.factor(coverage))
-        table.add_row(name, str(len(ratios)), str(ratios.cut), *(f"{x:.3f}" for x in numbers))
+        try:
+            factor = f"{ratios.factor(coverage):.3f}"
+        except SettingError as too_many_cut:
+            factor = "unknown"
+            unknown.append(f"{name}: {too_many_cut}")
+        table.add_row(name, str(len(ratios)), str(ratios.cut), f"{ratios.scale:.3f}", factor)
     Console().print(table)
-    typer.echo(f"wrote {target}; use it with --length calibrated:{coverage:g}")
+    for reason in unknown:
+        typer.echo(f"lastword: {reason}", err=True)
+    use = replace(chosen, length=lastword.Calibrated(coverage)).label()
+    typer.echo(f"wrote {target}; decode as it was made: {use}")

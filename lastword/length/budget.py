@@ -14,6 +14,7 @@ from lastword.errors import SettingError
 from lastword.length.policy import Plan, Probe, Resizes
 from lastword.length.wrapper import Wrapper
 
+USUAL = 256  # passes
 MOST_SLOTS = 20  # powers of two: a million
 
 
@@ -27,15 +28,15 @@ class Budget(Wrapper):
     row has a budget of its own. What lies inside or around may grow up to the same bound and not
     beyond; with growth a schedule's count is no longer sure, and a pass per slot is assumed.
 
-    An answer that needed more is cut and says so. Where not one slot can be paid for, the budget
-    is refused; policies that resize in any pass are refused too, since slots they take back were
-    paid for. Costs nothing.
+    Given neither, it allows 256 passes. An answer that needed more is cut and says so. Where not one
+    slot can be paid for, the budget is refused; policies that resize in any pass are refused too, since
+    slots they take back were paid for. Costs nothing.
     """
 
     cost: ClassVar[str] = "nothing; bounds the passes and columns of everything else"
     source: ClassVar[str] = "ours"
 
-    passes: int | None = 256
+    passes: int | None = None
     columns: int | None = None
 
     def __post_init__(self) -> None:
@@ -43,10 +44,11 @@ class Budget(Wrapper):
         for name in ("passes", "columns"):
             if getattr(self, name) is not None:
                 check_whole("Budget", name, getattr(self, name), least=1)
-        if self.passes is None and self.columns is None:
-            raise SettingError(
-                "Budget(passes=None, columns=None) was given; say how many passes or columns may be spent"
-            )
+
+    @property
+    def most_passes(self) -> int | None:
+        """The passes it allows."""
+        return USUAL if self.passes is None and self.columns is None else self.passes
 
     @property
     def resizes(self) -> Resizes:
@@ -63,14 +65,15 @@ class Budget(Wrapper):
         for power in reversed(range(MOST_SLOTS)):
             more = slots + 2**power
             slots = torch.where(self._pays(probe, more), more, slots)
-        most = slots if plan.most is None else torch.minimum(slots, plan.most)
-        return replace(plan, horizon=torch.minimum(plan.horizon, most), most=most)
+        most = slots if plan.most_slots is None else torch.minimum(slots, plan.most_slots)
+        open = most if plan.closing is None else (most - plan.closing).clamp(min=1)
+        return replace(plan, horizon=torch.minimum(plan.horizon, open), most_slots=most)
 
     def _pays(self, probe: Probe, slots: Int[Tensor, "B"]) -> Bool[Tensor, "B"]:
         spent, most = probe.cost, probe.most(slots)
         pays = torch.ones_like(slots, dtype=torch.bool)
-        if self.passes is not None:
-            pays = pays & (spent.passes + most.passes <= self.passes)
+        if self.most_passes is not None:
+            pays = pays & (spent.passes + most.passes <= self.most_passes)
         if self.columns is not None:
             pays = pays & (spent.columns + most.columns <= self.columns)
         return pays
@@ -82,8 +85,8 @@ class Budget(Wrapper):
         one = probe.most(torch.ones(probe.rows, dtype=torch.long))
         spent, more = probe.cost.row(row), one.row(row)
         raise SettingError(
-            f"Budget(passes={self.passes}, columns={self.columns}) was given, but for prompt {row} the plan "
-            f"alone took {spent['passes']} passes and {spent['columns']} columns, and one slot may take "
+            f"Budget(passes={self.most_passes}, columns={self.columns}) was given, but for prompt {row} the "
+            f"plan alone took {spent['passes']} passes and {spent['columns']} columns, and one slot may take "
             f"{more['passes']} and {more['columns']} more: allow at least {spent['passes'] + more['passes']} "
             f"passes and {spent['columns'] + more['columns']} columns, or plan with less, such as "
             "Survival(limit=64) or Fixed(64)"

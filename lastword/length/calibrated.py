@@ -18,9 +18,11 @@ class Calibrated(LengthPolicy):
 
     The model's `lengths.json` says which limit, reading and estimate predictions were made with, and
     how long answers came out beside them. The factor is a rank among those ratios (split conformal
-    prediction): whatever the prediction is worth, a new prompt of the same kind fits with at least
-    this chance. `family` takes the ratios of one task family instead of all. Decoding puts the
-    Survival that follows in its place, so it goes wherever Survival goes, inside Reread too.
+    prediction): whatever the prediction is worth, with at least this chance the plan is no shorter
+    than the answer a new prompt of the same kind gets on `limit` slots by the recipe of the
+    calibration. A recipe that unmasks, commits or samples otherwise, or in other blocks, is refused.
+    `family` takes the ratios of one task family instead of all. Decoding puts the Survival that
+    follows in its place.
 
     Costs what that Survival costs: one probe of its limit.
     """
@@ -52,4 +54,7 @@ class Calibrated(LengthPolicy):
         )
 
     def plan(self, probe: Probe) -> Plan:
-        return self.fitted(None).plan(probe)
+        raise SettingError(
+            "Calibrated was asked for a plan before it was fitted to a model: decode with it in a Recipe, "
+            "and let a policy of your own around it pass `fitted` on, as lastword.length.wrapper.Wrapper does"
+        )

@@ -51,18 +51,18 @@ class Plan:
     """How many slots each row gets, and the distribution that says so, if one was read.
 
     `closing` is a number of end tokens to write behind each row's slots before the first pass;
-    `most` a number of slots no row may exceed later, whoever lets it grow.
+    `most_slots` is a number of slots no row may exceed, whoever lets it grow.
     """
 
     horizon: Int[Tensor, "B"]
     lengths: LengthDistribution | None = None
     closing: Int[Tensor, "B"] | None = None
-    most: Int[Tensor, "B"] | None = None
+    most_slots: Int[Tensor, "B"] | None = None
 
     def canvas(self, prompts: Sequence[Sequence[int]], ids: TokenIds) -> Canvas:
         """The canvas the plan asks for."""
         canvas = Canvas.blank(prompts, self.horizon, ids)
-        canvas = replace(canvas, lengths=self.lengths, most=self.most)
+        canvas = replace(canvas, lengths=self.lengths, most_slots=self.most_slots)
         return canvas if self.closing is None else canvas.close(self.closing)
 
 

@@ -17,7 +17,9 @@ from lastword.length.calibrated import Calibrated
 from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
 from lastword.length.survival import Survival
 from lastword.prediction import Prediction
-from lastword.survival import Calibration, LengthDistribution, Reading
+from lastword.survival import LengthDistribution, Reading
+
+SPENT = 1e-3  # a curve that leaves no more than this behind a slot says nothing of what lies there
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,10 @@ class Reread(LengthPolicy):
 
     A canvas shorter than the probe's says nothing of the slots it does not have. Behind its last one
     the latest reading that saw them goes on to hold, given that the answer comes so far: hazards are
-    conditional, so the two curves are joined slot by slot. Auto's choice is made once, on the probe:
-    the short end of a canvas looks like another kind of training.
+    conditional, so the two curves are joined slot by slot. Where that reading was sure of an end
+    before, it knows nothing of an answer that comes so far: the end is then taken to lie `by` slots
+    behind the canvas, to be read there. Auto's choice is made once, on the probe: the short end of a
+    canvas looks like another kind of training.
 
     Words are never cut, at least one slot is left, and no row gets longer than `length.limit`. A row
     grows by `by` slots at most: behind the canvas the curve is old, and the next block reads the new
@@ -49,14 +53,20 @@ class Reread(LengthPolicy):
     cost: ClassVar[str] = "the probe of `length`; logits of the whole answer in every pass"
     source: ClassVar[str] = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
 
-    length: Survival | Calibrated = Survival()
+    length: Survival = Survival()
     by: int = 64
     shrink: bool = True
 
     def __post_init__(self) -> None:
         check_whole("Reread", "by", self.by, least=1)
         check_choice("Reread", "shrink", self.shrink, True, False)
-        if not isinstance(self.length, (Survival, Calibrated)):
+        if isinstance(self.length, Calibrated):
+            raise SettingError(
+                f"Reread(length={self.length!r}) was given; the bound is on whole answers planned once, and "
+                "does not hold for what is left of one: use StopAtEnd(GrowWhenFull(Calibrated())), which "
+                "keeps it, or Reread(Survival(estimate=Quantile(0.9)))"
+            )
+        if not isinstance(self.length, Survival):
             raise SettingError(
                 f"Reread(length={self.length!r}) was given; it reads again for Survival(), whose limit, "
                 "estimate and reading it takes: put other wrappers around it, as in "
@@ -87,16 +97,11 @@ class Reread(LengthPolicy):
     def reads_ahead(self) -> bool:
         return True
 
-    def fitted(self, calibration: Calibration | None) -> LengthPolicy:
-        if isinstance(self.length, Survival):
-            return self
-        return replace(self, length=self.length.fitted(calibration))
-
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        left, policy = canvas.masked, self._survival()
+        left, policy = canvas.masked, self.length
         complete = ~(left & clock.window.columns(canvas.width)).any(-1)
         heard = complete & left.any(-1) & ~canvas.ended.any(-1) & prediction.speaks_for(left)
         heard = heard & (canvas.horizon <= policy.limit)
@@ -108,6 +113,9 @@ class Reread(LengthPolicy):
         for row in heard.nonzero()[:, 0].tolist():
             first, last = int(written[row]), int(canvas.horizon[row])
             again = _reading(canvas.lengths, row, policy)(signal.row(row).first(last))
+            if canvas.lengths.survival[row, last] < SPENT:
+                hazard[row, last : last + self.by] = 0.0
+                hazard[row, last + self.by - 1 :] = 1.0
             hazard[row, :last] = again.hazard[0]
             hazard[row, :first] = 0.0
             horizon[row] = first + _left(hazard[row, first:], policy)
@@ -117,9 +125,6 @@ class Reread(LengthPolicy):
         lengths = replace(canvas.lengths, hazard=hazard)
         return replace(canvas.crop(horizon).extend(longer), lengths=lengths)
 
-    def _survival(self) -> Survival:
-        return self.length if isinstance(self.length, Survival) else self.length.fitted(None)
-
 
 def _reading(lengths: LengthDistribution, row: int, policy: Survival) -> Reading:
     picked = None if lengths.readings is None else lengths.readings[row]
@@ -127,6 +132,8 @@ def _reading(lengths: LengthDistribution, row: int, policy: Survival) -> Reading
 
 
 def _left(hazard: Float[Tensor, "R"], policy: Survival) -> int:
-    """How many slots more, of the R there may be."""
+    """How many slots more, of the R there may be: none behind a word in the last slot there is."""
+    if not len(hazard):
+        return 0
     asked = int(policy.horizon(LengthDistribution(hazard[None])))
     return min(asked, len(hazard))

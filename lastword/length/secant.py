@@ -12,15 +12,22 @@ from lastword.checks import check_number, check_whole
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe
 from lastword.length.survival import Survival
-from lastword.survival import EndedBy, LengthDistribution, Reading
+from lastword.survival import (
+    Auto,
+    Boundary,
+    EndedBy,
+    FirstBoundary,
+    LengthDistribution,
+    Reading,
+)
 
 
 @dataclass(frozen=True)
 class Secant(LengthPolicy):
     """Look for the smallest canvas c with P(L <= c) >= `enough`, as a canvas of c masks itself says.
 
-    What DAEDAL's first stage looks for in steps of 8 slots, found in two to four: a canvas that the
-    model thinks sufficient. A canvas too short is followed by the one where the line through the last
+    What DAEDAL's first stage looks for in steps of 8 slots, found in a few: a canvas that the model
+    thinks sufficient. A canvas too short is followed by the one where the line through the last
     two readings reaches `enough`, at most four times as long (the secant method; an empty canvas
     reads 0). A canvas that is sufficient says itself at which slot it would have been, and that one
     is tried next. Between an insufficient and a sufficient canvas the search goes on until they are
@@ -32,12 +39,12 @@ class Secant(LengthPolicy):
 
     It costs less than Survival's one probe of `limit` slots where answers are short, and reads
     canvases as short as the one that is decoded on. `reading` says what the end signal is taken for:
-    EndedBy suits padded training rows; FirstBoundary packed ones, whose signal does not depend on
-    the canvas. Auto judges by the canvas's end and should not be used on one too short to have one.
-    Each row has a search of its own.
+    EndedBy and TurnEnd suit padded training rows. What a packed model says does not depend on the
+    canvas, so there is nothing to search for, and Auto judges by an end that a short canvas does not
+    have: Boundary, FirstBoundary and Auto are refused. Each row has a search of its own.
     """
 
-    cost: ClassVar[str] = "two to `probes` probes, each as long as the canvas it tries"
+    cost: ClassVar[str] = "one to `probes` probes, each as long as the canvas it tries"
     source: ClassVar[str] = "ours, for stage 1 of DAEDAL (Li et al., 2025, arXiv 2508.00819)"
 
     limit: int = 1024
@@ -53,8 +60,14 @@ class Secant(LengthPolicy):
         check_number("Secant", "enough", self.enough, above=0, below=1)
         if not isinstance(self.reading, Reading):
             raise SettingError(
-                f"Secant(reading={self.reading!r}) was given; it must be EndedBy(), FirstBoundary() or "
-                "another reading"
+                f"Secant(reading={self.reading!r}) was given; it must be EndedBy(), TurnEnd() or "
+                "Hazard()"
+            )
+        if isinstance(self.reading, (Boundary, FirstBoundary, Auto)):
+            raise SettingError(
+                f"Secant(reading={self.reading!r}) was given, which reads a canvas that shows all of the "
+                "first document's end; a search begins on shorter ones: use "
+                f"Survival(reading={self.reading!r}), which reads one long canvas"
             )
         if self.initial > self.limit:
             raise SettingError(

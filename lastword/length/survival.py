@@ -52,7 +52,7 @@ class Survival(LengthPolicy):
     def __post_init__(self) -> None:
         check_whole("Survival", "limit", self.limit, least=1)
         check_choice("Survival", "ends", self.ends, "document", "any")
-        if not callable(self.estimate):
+        if not callable(self.estimate) or isinstance(self.estimate, type):
             raise SettingError(
                 f"Survival(estimate={self.estimate!r}) was given; it must be Mean(), Quantile(q), "
                 "Cheapest(cut) or Scaled(factor)"

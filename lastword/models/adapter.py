@@ -22,7 +22,8 @@ class Adapter:
     Hugging Face models do. `shifted=True` says that the output at a column predicts the next one
     (Dream). With `takes_mask=True` a padded batch is one call, `forward(tokens,
     attention_mask=...)`; without, rows of different widths are run one by one, which is always
-    right and sometimes slower.
+    right and sometimes slower. `name` tells it from other models where that matters: a calibration
+    belongs to one.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class Adapter:
         positions: int = 2**31,
         device: torch.device | str = "cpu",
         tokenizer: Tokenizer | None = None,
+        name: str | None = None,
     ) -> None:
         self.ids = ids
         self.positions = positions
         self.tokenizer = tokenizer
+        self.name = name
         self.lengths: Calibration | None = None
         self._forward = forward
         self._shifted = shifted

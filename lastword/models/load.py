@@ -19,7 +19,7 @@ from lastword.models.llada import LLaDA
 from lastword.models.native import NativeModel
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
-from lastword.models.weights import fingerprint, load_weights, stored_dtype
+from lastword.models.weights import identity, load_weights, stored_dtype
 from lastword.survival.calibration import FILE_NAME, Calibration
 from lastword.tokens import TokenIds
 
@@ -97,7 +97,7 @@ def _with_lengths(model: _Model, folder: Path | None, lengths: str | Path | None
         path = folder / FILE_NAME
     if path is not None:
         model.lengths = Calibration.read(path)
-        model.lengths.check(fingerprint(model), path)
+        model.lengths.check(identity(model), path)
     return model
 
 

@@ -61,6 +61,7 @@ class Toy:
     def __init__(self, hazard: float = 0.05) -> None:
         check_number("Toy", "hazard", hazard, least=0, below=1)
         self.hazard = hazard
+        self.name = f"toy {hazard}"
         self.lengths: Calibration | None = None
 
     def __call__(

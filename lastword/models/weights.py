@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from lastword.errors import CheckpointError
+from lastword.errors import CheckpointError, SettingError
 
 # How safetensors spells the dtypes a model may be stored in.
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -116,6 +117,23 @@ def fingerprint(model: Any) -> str:
         some = tensor.flatten()[:64].float().cpu().numpy()
         digest.update(f"{name}{tuple(tensor.shape)}".encode() + some.tobytes())
     return digest.hexdigest()[:16]
+
+
+def identity(model: Any) -> str:
+    """Of what a model's lengths depend on: weights, their dtype, and the ids that end an answer.
+
+    A model without weights we can see is known by its `name` (`Adapter(..., name="my-model")`).
+    """
+    tensors = model.state_dict() if hasattr(model, "state_dict") else {}
+    name = getattr(model, "name", None)
+    if not tensors and not name:
+        raise SettingError(
+            f"this {type(model).__name__} shows no weights, so a calibration could not tell it from another "
+            'model: give it a name of its own, as in Adapter(..., name="my-model, trained in May")'
+        )
+    dtypes = [str(tensor.dtype) for tensor in tensors.values()]
+    known = f"{name} {fingerprint(model)} {dtypes} {astuple(model.ids)}"
+    return sha256(known.encode()).hexdigest()[:16]
 
 
 def _check_names(

@@ -1,8 +1,8 @@
 """Survival analysis of the end-token signal: pure tensors, no model."""
 
 from lastword.survival.auto import Auto, Choice
-from lastword.survival.calibrate import conformal_factor, samples_needed, upper_bound
 from lastword.survival.calibration import Calibration, Ratios
+from lastword.survival.conformal import conformal_factor, samples_needed, upper_bound
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Cheapest, Estimate, Mean, Quantile, Scaled
 from lastword.survival.first_boundary import FirstBoundary

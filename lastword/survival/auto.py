@@ -20,6 +20,9 @@ PADDED = 0.5  # at least so likely is an end token there if answers were padded
 PACKED = 0.1  # and less than this if documents went on
 VISIBLE = 0.5  # mass of turn ends in a row of a model that writes them
 STEADY = 0.9  # share of the logit's variation that a curve which never falls explains
+LEANING = 0.5  # the share that will do where the end is so likely that only padding explains it
+RISEN = 1.0  # nats by which that curve rises at least: a flat signal's is rounding
+CLEAR = 0.01  # nearer to 0 or 1 the logit is noise
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Shape:
     tail: float  # mean probability of an end in the last slots
     mass: float  # expected number of document ends on the canvas
     turns: float  # expected number of turn ends
-    rise: float  # R^2 of the nearest rising curve to the signal's logit: 1 never falls
+    rise: float  # R^2 of the nearest rising curve to the signal's logit: 1 never falls, 0 is flat
 
     @classmethod
     def of(cls, signal: EndSignal) -> Shape:
@@ -55,9 +58,10 @@ class Choice:
 class Auto(Reading):
     """Pick the reading row by row, by the shape of the row's own signal.
 
-    Padding shows as an end token that is likely wherever the canvas is far behind the answer, packed
-    documents as a low, flat end of the signal, a turn end as mass of its own. A signal that is none
-    of these is read as the paper reads it. `LengthDistribution.read_as` says what was picked and why.
+    Padding shows as an end token that gets likely and stays so behind the answer, packed documents as
+    a low, flat end of the signal, a turn end as mass of its own. A signal that is none of these, such
+    as a flat one above 0.1, is read as the paper reads it. `LengthDistribution.read_as` says what was
+    picked and why.
     """
 
     cost: ClassVar[str] = "nothing beyond the probe"
@@ -78,7 +82,8 @@ class Auto(Reading):
 
 
 def _choice(shape: Shape) -> Choice:
-    padded = shape.tail >= PADDED or (shape.tail >= PACKED and shape.rise >= STEADY)
+    steady = LEANING if shape.tail >= PADDED else STEADY
+    padded = shape.tail >= PACKED and shape.rise >= steady
     if padded and shape.turns >= VISIBLE:
         return Choice(
             TurnEnd(),
@@ -105,7 +110,9 @@ def _choice(shape: Shape) -> Choice:
 
 
 def _rise(ends: Float[Tensor, "one T"]) -> float:
-    logit = torch.logit(ends, eps=1e-6)
+    logit = torch.logit(ends, eps=CLEAR)
+    fit = rising(logit)
+    if (fit[0, -1] - fit[0, 0]).item() < RISEN:
+        return 0.0
     spread = (logit - logit.mean()).square().sum()
-    missed = (logit - rising(logit)).square().sum()
-    return 1.0 if spread == 0 else (1 - missed / spread).item()
+    return (1 - (logit - fit).square().sum() / spread).item()

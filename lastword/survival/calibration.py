@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from lastword.checks import check_choice, check_number, check_whole
 from lastword.errors import CheckpointError, SettingError
 from lastword.survival.auto import Auto
-from lastword.survival.calibrate import conformal_factor
+from lastword.survival.conformal import conformal_factor
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
 from lastword.survival.first_boundary import FirstBoundary
 from lastword.survival.reading import Boundary, EndedBy, Hazard, Reading, TurnEnd
@@ -34,6 +34,16 @@ FILE_NAME = "lengths.json"
 ALL = "all"  # every answer, whatever its family
 
 
+def check_families(families: Iterable[object]) -> None:
+    """Names, or None for an answer of no family."""
+    for family in families:
+        if family is not None and (not isinstance(family, str) or family == ALL):
+            raise SettingError(
+                f"a family called {family!r} was given; a family is text, or None, and {ALL!r} is what all "
+                "answers together are called: give it another name"
+            )
+
+
 @dataclass(frozen=True)
 class Ratios:
     """Finished lengths over predicted ones, smallest first, and how many answers were cut.
@@ -49,6 +59,10 @@ class Ratios:
         for ratio in self.ended:
             check_number("Ratios", "ended", ratio, above=0)
         check_whole("Ratios", "cut", self.cut, least=0)
+        if not self.ended and not self.cut:
+            raise SettingError(
+                "Ratios(()) was given; at least one answer must have been finished or cut"
+            )
         object.__setattr__(self, "ended", tuple(sorted(self.ended)))
 
     def __len__(self) -> int:
@@ -77,9 +91,10 @@ class Ratios:
 class Calibration:
     """What was predicted and what came out, by task family, for one model and one way to predict.
 
-    `weights` is the fingerprint of the model's, `limit`, `ends` and `reading` are those of Survival, and
-    `estimate` is what the ratios are ratios to. The ratios themselves are kept, so that any coverage
-    can be asked for which they are enough.
+    `weights` says which model (`models.weights.identity`), `limit`, `ends` and `reading` are those of
+    Survival, and `estimate` is what the ratios are ratios to. The ratios themselves are kept, so that any
+    coverage can be asked for which they are enough. `made_with["recipe"]` is the recipe the answers were
+    decoded with; one of the same unmask rule, block, commit rule and sampling may use them.
     """
 
     weights: str
@@ -107,8 +122,9 @@ class Calibration:
         """From a prediction, a finished length (None: cut) and perhaps a family for each answer."""
         pairs = list(zip(predicted, finished, families, strict=True))
         named = {family for *_, family in pairs if family is not None}
+        check_families(named)
         ratios = {}
-        for name in (ALL, *sorted(named - {ALL})):
+        for name in (ALL, *sorted(named)):
             mine = [(guess, length) for guess, length, family in pairs if name in (ALL, family)]
             ended = tuple(length / guess for guess, length in mine if length is not None)
             ratios[name] = Ratios(ended, len(mine) - len(ended))
@@ -129,8 +145,8 @@ class Calibration:
         """Refuse it for another model."""
         if weights != self.weights:
             raise CheckpointError(
-                f"{source} was learnt from other weights (or another dtype): its fingerprint is "
-                f"{self.weights}, the model's {weights}. Run lastword calibrate again, or load without it "
+                f"{source} was learnt from other weights (or another dtype, or other end tokens): it says "
+                f"{self.weights}, the model is {weights}. Run lastword calibrate again, or load without it "
                 "(lengths=None, on the command line --lengths none)"
             )
 

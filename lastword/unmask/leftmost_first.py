@@ -49,6 +49,10 @@ class LeftmostFirst(UnmaskRule):
         return passes if passes >= masks else passes + 1
 
     @property
+    def counts_passes(self) -> bool:
+        return self.unmask.counts_passes
+
+    @property
     def drops_columns(self) -> bool:
         return self.unmask.drops_columns
 

@@ -45,8 +45,17 @@ class UnmaskRule(ABC):
         return False
 
     def most_passes(self, masks: int) -> int:
-        """The most passes a window of so many masks takes, whatever the model says."""
+        """The most passes a window of so many masks takes, whatever the model says.
+
+        A rule that follows a schedule may idle, so it says so itself.
+        """
         return masks
+
+    @property
+    def counts_passes(self) -> bool:
+        """Does `most_passes` hold? A budget relies on it."""
+        own = type(self).most_passes is not UnmaskRule.most_passes
+        return own or not self.follows_schedule
 
     @property
     def drops_columns(self) -> bool:

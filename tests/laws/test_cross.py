@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import lastword
+from lastword.models.weights import identity
 from lastword.prompts import as_batch
 from lastword.recipe import PARTS
 from tests.laws.test_decode_laws import check_rows_against_solo_runs, recipe_of
@@ -27,7 +28,7 @@ AXES = {
         lastword.SurvivalAtStep(1, lastword.Survival(24)),
         lastword.Reread(lastword.Survival(24)),
         lastword.Calibrated(0.8),
-        lastword.Secant(24, 8, within=2, reading=lastword.FirstBoundary()),
+        lastword.Secant(24, 8, within=2, reading=lastword.TurnEnd()),
         lastword.Budget(lastword.Survival(24), passes=10),
         lastword.StopAtEnd(lastword.Fixed(24)),
         lastword.GrowWhenFull(lastword.Survival(12), by=8, limit=LIMIT),
@@ -132,7 +133,7 @@ def name_of(axis, place):
 def model(family):
     loaded = lastword.load(family, device="cpu")
     loaded.lengths = lastword.Calibration(
-        weights="",
+        weights=identity(loaded),
         limit=24,
         reading=lastword.Auto(),
         estimate=lastword.Quantile(0.5),

@@ -14,7 +14,7 @@ LENGTHS = [
     lastword.Survival(limit=16),
     lastword.Survival(limit=12, estimate=lastword.Quantile(0.8)),
     lastword.StopAtEnd(lastword.Fixed(14)),
-    lastword.Secant(limit=20, initial=5, enough=0.3, within=2, reading=lastword.Boundary()),
+    lastword.Secant(limit=20, initial=5, enough=0.3, within=2, reading=lastword.Hazard()),
 ]
 SCHEDULES = [
     lastword.EqualShares(),

@@ -118,6 +118,14 @@ UNDER_CACHES = [
     recipe_of(length=length, unmask=lastword.AboveThreshold(0.25), cache=cache, block=4)
     for length in RESIZING
     for cache in (lastword.NoCache(), lastword.DualCache())
+] + [
+    lastword.Recipe(
+        length=lastword.Reread(lastword.Survival(24), by=5),
+        unmask=lastword.AboveThreshold(0.25),
+        cache=cache,
+        block=4,
+    )
+    for cache in (lastword.PrefixCache(), lastword.FeatureCache(7, 3, 0.3))
 ]
 
 
@@ -144,6 +152,39 @@ def test_text_and_prompt_stay_and_no_mask_is_left(name, batch, recipe):
         assert (canvas.horizon <= limit_of(recipe.length)).all()
     assert not canvas.masked.any()
     assert not (canvas.tokens == canvas.ids.mask).any()
+
+
+BUDGETS = [
+    lastword.Budget(inner, **most)
+    for inner in (
+        lastword.Fixed(20),
+        lastword.GrowWhenFull(lastword.Survival(16), by=3, limit=40),
+        lastword.StopAtEnd(lastword.Reread(lastword.Survival(24), by=5)),
+    )
+    for most in ({"passes": 12}, {"columns": 160}, {"passes": 9, "columns": 200})
+]
+
+
+@settings(max_examples=16, deadline=None)
+@given(
+    st.sampled_from(MODELS),
+    prompts,
+    st.builds(
+        recipe_of,
+        length=st.sampled_from(BUDGETS),
+        unmask=st.sampled_from(RULES),
+        sampling=st.sampled_from(SAMPLINGS),
+        block=st.sampled_from([None, 1, 4, 7, 32]),
+        cache=st.sampled_from(CACHES),
+    ).filter(bool),
+)
+def test_no_row_spends_more_than_its_budget(name, batch, recipe):
+    *_, last = lastword.decode(model(name), batch, recipe)
+    for row in range(len(batch)):
+        cost, probe = last.cost.row(row), last.probe_cost.row(row)
+        for what in ("passes", "columns"):
+            most = getattr(recipe.length, what)
+            assert most is None or cost[what] + probe[what] <= most
 
 
 @pytest.mark.parametrize(

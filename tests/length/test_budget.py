@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
+import torch
 
 import lastword
 from lastword import (
@@ -20,6 +23,7 @@ from lastword import (
     Timesteps,
 )
 from lastword.errors import SettingError
+from lastword.length import LengthPolicy, Plan
 from tests.laws.test_decode_laws import RULES
 
 PROMPT = [5, 42, 17]
@@ -62,12 +66,10 @@ def test_the_probe_is_part_of_the_bill(llada):
 
 def test_columns_are_counted_at_full_width(llada):
     # n passes of 3 + n columns: 9 of 12 make 108, 10 of 13 would make 130.
-    last, cost = spent(llada, Recipe(length=Budget(Fixed(40), passes=None, columns=129)))
+    last, cost = spent(llada, Recipe(length=Budget(Fixed(40), columns=129)))
     assert last.plan.horizon.tolist() == [9]
     assert cost["columns"] == [108]
-    guided = Recipe(
-        length=Budget(Fixed(40), passes=None, columns=129), sampling=Sampling(guidance=0.5)
-    )
+    guided = Recipe(length=Budget(Fixed(40), columns=129), sampling=Sampling(guidance=0.5))
     last, cost = spent(llada, guided)
     assert last.plan.horizon.tolist() == [6]
     assert cost["columns"] == [2 * 6 * 9]
@@ -79,7 +81,7 @@ def test_a_plan_within_the_budget_stays_as_it_is(llada):
 
 
 def test_each_row_has_a_budget_of_its_own(llada):
-    length = Budget(Fixed(40), passes=None, columns=100)
+    length = Budget(Fixed(40), columns=100)
     together, cost = spent(llada, Recipe(length=length), [[5] * 2, [6] * 20])
     assert together.plan.horizon.tolist() == [9, 4]
     assert max(cost["columns"]) <= 100
@@ -129,8 +131,8 @@ def test_no_recipe_spends_more(settings, block, family, request):
     ("length", "words"),
     [
         (Budget(Survival(40), passes=1), "allow at least 2 passes"),
-        (Budget(Survival(40), passes=None, columns=46), "at least 2 passes and 47 columns"),
-        (Budget(Fixed(40), passes=None, columns=3), "at least 1 passes and 4 columns"),
+        (Budget(Survival(40), columns=46), "at least 2 passes and 47 columns"),
+        (Budget(Fixed(40), columns=3), "at least 1 passes and 4 columns"),
     ],
     ids=str,
 )
@@ -139,8 +141,37 @@ def test_a_budget_that_pays_for_nothing_is_refused_with_what_it_takes(length, wo
         next(lastword.decode(llada, [PROMPT], Recipe(length=length)))
 
 
-def test_no_budget_is_no_budget():
-    with pytest.raises(SettingError, match="say how many passes or columns"):
-        Budget(passes=None)
+def test_only_what_is_given_is_bounded():
+    assert Budget().most_passes == 256
+    assert Budget(columns=90000).most_passes is None
+    recipe = Recipe(length=Budget(Fixed(300), columns=10**6))
+    first = next(lastword.decode(lastword.models.Toy(), [[0]], recipe))
+    assert first.plan.horizon.tolist() == [300]  # a pass a slot, more than the usual 256
+
+
+@dataclass(frozen=True)
+class Closed(LengthPolicy):
+    """Plans `slots`, and closes them with `ends` end tokens."""
+
+    slots: int
+    ends: int
+
+    def plan(self, probe):
+        return Plan(torch.tensor([self.slots]), closing=torch.tensor([self.ends]))
+
+
+@pytest.mark.parametrize(("slots", "ends"), [(30, 4), (9, 4), (3, 12), (2, 3)])
+def test_end_tokens_that_close_the_answer_are_paid_for(slots, ends, llada):
+    recipe = Recipe(length=Budget(Closed(slots, ends), columns=129))
+    last, cost = spent(llada, recipe)
+    assert cost["columns"][0] <= 129
+    assert int(last.canvas.horizon) == min(slots + ends, 9)
+    closing = int(last.canvas.closing)
+    assert last.canvas.answer_of(0)[-closing:] == [llada.ids.end] * closing
+    assert closing <= ends
+    assert bool(last.canvas.fillable[0, last.canvas.start])  # the model writes at least a slot
+
+
+def test_no_passes_are_no_budget():
     with pytest.raises(SettingError, match=r"Budget\(passes=0\)"):
         Budget(passes=0)

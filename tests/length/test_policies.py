@@ -25,7 +25,7 @@ from lastword.length import (
 )
 from lastword.models import Toy
 from lastword.sampling import Dice, Sampling
-from lastword.survival import Auto, Boundary, EndedBy, Mean, Quantile, TurnEnd
+from lastword.survival import Auto, Boundary, EndedBy, Hazard, Mean, Quantile, TurnEnd
 
 POLICIES = [
     Fixed(7),
@@ -42,7 +42,7 @@ POLICIES = [
     Reread(Survival(50)),
     Budget(Survival(50), passes=20),
     Secant(60, 9, enough=0.3),
-    GrowWhenFull(Secant(60, 20, probes=2, enough=0.2, reading=Boundary()), limit=60),
+    GrowWhenFull(Secant(60, 20, probes=2, enough=0.2, reading=Hazard()), limit=60),
     Budget(Daedal(initial=4, limit=60, window=4), passes=40, columns=900),
     SurvivalAtStep(3, Survival(50, reading=EndedBy())),
     Daedal(initial=4, limit=60, window=4, enough=0.01),
@@ -217,6 +217,7 @@ def test_no_slots_are_refused(slots):
 WRONG = [
     "lastword.Survival(ends='both')",
     "lastword.Survival(estimate=5)",
+    "lastword.Survival(estimate=lastword.Mean)",
     "lastword.Survival(limit=12.5)",
     "lastword.Survival(reading='boundary')",
     "lastword.Survival(ends='any', reading=lastword.TurnEnd())",

@@ -10,6 +10,7 @@ from lastword import (
     Adapter,
     Auto,
     Boundary,
+    Cheapest,
     EndedBy,
     Finish,
     GrowWhenFull,
@@ -165,9 +166,12 @@ def changing_its_mind(first, later, after=4):
             answer = row[2:]
             words = int(((answer != IDS.mask) & (answer != IDS.end)).sum())
             slot = later if words >= after else first
-            said = torch.where(torch.arange(len(row)) - 2 < slot, 1, IDS.end)
-            sureness = torch.linspace(9, 7, len(row))[:, None]
-            rows.append(sureness * torch.nn.functional.one_hot(said, 8).float())
+            place = torch.arange(len(row)) - 2
+            ended = slot(place) if callable(slot) else (place >= slot).float()
+            sure = torch.linspace(19, 17, len(row))
+            logits = torch.zeros(len(row), 8)
+            logits[:, 1], logits[:, IDS.end] = (sure + (1 - ended).log(), sure + ended.log())
+            rows.append(logits.clamp(min=0))
         return torch.stack(rows)
 
     return Adapter(forward, IDS)
@@ -203,6 +207,36 @@ def test_an_answer_that_turns_out_shorter_gives_its_room_back():
     assert again.cost["columns"] < plain.cost["columns"] / 2
 
 
+def test_a_model_that_was_sure_and_changed_its_mind_is_believed():
+    """The probe's curve is spent in slot 12; what lies behind it is for new readings to say."""
+
+    def spread(first, last):
+        return lambda slot: ((slot + 2 - first) / (last + 1 - first)).clamp(0, 1)
+
+    model = changing_its_mind(spread(9, 12), spread(25, 28))
+    for estimate in (Mean(), Quantile(0.9), Cheapest(300.0)):
+        again = Reread(Survival(48, estimate, reading=EndedBy()), by=16)
+        answer = lastword.generate(model, [1, 1], length=again, block=4)
+        assert answer.horizon <= 12
+        assert (answer.finish, len(answer.tokens)) == (Finish.ENDED, 26), estimate
+
+
+def test_behind_a_spent_curve_the_estimate_says_how_far(predicted):
+    spent = [0.0] * 4 + [0.5, 1.0, *[1.0] * 10]
+    open_end, two_words = [0.0] * 5 + [0.4], [1, 2, *[MASK] * 4]
+    for estimate, slots in ((Mean(), 9), (Quantile(0.9), 10), (Quantile(0.3), 6)):
+        policy = Reread(Survival(16, estimate), by=4)
+        canvas = reread(policy, predicted, two_words, open_end, spent)
+        assert canvas.horizon.tolist() == [slots], estimate  # 4 + 0.6 * 4 are left on average
+        assert canvas.lengths.hazard[0, 5:11].tolist() == pytest.approx([0.4, 0, 0, 0, 1, 1])
+
+
+def test_a_word_in_the_last_slot_there_may_be_leaves_nothing_to_ask(predicted):
+    answer = [1, 2, MASK, MASK, MASK, 5]
+    canvas = reread(Reread(Survival(6)), predicted, answer, [0.0] * 6, [0.1] * 6)
+    assert canvas.answer_of(0) == answer
+
+
 def test_growth_when_full_is_insurance_around_it():
     """An estimate that asks for too little fills its canvas; then nothing is left to read."""
     model = changing_its_mind(first=20, later=20)
@@ -230,8 +264,9 @@ def test_under_a_cache_that_reads_ahead_it_acts_as_well(family, cache, request):
 
 
 def test_it_reads_again_for_survival_alone(in_plain_python):
-    code = "lastword.Reread(lastword.Fixed(8))"
-    assert in_plain_python([code])[code] == "SettingError"
+    """A bound on whole answers does not hold for the rest of one, so Calibrated is refused too."""
+    for code in ("lastword.Reread(lastword.Fixed(8))", "lastword.Reread(lastword.Calibrated())"):
+        assert in_plain_python([code])[code] == "SettingError"
     with pytest.raises(SettingError, match=r"Reread\(by=0\)"):
         Reread(by=0)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lastword import Boundary, Secant
+from lastword import Auto, Boundary, FirstBoundary, Hazard, Secant
 from lastword.cost import Cost
 from lastword.errors import SettingError
 
@@ -103,9 +103,9 @@ def test_each_row_searches_for_itself(predicted):
 
 
 def test_the_reading_is_a_setting(predicted):
-    # Boundaries of 0.1 a slot: ten of them make it sure, as an "ended by" it never is.
+    # Hazards of 0.1 a slot: 29 of them make it sure, as an "ended by" it never is.
     flat = lambda k, slots: 0.1  # noqa: E731
-    assert searched(predicted, Secant(100, 20, reading=Boundary()), flat)[0] == [10]
+    assert searched(predicted, Secant(100, 40, reading=Hazard()), flat)[0] == [29]
     assert searched(predicted, Secant(100, 20), flat)[0] == [100]
 
 
@@ -116,6 +116,9 @@ def test_the_reading_is_a_setting(predicted):
         ({"probes": 0}, "probes=0"),
         ({"enough": 1.0}, "enough=1.0"),
         ({"initial": 2000}, "raise the limit or start with fewer slots"),
+        ({"reading": FirstBoundary()}, r"use Survival\(reading=FirstBoundary\(\)\)"),
+        ({"reading": Boundary()}, "which reads one long canvas"),
+        ({"reading": Auto()}, "which reads one long canvas"),
     ],
 )
 def test_what_cannot_be_searched_for_is_refused(settings, words):

@@ -7,6 +7,8 @@ import pickle
 import pytest
 import torch
 
+import lastword
+from lastword.decode import ModelProbe
 from lastword.errors import NumericError, SettingError
 from lastword.survival import (
     Auto,
@@ -162,6 +164,10 @@ def test_a_word_that_stands_rules_out_every_end_before_it():
     assert Hazard()(signal).hazard[0].tolist() == pytest.approx([0.25] * 4)  # the paper's own words
 
 
+def toy_probe(hazard):
+    return ModelProbe(lastword.models.Toy(hazard), [[0]], lastword.Dice([0]))(T)
+
+
 @pytest.mark.parametrize(
     ("signal", "reading"),
     [
@@ -172,6 +178,13 @@ def test_a_word_that_stands_rules_out_every_end_before_it():
         (EndSignal.of(torch.full((1, T), 1e-6)), FirstBoundary()),
         # Half of all slots, here and there: neither padding nor packing.
         (EndSignal.of(torch.tensor([[0.0, 0.6] * 128])), Hazard()),
+        # As likely everywhere, or nearly: lengths without memory, whatever rounding adds.
+        *((EndSignal.of(torch.full((1, T), h)), Hazard()) for h in (0.15, 0.2, 0.3, 0.6)),
+        *((lastword.Survival(T).signal(toy_probe(h)), Hazard()) for h in (0.15, 0.3, 0.6)),
+        (EndSignal.of(torch.linspace(0.15, 0.16, T)[None]), Hazard()),
+        (EndSignal.of(torch.linspace(0.65, 0.55, T)[None]), Hazard()),
+        # An answer that may be over at once, on a canvas that is sure of it far behind.
+        (EndSignal.of((0.3 + torch.arange(T) / 20).clamp(max=1)[None]), EndedBy()),
     ],
 )
 def test_auto_picks_the_reading_of_the_training_and_says_why(signal, reading):

@@ -66,6 +66,25 @@ def test_an_upper_bound_is_an_estimate_like_any_other():
     assert upper_bound(even(9), [4.0] * 9, 0.9, Quantile(0.5)) == Scaled(2.0, Quantile(0.5))
 
 
+def test_a_tiny_coverage_asks_for_the_smallest_ratio():
+    assert conformal_factor([1.0] * 3, [3.0, 1.0, 2.0], 1e-12) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("predicted", "finished"),
+    [
+        ([0.0, 1.0], [1.0, 1.0]),
+        ([1.0, float("nan")], [1.0, 1.0]),
+        ([1.0, 1.0], [float("nan"), 1.0]),
+        ([1.0, 1.0], [0, 1]),
+        ([1.0, 1.0], [1.0]),
+    ],
+)
+def test_what_is_no_length_is_refused(predicted, finished):
+    with pytest.raises(SettingError):
+        conformal_factor(predicted, finished, 0.5)
+
+
 def test_predictions_and_lengths_go_in_pairs():
     with pytest.raises(SettingError, match="9 predictions and 8 finished"):
         upper_bound(even(9), [1.0] * 8)

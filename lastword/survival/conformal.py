@@ -1,4 +1,4 @@
-"""Calibration: from lengths a model really wrote to a bound that holds as often as it says."""
+"""Split conformal prediction: from lengths a model really wrote to a bound that holds as often as it says."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def conformal_factor(
 ) -> float:
     """The ceil((n + 1) * coverage)-th smallest of n ratios finished / predicted.
 
+    A finished length of infinity is an answer that was cut: longer than any other.
+
     >>> conformal_factor([10.0] * 9, [8, 9, 9, 10, 10, 11, 12, 13, 20], 0.9)
     2.0
     """
@@ -50,7 +52,15 @@ def conformal_factor(
             "needed, and 100 or more for one that hardly depends on which; finish more prompts or ask for "
             "less coverage"
         )
-    ratios = sorted(length / guess for guess, length in zip(predicted, finished, strict=True))
+    if len(finished) != n:
+        raise SettingError(
+            f"{n} predictions and {len(finished)} finished lengths were given; they go in pairs"
+        )
+    for guess, length in zip(predicted, finished):
+        check_number("conformal_factor", "predicted", guess, above=0)
+        if length != math.inf:  # an answer that was cut
+            check_number("conformal_factor", "finished", length, above=0)
+    ratios = sorted(length / guess for guess, length in zip(predicted, finished))
     return ratios[_rank(n, coverage) - 1]
 
 
@@ -69,4 +79,4 @@ def samples_needed(coverage: float) -> int:
 
 def _rank(samples: int, coverage: float) -> int:
     # 1e-9: (19 + 1) * 0.95 must not become 20 because 0.95 has no exact float.
-    return math.ceil((samples + 1) * coverage - 1e-9)
+    return max(1, math.ceil((samples + 1) * coverage - 1e-9))
