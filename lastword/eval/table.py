@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 from lastword.errors import LastwordError
@@ -66,7 +67,7 @@ def spent(records: Sequence[Record], what: str) -> int:
 
 def seconds(records: Sequence[Record]) -> float:
     """Wall time of the batches the records came from, shared among their rows; 0 if it was not kept."""
-    return sum((record["batch_seconds"] or 0.0) / record["rows"] for record in records)
+    return math.fsum((r["batch_seconds"] or 0.0) / r["rows"] for r in records)
 
 
 def table(records: Sequence[Record], titles: Mapping[str, str] | None = None) -> str:
