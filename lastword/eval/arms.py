@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lastword.eval.journal import Record
-from lastword.eval.pairing import answers, by_subject, latest
+from lastword.eval.pairing import answers, by_recipe, by_subject, latest
 from lastword.length import Fixed
 from lastword.recipe import Recipe
 from lastword.tasks import BENCHMARKS
@@ -112,14 +112,12 @@ def arms_of(records: Sequence[Record]) -> list[Arms]:
 
 def recipes_of(records: Iterable[Record]) -> list[Arm]:
     """Every recipe, an arm each, in order of first appearance."""
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        found.setdefault(json.dumps(record["recipe"]), []).append(record)
-    return [Arm(mine[0]["recipe"], mine) for mine in found.values()]
+    return [Arm(mine[0]["recipe"], mine) for mine in by_recipe(records).values()]
 
 
 def _counted(records: Sequence[Record]) -> list[Record]:
-    return [*answers(records), *(r for r in latest(records) if r.get("kind") == "drift")]
+    drift = [record for record in records if record.get("kind") == "drift"]
+    return [*answers(records), *latest(drift)]
 
 
 def _arms(subject: str, benchmark: str, records: Sequence[Record]) -> Arms:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
-from lastword.eval.journal import Record, identity
+from lastword.eval.journal import IDENTITY, Record
 
 Key = tuple[str, str, int]
 
@@ -16,7 +17,29 @@ def sample_of(record: Record) -> Key:
 
 def latest(records: Iterable[Record]) -> list[Record]:
     """Each answer once, the last one given: a folder may hold a record twice."""
-    return list({identity(record): record for record in records}.values())
+    rest = [name for name in IDENTITY if name != "recipe"]
+    return list(
+        {
+            (recipe, *(record.get(name) for name in rest)): record
+            for recipe, mine in by_recipe(records).items()
+            for record in mine
+        }.values()
+    )
+
+
+def by_recipe(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Records by their recipe as JSON, in order of first appearance.
+
+    Records of one archive share the recipe itself, so that few of a hundred thousand are written out.
+    """
+    texts: dict[int, tuple[object, str]] = {}
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        recipe = record["recipe"]
+        if id(recipe) not in texts:
+            texts[id(recipe)] = (recipe, json.dumps(recipe))  # held, so that no other takes its id
+        found.setdefault(texts[id(recipe)][1], []).append(record)
+    return found
 
 
 def answers(records: Iterable[Record], split: str = "test") -> list[Record]:

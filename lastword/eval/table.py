@@ -10,7 +10,7 @@ from lastword.errors import LastwordError
 from lastword.eval.ask import TOO_LONG
 from lastword.eval.compare import paired_p, standard_error
 from lastword.eval.journal import Record
-from lastword.eval.pairing import by_subject, latest, on_shared
+from lastword.eval.pairing import by_recipe, by_subject, latest, on_shared
 from lastword.eval.room import LEAST
 from lastword.recipe import Recipe
 
@@ -18,15 +18,6 @@ HEAD = (
     "| model | recipe | n | mean slots | accuracy | against the first | cut | passes | columns | seconds |",
     "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
 )
-
-
-def by_recipe(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
-    """Records by who answered (a model, or one of its seeds) and recipe as JSON, each answer once."""
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for subject, mine in by_subject(latest(records)).items():
-        for record in mine:
-            groups.setdefault((subject, json.dumps(record["recipe"])), []).append(record)
-    return groups
 
 
 def tables(records: Sequence[Record]) -> str:
@@ -77,7 +68,12 @@ def table(records: Sequence[Record], titles: Mapping[str, str] | None = None) ->
     answers that met no end token.
     """
     lines, first = list(HEAD), dict[str, list[Record]]()
-    for (subject, recipe), mine in by_recipe(records).items():
+    groups = [
+        (subject, recipe, mine)
+        for subject, own in by_subject(latest(records)).items()
+        for recipe, mine in by_recipe(own).items()
+    ]
+    for subject, recipe, mine in groups:
         base, own = on_shared(first.setdefault(subject, mine), mine)
         scores = [record["score"] for record in mine]
         accuracy = f"{sum(scores) / len(scores):.3f} ± {standard_error(scores):.3f}"

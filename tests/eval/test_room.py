@@ -1,6 +1,7 @@
 """Prompts and canvases that do not fit the model: one rule, in records and tables, and no crash."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -95,9 +96,10 @@ def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
     from lm_eval.api.instance import Instance
 
     from lastword.eval.harness_model import LastwordLM
+    from lastword.models.weights import identity
 
     model = Toy()
-    model.positions, model.lengths = 100, LENGTHS
+    model.positions, model.lengths = 100, replace(LENGTHS, weights=identity(model))
     lm = LastwordLM(
         model, Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
     )
