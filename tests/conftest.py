@@ -23,7 +23,8 @@ import json, sys, warnings
 warnings.filterwarnings("ignore")
 import torch, lastword
 from pathlib import Path
-from lastword.recipe import Recipe, part
+from lastword.parts import part
+from lastword.recipe import Recipe
 toy, golden = lastword.load("toy"), Path(sys.argv[1])
 for line in sys.stdin:
     outcome = {}

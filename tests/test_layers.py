@@ -22,6 +22,7 @@ LAYERS = [
     ["prediction"],
     ["hooks", "length", "unmask", "commit", "cache"],
     ["composition", "forward"],
+    ["parts"],
     ["recipe"],
     ["decode", "prompts"],
     ["generate"],

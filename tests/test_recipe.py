@@ -10,7 +10,8 @@ from lastword.cache import FeatureCache
 from lastword.commit import Prophet
 from lastword.errors import LastwordError, RecipeError, SettingError
 from lastword.length import Calibrated, Fixed, GrowWhenFull, StopAtEnd, Survival
-from lastword.recipe import ALIASES, PARTS, Recipe, as_text, part
+from lastword.parts import ALIASES, PARTS, as_text, part
+from lastword.recipe import Recipe
 from lastword.sampling import Sampling
 from lastword.survival import Auto, Boundary, Mean, Quantile, Scaled, TurnEnd
 from lastword.unmask import (

@@ -70,8 +70,8 @@ def calibrate(
     from lastword.calibration import FAST
     from lastword.calibration import calibrate as learn
     from lastword.cli.generate import read_recipe
+    from lastword.parts import part
     from lastword.prompts import read_prompts
-    from lastword.recipe import part
     from lastword.survival.calibration import FILE_NAME
 
     if out is None and not Path(model).expanduser().is_dir():

@@ -19,7 +19,7 @@ def recipes() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lastword.recipe import PARTS, as_text
+    from lastword.parts import PARTS, as_text
 
     def described(cls: Any) -> Text:
         default = cls()

@@ -202,7 +202,7 @@ def test_live_shows_denoising_and_leaves_the_answer(lastword, monkeypatch):
 
 
 def test_recipes_lists_every_part(lastword):
-    from lastword.recipe import PARTS
+    from lastword.parts import PARTS
 
     code, out, _ = lastword("recipes")
     assert code == 0

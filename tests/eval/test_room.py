@@ -11,7 +11,8 @@ from lastword.eval.journal import read_records
 from lastword.eval.room import LEAST, fitted, within
 from lastword.eval.table import tables, unfit
 from lastword.models.toy import Toy
-from lastword.recipe import PARTS, Recipe
+from lastword.parts import PARTS
+from lastword.recipe import Recipe
 from lastword.survival import Hazard, Mean, Ratios
 from tests.eval.oracle import AT_ONCE, oracle
 

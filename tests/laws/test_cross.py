@@ -12,8 +12,8 @@ import torch
 
 import lastword
 from lastword.models.weights import identity
+from lastword.parts import PARTS
 from lastword.prompts import as_batch
-from lastword.recipe import PARTS
 from tests.laws.test_decode_laws import check_rows_against_solo_runs, recipe_of
 
 FAMILIES = ["tiny-llada-base", "tiny-dream-base"]
