@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pages, passes, study
+from lastword.eval.pairing import on_shared, sample_of
+from lastword.eval.table import spent
 from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -114,3 +116,29 @@ def test_the_bar_for_the_embedded_models_is_met():
         assert pages.asked(model) >= 500
         assert sum(shares.values()) / len(shares) >= 0.85
         assert min(shares.values()) >= 0.70
+
+
+def test_the_prose_says_what_the_records_say():
+    readme, results = (DOCS.parent / "README.md").read_text(), (DOCS / "results.md").read_text()
+    lost, more, columns = {}, {}, {}
+    for model in study.MODELS:
+        arms = {name: pages._of_arm(model, name) for name in ("fixed 256", "survival", "auto")}
+        base, other = on_shared(arms["fixed 256"], arms["survival"])
+        lost[model] = f"{100 * (mean_score(base) - mean_score(other)):.1f}"
+        needed = {sample_of(r): r["length"] + 1 for r in base if r["finish"] == "ended"}
+        planned = [r["horizon"] for r in other if sample_of(r) in needed]
+        more[model] = f"{100 * (sum(planned) / sum(needed.values()) - 1):.0f}"
+        columns[model] = spent(other, "columns") / spent(base, "columns")
+        if arms["auto"]:
+            shared, auto = on_shared(arms["fixed 256"], arms["auto"])
+            assert f"{spent(auto, 'columns') / spent(shared, 'columns'):.2f}" == "0.14"
+    base_pair, instruct = study.MODELS[:2], study.MODELS[2:]
+    assert "{:.2f} and {:.2f} of its columns".format(*(columns[m] for m in base_pair)) in readme
+    assert "it loses {} and {} points".format(*(lost[m] for m in instruct)) in readme.replace(
+        "\n ", ""
+    )
+    assert "plans {} and {}% more slots".format(*(more[m] for m in base_pair)) in results
+
+
+def mean_score(records):
+    return sum(record["score"] for record in records) / len(records)
