@@ -28,6 +28,7 @@ from lastword.length import LengthPolicy
 from lastword.models.weights import fingerprint, identity
 from lastword.prompts import read_prompts
 from lastword.survival import Ratios
+from lastword.survival.conformal import factor_needed
 from lastword.tasks import load_frozen
 
 
@@ -88,7 +89,8 @@ def test_ratios_are_sorted_into_their_families():
         reading=Auto(),
         estimate=Mean(),
     )
-    assert made.families == {"all": Ratios((0.5, 1.5), 1), "a": Ratios((0.5,), 1)}
+    short, long = factor_needed(10.0, 5), factor_needed(20.0, 30)
+    assert made.families == {"all": Ratios((short, long), 1), "a": Ratios((short,), 1)}
 
 
 def test_a_calibration_survives_its_file(tmp_path):
@@ -262,7 +264,7 @@ def test_what_a_model_writes_is_compared_with_what_it_believed():
     made = calibrate(model, PROMPTS, limit=40, reading=EndedBy(), recipe=ONE_BY_ONE, rows=4)
     assert made.families["all"].cut == 0
     # n words and the end were expected, 2 n and the end came.
-    expected = sorted((2 * n + 1) / (n + 1) for n in range(3, 12))
+    expected = sorted(factor_needed(n + 1.0, 2 * n + 1) for n in range(3, 12))
     assert made.families["all"].ended == pytest.approx(expected, abs=1e-6)
     model.lengths = made
     answers = lastword.generate(model, PROMPTS, length=Calibrated(0.9), recipe=ONE_BY_ONE)

@@ -12,7 +12,7 @@ from typing import Any
 from lastword.checks import check_choice, check_number, check_whole
 from lastword.errors import CheckpointError, SettingError
 from lastword.survival.auto import Auto
-from lastword.survival.conformal import conformal_factor
+from lastword.survival.conformal import at_rank, factor_needed
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
 from lastword.survival.first_boundary import FirstBoundary
 from lastword.survival.reading import Boundary, EndedBy, Hazard, Reading, TurnEnd
@@ -46,7 +46,7 @@ def check_families(families: Iterable[object]) -> None:
 
 @dataclass(frozen=True)
 class Ratios:
-    """Finished lengths over predicted ones, smallest first, and how many answers were cut.
+    """What predictions had to be multiplied with for their answers to fit, smallest first; answers cut.
 
     Of a cut answer only a lower bound is known. It counts as longer than any that ended: a bound
     that would fall among them is not known, one below them holds as it would have.
@@ -71,7 +71,7 @@ class Ratios:
     def factor(self, coverage: float) -> float:
         """What to multiply a prediction with so that a share `coverage` of new answers fits."""
         every = [*self.ended, *[math.inf] * self.cut]
-        factor = conformal_factor([1.0] * len(every), every, coverage)
+        factor = at_rank(every, coverage)
         if math.isinf(factor):
             raise SettingError(
                 f"{self.cut} of the {len(every)} answers this was calibrated on were cut before their end, "
@@ -126,7 +126,7 @@ class Calibration:
         ratios = {}
         for name in (ALL, *sorted(named)):
             mine = [(guess, length) for guess, length, family in pairs if name in (ALL, family)]
-            ended = tuple(length / guess for guess, length in mine if length is not None)
+            ended = tuple(factor_needed(guess, n) for guess, n in mine if n is not None)
             ratios[name] = Ratios(ended, len(mine) - len(ended))
         return cls(families=ratios, **settings)
 

@@ -10,6 +10,11 @@ from lastword.errors import SettingError
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
 
+# A plan is rounded up to whole slots, so an answer of n slots fits as soon as the bound is above n - 1.
+# Asking for n itself would give nearly every answer a slot it does not need, and cover more than was asked
+# for. A 1024th of a slot is more than rounding takes away and less than any answer needs.
+_SPARE = 1 - 1 / 1024
+
 
 def upper_bound(
     lengths: LengthDistribution,
@@ -17,7 +22,7 @@ def upper_bound(
     coverage: float = 0.9,
     estimate: Mean | Quantile | Cheapest = Mean(),
 ) -> Scaled:
-    """The estimate, scaled so that a share `coverage` of new answers does not exceed it.
+    """The estimate, scaled so that a share `coverage` of new answers fits it, rounded up to whole slots.
 
     Row i of `lengths` is what was predicted for a prompt and `finished[i]` how long its answer came
     out, the end token's slot counted. An answer that was cut has no known length: decode calibration
@@ -37,31 +42,43 @@ def upper_bound(
 def conformal_factor(
     predicted: Sequence[float], finished: Sequence[int | float], coverage: float
 ) -> float:
-    """The ceil((n + 1) * coverage)-th smallest of n ratios finished / predicted.
+    """The ceil((n + 1) * coverage)-th smallest of the factors that n answers needed.
 
     A finished length of infinity is an answer that was cut: longer than any other.
 
-    >>> conformal_factor([10.0] * 9, [8, 9, 9, 10, 10, 11, 12, 13, 20], 0.9)
-    2.0
+    >>> conformal_factor([8.0] * 9, [6, 7, 7, 8, 8, 9, 10, 11, 17], 0.9)
+    2.0001220703125
     """
+    if len(finished) != len(predicted):
+        raise SettingError(
+            f"{len(predicted)} predictions and {len(finished)} finished lengths were given; they go in pairs"
+        )
+    needed = [factor_needed(guess, length) for guess, length in zip(predicted, finished)]
+    return at_rank(needed, coverage)
+
+
+def factor_needed(predicted: float, length: int | float) -> float:
+    """The least a prediction must be multiplied with for its answer to fit.
+
+    >>> factor_needed(8.0, 9)
+    1.0001220703125
+    """
+    check_number("conformal_factor", "predicted", predicted, above=0)
+    if length != math.inf:  # an answer that was cut
+        check_number("conformal_factor", "finished", length, least=1)
+    return (length - _SPARE) / predicted
+
+
+def at_rank(factors: Sequence[float], coverage: float) -> float:
+    """The factor that covers a new answer with at least this chance."""
     needed = samples_needed(coverage)
-    n = len(predicted)
-    if n < needed:
+    if len(factors) < needed:
         raise SettingError(
-            f"{n} finished answers cannot carry a bound that covers {coverage:.0%}: at least {needed} are "
-            "needed, and 100 or more for one that hardly depends on which; finish more prompts or ask for "
-            "less coverage"
+            f"{len(factors)} finished answers cannot carry a bound that covers {coverage:.0%}: at least "
+            f"{needed} are needed, and 100 or more for one that hardly depends on which; finish more "
+            "prompts or ask for less coverage"
         )
-    if len(finished) != n:
-        raise SettingError(
-            f"{n} predictions and {len(finished)} finished lengths were given; they go in pairs"
-        )
-    for guess, length in zip(predicted, finished):
-        check_number("conformal_factor", "predicted", guess, above=0)
-        if length != math.inf:  # an answer that was cut
-            check_number("conformal_factor", "finished", length, above=0)
-    ratios = sorted(length / guess for guess, length in zip(predicted, finished))
-    return ratios[_rank(n, coverage) - 1]
+    return sorted(factors)[_rank(len(factors), coverage) - 1]
 
 
 def samples_needed(coverage: float) -> int:
