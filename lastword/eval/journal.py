@@ -17,7 +17,8 @@ Record = dict[str, Any]
 # whose prompts or scoring changed, or a prompt laid out otherwise is another question: answers are never
 # taken from one for the other.
 IDENTITY = (
-    "kind", "model", "weights", "recipe", "seed", "task", "task_version", "place", "prompt", "layout",
+    "kind", "model", "weights", "recipe", "seed", "task", "task_version", "split", "place", "prompt",
+    "layout",
 )  # fmt: skip
 # What every record has, and what every record of an answer has besides: tables need them.
 NEEDED = ("model", "recipe", "task", "place")

@@ -9,6 +9,7 @@ import pytest
 from lastword.errors import SettingError
 from lastword.eval.archive import LEFT_OUT, keep, pack
 from lastword.eval.journal import read_records
+from lastword.eval.pairing import answers
 
 COST = {"passes": 2, "columns": 20, "squares": 400}
 
@@ -92,5 +93,16 @@ def test_lines_that_are_no_records_are_refused_with_their_file(tmp_path, line, m
 def test_the_records_of_the_repository_are_records():
     kept = Path(__file__).parent.parent.parent / "benchmarks" / "records"
     assert all(len(read_records(path)) > 100 for path in (kept / "study").iterdir())
-    with pytest.raises(SettingError, match="benchmarks/records/readings"):
+    with pytest.raises(SettingError, match="benchmarks/records/coverage"):
         read_records(kept)
+
+
+def test_a_validation_prompt_does_not_stand_in_for_a_test_prompt(tmp_path):
+    """An archive has no prompts, so place alone would take one for the other."""
+    both = [
+        one | {"split": split} for split in ("validation", "test") for one in map(record, range(3))
+    ]
+    keep(both, tmp_path / "both.jsonl.gz")
+    read = read_records(tmp_path / "both.jsonl.gz")
+    for split in ("validation", "test"):
+        assert len(answers(read, split)) == 3
