@@ -92,17 +92,6 @@ def _passes_that_nobody_counts(parts: Parts) -> str | None:
     )
 
 
-def _blocks_that_are_missing(parts: Parts) -> str | None:
-    needing = [policy for policy in parts.length.layers() if policy.needs_blocks]
-    if parts.block is not None or not needing:
-        return None
-    name = _name(needing[0])
-    return (
-        f"{name} was given without a block; it acts when a block is finished, and without blocks that is "
-        f"when all is done: give block=32 (on the command line --block 32), or leave {name} out"
-    )
-
-
 def _columns_a_cache_would_miss(parts: Parts) -> str | None:
     if not (parts.unmask.drops_columns and parts.cache.keeps):
         return None
@@ -184,7 +173,6 @@ REFUSALS: tuple[Callable[[Parts], str | None], ...] = (
     _growth_that_never_comes,
     _work_that_is_paid_twice,
     _passes_that_nobody_counts,
-    _blocks_that_are_missing,
     _columns_a_cache_would_miss,
     _a_step_that_is_not_read,
     _slots_ahead_that_are_not_read,

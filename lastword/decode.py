@@ -69,7 +69,7 @@ def decode(
         recipe.cache.open(canvas),
     )
     while canvas.masked.any():
-        clock = clock.tick(canvas, recipe.block)
+        clock = clock.tick(canvas, recipe.block_slots)
         open = canvas.masked & clock.window.columns(canvas.width)
         sees = unmask.sees(canvas, clock)
         stale = recipe.cache.stale(canvas, clock) & sees

@@ -20,7 +20,7 @@ from lastword.models.predictor import MaskPredictor
 from lastword.prompts import Prompt, as_batch, is_batch
 from lastword.recipe import Recipe
 from lastword.sampling import Dice, Sampling
-from lastword.survival import Hazard, LengthDistribution, Reading
+from lastword.survival import Auto, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
 
 
@@ -143,12 +143,12 @@ def predict_length(
     *,
     limit: int = 1024,
     ends: str = "document",
-    reading: Reading = Hazard(),
+    reading: Reading = Auto(),
     beyond_positions: bool = False,
 ) -> LengthDistribution:
     """How long the answer will be, from one forward pass over `limit` masks; a row per prompt.
 
-    `limit`, `ends` and `reading` are those of `Survival`.
+    `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()` is the paper's.
     """
     batch = as_batch(model, prompt)
     probe = ModelProbe(model, batch, Dice([0] * len(batch)), beyond_positions=beyond_positions)

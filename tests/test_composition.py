@@ -77,8 +77,6 @@ UNCOUNTED_INSIDE = {**UNCOUNTED, "length": StopAtEnd(UNCOUNTED["length"]), "bloc
     "unmask": LeftmostFirst(Idle())
 }
 PAID_TWICE = {"length": Budget(RHO_EOS, passes=30)}
-STOPPED = {"length": StopAtEnd(SURVIVAL)}
-STOPPED_INSIDE = {"length": GrowWhenFull(StopAtEnd(SURVIVAL), by=4, limit=24)}
 DROPPED = {"length": Fixed(12), "unmask": SlowFast(), "cache": DualCache(), "block": 4}
 DROPPED_INSIDE = {"length": Fixed(12), "unmask": LeftmostFirst(SlowFast()), "cache": FeatureCache()}
 LATE = {"length": AT_STEP, "cache": PrefixCache(), "block": 4}
@@ -135,19 +133,6 @@ REFUSED = {
             "such as Survival()": {"length": Budget(SURVIVAL, passes=30)},
             "or Reread()": {"length": Budget(Reread(SURVIVAL), passes=30), "block": 4},
         },
-    ),
-    "blocks that are missing": Refused(
-        STOPPED,
-        "StopAtEnd was given without a block",
-        {
-            "give block=32": instead(STOPPED, block=32),
-            "leave StopAtEnd out": {"length": SURVIVAL},
-        },
-    ),
-    "blocks that are missing, wrapped": Refused(
-        STOPPED_INSIDE,
-        "StopAtEnd was given without a block",
-        {"give block=32": instead(STOPPED_INSIDE, block=32)},
     ),
     "columns a cache would miss": Refused(
         DROPPED,

@@ -12,6 +12,7 @@ from lastword.errors import CapacityError, NumericError, PromptError, SettingErr
 from lastword.models import Adapter, Toy
 from lastword.recipe import Recipe
 from lastword.sampling import Dice, Sampling
+from lastword.survival import Hazard
 from lastword.tokens import TokenIds
 from lastword.unmask import AtRandom, MostConfident
 
@@ -327,13 +328,13 @@ def test_a_generation_is_json(toy):
 
 
 def test_predict_length_is_one_row_per_prompt(toy):
-    lengths = lastword.predict_length(toy, ["abc", "b"], limit=30)
+    lengths = lastword.predict_length(toy, ["abc", "b"], limit=30, reading=Hazard())
     expected = (1 - 0.95**30) / 0.05
     assert lengths.mean.tolist() == pytest.approx([expected] * 2)
 
 
 def test_a_predicted_length_is_what_generate_uses(llada):
-    lengths = lastword.predict_length(llada, IDS, limit=40)
+    lengths = lastword.predict_length(llada, IDS, limit=40, reading=Hazard())
     answer = lastword.generate(llada, IDS, length="survival:40")
     assert answer.lengths.mean.item() == lengths.mean.item()
     assert answer.horizon == int(lengths.mean.ceil())
@@ -366,7 +367,8 @@ def test_the_probe_does_not_go_through_the_hooks(toy):
     hooked = lastword.generate(
         toy, "abc", length="survival:9", hooks=lastword.Hooks(logits=never_ends)
     )
-    assert hooked.lengths.mean.item() == lastword.predict_length(toy, "abc", limit=9).mean.item()
+    predicted = lastword.predict_length(toy, "abc", limit=9, reading=Hazard())
+    assert hooked.lengths.mean.item() == predicted.mean.item()
 
 
 def test_the_tokens_hook_is_called_before_and_after_and_may_rewrite_the_answer(toy):

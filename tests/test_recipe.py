@@ -11,7 +11,7 @@ from lastword.commit import Prophet
 from lastword.errors import LastwordError, RecipeError, SettingError
 from lastword.length import Calibrated, Fixed, GrowWhenFull, StopAtEnd, Survival
 from lastword.parts import ALIASES, PARTS, as_text, part
-from lastword.recipe import Recipe
+from lastword.recipe import Recipe, default_length
 from lastword.sampling import Sampling
 from lastword.survival import Auto, Boundary, Mean, Quantile, Scaled, TurnEnd
 from lastword.unmask import (
@@ -261,3 +261,33 @@ def test_a_part_that_has_no_name_is_not_saved_in_silence():
 
     with pytest.raises(LastwordError, match="Mine"):
         Recipe(unmask=Mine()).to_json()
+
+
+# The default
+
+
+def test_the_default_length_comes_with_its_blocks_and_any_other_without():
+    assert Recipe().length == default_length()
+    assert (Recipe().block, Recipe().block_slots) == (None, 32)
+    assert (
+        Recipe(length=Survival()).block_slots is None
+    )  # the paper: one block for the whole answer
+    assert Recipe().with_choices(length="survival").block_slots is None
+    assert Recipe(unmask=AboveThreshold()).block_slots == 32
+    assert Recipe(block=8).block_slots == 8
+    assert Recipe(length=GrowWhenFull(StopAtEnd(Fixed(9)))).block_slots == 32
+
+
+def test_the_default_length_keeps_to_its_limit():
+    length = default_length(96)
+    assert [getattr(policy, "limit", 96) for policy in length.layers()] == [96, 96, 96]
+    assert (
+        as_text(length) == ("stop-at-end:(grow-when-full:(survival:96,reading=auto),limit=96)")
+        or part("length", as_text(length)) == length
+    )
+
+
+@pytest.mark.parametrize("axis", ["unmask", "cache", "commit"])
+def test_every_part_goes_with_the_default_length(axis):
+    for cls in PARTS[axis].values():
+        Recipe(**{axis: cls()})

@@ -33,7 +33,7 @@ def evaluate(
     show: Annotated[bool, typer.Option("--show", help="Say what would be run, and leave.")] = False,
     length: Annotated[
         Optional[str],
-        typer.Option(help="As in generate. [survival:256 if all tasks are embedded, or survival]"),
+        typer.Option(help="As in generate; the default's limit is 256 if all tasks are embedded."),
     ] = None,
     unmask: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     commit: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
@@ -146,8 +146,7 @@ def _plan(preset: str | None, names: tuple[str, ...], recipe: Path | None) -> An
     from lastword.eval import Preset, Setting
     from lastword.eval import preset as find
     from lastword.eval.tiny import is_tiny
-    from lastword.length import Survival
-    from lastword.recipe import Recipe
+    from lastword.recipe import Recipe, default_length
 
     if preset is not None:
         plan = find(preset).only(names) if names else find(preset)
@@ -156,6 +155,6 @@ def _plan(preset: str | None, names: tuple[str, ...], recipe: Path | None) -> An
             plan = replace(plan, settings=tuple(replace(s, recipe=given) for s in plan.settings))
         return plan
     names = names or ("tiny",)
-    usual = Recipe(length=Survival(256) if all(map(is_tiny, names)) else Survival())
+    usual = Recipe(length=default_length(256 if all(map(is_tiny, names)) else 1024))
     chosen = read_recipe(recipe) if recipe else usual
     return Preset("Tasks of your choice.", "tiny-llada-base", (Setting(names, chosen),))

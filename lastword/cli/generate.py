@@ -26,7 +26,10 @@ def generate(
     prompt: PromptArgument = None,
     model: ModelOption = "toy",
     length: Annotated[
-        Optional[str], typer.Option(help="survival:512, fixed:256, daedal, rho-eos ... [survival]")
+        Optional[str],
+        typer.Option(
+            help="survival (the paper), fixed:256, daedal, rho-eos ... [one probe, grow, stop at the end]"
+        ),
     ] = None,
     unmask: Annotated[
         Optional[str],
@@ -37,7 +40,10 @@ def generate(
     ] = None,
     cache: Annotated[Optional[str], typer.Option(help="none, prefix, dual, feature [none]")] = None,
     block: Annotated[
-        Optional[int], typer.Option(help="Decode left to right in blocks of this size.")
+        Optional[int],
+        typer.Option(
+            help="Left to right in blocks of this size. [none; 32 where the length needs them]"
+        ),
     ] = None,
     recipe: Annotated[
         Optional[Path], typer.Option(help="A recipe in JSON; other options override it.")

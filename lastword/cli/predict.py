@@ -36,7 +36,7 @@ def predict(
             help="What the signal is taken for: hazard (the paper), ended-by, boundary, "
             "first-boundary, turn-end, or auto, which picks and says why."
         ),
-    ] = "hazard",
+    ] = "auto",
     plot: Annotated[
         Optional[Path], typer.Option(help="Write the curve as a picture (PNG, SVG, PDF).")
     ] = None,

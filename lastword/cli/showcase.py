@@ -18,7 +18,7 @@ from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
 from lastword.generate import Generation, finished
 from lastword.prompts import Prompt, as_batch
-from lastword.recipe import Recipe
+from lastword.recipe import Recipe, default_length
 from lastword.survival import LengthDistribution
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
 from lastword.unmask import EqualShares, MostConfident
@@ -93,7 +93,7 @@ def _compare(
     console.print(Panel(Text(shown.rstrip()), title=question.title))
     show = console.is_terminal
     frames: list[Panel] = []  # of the predicted canvas, replayed beside the fixed one
-    steps = lastword.decode(model, batch, replace(recipe, length=lastword.Survival(limit)))
+    steps = lastword.decode(model, batch, replace(recipe, length=default_length(limit)))
     steps = kept(steps, model.tokenizer, "predicted", frames) if show else steps
     predicted = finished(model, batch, steps)[0]
     if predicted.lengths is not None:

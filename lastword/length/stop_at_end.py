@@ -20,7 +20,7 @@ class StopAtEnd(Wrapper):
     Costs nothing, needs left-to-right blocks, and is the cheapest length control there is (DPad,
     dInfer and others have it built in). It looks at complete blocks only: an end token may be written
     before the text to its left. With one block for the whole canvas it would change nothing, so a recipe
-    without blocks is refused.
+    that gives no block has blocks of 32.
     """
 
     cost: ClassVar[str] = "nothing; saves every pass behind the end"

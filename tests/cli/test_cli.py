@@ -62,7 +62,7 @@ def test_help_does_not_wait_for_torch():
 
 
 def test_predict_draws_a_curve_and_says_the_length(lastword):
-    code, out, err = lastword("predict", "abc", "--limit", "64")
+    code, out, err = lastword("predict", "abc", "--limit", "64", "--reading", "hazard")
     assert code == 0
     assert "█" in out
     assert "expected length 19.2, so a canvas of 20 (of 64)" in out
@@ -72,7 +72,7 @@ def test_predict_draws_a_curve_and_says_the_length(lastword):
 
 
 def test_predict_json_is_one_object(lastword):
-    code, out, _ = lastword("predict", "abc", "--limit", "64", "--json")
+    code, out, _ = lastword("predict", "abc", "--limit", "64", "--reading", "hazard", "--json")
     data = json.loads(out)
     assert code == 0
     assert data["expected_length"] == pytest.approx((1 - 0.95**64) / 0.05)
@@ -83,9 +83,9 @@ def test_predict_json_is_one_object(lastword):
 
 
 def test_predict_says_how_it_read_the_signal(lastword):
-    code, out, _ = lastword("predict", "abc", "--limit", "64")
+    code, out, _ = lastword("predict", "abc", "--limit", "64", "--reading", "hazard")
     assert (code, "read as hazard\n" in out) == (0, True)
-    code, out, _ = lastword("predict", "abc", "--limit", "64", "--reading", "auto", "--json")
+    code, out, _ = lastword("predict", "abc", "--limit", "64", "--json")
     data = json.loads(out)
     assert data["read_as"].startswith("first boundary: ends add up to 3.20")
     assert data["expected_length"] < 11  # 20 slots of 0.05 each, not a product
@@ -240,12 +240,6 @@ def test_what_goes_together_may_still_not_fit_a_small_model(lastword):
 @pytest.mark.parametrize(
     ("refused", "reason", "advice", "taken"),
     [
-        (
-            ["--length", "stop-at-end:fixed:12"],
-            "StopAtEnd was given without a block",
-            "--block 32",
-            ["--length", "stop-at-end:fixed:12", "--block", "32"],
-        ),
         (
             ["--unmask", "slow-fast", "--cache", "dual"],
             "SlowFast leaves columns out",

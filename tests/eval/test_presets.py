@@ -10,7 +10,7 @@ from lastword.cli import app
 from lastword.errors import SettingError, TaskError
 from lastword.eval import PRESETS, Setting, preset
 from lastword.length import Fixed, Survival
-from lastword.recipe import Recipe
+from lastword.recipe import Recipe, default_length
 
 BASE = ["bbh", "gsm8k", "minerva_math", "humaneval", "mbpp"]
 
@@ -75,7 +75,7 @@ def test_show_says_what_would_run():
     code, out, _ = command("--tasks", "gsm8k", "--shots", "2", "--chat", "--show")
     assert "tiny-llada-base, chat template" in out
     assert "gsm8k: 2 shots" in out
-    assert Recipe.from_json(out.splitlines()[-1]).length == Survival(1024)
+    assert Recipe.from_json(out.splitlines()[-1]).length == default_length()
 
 
 def test_the_command_runs_a_preset_and_resumes_it(hub, tmp_path):

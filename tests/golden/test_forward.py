@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import lastword
+from lastword.survival import Hazard
 from tests.golden.cases import cases, model
 
 FORWARD = [case for family in ("llada", "dream") for case in cases(family, "logits")]
@@ -34,7 +35,11 @@ def test_survival_curve_agrees(case):
     expected = case.facts["survival"]
     prompt = case.tensor("input_ids")[0, : case.facts["prompt_length"]]
     lengths = lastword.predict_length(
-        model(case.family), prompt, limit=case.facts["masks"], beyond_positions=True
+        model(case.family),
+        prompt,
+        limit=case.facts["masks"],
+        reading=Hazard(),
+        beyond_positions=True,
     )
     torch.testing.assert_close(
         lengths.hazard[0], case.tensor("eos_prob", "survival"), atol=1e-5, rtol=0

@@ -70,11 +70,9 @@ PLACED = AXES["commit"][2]
 REFUSED_PAIRS = {
     *(("SlowFast", cache) for cache in ("PrefixCache", "DualCache", "FeatureCache")),
     *(("SurvivalAtStep", other) for other in ("PrefixCache", "DualCache", "SlowFast")),
-    *(("Reread", other) for other in ("DualCache", "SlowFast", "None", "Prophet, placed")),
-    ("StopAtEnd", "None"),
+    *(("Reread", other) for other in ("DualCache", "SlowFast", "Prophet, placed")),
     *((moving, "Prophet, placed") for moving in ("SurvivalAtStep", "GrowWhenFull", "Daedal")),
     *((moving, "Prophet, placed") for moving in ("StopAtEnd(Daedal)", "RhoEos")),
-    ("StopAtEnd(Daedal)", "None"),
 }
 
 

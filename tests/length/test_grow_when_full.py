@@ -103,3 +103,23 @@ def test_the_order_of_the_wrappers_does_not_matter():
 def test_an_end_token_of_the_prompt_does_not_count():
     grown = lastword.generate(ending_at(10), [7, 7], length=GrowWhenFull(Fixed(6), by=2), block=2)
     assert grown.tokens == WORDS[:10]
+
+
+def test_blocks_that_were_not_given_are_those_of_32():
+    length = StopAtEnd(Fixed(70))
+    alone, given = (answer(9, length, block) for block in (None, 32))
+    assert (alone.canvas, alone.cost) == (given.canvas, given.cost)
+    assert len(alone.canvas) == 32
+    assert alone.cost["passes"] == 32
+    assert (
+        answer(9, Fixed(70)).cost["passes"] == 70
+    )  # no policy that acts between blocks, no blocks
+
+
+@pytest.mark.parametrize("slot", [3, 40, 75])
+def test_generate_without_a_choice_finishes_the_answer_and_says_how_it_read_the_probe(slot):
+    done = lastword.generate(ending_at(slot), [1, 1])
+    assert (done.finish, done.tokens) == (Finish.ENDED, [place % 5 for place in range(slot)])
+    assert done.lengths.read_as is not None
+    paper = lastword.generate(ending_at(slot), [1, 1], length="survival")
+    assert paper.lengths.read_as is None
