@@ -36,7 +36,7 @@ READ = {"tiny-llada-base": "packed documents", "tiny-llada-instruct": "padded an
 def measure_survival() -> dict[str, object]:
     """The record behind the survival curve: one probe of a tiny checkpoint."""
     model = lastword.load(ROOT / MODEL, device="cpu")
-    lengths = lastword.predict_length(model, PROMPT, limit=LIMIT)
+    lengths = lastword.predict_length(model, PROMPT, limit=LIMIT, reading=Hazard())
     return {
         "model": MODEL,
         "prompt": PROMPT,

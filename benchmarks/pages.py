@@ -9,23 +9,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 import lastword
-from benchmarks.study import ARMS, BASE, MODELS, RECORDS, recipe_of
+from benchmarks import coverage
+from benchmarks.study import ARMS, BASE, GROUPS, MODELS, RECORDS, recipe_of
 from lastword.eval.arms import mean_slots
+from lastword.eval.compare import paired_p
 from lastword.eval.journal import Record, read_records
-from lastword.eval.pairing import answers
+from lastword.eval.pairing import answers, by_recipe, on_shared
 from lastword.eval.paper import paper_tables
-from lastword.eval.table import table
+from lastword.eval.table import seconds, spent, table
 from lastword.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent / "docs"
+# Seconds, measured alone on a machine: a prompt at a time as in the paper, and batches of 150 rows.
 SPEED = RECORDS.parent / "speed"
+BATCH_SPEED = RECORDS.parent / "batch-speed"
+PART_SPEED = RECORDS.parent / "part-speed"
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PER_FAMILY = 300  # of the parts table: an arm that was asked more counts for these
+SHORTER = re.compile(r"fixed (?!256)")  # of Table 7
+LENGTHS = (
+    "stop at end", "fixed 128", "fixed 192", "DAEDAL", "rho-EOS", "DAEDAL, one token a pass",
+    "rho-EOS, one token a pass",
+)  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -80,24 +91,61 @@ def canvas() -> str:
 
 def parts() -> str:
     """Every decoding part that was measured, alone and together, on the base pair."""
-    return _by_title(BASE, PER_FAMILY)
+    titles = {_text(recipe_of(arm)): arm for arm in ARMS}
+    records = []
+    for model in BASE:
+        for arm in ARMS:
+            mine = [r for r in _of(model, recipe_of(arm)) if r["place"] < PER_FAMILY]
+            if len(mine) == PER_FAMILY * len(BENCHMARKS) and not SHORTER.match(arm):
+                records += mine
+    return table(records, titles, timed=answers(read_records(PART_SPEED)))
+
+
+def chosen() -> str:
+    """Every candidate for the default, on validation prompts."""
+    return _on_all_models("validation", GROUPS["choose"].arms)
 
 
 def lengths() -> str:
-    """Ways to choose a length on the instruct pair, where the paper's product cuts answers."""
-    return _by_title([model for model in MODELS if model not in BASE], 500)
+    """Every way to choose a length, by what it gains or loses and what it costs, on test prompts."""
+    return _on_all_models(
+        "test", [arm for arm in ARMS if arm in (*LENGTHS, *GROUPS["choose"].arms)]
+    )
 
 
-def _by_title(models: Sequence[str], per_family: int) -> str:
-    """The arms of the study in their order, on the first prompts; those that were asked all of them."""
-    titles = {_text(recipe_of(arm)): arm for arm in ARMS}
-    records = []
-    for model in models:
-        for arm in ARMS:
-            mine = [r for r in _of(model, recipe_of(arm)) if r["place"] < per_family]
-            if len(mine) == per_family * len(BENCHMARKS):
-                records += mine
-    return table(records, titles)
+def _on_all_models(split: str, arms: Sequence[str]) -> str:
+    """A line per recipe, a column per model: points against the fixed canvas, p, and share of its columns."""
+    lines = [f"| recipe | {' | '.join(MODELS)} |", f"|---|{'---:|' * len(MODELS)}"]
+    for arm in arms:
+        cells = [against_fixed(model, arm, split) for model in MODELS]
+        if not any(cells):
+            continue
+        shown = [f"{c.points:+.1f}, p {c.p:.1g}, {c.columns:.3f}" if c else "" for c in cells]
+        lines.append(f"| {arm} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Against:
+    """An arm against the fixed canvas on the same prompts."""
+
+    points: float
+    p: float
+    columns: float
+    passes: float
+
+
+def against_fixed(model: str, arm: str, split: str = "test") -> Against | None:
+    """None where the arm was not asked all that the fixed canvas was."""
+    base, own = on_shared(*(_of(model, recipe_of(name), split) for name in ("fixed 256", arm)))
+    if len(own) < len(_of(model, recipe_of("fixed 256"), split)):
+        return None
+    right = [[r["score"] > 0.5 for r in records] for records in (base, own)]
+    return Against(
+        100 * (sum(right[1]) - sum(right[0])) / len(own),
+        paired_p(*right),
+        *(spent(own, what) / spent(base, what) for what in ("columns", "passes")),
+    )
 
 
 def paper() -> str:
@@ -105,12 +153,49 @@ def paper() -> str:
     return "\n\n".join(made.markdown() for made in paper_tables(study(), read_records(SPEED)))
 
 
+@lru_cache(maxsize=1)
+def _coverage() -> dict[str, str]:
+    return coverage.tables()
+
+
+def _covered(name: str) -> str:
+    """How often calibrated bounds hold."""
+    return _coverage()[name]
+
+
+def batch_speed() -> str:
+    """Seconds where many rows share a pass: a batch lasts as long as its longest row."""
+    lines = [
+        "| model | recipe | n | seconds a sample | passes | columns |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for model in MODELS:
+        found = by_recipe(r for r in read_records(BATCH_SPEED) if r["model"] == model)
+        fixed = found[_text(recipe_of("fixed 256"))]
+        for arm in GROUPS["speed"].arms:
+            base, own = on_shared(fixed, found.get(_text(recipe_of(arm)), []))
+            if len(own) == len(fixed):
+                mine, theirs = (seconds(records) / len(own) for records in (own, base))
+                work = [spent(own, what) / spent(base, what) for what in ("passes", "columns")]
+                lines.append(
+                    f"| {model} | {arm} | {len(own)} | {mine:.4f} ({theirs / mine:.1f}x) "
+                    f"| {work[0]:.2f} | {work[1]:.2f} |"
+                )
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "families": families,
     "canvas": canvas,
     "parts": parts,
+    "chosen": chosen,
     "lengths": lengths,
     "paper": paper,
+    "batch-speed": batch_speed,
+    **{
+        name: partial(_covered, name)
+        for name in ("covered-own", "covered-reference", "covered-chance")
+    },
 }
 
 
@@ -119,22 +204,22 @@ def written(page: str) -> str:
     return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", page)
 
 
-PAGES = [DOCS / name for name in ("choose.md", "embedded.md", "results.md")]
+PAGES = [DOCS / name for name in ("choose.md", "embedded.md", "lengths.md", "results.md")]
 
 
 def _of_arm(model: str, arm: str) -> list[Record]:
     return _of(model, recipe_of(arm))
 
 
-def _of(model: str, recipe: Recipe) -> list[Record]:
-    return _answered().get((model, _text(recipe)), [])
+def _of(model: str, recipe: Recipe, split: str = "test") -> list[Record]:
+    return _answered(split).get((model, _text(recipe)), [])
 
 
-@lru_cache(maxsize=1)
-def _answered() -> dict[tuple[str, str], list[Record]]:
-    """Answers to test prompts by model and recipe."""
+@lru_cache(maxsize=2)
+def _answered(split: str) -> dict[tuple[str, str], list[Record]]:
+    """Answers to a split's prompts by model and recipe."""
     found: dict[tuple[str, str], list[Record]] = {}
-    for record in answers(study()):
+    for record in answers(study(), split):
         found.setdefault((record["model"], json.dumps(record["recipe"])), []).append(record)
     return found
 

@@ -35,7 +35,6 @@ from lastword.survival import (
     LengthDistribution,
     Reading,
     TurnEnd,
-    conformal_factor,
 )
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, Lengths, load_frozen
 
@@ -298,52 +297,6 @@ def picks(models: dict[str, list[Record]]) -> str:
     return "\n".join(lines)
 
 
-def bounds(models: dict[str, list[Record]], calibration: dict[str, list[Record]]) -> str:
-    """Markdown: share of test answers within Auto's quantile, as read and calibrated on validation."""
-    lines = [
-        f"| model | bound | factor | slots of the true mean | all | {' | '.join(BENCHMARKS)} |",
-        f"|---|---|---:|---:|---:|{'---:|' * len(BENCHMARKS)}",
-    ]
-    for model, records in models.items():
-        mine, known = benchmarks_of(records), benchmarks_of(calibration[model])
-        truth = statistics.mean(r["length"] for r in mine)
-        for place, coverage in list(enumerate(QUANTILES))[1:]:
-            learnt = {
-                family: factor([r for r in known if r["family"] == family], place, coverage)
-                for family in BENCHMARKS
-            }
-            as_read = dict.fromkeys(BENCHMARKS, 1.0)
-            for title, scale, scales in (
-                ("as read", 1.0, as_read),
-                ("calibrated", factor(known, place, coverage), learnt),
-            ):
-                spent = statistics.mean(scale * r["quantile"]["auto"][place] for r in mine) / truth
-                shares = [
-                    covered([r for r in mine if r["family"] == family], place, scales[family])
-                    for family in BENCHMARKS
-                ]
-                shown = " | ".join(
-                    f"{share:.1%}" for share in (covered(mine, place, scale), *shares)
-                )
-                lines.append(
-                    f"| {model} | {coverage:.0%} {title} | {scale:.2f} | {spent:.2f} | {shown} |"
-                )
-    return "\n".join(lines)
-
-
-def factor(records: Sequence[Record], place: int, coverage: float) -> float:
-    """What calibration on these records multiplies Auto's quantile by."""
-    predicted = [float(r["quantile"]["auto"][place]) for r in records]
-    return conformal_factor(predicted, [r["length"] for r in records], coverage)
-
-
-def covered(records: Sequence[Record], place: int, scale: float) -> float:
-    """Share of answers no longer than the bound, which is a whole number of slots."""
-    return statistics.mean(
-        r["length"] <= math.ceil(scale * r["quantile"]["auto"][place]) for r in records
-    )
-
-
 def tables(folder: Path = RECORDS) -> list[str]:
     """Every table of docs/lengths.md, from records."""
     models = all_records(folder)
@@ -353,7 +306,6 @@ def tables(folder: Path = RECORDS) -> list[str]:
         lambda: by_family(models, floors),
         lambda: against_the_truth(models),
         lambda: picks(models),
-        lambda: bounds(models, all_records(folder, "validation")),
     ]
     return [make() for make in makers]
 

@@ -124,6 +124,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "auto, grow, stop + threshold + dual cache": {
         **_auto("mean", grow=True), **THRESHOLD, "cache": "dual"
     },
+    "auto, grow, stop + dual cache": {**_auto("mean", grow=True), "cache": "dual"},
     "stop at end + threshold": {"length": "stop-at-end:fixed:256", **THRESHOLD},
     "stop at end + threshold + dual cache": {
         "length": "stop-at-end:fixed:256", **THRESHOLD, "cache": "dual"
@@ -142,6 +143,7 @@ class Group:
     models: tuple[str, ...] = MODELS
     split: str = "test"
     per_family: int = 500
+    apart: bool = False  # a batch holds prompts of one task, so that its seconds are that task's
 
 
 _PAPER = ("fixed 256", "survival", FIXED_MEANS, FIXED_MEAN, DRIFT, "stop at end", "DAEDAL")
@@ -149,28 +151,32 @@ _LENGTHS = ("auto", *(title for title in ARMS if title.startswith("auto,") and "
 _PEERS = ("DAEDAL, one token a pass", "rho-EOS", "rho-EOS, one token a pass")
 _THRESHOLD = (
     "survival + threshold", "auto + threshold", "auto, grow, stop + threshold",
-    "auto, reread, grow, stop + threshold",
+    "auto, reread, grow, stop + threshold", "auto, grow, stop + threshold + dual cache",
+    "auto, grow, stop + dual cache",
+    "stop at end + threshold", "stop at end + threshold + dual cache",
 )  # fmt: skip
+_PARTS = tuple(title for title in ARMS if not title.startswith("fixed ") or title == "fixed 256")
 GROUPS = {
-    "paper": Group(_PAPER),
+    "paper": Group(_PAPER, apart=True),
     "choose": Group(("fixed 256", "survival", *_LENGTHS, *_THRESHOLD), MODELS, "validation", 300),
     "lengths": Group((*_LENGTHS, *_PEERS, *_THRESHOLD)),
     "fixed": Group(("fixed 64", "fixed 96", "fixed 128", "fixed 192")),
     "parts": Group(
-        tuple(
-            title
-            for title in ARMS
-            if title not in (*_PAPER, *_LENGTHS, *_PEERS, *_THRESHOLD)
-            and not title.startswith("fixed ")
-        ),
+        tuple(t for t in _PARTS if t not in (*_PAPER, *_LENGTHS, *_PEERS, *_THRESHOLD)),
         BASE,
         per_family=300,
     ),
     # Seconds want a machine of their own: few prompts, one worker, --out and --kept apart.
     "speed": Group(
-        ("fixed 256", "survival", "DAEDAL", "auto, grow, stop + threshold"), per_family=50
+        (
+            "fixed 256", "survival", "DAEDAL", "auto, grow, stop", "auto, grow, stop + threshold",
+            "auto, grow, stop + threshold + dual cache",
+        ),
+        per_family=150,
+        apart=True,
     ),
-}
+    "part-speed": Group(tuple(t for t in _PARTS if t not in _LENGTHS[1:]), BASE, per_family=30),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,7 @@ class Job:
     arm: str
     split: str
     per_family: int
+    apart: bool = False
 
 
 def recipe_of(arm: str) -> Recipe:
@@ -197,7 +204,7 @@ def jobs(groups: Sequence[str], per_family: int | None, models: Sequence[str]) -
         if unknown:
             raise SettingError(f"there is no {what} {unknown[0]!r}; known: {', '.join(known)}")
     asked = [
-        Job(model, arm, group.split, per_family or group.per_family)
+        Job(model, arm, group.split, per_family or group.per_family, group.apart)
         for group in (GROUPS[name] for name in groups)
         for arm in group.arms
         for model in group.models
@@ -210,12 +217,15 @@ class Bench:
     """A worker's model and tasks, loaded once: most of its jobs are about one model."""
 
     def __init__(self, device: str, alone: bool) -> None:
-        self.alone, self._name = alone, ""
+        self.alone, self._name = (
+            alone,
+            "",
+        )  # alone: nothing else runs, so that seconds mean something
         self.device = (
             ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
         )
-        if self.device == "cuda":
-            fuse()
+        if self.device == "cuda" and not alone:
+            fuse()  # compiles anew for shapes it has not met: faster in all, and no second to go by
         self._tasks: dict[str, list[Any]] = {}
         self.model: Any = None
 
@@ -223,14 +233,13 @@ class Bench:
         if name != self._name:
             self.model, self._name = lastword.load(name, device=self.device), name
             self._tasks.clear()  # scores are remembered by answer; another model answers otherwise
-            self._warm_up()
+            self.warm_up(Recipe(length=lastword.Fixed(16)), 16 if self.device == "cuda" else 1)
         return self.model
 
-    def _warm_up(self) -> None:
-        """Kernels are chosen, and compiled, on first use."""
+    def warm_up(self, recipe: Recipe, rows: int) -> None:
+        """Kernels are chosen on first use, and memory is asked for."""
         warm = Journal(RAW / f"warm-up.{os.getpid()}.jsonl")
-        tasks, rows = tiny_tasks(["algebra"], "validation"), 16 if self.device == "cuda" else 1
-        recipe = Recipe(length=lastword.Fixed(16))
+        tasks = tiny_tasks(["algebra"], "validation")
         evaluate(self.model, self._name, tasks, recipe, warm, limit=rows, rows=rows)
         warm.path.unlink()
 
@@ -244,7 +253,16 @@ def measure(bench: Bench, job: Job, rows: int, out: Path) -> Iterator[Record]:
 
     def ask(tasks: Sequence[Task], recipe: Recipe) -> list[Record]:
         journal = _journal(out, job.model, job.split, recipe)
-        return evaluate(model, job.model, tasks, recipe, journal, limit=job.per_family, rows=rows)
+        if bench.alone and bench.device == "cuda":
+            bench.warm_up(recipe, min(rows, job.per_family * (1 if job.apart else len(tasks))))
+        return [
+            record
+            for batch in ([[task] for task in tasks] if job.apart else [tasks])
+            for record in evaluate(
+                model, job.model, batch, recipe, journal,
+                limit=job.per_family, rows=rows, timed=bench.alone,
+            )
+        ]  # fmt: skip
 
     if job.arm == DRIFT:
         journal = Journal(out / f"{job.model}.{job.split}.{DRIFT}.jsonl")

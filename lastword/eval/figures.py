@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from lastword.eval.table import label, spent
 from lastword.survival.plot import matplotlib_of, save
 
 FORMATS = ("png", "svg")
+LOST = 10.0  # points: a recipe that loses more is no choice, and would squeeze the others together
 
 
 def save_figures(records: Sequence[Record], folder: Path) -> list[Path]:
@@ -95,26 +96,44 @@ def lengths(panels: Sequence[Panel]) -> Any:
 
 
 def pareto(panels: Sequence[Panel]) -> Any:
-    """Accuracy against columns of every recipe that answered half of the baseline's samples or more."""
+    """Accuracy against columns of every recipe that answered half of the baseline's samples or more.
+
+    Those that no other beats in both are joined and numbered, one number for a recipe in every panel; what
+    loses more than `LOST` points lies on the lower edge.
+    """
     points = {panel.subject: _points(panel) for panel in panels}
-    # One number for a recipe in every panel, from the least work to the most.
-    work = {recipe: at[0] for mine in points.values() for recipe, at in mine.items()}
+    best = {subject: frontier(mine) for subject, mine in points.items()}
+    work = {r: points[subject][r][0] for subject, mine in best.items() for r in mine}
     numbers = {recipe: place for place, recipe in enumerate(sorted(work, key=work.__getitem__), 1)}
-    figure, axes = _grid(len(panels), 3.4, legend=0.12 * (len(numbers) + 3) / 2)
+    figure, axes = _grid(len(panels), 3.4, legend=0.15 * (len(numbers) + 2))
     for panel, ax in zip(panels, axes):
-        for recipe, (columns, moved) in points[panel.subject].items():
-            ax.plot(columns, moved, "o", color="tab:blue", markersize=9, alpha=0.25)
-            ax.annotate(numbers[recipe], (columns, moved), ha="center", va="center", fontsize=6)
+        mine = {r: (x, max(y, -LOST)) for r, (x, y) in points[panel.subject].items()}
+        front = [mine[recipe] for recipe in best[panel.subject]]
+        ax.plot(*zip(*mine.values()), "o", color="tab:gray", markersize=4, alpha=0.5)
+        ax.plot(*zip(*front), "o-", color="tab:blue", markersize=11, alpha=0.35, linewidth=1)
+        for recipe in best[panel.subject]:
+            ax.annotate(numbers[recipe], mine[recipe], ha="center", va="center", fontsize=7)
         ax.axhline(0, color="black", linewidth=0.6)
         ax.set(
             xscale="log", title=panel.subject, xlabel="columns, as a share of the fixed canvas's"
         )
         ax.set_ylabel("points of accuracy gained")
     lines = [f"{number}  {label(recipe)}" for recipe, number in numbers.items()]
-    half = (len(lines) + 1) // 2
-    for x, part in ((0.02, lines[:half]), (0.52, lines[half:])):
-        figure.text(x, 0.005, "\n".join(part), fontsize=6, va="bottom")
+    figure.text(0.02, 0.005, "\n".join(lines), fontsize=7, va="bottom")
     return figure
+
+
+def frontier(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The recipes that none beats: each more accurate than all that cost less, cheapest first.
+
+    >>> frontier({"a": (0.1, -2.0), "b": (0.2, -3.0), "c": (0.3, 1.0)})
+    ['a', 'c']
+    """
+    found: list[str] = []
+    for recipe in sorted(points, key=lambda r: (points[r][0], -points[r][1])):
+        if not found or points[recipe][1] > points[found[-1]][1]:
+            found.append(recipe)
+    return found
 
 
 def _points(panel: Panel) -> dict[str, tuple[float, float]]:

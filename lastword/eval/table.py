@@ -61,30 +61,45 @@ def seconds(records: Sequence[Record]) -> float:
     return math.fsum((r["batch_seconds"] or 0.0) / r["rows"] for r in records)
 
 
-def table(records: Sequence[Record], titles: Mapping[str, str] | None = None) -> str:
+def table(
+    records: Sequence[Record],
+    titles: Mapping[str, str] | None = None,
+    timed: Sequence[Record] | None = None,
+) -> str:
     """Markdown, a line per model and recipe; difference and work against the model's first recipe.
 
-    Both are of the samples the two answered. `titles` names recipes by their JSON. "cut" is the share of
-    answers that met no end token.
+    Both are of the samples the two answered; seconds are of `timed`, if those are others. `titles` names
+    recipes by their JSON. "cut" is the share of answers that met no end token.
     """
     lines, first = list(HEAD), dict[str, list[Record]]()
-    groups = [
-        (subject, recipe, mine)
-        for subject, own in by_subject(latest(records)).items()
-        for recipe, mine in by_recipe(own).items()
-    ]
-    for subject, recipe, mine in groups:
+    clocked = None if timed is None else _by_arm(timed)
+    start: dict[str, str] = {}
+    for (subject, recipe), mine in _by_arm(records).items():
         base, own = on_shared(first.setdefault(subject, mine), mine)
+        start.setdefault(subject, recipe)
         scores = [record["score"] for record in mine]
         accuracy = f"{sum(scores) / len(scores):.3f} ± {standard_error(scores):.3f}"
         compared = "" if mine is first[subject] else against(base, own)
-        work = [_ratio(own, base, what) for what in ("passes", "columns", "seconds")]
+        work = [_ratio(own, base, what) for what in ("passes", "columns")]
+        if clocked is not None:
+            arms = ((subject, start[subject]), (subject, recipe))
+            base, own = on_shared(*(clocked.get(arm, []) for arm in arms))
+        work.append(_ratio(own, base, "seconds"))
         lines.append(
             f"| {subject} | {(titles or {}).get(recipe) or label(recipe)} | {len(mine)} "
             f"| {sum(r['horizon'] for r in mine) / len(mine):.0f} | {accuracy} | {compared} "
             f"| {sum(r['finish'] != 'ended' for r in mine) / len(mine):.2f} | {' | '.join(work)} |"
         )
     return "\n".join(lines)
+
+
+def _by_arm(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
+    """Records by who answered and by which recipe."""
+    return {
+        (subject, recipe): mine
+        for subject, own in by_subject(latest(records)).items()
+        for recipe, mine in by_recipe(own).items()
+    }
 
 
 def against(base: Sequence[Record], other: Sequence[Record]) -> str:

@@ -1,0 +1,265 @@
+"""How often a calibrated bound holds on prompts it has not seen, by the thousand.
+
+    python -m benchmarks.coverage prompts             fresh prompts of the test split (a CPU, minutes)
+    python -m benchmarks.coverage run                 probe and answer them, all four models (a GPU, minutes)
+    python -m benchmarks.coverage table               print the tables from records
+
+Prompts are generated, none of them among the frozen ones. A random half of each family calibrates, the other
+half is the test. Lengths count the slot of the first end token. Two truths are bounded: the length of the
+model's own answer, which is what `lastword calibrate` learns from, and that of the reference answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lastword
+from benchmarks.study import MODELS, Bench
+from lastword.decode import ModelProbe
+from lastword.eval.run import surroundings
+from lastword.length import Survival
+from lastword.recipe import Recipe
+from lastword.sampling import Dice
+from lastword.survival import Auto, conformal_factor
+from lastword.survival.conformal import at_rank, factor_needed
+from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen, stream
+
+RECORDS = Path(__file__).parent / "records" / "coverage"
+PROMPTS = Path("out/coverage/prompts.jsonl.gz")
+SEED = 2025  # the frozen prompts have another
+LIMIT = 256
+COVERAGES = (0.9, 0.95)
+DRAWS = 100
+ANSWERS = Recipe.from_json(
+    json.dumps(
+        {
+            "length": f"stop-at-end:fixed:{LIMIT}",
+            "unmask": "threshold:0.9",
+            "block": 32,
+            "cache": "dual",
+        }
+    )
+)
+Record = dict[str, Any]
+
+
+def fresh(family: str, count: int) -> list[Example]:
+    """Prompts of the test split that are not frozen, the same ones every time."""
+    frozen = {example.prompt for example in load_frozen("test", family)}
+    made = (e for e in stream("test", FAMILIES[family], SEED) if e.prompt not in frozen)
+    return list(islice(made, count))
+
+
+def write_prompts(count: int, path: Path) -> None:
+    """Generated where there is time: a GPU is not needed for it."""
+    with ProcessPoolExecutor() as pool:
+        made = list(pool.map(fresh, BENCHMARKS, [count] * len(BENCHMARKS)))
+    lines = [json.dumps([e.family, e.prompt, e.answer]) for own in made for e in own]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
+    print(f"{path}: {len(lines)} prompts")
+
+
+def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Record:
+    """What was predicted for each prompt of a family, and how long its two answers are."""
+    model = bench.use(name)
+    tokenizer = model.tokenizer
+    chat = getattr(tokenizer, "chat_template", None) is not None
+    pairs = [
+        (prompt, answer)
+        for mine, prompt, answer in map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+        if mine == family
+    ]
+    prompts = [
+        tokenizer.chat([{"role": "user", "content": prompt}]) if chat else tokenizer.encode(prompt)
+        for prompt, _ in pairs
+    ]
+    found: dict[int, list[Any]] = {}
+    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+    for first in range(0, len(order), rows):
+        places = order[first : first + rows]
+        batch = [prompts[place] for place in places]
+        probe = ModelProbe(model, batch, Dice([0] * len(batch)))
+        lengths = Auto()(Survival(LIMIT).signal(probe(LIMIT)))
+        bounds = [lengths.quantile(coverage).tolist() for coverage in COVERAGES]
+        answers = lastword.generate(model, batch, recipe=ANSWERS, seed=0)
+        for row, place in enumerate(places):
+            ended = answers[row].finish is lastword.Finish.ENDED
+            found[place] = [
+                len(tokenizer.encode(pairs[place][1])) + 1,
+                len(answers[row].tokens) + 1 if ended else None,
+                *(int(bound[row]) for bound in bounds),
+            ]
+    columns = zip(*(found[place] for place in range(len(prompts))), strict=True)
+    names = ("reference", "own", *map(str, COVERAGES))
+    return {"model": name, "family": family, **dict(zip(names, map(list, columns)))} | surroundings(
+        model
+    )
+
+
+_BENCH: Bench | None = None
+
+
+def _measured(job: tuple[str, str, int, str, Path]) -> Record:
+    global _BENCH
+    name, family, rows, device, path = job
+    _BENCH = _BENCH or Bench(device, alone=False)
+    record = measure(_BENCH, name, family, rows, path)
+    print(name, family, len(record["own"]), flush=True)
+    return record
+
+
+def run(models: Sequence[str], rows: int, workers: int, device: str, path: Path, out: Path) -> None:
+    """Every family of every model; a file a model."""
+    jobs = [(name, family, rows, device, path) for name in models for family in BENCHMARKS]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        records = list(pool.map(_measured, jobs))
+    out.mkdir(parents=True, exist_ok=True)
+    for name in models:
+        lines = [json.dumps(r, separators=(",", ":")) for r in records if r["model"] == name]
+        (out / f"{name}.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
+
+
+def read(folder: Path = RECORDS) -> dict[str, dict[str, Record]]:
+    """Each model's families."""
+    found: dict[str, dict[str, Record]] = {}
+    for model in MODELS:
+        path = folder / f"{model}.jsonl.gz"
+        if path.is_file():
+            lines = gzip.decompress(path.read_bytes()).splitlines()
+            found[model] = {record["family"]: record for record in map(json.loads, lines)}
+    return found
+
+
+Pairs = list[
+    tuple[int, float]
+]  # predicted bound and true length, infinite where the answer was cut
+
+
+def pairs_of(record: Record, truth: str, coverage: float) -> Pairs:
+    """What was said and what came."""
+    lengths = (math.inf if length is None else length for length in record[truth])
+    return list(zip(record[str(coverage)], lengths, strict=True))
+
+
+def factor(pairs: Pairs, coverage: float) -> float:
+    """What calibration on these multiplies the quantile by."""
+    return conformal_factor([float(p) for p, _ in pairs], [length for _, length in pairs], coverage)
+
+
+def covered(pairs: Pairs, scale: float) -> float:
+    """Share of answers no longer than the bound, which is a whole number of slots."""
+    return statistics.mean(length <= math.ceil(scale * p) for p, length in pairs)
+
+
+def halves(pairs: Pairs) -> tuple[Pairs, Pairs]:
+    """A random half to calibrate on and the other to test.
+
+    Generation never repeats a prompt, so prompts made late are not quite like those made early, and halves
+    in order would not be exchangeable.
+    """
+    mixed = random.Random(0).sample(pairs, len(pairs))
+    return mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
+
+
+def draws(pairs: Pairs, coverage: float) -> list[float]:
+    """Coverage over many ways to halve the prompts: what belongs to chance."""
+    needed = torch.tensor([factor_needed(float(p), length) for p, length in pairs])
+    chance, half, found = torch.Generator().manual_seed(0), len(pairs) // 2, []
+    for _ in range(DRAWS):
+        mixed = needed[torch.randperm(len(pairs), generator=chance)]
+        scale = at_rank(mixed[:half].tolist(), coverage)
+        found.append((mixed[half:] <= scale).double().mean().item())
+    return found
+
+
+def table(models: dict[str, dict[str, Record]], truth: str) -> str:
+    """Markdown: coverage as read, with one factor for all, and with a factor a family."""
+    lines = [
+        f"| model | bound | slots of the true mean | all | {' | '.join(BENCHMARKS)} |",
+        f"|---|---|---:|---:|{'---:|' * len(BENCHMARKS)}",
+    ]
+    for model, families in models.items():
+        for coverage in COVERAGES:
+            split = {f: halves(pairs_of(families[f], truth, coverage)) for f in BENCHMARKS}
+            known = [pair for mine, _ in split.values() for pair in mine]
+            new = [pair for _, mine in split.values() for pair in mine]
+            mean = statistics.mean(length for _, length in new if length < math.inf)
+            for title, scales in (
+                ("as read", dict.fromkeys(BENCHMARKS, 1.0)),
+                ("one factor", dict.fromkeys(BENCHMARKS, factor(known, coverage))),
+                ("a factor each", {f: factor(split[f][0], coverage) for f in BENCHMARKS}),
+            ):
+                shares = [covered(split[f][1], scales[f]) for f in BENCHMARKS]
+                spent = [math.ceil(scales[f] * p) for f in BENCHMARKS for p, _ in split[f][1]]
+                cells = [f"{share:.1%}" for share in (statistics.mean(shares), *shares)]
+                lines.append(
+                    f"| {model} | {coverage:.0%} {title} | {statistics.mean(spent) / mean:.2f} "
+                    f"| {' | '.join(cells)} |"
+                )
+    return "\n".join(lines)
+
+
+def chance(models: dict[str, dict[str, Record]], truth: str) -> str:
+    """Markdown: coverage with a factor each over many halvings, its mean and spread in points."""
+    lines = [
+        f"| model | bound | {' | '.join(BENCHMARKS)} |",
+        f"|---|---|{'---:|' * len(BENCHMARKS)}",
+    ]
+    for model, families in models.items():
+        for coverage in COVERAGES:
+            found = [draws(pairs_of(families[f], truth, coverage), coverage) for f in BENCHMARKS]
+            cells = [f"{statistics.mean(d):.1%} ± {100 * statistics.pstdev(d):.1f}" for d in found]
+            lines.append(f"| {model} | {coverage:.0%} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def tables(folder: Path = RECORDS) -> dict[str, str]:
+    """Every table of docs/lengths.md that these records make, by name."""
+    models = read(folder)
+    return {
+        "covered-own": table(models, "own"),
+        "covered-reference": table(models, "reference"),
+        "covered-chance": chance(models, "own"),
+    }
+
+
+def main() -> None:
+    """Parse and call."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    makes = commands.add_parser("prompts", help="generate prompts")
+    makes.add_argument("--per-family", type=int, default=4000)
+    makes.add_argument("--path", type=Path, default=PROMPTS)
+    runs = commands.add_parser("run", help="probe and answer them")
+    runs.add_argument("--models", nargs="+", default=list(MODELS))
+    runs.add_argument("--rows", type=int, default=500)
+    runs.add_argument("--workers", type=int, default=1)
+    runs.add_argument("--device", default="auto")
+    runs.add_argument("--path", type=Path, default=PROMPTS)
+    runs.add_argument("--out", type=Path, default=RECORDS)
+    commands.add_parser("table", help="print the tables from records")
+    given = parser.parse_args()
+    if given.command == "prompts":
+        write_prompts(given.per_family, given.path)
+    elif given.command == "run":
+        run(given.models, given.rows, given.workers, given.device, given.path, given.out)
+    else:
+        print(*tables().values(), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Coverage is counted as it is promised: whole slots, cut answers, random halves."""
+
+import math
+import random
+
+import pytest
+
+from benchmarks import coverage
+from lastword.tasks import load_frozen
+
+
+def test_fresh_prompts_are_not_frozen_ones_and_always_the_same():
+    made = coverage.fresh("algebra", 20)
+    assert [e.prompt for e in made] == [e.prompt for e in coverage.fresh("algebra", 20)]
+    assert not {e.prompt for e in made} & {e.prompt for e in load_frozen("test", "algebra")}
+
+
+def test_an_answer_that_was_cut_is_not_covered():
+    record = {"own": [5, None], "0.9": [8, 8]}
+    pairs = coverage.pairs_of(record, "own", 0.9)
+    assert pairs == [(8, 5), (8, math.inf)]
+    assert coverage.covered(pairs, 1.0) == 0.5
+
+
+def test_a_bound_is_rounded_up():
+    assert coverage.covered([(10, 11)], 1.01) == 1
+    assert coverage.covered([(10, 11)], 1.0) == 0
+
+
+def test_halves_are_random_and_whole():
+    pairs = [(place, place + 1) for place in range(100)]
+    known, new = coverage.halves(pairs)
+    assert sorted([*known, *new]) == pairs
+    assert known != pairs[:50]
+    assert coverage.halves(pairs) == (known, new)
+
+
+def test_coverage_over_many_halvings_is_what_was_asked_for():
+    chance = random.Random(0)
+    pairs = [(50, round(chance.uniform(20, 80))) for _ in range(400)]
+    shares = coverage.draws(pairs, 0.9)
+    assert sum(shares) / len(shares) == pytest.approx(0.9, abs=0.02)
