@@ -163,14 +163,14 @@ def _covered(name: str) -> str:
     return _coverage()[name]
 
 
-def batch_speed() -> str:
-    """Seconds where many rows share a pass: a batch lasts as long as its longest row."""
+def _speed(folder: Path) -> str:
+    """Seconds of the arms that were timed, alone on a machine and in one run, over all families."""
     lines = [
         "| model | recipe | n | seconds a sample | passes | columns |",
         "|---|---|---:|---:|---:|---:|",
     ]
     for model in MODELS:
-        found = by_recipe(r for r in read_records(BATCH_SPEED) if r["model"] == model)
+        found = by_recipe(r for r in read_records(folder) if r["model"] == model)
         fixed = found[_text(recipe_of("fixed 256"))]
         for arm in GROUPS["speed"].arms:
             base, own = on_shared(fixed, found.get(_text(recipe_of(arm)), []))
@@ -178,7 +178,7 @@ def batch_speed() -> str:
                 mine, theirs = (seconds(records) / len(own) for records in (own, base))
                 work = [spent(own, what) / spent(base, what) for what in ("passes", "columns")]
                 lines.append(
-                    f"| {model} | {arm} | {len(own)} | {mine:.4f} ({theirs / mine:.1f}x) "
+                    f"| {model} | {arm} | {len(own)} | {mine:.3g} ({theirs / mine:.1f}x) "
                     f"| {work[0]:.2f} | {work[1]:.2f} |"
                 )
     return "\n".join(lines)
@@ -191,7 +191,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "chosen": chosen,
     "lengths": lengths,
     "paper": paper,
-    "batch-speed": batch_speed,
+    "speed": partial(_speed, SPEED),
+    "batch-speed": partial(_speed, BATCH_SPEED),
     **{
         name: partial(_covered, name)
         for name in ("covered-own", "covered-reference", "covered-chance")

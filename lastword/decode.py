@@ -81,6 +81,7 @@ def decode(
         filled = canvas.write(chosen, prediction.tokens)
         ready = recipe.commit.ready(prediction, filled, clock)
         ready = ready & prediction.speaks_for(canvas.masked)
+        ready = recipe.length.releases(ready, filled, prediction, clock)
         chosen = chosen | (ready[:, None] & canvas.masked)
         canvas = canvas.write(chosen, prediction.tokens).give_up(open, chosen)
         canvas = recipe.length.revise(canvas, prediction, clock)

@@ -137,6 +137,17 @@ class LengthPolicy(ABC):
         if self.inner is not None:
             yield from self.inner.layers()
 
+    def releases(
+        self, ready: Bool[Tensor, "B"], canvas: Canvas, prediction: Prediction, clock: Clock
+    ) -> Bool[Tensor, "B"]:
+        """Of the rows that could be committed now, those that this pass does not lengthen.
+
+        A row that asks for room is not done, and once every mask is filled nobody would hear it ask.
+        """
+        if not ready.any():
+            return ready
+        return ready & (self.revise(canvas, prediction, clock).horizon <= canvas.horizon)
+
     def fitted(self, calibration: Calibration | None) -> LengthPolicy:
         """The policy for a model of which this is known; most need not know."""
         return self

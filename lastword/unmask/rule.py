@@ -31,13 +31,21 @@ class UnmaskRule(ABC):
     ) -> Bool[Tensor, "B L"]:
         """What `choose` says, held to the rule's promise: else decoding would never end."""
         chosen = self.choose(prediction, open, clock) & open
-        stuck = (open.any(-1) & ~chosen.any(-1)).nonzero()[:, 0].tolist()
-        if stuck and not self.follows_schedule:
+        idle = (open.any(-1) & ~chosen.any(-1)).nonzero()[:, 0].tolist()
+        stuck = [row for row in idle if not self._may_idle(clock, row)]
+        if stuck:
             raise SettingError(
                 f"{type(self).__name__} chose no mask of row {stuck[0]} in pass {clock.index}, and decoding "
-                "would never end; a rule without a schedule fills at least one mask of every open row"
+                "would never end; a rule without a schedule fills at least one mask of every open row, and "
+                "one with a schedule fills all that are left in its last pass"
             )
         return chosen
+
+    def _may_idle(self, clock: Clock, row: int) -> bool:
+        """A schedule may leave a pass out, as long as it is not over."""
+        if not self.follows_schedule or not self.counts_passes:
+            return self.follows_schedule
+        return int(clock.step[row]) < self.most_passes(int(clock.opened[row]))
 
     @property
     def follows_schedule(self) -> bool:

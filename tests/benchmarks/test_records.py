@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import coverage, pages, passes, study
-from lastword.eval.pairing import on_shared, sample_of
-from lastword.eval.table import spent
+from lastword.eval.journal import read_records
+from lastword.eval.pairing import by_recipe, on_shared, sample_of
+from lastword.eval.table import seconds, spent
 from lastword.recipe import Recipe, default_length
 from lastword.tasks import BENCHMARKS
 
@@ -176,6 +177,21 @@ def test_the_default_meets_its_bar_on_test_prompts():
     )
     assert "{:+.1f}, {:+.1f}, {:+.1f} and {:+.1f} at".format(*(f.points for f in paper)) in decision
     assert {f"{found.columns:.2f}" for found in default} == {"0.16"}
+
+
+def test_the_readme_says_how_fast_the_default_was():
+    readme = (DOCS.parent / "README.md").read_text().replace("\n ", "")
+    ranges = []
+    for arm in (DEFAULT, f"{DEFAULT} + threshold + dual cache"):
+        faster = []
+        for model in study.MODELS:
+            found = by_recipe(r for r in read_records(pages.SPEED) if r["model"] == model)
+            arms = (found[pages._text(study.recipe_of(name))] for name in ("fixed 256", arm))
+            base, own = on_shared(*arms)
+            faster.append(seconds(base) / seconds(own))
+        ranges.append((min(faster), max(faster)))
+    assert "{:.1f} to {:.1f} times as fast".format(*ranges[0]) in readme
+    assert "`DualCache` {:.0f} to {:.0f} times".format(*ranges[1]) in readme
 
 
 # Bounds

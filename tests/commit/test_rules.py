@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from lastword.clock import Clock
 from lastword.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.decode import decode
 from lastword.errors import SettingError
-from lastword.length import Fixed
+from lastword.length import Fixed, GrowWhenFull, LengthPolicy, Plan
 from lastword.recipe import Recipe
 
 RULES = [
@@ -272,3 +273,44 @@ def test_settings_of_the_wrong_kind_are_refused(in_plain_python):
     ]
     outcome = in_plain_python(codes)
     assert set(outcome.values()) == {"SettingError"}, outcome
+
+
+# Lengths that ask for room
+
+
+@dataclass(frozen=True)
+class GrowsThrice(LengthPolicy):
+    """Two slots more after each of the first three passes, in every other row."""
+
+    resizes = "any time"
+    grows = True
+
+    def plan(self, probe):
+        return Plan(torch.full((probe.rows,), 5))
+
+    def revise(self, canvas, prediction, clock):
+        more = 2 * (torch.arange(len(canvas.horizon)) % 2) if clock.index < 3 else 0
+        return canvas.extend(torch.zeros_like(canvas.horizon) + more)
+
+
+class AtOnce(CommitRule):
+    def ready(self, prediction, canvas, clock):
+        return torch.full((len(canvas.horizon),), True)
+
+
+def test_a_row_that_asks_for_room_is_not_committed(toy):
+    steps = list(decode(toy, [[1, 2], [3]], Recipe(length=GrowsThrice(), commit=AtOnce())))
+    assert steps[0].chosen.sum(-1).tolist() == [5, 1]  # the first row did not ask
+    assert [step.chosen.sum(-1).tolist()[1] for step in steps] == [1, 1, 1, 8]
+    assert steps[-1].canvas.horizon.tolist() == [5, 11]
+    assert not steps[-1].canvas.masked.any()
+
+
+def test_growth_at_a_block_is_heard_before_an_early_commit(llada):
+    """The last block has come up without an end: the row gets its block, and is then committed."""
+    length = GrowWhenFull(Fixed(4), by=2, limit=8)
+    steps = list(decode(llada, [[5, 6]], Recipe(length=length, commit=AtOnce(), block=2)))
+    grown = [int(step.canvas.horizon[0]) for step in steps]
+    assert grown == sorted(grown)
+    assert not steps[-1].canvas.masked.any()
+    assert grown[-1] == 8 or bool(steps[-1].canvas.ended.any())

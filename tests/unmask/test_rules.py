@@ -474,3 +474,15 @@ def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for():
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Idle())
     with pytest.raises(SettingError, match="Idle chose no mask of row 0 in pass 0"):
         list(lastword.decode(lastword.load("toy"), [[1, 2]], recipe))
+
+
+@pytest.mark.parametrize("block", [None, 2])
+def test_a_rule_on_a_schedule_that_is_over_is_stopped_too(block):
+    class Late(lastword.MostConfident):
+        def choose(self, prediction, open, clock):
+            return torch.zeros_like(open)
+
+    recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Late(), block=block)
+    over = block or 4
+    with pytest.raises(SettingError, match=f"Late chose no mask of row 0 in pass {over}"):
+        list(lastword.decode(lastword.load("toy"), [[1, 2]], recipe))
