@@ -92,6 +92,7 @@ def evaluate(
     from lastword.eval import Journal
     from lastword.eval import evaluate as run
     from lastword.eval.journal import read_records
+    from lastword.eval.run import check_counts
     from lastword.eval.settings import check_tasks
     from lastword.eval.table import tables
     from lastword.sandbox import accept_unsafe_code
@@ -108,6 +109,7 @@ def evaluate(
     if show:
         typer.echo(plan.described())
         return
+    check_counts("eval", rows, limit)
     check_tasks([name for setting in plan.settings for name in setting.tasks], split)
     loaded = lastword.load(
         plan.model, device=device, dtype=dtype, lengths=None if lengths == "none" else lengths

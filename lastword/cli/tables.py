@@ -56,18 +56,16 @@ def tables(
             "a fixed canvas and a prediction: lastword eval --length fixed:256, then --length survival:256"
         )
     text = "\n\n".join(table.markdown() for table in made)
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "tables.md").write_text(text + "\n", encoding="utf-8")
+            for table in made:
+                name = table.name.lower().replace(" ", "-")
+                (out / f"{name}.csv").write_text(table.csv(), encoding="utf-8")
+        except OSError as refused:
+            raise SettingError(f"{out} cannot be written ({refused}); give a folder") from refused
+        compared = any(arms.fixed for arms in arms_of(found))  # figures compare with a fixed canvas
+        if figures and compared:
+            save_figures(found, out)
     typer.echo(text)
-    if out is None:
-        return
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "tables.md").write_text(text + "\n", encoding="utf-8")
-        for table in made:
-            name = table.name.lower().replace(" ", "-")
-            (out / f"{name}.csv").write_text(table.csv(), encoding="utf-8")
-    except OSError as refused:
-        raise SettingError(f"{out} cannot be written ({refused}); give a folder") from refused
-    if figures and any(
-        arms.fixed for arms in arms_of(found)
-    ):  # figures compare with a fixed canvas
-        save_figures(found, out)

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -366,6 +367,9 @@ def test_demo_refuses_a_family_it_does_not_have(lastword):
         (["generate", "abc", "--recipe", "no-such.json"], "cannot be read"),
         (["generate", "abc", "-m", "no-such-model"], "there is no folder"),
         (["predict", "abc", "--limit", "0"], "limit"),
+        (["eval", "--limit", "0", "-m", "no-such-model"], "limit=0"),
+        (["eval", "--rows", "0", "-m", "no-such-model"], "rows=0"),
+        (["tables", "--records", "SPEED", "--out", "README.md"], "give a folder"),
         (["predict", "abc", "--dtype", "int3", "-m", "GOLDEN"], "dtype 'int3'"),
         (["predict", "1 2", "--ids", "-m", "GOLDEN"], "exceeds the model's 96 positions"),
         (["predict", "abc", "-m", "GOLDEN"], "without a tokenizer"),
@@ -374,8 +378,13 @@ def test_demo_refuses_a_family_it_does_not_have(lastword):
 def test_a_refusal_is_one_sentence_on_standard_error_and_exit_code_1(
     lastword, golden, arguments, words
 ):
-    arguments = [str(golden / "llada-tiny") if a == "GOLDEN" else a for a in arguments]
-    code, out, err = lastword(*arguments)
+    root = Path(__file__).parent.parent.parent
+    known = {
+        "GOLDEN": golden / "llada-tiny",
+        "SPEED": root / "benchmarks" / "records" / "speed",
+        "README.md": root / "README.md",
+    }
+    code, out, err = lastword(*(str(known.get(a, a)) for a in arguments))
     assert (code, out) == (1, "")
     assert err.startswith("lastword: ")
     assert words in err
