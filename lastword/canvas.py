@@ -144,6 +144,10 @@ class Canvas:
     def crop(self, horizon: Int[Tensor, "B"]) -> Canvas:
         """Shorten answers to `horizon` slots where that is fewer; what is cut becomes padding."""
         horizon = torch.minimum(horizon, self.horizon)
+        if torch.equal(
+            horizon, self.horizon
+        ):  # nearly every pass: what is known of the canvas stays known
+            return self
         closing = (self.closing - (self.horizon - horizon)).clamp(min=0)
         shorter = replace(self, horizon=horizon, closing=closing)
         cut = self.answer & ~shorter.answer
@@ -187,6 +191,8 @@ class Canvas:
         """
         if self.most_slots is not None:
             count = torch.minimum(count, (self.most_slots - self.horizon).clamp(min=0))
+        if not count.any():
+            return self
         horizon = self.horizon + count
         width = max(self.width, self.start + int(horizon.max()))
         place = torch.arange(width).expand(len(horizon), -1)
