@@ -132,19 +132,18 @@ class Against:
     points: float
     p: float
     columns: float
-    passes: float
 
 
 def against_fixed(model: str, arm: str, split: str = "test") -> Against | None:
     """None where the arm was not asked all that the fixed canvas was."""
     base, own = on_shared(*(_of(model, recipe_of(name), split) for name in ("fixed 256", arm)))
-    if len(own) < len(_of(model, recipe_of("fixed 256"), split)):
+    if not own or len(own) < len(_of(model, recipe_of("fixed 256"), split)):
         return None
     right = [[r["score"] > 0.5 for r in records] for records in (base, own)]
     return Against(
         100 * (sum(right[1]) - sum(right[0])) / len(own),
         paired_p(*right),
-        *(spent(own, what) / spent(base, what) for what in ("columns", "passes")),
+        spent(own, "columns") / spent(base, "columns"),
     )
 
 

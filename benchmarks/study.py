@@ -217,10 +217,8 @@ class Bench:
     """A worker's model and tasks, loaded once: most of its jobs are about one model."""
 
     def __init__(self, device: str, alone: bool) -> None:
-        self.alone, self._name = (
-            alone,
-            "",
-        )  # alone: nothing else runs, so that seconds mean something
+        self.alone = alone  # nothing else runs, so that seconds mean something
+        self._name = ""
         self.device = (
             ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
         )

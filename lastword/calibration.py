@@ -72,7 +72,7 @@ def calibrate(
         raise SettingError(f"{len(batch)} prompts and {len(named)} families were given")
     check_families(named)
     _check_enough(named, coverage)
-    roomy = Fixed(limit) if Recipe.checked(recipe).block_slots is None else StopAtEnd(Fixed(limit))
+    roomy = Fixed(limit) if Recipe.checked(recipe).block is None else StopAtEnd(Fixed(limit))
     recipe = replace(recipe, length=roomy)
     made_with = {
         "lastword": __version__,

@@ -153,9 +153,11 @@ def _check_capacity(canvas: Canvas, positions: int) -> None:
         return
     prompt, horizon = int(canvas.prompt_length[worst]), int(canvas.horizon[worst])
     room = positions - prompt
-    advice = f"lower the length limit to {room}" if room > 0 else "the prompt alone is too long"
+    advice = "the prompt alone is too long: shorten it"
+    if room > 0:
+        advice = f"lower the length limit to {room}, or shorten the prompt"
     raise CapacityError(
-        f"horizon {horizon} + prompt {prompt} exceeds the model's {positions} positions; {advice}, or "
-        "shorten the prompt (beyond_positions=True, on the command line --beyond-positions, goes on all "
+        f"horizon {horizon} + prompt {prompt} exceeds the model's {positions} positions; {advice} "
+        "(beyond_positions=True, on the command line --beyond-positions, goes on all "
         "the same, as the authors' code does)"
     )

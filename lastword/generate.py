@@ -18,7 +18,7 @@ from lastword.hooks import Hooks
 from lastword.length import LengthPolicy, Survival
 from lastword.models.predictor import MaskPredictor
 from lastword.prompts import Prompt, as_batch, is_batch
-from lastword.recipe import Recipe
+from lastword.recipe import Recipe, slots_of
 from lastword.sampling import Dice, Sampling
 from lastword.survival import Auto, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
@@ -141,17 +141,19 @@ def predict_length(
     model: MaskPredictor,
     prompt: Prompt | Sequence[Prompt],
     *,
-    limit: int = 1024,
+    limit: int | None = None,
     ends: str = "document",
     reading: Reading = Auto(),
     beyond_positions: bool = False,
 ) -> LengthDistribution:
     """How long the answer will be, from one forward pass over `limit` masks; a row per prompt.
 
+    Without a limit it is that of the model (`model.slots`, 1024 where a checkpoint does not say).
     `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()` is the paper's.
     """
     batch = as_batch(model, prompt)
     probe = ModelProbe(model, batch, Dice([0] * len(batch)), beyond_positions=beyond_positions)
+    limit = slots_of(model) if limit is None else limit
     return Survival(limit=limit, ends=ends, reading=reading).lengths(probe)
 
 

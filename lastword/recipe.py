@@ -26,9 +26,15 @@ def default_length(limit: int = 1024) -> LengthPolicy:
     """The plan that costs least without costing accuracy, on four models' validation prompts.
 
     One probe read for what it is, a block more where the answer has not ended, none behind its end. The
-    paper's own is `Survival()`. docs/decisions/0016-the-default.md has the figures.
+    paper's own is `Survival()`. docs/decisions/0016-the-default.md has the figures. Left at its default, the
+    limit is that of the model: see `Recipe.fitted`.
     """
     return StopAtEnd(GrowWhenFull(Survival(limit, reading=Auto()), limit=limit))
+
+
+def slots_of(model: object) -> int:
+    """The canvas a model is made for, 1024 where it does not say."""
+    return int(getattr(model, "slots", 1024))
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,12 @@ class Recipe:
         return self.length.reads_answer or self.commit.reads_answer
 
     def fitted(self, model: object) -> Recipe:
-        """This recipe for a model whose lengths may have been calibrated (`model.lengths`)."""
+        """This recipe for a model, which may have been calibrated (`model.lengths`).
+
+        The default length probes and grows to the slots that the model is made for (`model.slots`).
+        """
+        if self.length == default_length():
+            return dataclasses.replace(self, length=default_length(slots_of(model)))
         calibration: Any = getattr(model, "lengths", None)
         length = self.length.fitted(calibration)
         for policy in length.layers():

@@ -89,10 +89,14 @@ def dream_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
 
 
 CONFIGS = {"llada": llada_config, "dream": dream_config}
+CANVAS = 256  # the slots of an answer in training; a longer canvas is one the models never saw
 GENERATION: dict[str, dict[str, Any]] = {
-    "llada": {},
-    "dream": {"alg": "origin", "alg_temp": None, "eps": 0.001, "mask_token_id": None, "steps": 512},
-}
+    "llada": {"max_new_tokens": CANVAS},
+    "dream": {
+        "alg": "origin", "alg_temp": None, "eps": 0.001, "mask_token_id": None, "steps": 512,
+        "max_new_tokens": CANVAS,
+    },
+}  # fmt: skip
 
 
 def export(

@@ -140,7 +140,10 @@ def test_decoding_puts_the_survival_in_its_place():
 
 def test_a_recipe_without_it_stays_what_it_is():
     model = lastword.models.Toy()
-    for recipe in (Recipe(), Recipe(length=StopAtEnd(Survival(9)), block=4)):
+    for recipe in (
+        Recipe(length=lastword.Fixed(9)),
+        Recipe(length=StopAtEnd(Survival(9)), block=4),
+    ):
         assert recipe.fitted(model) is recipe
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+import lastword
 from lastword.cache import FeatureCache
 from lastword.commit import Prophet
 from lastword.errors import LastwordError, RecipeError, SettingError
@@ -280,11 +281,18 @@ def test_the_default_length_comes_with_its_blocks_and_any_other_without():
 
 def test_the_default_length_keeps_to_its_limit():
     length = default_length(96)
-    assert [getattr(policy, "limit", 96) for policy in length.layers()] == [96, 96, 96]
-    assert (
-        as_text(length) == ("stop-at-end:(grow-when-full:(survival:96,reading=auto),limit=96)")
-        or part("length", as_text(length)) == length
-    )
+    assert as_text(length) == "stop-at-end:(grow-when-full:(survival:96,reading=auto),limit=96)"
+    assert part("length", as_text(length)) == length
+
+
+@pytest.mark.parametrize(("slots", "limit"), [(48, 48), (None, 1024)])
+def test_the_default_length_has_the_limit_of_the_model(slots, limit):
+    model = lastword.models.Toy()
+    model.slots = slots or 1024
+    assert Recipe(block=4).fitted(model) == Recipe(length=default_length(limit), block=4)
+    given = Recipe(length=default_length(96))
+    assert given.fitted(model) == given
+    assert Recipe().fitted(object()).length == default_length()
 
 
 @pytest.mark.parametrize("axis", ["unmask", "cache", "commit"])

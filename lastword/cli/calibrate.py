@@ -98,7 +98,7 @@ def calibrate(
             progress=lambda done, total: bar.update(running, completed=done, total=total),
         )  # fmt: skip
     target.write_text(found.to_json())
-    table = Table("family", "answers", "cut", "middle ratio", f"factor for {coverage:.0%}")
+    table = Table("family", "answers", "cut", "middle factor", f"factor for {coverage:.0%}")
     unknown = []
     for name, ratios in found.families.items():
         try:

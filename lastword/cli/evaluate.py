@@ -16,7 +16,7 @@ def evaluate(
         typer.Option(
             "--model",
             "-m",
-            help="A checkpoint folder or a hub name. [the preset's, or tiny-llada-base]",
+            help="A checkpoint folder or a hub name. Default: the preset's, or tiny-llada-base.",
         ),
     ] = None,
     tasks: Annotated[
@@ -33,7 +33,7 @@ def evaluate(
     show: Annotated[bool, typer.Option("--show", help="Say what would be run, and leave.")] = False,
     length: Annotated[
         Optional[str],
-        typer.Option(help="As in generate; the default's limit is 256 if all tasks are embedded."),
+        typer.Option(help="As in generate."),
     ] = None,
     unmask: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     commit: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
@@ -47,7 +47,9 @@ def evaluate(
     ] = None,
     chat: Annotated[
         Optional[bool],
-        typer.Option("--chat/--no-chat", help="[the preset's, or where the model has a template]"),
+        typer.Option(
+            "--chat/--no-chat", help="Default: the preset's, or where the model has a template."
+        ),
     ] = None,
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
     split: Annotated[str, typer.Option(help="test, or validation to choose settings on.")] = "test",
@@ -147,8 +149,6 @@ def _plan(preset: str | None, names: tuple[str, ...], recipe: Path | None) -> An
     from lastword.cli.generate import read_recipe
     from lastword.eval import Preset, Setting
     from lastword.eval import preset as find
-    from lastword.eval.tiny import is_tiny
-    from lastword.recipe import Recipe, default_length
 
     if preset is not None:
         plan = find(preset).only(names) if names else find(preset)
@@ -157,6 +157,5 @@ def _plan(preset: str | None, names: tuple[str, ...], recipe: Path | None) -> An
             plan = replace(plan, settings=tuple(replace(s, recipe=given) for s in plan.settings))
         return plan
     names = names or ("tiny",)
-    usual = Recipe(length=default_length(256 if all(map(is_tiny, names)) else 1024))
-    chosen = read_recipe(recipe) if recipe else usual
+    chosen = read_recipe(recipe)
     return Preset("Tasks of your choice.", "tiny-llada-base", (Setting(names, chosen),))

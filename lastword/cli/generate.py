@@ -28,21 +28,23 @@ def generate(
     length: Annotated[
         Optional[str],
         typer.Option(
-            help="survival (the paper), fixed:256, daedal, rho-eos ... [one probe, grow, stop at the end]"
+            help="survival (the paper), fixed:256, daedal ... Default: one probe, grow, stop at the end."
         ),
     ] = None,
     unmask: Annotated[
         Optional[str],
-        typer.Option(help="most-confident, threshold:0.9, slow-fast ... [most-confident]"),
+        typer.Option(help="most-confident, threshold:0.9, slow-fast ... Default: most-confident."),
     ] = None,
     commit: Annotated[
-        Optional[str], typer.Option(help="never, prophet, stable-margin [never]")
+        Optional[str], typer.Option(help="never, prophet, stable-margin. Default: never.")
     ] = None,
-    cache: Annotated[Optional[str], typer.Option(help="none, prefix, dual, feature [none]")] = None,
+    cache: Annotated[
+        Optional[str], typer.Option(help="none, prefix, dual, feature. Default: none.")
+    ] = None,
     block: Annotated[
         Optional[int],
         typer.Option(
-            help="Left to right in blocks of this size. [none; 32 where the length needs them]"
+            help="Left to right in blocks of this size. Default: none, or 32 where the length needs them."
         ),
     ] = None,
     recipe: Annotated[
@@ -119,7 +121,7 @@ def generate(
         return
     typer.echo(answer.text if answer.text is not None else " ".join(map(str, answer.tokens)))
     typer.echo(
-        f"[{len(answer.tokens)} tokens on a canvas of {answer.horizon}; "
+        f"[{len(answer.tokens)} tokens, {answer.horizon} slots planned, {len(answer.canvas)} used; "
         f"{answer.cost['passes']} passes and {answer.cost['columns']} columns, probe "
         f"{answer.probe_cost['columns']}; {answer.seconds:.2f} s. {answer.finish.value}]",
         err=True,

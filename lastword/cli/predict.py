@@ -26,7 +26,10 @@ QUANTILES = (0.5, 0.9, 0.95)
 def predict(
     prompt: PromptArgument = None,
     model: ModelOption = "toy",
-    limit: Annotated[int, typer.Option(help="How many masks the probe looks at.")] = 1024,
+    limit: Annotated[
+        Optional[int],
+        typer.Option(help="How many masks the probe looks at; the model's own canvas."),
+    ] = None,
     ends: Annotated[
         str, typer.Option(help="document: the paper's signal; any: count the turn end too.")
     ] = "document",
@@ -75,6 +78,7 @@ def predict(
         reading=part("reading", reading),
         beyond_positions=beyond_positions,
     )
+    limit = lengths.slots
     read_as = reading if lengths.read_as is None else lengths.read_as[0]
     horizon = int(lengths.mean.clamp(1, limit).ceil())
     quantiles = {q: int(lengths.quantile(q)) for q in QUANTILES}
@@ -97,9 +101,13 @@ def predict(
         )
         return
     draw_curve(lengths, horizon)
-    shares = "   ".join(f"{q:.0%} within {k}" for q, k in quantiles.items())
+    tail = lengths.tail.item()
+    shares = "   ".join(
+        f"{q:.0%} within {k}" if tail <= 1 - q else f"{q:.0%} not within {limit}"
+        for q, k in quantiles.items()
+    )
     typer.echo(f"expected length {lengths.mean.item():.1f}, so a canvas of {horizon} (of {limit})")
-    typer.echo(f"{shares}   beyond {limit}: {lengths.tail.item():.1%}")
+    typer.echo(f"{shares}   beyond {limit}: {tail:.1%}")
     typer.echo(f"read as {read_as}")
     if plot is not None:
         typer.echo(f"wrote {plot}")

@@ -11,7 +11,7 @@ from typing import Any
 from lastword.eval.journal import Record
 from lastword.eval.pairing import answers, by_recipe, by_subject, latest
 from lastword.length import Fixed
-from lastword.recipe import Recipe
+from lastword.recipe import Recipe, default_length
 from lastword.tasks import BENCHMARKS
 
 # The paper's benchmarks, by the names our families and the harness's tasks begin with.
@@ -76,6 +76,7 @@ class Arms:
     survival: Arm | None = None  # the paper's prediction with the baseline's other parts, "w/"
     daedal: Arm | None = None
     stop: Arm | None = None  # the baseline with StopAtEnd
+    default: Arm | None = None  # what generate does without a choice, on the baseline's canvas
     canvases: dict[int, Arm] = field(default_factory=dict)  # fixed ones by their slots
     drift: list[Record] = field(default_factory=list)
 
@@ -131,6 +132,7 @@ def _arms(subject: str, benchmark: str, records: Sequence[Record]) -> Arms:
         _beside(fixed, arms, _is_survival),
         _daedal(arms),
         _beside(fixed, arms, _is_stopped),
+        _beside(fixed, arms, _is_default),
         canvases,
         [r for r in records if r.get("kind") == "drift"],
     )
@@ -160,6 +162,15 @@ def _is_survival(base: Arm, arm: Arm) -> bool:
         and (length["estimate"]["name"], length["reading"]["name"]) == ("mean", "hazard")
         and length["ends"] == "document"
         and arm.rest == base.rest
+    )
+
+
+def _is_default(base: Arm, arm: Arm) -> bool:
+    """Our own default, probing and growing to the baseline's canvas; it comes with blocks."""
+    default = json.loads(Recipe(length=default_length(base.slots or 1)).to_json())
+    return (
+        arm.recipe["length"] == default["length"]
+        and {**arm.rest, "block": base.recipe["block"]} == base.rest
     )
 
 

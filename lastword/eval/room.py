@@ -43,6 +43,6 @@ def within(policy: Policy, room: int) -> Policy:
         value = getattr(policy, field.name)
         if isinstance(value, LengthPolicy):
             changed[field.name] = within(value, room)
-        elif field.name in SLOTS and value > room:
+        elif field.name in SLOTS and value is not None and value > room:
             changed[field.name] = room
     return replace(policy, **changed)  # type: ignore[type-var]

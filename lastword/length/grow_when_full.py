@@ -27,20 +27,22 @@ class GrowWhenFull(Wrapper):
     has then cost width, no pass. Without blocks, or with one for the whole answer, a row
     grows when it is full, which is the first time that "no end token" is certain.
 
-    An answer that never ends stops at `limit` slots. Rows grow between blocks only, where caches start
-    anew, and no logits are read beyond those of the block. Costs no probe.
+    An answer that never ends stops at `limit` slots; without one, at the limit of the policy inside, or
+    at 1024. Rows grow between blocks only, where caches start anew, and no logits are read beyond those
+    of the block. Costs no probe.
     """
 
     cost: ClassVar[str] = "no probe; one block of width ahead of a row that has not ended"
     source: ClassVar[str] = "ours"
 
     by: int = 32
-    limit: int = 1024
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("GrowWhenFull", "by", self.by, least=1)
-        check_whole("GrowWhenFull", "limit", self.limit, least=1)
+        if self.limit is not None:
+            check_whole("GrowWhenFull", "limit", self.limit, least=1)
 
     @property
     def grows(self) -> bool:
@@ -48,10 +50,13 @@ class GrowWhenFull(Wrapper):
 
     @property
     def grows_to(self) -> int:
-        return self.limit
+        if self.limit is not None:
+            return self.limit
+        inside = (getattr(policy, "limit", None) for policy in self.length.layers())
+        return next((limit for limit in inside if limit is not None), 1024)
 
     def plan(self, probe: Probe) -> Plan:
-        probe.reserve(self.limit)
+        probe.reserve(self.grows_to)
         return super().plan(probe)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
@@ -60,5 +65,5 @@ class GrowWhenFull(Wrapper):
         complete = ~(canvas.masked & window.columns(canvas.width)).any(-1)
         at_most_a_block = canvas.masked.sum(-1) <= window.last - window.first
         grows = complete & at_most_a_block & ~canvas.ended.any(-1)
-        room = (self.limit - canvas.horizon).clamp(0, self.by)
+        room = (self.grows_to - canvas.horizon).clamp(0, self.by)
         return canvas.extend(torch.where(grows, room, 0))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from jaxtyping import Bool
+from torch import Tensor
+
 from lastword.canvas import Canvas
 from lastword.clock import Clock
 from lastword.errors import SettingError
@@ -50,3 +53,9 @@ class Wrapper(LengthPolicy):
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
         return self.length.revise(canvas, prediction, clock)
+
+    def releases(
+        self, ready: Bool[Tensor, "B"], canvas: Canvas, prediction: Prediction, clock: Clock
+    ) -> Bool[Tensor, "B"]:
+        """What acts between blocks can act on a row that was committed as well."""
+        return self.length.releases(ready, canvas, prediction, clock)

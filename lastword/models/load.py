@@ -16,7 +16,7 @@ from lastword.errors import CheckpointError, SettingError
 from lastword.models.config import Config
 from lastword.models.dream import Dream
 from lastword.models.llada import LLaDA
-from lastword.models.native import NativeModel
+from lastword.models.native import SLOTS, NativeModel
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
 from lastword.models.weights import identity, load_weights, stored_dtype
@@ -76,6 +76,9 @@ def load(
     where = _device(device)
     with torch.device("meta"):
         model = architecture(shape, ids, tokenizer)
+    model.slots = Config.read(folder / "generation_config.json", required=False).whole(
+        "max_new_tokens", SLOTS
+    )
     load_weights(
         model.network,
         architecture.tensors,

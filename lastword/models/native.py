@@ -16,6 +16,8 @@ from lastword.models.tokenizer import Tokenizer
 from lastword.survival import Calibration
 from lastword.tokens import TokenIds
 
+SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
+
 
 class NativeModel(nn.Module):
     """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read."""
@@ -29,6 +31,7 @@ class NativeModel(nn.Module):
         self.ids = ids
         self.tokenizer = tokenizer
         self.positions = shape.positions
+        self.slots = SLOTS
         self.lengths: Calibration | None = None
 
     @staticmethod

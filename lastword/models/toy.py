@@ -55,6 +55,7 @@ class Toy:
         mask=len(LETTERS), end=len(LETTERS) + 1, pad=len(LETTERS) + 1, vocabulary=len(LETTERS) + 2
     )
     positions = 2**31
+    slots = 64
     device = torch.device("cpu")
     tokenizer = Letters()
 

@@ -82,7 +82,7 @@ class Ratios:
 
     @property
     def scale(self) -> float:
-        """The middle ratio: 1.2 says that answers come out a fifth longer than predicted."""
+        """The middle one: 1.2 says that half of the answers needed a fifth more than was predicted."""
         middle = [*self.ended, *[math.inf] * self.cut]
         return middle[(len(middle) - 1) // 2]
 
@@ -166,7 +166,7 @@ class Calibration:
             "estimate": {"name": names[type(self.estimate)], **estimate},
             "made_with": dict(self.made_with),
             "families": {
-                name: {"cut": ratios.cut, "ended": [round(one, 6) for one in ratios.ended]}
+                name: {"cut": ratios.cut, "ended": [float(f"{one:.12g}") for one in ratios.ended]}
                 for name, ratios in self.families.items()
             },
         }

@@ -66,6 +66,7 @@ def factor_needed(predicted: float, length: int | float) -> float:
     check_number("conformal_factor", "predicted", predicted, above=0)
     if length != math.inf:  # an answer that was cut
         check_number("conformal_factor", "finished", length, least=1)
+        length = math.ceil(length)
     return (length - _SPARE) / predicted
 
 

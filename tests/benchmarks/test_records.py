@@ -198,7 +198,9 @@ def test_the_readme_says_how_fast_the_default_was():
 
 
 def test_calibrated_bounds_cover_within_two_points_of_what_they_say():
+    assert list(coverage.read()) == list(study.MODELS)
     for families in coverage.read().values():
+        assert sorted(families) == sorted(BENCHMARKS)
         for record in families.values():
             for share in coverage.COVERAGES:
                 known, new = coverage.halves(coverage.pairs_of(record, "own", share))

@@ -126,7 +126,7 @@ def test_the_prompt_may_come_from_standard_input(lastword, arguments):
 def test_generate_prints_the_answer_and_its_account_apart(lastword):
     code, out, err = lastword("generate", "abc", "--length", "fixed:4")
     assert (code, out) == (0, "defg\n")
-    assert "4 tokens on a canvas of 4; 4 passes and 28 columns" in err
+    assert "4 tokens, 4 slots planned, 4 used; 4 passes and 28 columns" in err
 
 
 def test_generate_json_is_one_object(lastword):
@@ -214,7 +214,7 @@ def test_recipes_lists_every_part(lastword):
             assert f"cost: {cls.cost}" in flat
             assert f"source: {cls.source}" in flat
     assert "initial=64, limit=2048, by=8, window=32" in flat
-    assert "length=survival, by=32, limit=1024" in flat
+    assert "length=survival, by=32, limit=null" in flat
 
 
 FASTEST = ["--unmask", "threshold:0.9", "--cache", "dual", "--commit", "prophet"]

@@ -12,7 +12,7 @@ from lastword.clock import Clock
 from lastword.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.decode import decode
 from lastword.errors import SettingError
-from lastword.length import Fixed, GrowWhenFull, LengthPolicy, Plan
+from lastword.length import Fixed, GrowWhenFull, LengthPolicy, Plan, StopAtEnd
 from lastword.recipe import Recipe
 
 RULES = [
@@ -306,11 +306,9 @@ def test_a_row_that_asks_for_room_is_not_committed(toy):
     assert not steps[-1].canvas.masked.any()
 
 
-def test_growth_at_a_block_is_heard_before_an_early_commit(llada):
-    """The last block has come up without an end: the row gets its block, and is then committed."""
-    length = GrowWhenFull(Fixed(4), by=2, limit=8)
-    steps = list(decode(llada, [[5, 6]], Recipe(length=length, commit=AtOnce(), block=2)))
-    grown = [int(step.canvas.horizon[0]) for step in steps]
-    assert grown == sorted(grown)
-    assert not steps[-1].canvas.masked.any()
-    assert grown[-1] == 8 or bool(steps[-1].canvas.ended.any())
+def test_growth_between_blocks_holds_no_commit_up(toy):
+    """A full row without an end grows anyhow, so there is nothing to wait for."""
+    length = StopAtEnd(GrowWhenFull(Fixed(4), by=2, limit=8))
+    steps = list(decode(toy, [[5, 6]], Recipe(length=length, commit=AtOnce(), block=2)))
+    assert [int(step.canvas.horizon[0]) for step in steps] == [6, 8, 8]
+    assert [step.chosen.sum().item() for step in steps] == [4, 2, 2]

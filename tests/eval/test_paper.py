@@ -180,7 +180,7 @@ def test_coverage_asks_whether_the_answers_of_the_baseline_fit():
     (arms,) = arms_of(ALL)
     assert coverage(arms.fixed.records, arms.survival.records) == (0.75, (0 + 0 + 10 + 21) / 4)
     shown = {row[1]: row for row in tables()["Table 7"].rows}
-    assert list(shown) == ["fixed 56", "fixed 256", "stop at end", "survival", "DAEDAL"]
+    assert list(shown) == ["fixed 56, the best", "fixed 256", "stop at end", "survival", "DAEDAL"]
     assert shown["survival"][6:8] == ["75.0%", "8"]
 
 
