@@ -16,7 +16,10 @@ PromptArgument = Annotated[
 ModelOption = Annotated[
     str,
     typer.Option(
-        "--model", "-m", help="A checkpoint folder, a hub name, or 'toy'.", show_default=True
+        "--model",
+        "-m",
+        show_default=True,
+        help="A checkpoint folder, a hub name, tiny-llada-base and the like, or toy.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
