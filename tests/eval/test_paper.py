@@ -132,10 +132,16 @@ def test_seconds_of_two_machines_or_batch_sizes_are_never_compared():
 
 
 def test_speed_is_a_ratio_on_the_same_samples_with_the_machine_named():
-    assert tables()["Table 1"].rows == [[
+    made = tables()["Table 1"]
+    assert made.rows == [[
         "tiny-llada-base", "word_problems (for GSM8K)", "4", "4", "1 (4.0x)", "0.22", "0.25",
-        "a machine, float32, 1 at once", "91, 16 (5.2x)",
+        "91, 16 (5.2x)",
     ]]  # fmt: skip
+    assert made.caption.endswith("Measured on a machine, float32, 1 at once.")
+    elsewhere = [{**r, "model": "another", "hardware": "another machine"} for r in ALL]
+    both = tables([*ALL, *elsewhere])["Table 1"]
+    assert [row[7].split(",")[0] for row in both.rows] == ["a machine", "another machine"]
+    assert "Measured" not in both.caption
     untimed = [{**r, "batch_seconds": None} for r in ALL]
     assert "Table 1" not in tables(untimed)
     assert "Table 2" in tables(untimed)
