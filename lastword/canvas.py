@@ -144,10 +144,8 @@ class Canvas:
     def crop(self, horizon: Int[Tensor, "B"]) -> Canvas:
         """Shorten answers to `horizon` slots where that is fewer; what is cut becomes padding."""
         horizon = torch.minimum(horizon, self.horizon)
-        if torch.equal(
-            horizon, self.horizon
-        ):  # nearly every pass: what is known of the canvas stays known
-            return self
+        if torch.equal(horizon, self.horizon):
+            return self  # nearly every pass; what was worked out of the canvas stays known
         closing = (self.closing - (self.horizon - horizon)).clamp(min=0)
         shorter = replace(self, horizon=horizon, closing=closing)
         cut = self.answer & ~shorter.answer

@@ -17,6 +17,8 @@ class MaskPredictor(Protocol):
     It knows tokens and memory; it knows nothing of steps, lengths or rules. Whatever the
     architecture does inside (Dream predicts each token from the column before it), the logits it
     returns for a column are the prediction of the token AT that column.
+
+    A model may say in `slots` what canvas it is made for; the default length keeps to it.
     """
 
     ids: TokenIds

@@ -92,6 +92,12 @@ def test_predict_says_how_it_read_the_signal(lastword):
     assert data["expected_length"] < 11  # 20 slots of 0.05 each, not a product
 
 
+def test_predict_does_not_call_within_what_lies_beyond(lastword):
+    code, out, _ = lastword("predict", "abc", "--limit", "16", "--reading", "hazard")
+    assert code == 0
+    assert "50% within 14   90% not within 16   95% not within 16   beyond 16: 44.0%" in out
+
+
 def test_predict_refuses_a_reading_it_does_not_know(lastword):
     code, _, err = lastword("predict", "abc", "--reading", "boundar")
     assert code == 1

@@ -12,7 +12,7 @@ from lastword.eval.arms import arms_of, benchmark_of, said_as
 from lastword.eval.figures import Panel, _points, save_figures
 from lastword.eval.paper import coverage, paper_tables
 from lastword.eval.presets import PRESETS
-from lastword.recipe import Recipe
+from lastword.recipe import Recipe, default_length
 
 NO_COST = {"passes": 0, "columns": 0, "squares": 0}
 THRESHOLD = {"unmask": "threshold:0.9", "block": 32}
@@ -266,3 +266,22 @@ def test_figures_of_many_tasks_and_of_answers_that_never_ended_are_drawn(tmp_pat
     made = recipe(length="fixed:256")
     found = [r for t in tasks for r in records(made, [1], task=t, finish="truncated")]
     assert len(save_figures(found, tmp_path)) == 6
+
+
+def test_the_default_is_shown_beside_the_papers_arms():
+    """With or without its blocks written down; on another canvas it is another recipe."""
+    for block in (None, 32):
+        made = json.loads(Recipe(length=default_length(256), block=block).to_json())
+        shown = {row[1]: row for row in tables([*ALL, *records(made, [1] * 4)])["Table 7"].rows}
+        assert shown["our default"][3] == "100.0 ± 0.0"
+    other = json.loads(Recipe(length=default_length(128)).to_json())
+    assert "our default" not in {
+        row[1] for row in tables([*ALL, *records(other, [1] * 4)])["Table 7"].rows
+    }
+
+
+def test_a_lone_fixed_canvas_is_not_called_the_best():
+    assert [row[1] for row in tables([*FIXED, *SURVIVAL])["Table 7"].rows] == [
+        "fixed 256",
+        "survival",
+    ]

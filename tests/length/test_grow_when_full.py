@@ -123,3 +123,17 @@ def test_generate_without_a_choice_finishes_the_answer_and_says_how_it_read_the_
     assert done.lengths.read_as is not None
     paper = lastword.generate(ending_at(slot), [1, 1], length="survival")
     assert paper.lengths.read_as is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "most"),
+    [
+        (GrowWhenFull(Survival(48)), 48),
+        (GrowWhenFull(StopAtEnd(Survival(48))), 48),
+        (GrowWhenFull(Survival(48), limit=96), 96),
+        (GrowWhenFull(Fixed(48)), 1024),
+    ],
+    ids=str,
+)
+def test_without_a_limit_it_has_that_of_the_policy_inside(policy, most):
+    assert policy.grows_to == most

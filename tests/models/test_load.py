@@ -382,3 +382,29 @@ def test_a_folder_without_tokenizer_has_none(llada):
 def test_paths_may_be_strings_or_paths(golden):
     assert isinstance(load(str(golden / "dream-tiny")), lastword.models.Dream)
     assert isinstance(load(Path(golden / "dream-tiny")), lastword.models.Dream)
+
+
+# The canvas it is made for
+
+
+def generation(folder, **fields):
+    path = folder / "generation_config.json"
+    data = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**data, **fields}))
+
+
+def test_a_checkpoint_says_what_canvas_it_is_made_for(checkpoint):
+    folder = checkpoint()
+    generation(folder, max_new_tokens=None)
+    assert load(folder).slots == 1024
+    generation(folder, max_new_tokens=40)
+    assert load(folder).slots == 40
+    assert lastword.predict_length(load(folder), [5, 6]).slots == 40
+
+
+@pytest.mark.parametrize("wrong", [0, "many", 2.5])
+def test_a_canvas_that_is_no_number_of_slots_is_refused(checkpoint, wrong):
+    folder = checkpoint()
+    generation(folder, max_new_tokens=wrong)
+    with pytest.raises(CheckpointError, match="max_new_tokens"):
+        load(folder)
