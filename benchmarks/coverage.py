@@ -4,9 +4,10 @@
     python -m benchmarks.coverage run                 probe and answer them, all four models (a GPU, minutes)
     python -m benchmarks.coverage table               print the tables from records
 
-Prompts are generated, none of them among the frozen ones. A random half of each family calibrates, the other
-half is the test. Lengths count the slot of the first end token. Two truths are bounded: the length of the
-model's own answer, which is what `lastword calibrate` learns from, and that of the reference answer.
+Prompts are generated, none of them among the frozen ones or among those the method was settled on. A random
+half of each family calibrates, the other half is the test. Lengths count the slot of the first end token. Two
+truths are bounded: the length of the model's own answer, which is what `lastword calibrate` learns from, and
+that of the reference answer.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen, stream
 
 RECORDS = Path(__file__).parent / "records" / "coverage"
 PROMPTS = Path("out/coverage/prompts.jsonl.gz")
-SEED = 2025  # the frozen prompts have another
+SEED = 2026  # the frozen prompts have another
+SETTLED = (
+    2025,
+    4000,
+)  # seed and prompts of the run from which whole slots and random halves were learnt
 LIMIT = 256
 COVERAGES = (0.9, 0.95)
 DRAWS = 100
@@ -57,9 +62,14 @@ Record = dict[str, Any]
 
 
 def fresh(family: str, count: int) -> list[Example]:
-    """Prompts of the test split that are not frozen, the same ones every time."""
+    """Prompts of the test split that nothing was learnt from, the same ones every time."""
     frozen = {example.prompt for example in load_frozen("test", family)}
-    made = (e for e in stream("test", FAMILIES[family], SEED) if e.prompt not in frozen)
+    settled = _unlike(frozen, family, *SETTLED)
+    return _unlike(frozen | {example.prompt for example in settled}, family, SEED, count)
+
+
+def _unlike(seen: set[str], family: str, seed: int, count: int) -> list[Example]:
+    made = (e for e in stream("test", FAMILIES[family], seed) if e.prompt not in seen)
     return list(islice(made, count))
 
 
@@ -242,7 +252,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     makes = commands.add_parser("prompts", help="generate prompts")
-    makes.add_argument("--per-family", type=int, default=4000)
+    makes.add_argument("--per-family", type=int, default=8000)
     makes.add_argument("--path", type=Path, default=PROMPTS)
     runs = commands.add_parser("run", help="probe and answer them")
     runs.add_argument("--models", nargs="+", default=list(MODELS))

@@ -2,6 +2,7 @@
 
     python -m benchmarks.study run --arms paper              the paper's tables (a GPU for all of it)
     python -m benchmarks.study run --arms parts lengths      every decoding part, every length
+    python -m benchmarks.study run --arms confirm peers      the default on prompts nobody had looked at
     python -m benchmarks.study keep                          the records, small enough to commit
     python -m benchmarks.study list                          arms and groups
 
@@ -32,6 +33,7 @@ from lastword.eval import Journal, Task, drift, evaluate, tiny_tasks
 from lastword.eval.archive import keep
 from lastword.eval.arms import mean_slots
 from lastword.eval.journal import Record, read_records
+from lastword.eval.tiny import TinyTask
 from lastword.length import Survival
 from lastword.models.layers import fuse
 from lastword.models.weights import fingerprint
@@ -133,6 +135,16 @@ ARMS: dict[str, dict[str, Any]] = {
 FIXED_MEANS = "fixed at each task's mean"  # of the survival arm's predictions: the paper's Table 3
 FIXED_MEAN = "fixed at the mean"  # one number for all tasks
 DRIFT = "drift"  # no arm: the expected length at later steps, the paper's Table 6
+UNSEEN = "unseen"  # a split: the frozen test prompts behind the first 500, asked once the default was set
+SEEN = 500
+
+
+class Unseen(TinyTask):
+    """The frozen test prompts of a family that no table was made of while there was something to choose."""
+
+    def __init__(self, family: str) -> None:
+        super().__init__(family)
+        self.split, self._examples = UNSEEN, self._examples[SEEN:]
 
 
 @dataclass(frozen=True)
@@ -155,6 +167,7 @@ _THRESHOLD = (
     "auto, grow, stop + dual cache",
     "stop at end + threshold", "stop at end + threshold + dual cache",
 )  # fmt: skip
+_DEFAULT = "auto, grow, stop"
 _PARTS = tuple(title for title in ARMS if not title.startswith("fixed ") or title == "fixed 256")
 GROUPS = {
     "paper": Group(_PAPER, apart=True),
@@ -166,16 +179,22 @@ GROUPS = {
         BASE,
         per_family=300,
     ),
+    "confirm": Group(
+        ("fixed 256", "survival", _DEFAULT, f"{_DEFAULT} + dual cache"), MODELS, UNSEEN, 700
+    ),
+    "peers": Group(
+        (*_PEERS, "DAEDAL", f"{_DEFAULT} + threshold"), MODELS[len(BASE) :], UNSEEN, 700
+    ),
     # Seconds want a machine of their own: few prompts, one worker, --out and --kept apart.
     "speed": Group(
         (
-            "fixed 256", "survival", "DAEDAL", "auto, grow, stop", "auto, grow, stop + threshold",
-            "auto, grow, stop + threshold + dual cache",
+            "fixed 256", "survival", "DAEDAL", _DEFAULT, f"{_DEFAULT} + threshold",
+            f"{_DEFAULT} + threshold + dual cache",
         ),
         per_family=150,
         apart=True,
     ),
-    "part-speed": Group(tuple(t for t in _PARTS if t not in _LENGTHS[1:]), BASE, per_family=30),
+    "part-speed": Group(_PARTS, BASE, per_family=30),
 }  # fmt: skip
 
 
@@ -242,7 +261,10 @@ class Bench:
         warm.path.unlink()
 
     def tasks(self, split: str) -> list[Any]:
-        return self._tasks.setdefault(split, tiny_tasks(split=split))
+        if split not in self._tasks:
+            unseen = split == UNSEEN
+            self._tasks[split] = [*map(Unseen, BENCHMARKS)] if unseen else tiny_tasks(split=split)
+        return self._tasks[split]
 
 
 def measure(bench: Bench, job: Job, rows: int, out: Path) -> Iterator[Record]:

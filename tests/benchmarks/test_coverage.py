@@ -9,10 +9,14 @@ from benchmarks import coverage
 from lastword.tasks import load_frozen
 
 
-def test_fresh_prompts_are_not_frozen_ones_and_always_the_same():
+def test_fresh_prompts_are_neither_frozen_nor_those_the_method_was_settled_on(monkeypatch):
+    monkeypatch.setattr(coverage, "SETTLED", (coverage.SEED, 10))  # the next ones, then
     made = coverage.fresh("algebra", 20)
     assert [e.prompt for e in made] == [e.prompt for e in coverage.fresh("algebra", 20)]
     assert not {e.prompt for e in made} & {e.prompt for e in load_frozen("test", "algebra")}
+    monkeypatch.setattr(coverage, "SETTLED", (coverage.SEED, 0))
+    everything = coverage.fresh("algebra", 30)
+    assert made == everything[10:]
 
 
 def test_an_answer_that_was_cut_is_not_covered():

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import study
 from lastword.errors import SettingError
 from lastword.eval.archive import keep
-from lastword.tasks import BENCHMARKS
+from lastword.tasks import BENCHMARKS, load_frozen
 
 COST = {"passes": 1, "columns": 1, "squares": 1}
 JOB = study.Job("tiny-llada-base", "fixed 64", "test", 2)
@@ -85,3 +85,14 @@ def test_unknown_groups_and_models_are_refused():
     assert {job.model for job in study.jobs(["paper"], 1, ["tiny-dream-base"])} == {
         "tiny-dream-base"
     }
+
+
+def test_unseen_prompts_are_those_behind_the_tables():
+    (task,) = [task for task in study.Bench("cpu", False).tasks("unseen") if task.name == "algebra"]
+    shown = load_frozen("test", "algebra")
+    samples = task.samples()
+    assert [sample.prompt for sample in samples] == [e.prompt for e in shown[study.SEEN :]]
+    assert {(sample.place < 700, sample.split) for sample in samples} == {(True, "unseen")}
+    assert task.score(samples[:1], [shown[study.SEEN].answer]) == [1.0]
+    for name, group in study.GROUPS.items():
+        assert group.split == "unseen" or group.per_family <= study.SEEN, name
