@@ -47,6 +47,14 @@ def test_a_write_returns_a_new_canvas(canvas):
     assert canvas.answer_of(0) == [6, 6]
 
 
+def test_a_write_does_not_work_out_again_where_the_answer_lies(canvas):
+    answer, masked = canvas.answer, canvas.masked
+    written = canvas.write(masked, torch.full_like(canvas.tokens, 1))
+    assert written.answer is answer
+    assert not written.masked.any()
+    assert written.crop(canvas.horizon - 1).answer.sum() == answer.sum() - len(canvas.horizon)
+
+
 def test_a_write_changes_neither_prompt_nor_padding_nor_what_is_written(canvas):
     everywhere = torch.ones(2, 6, dtype=torch.bool)
     once = canvas.write(everywhere, torch.full((2, 6), 5))

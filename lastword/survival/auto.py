@@ -35,15 +35,14 @@ class Shape:
     rise: float  # R^2 of the nearest rising curve to the signal's logit: 1 never falls, 0 is flat
 
     @classmethod
-    def of(cls, signal: EndSignal) -> Shape:
-        """The shape of a batch of one."""
+    def of(cls, signal: EndSignal) -> list[Shape]:
+        """The shape of every row. Where ends are rare to the last, whether they rise is not looked at."""
         ends = signal.any
-        return cls(
-            tail=ends[0, -LAST:].mean().item(),
-            mass=signal.document[0].sum().item(),
-            turns=signal.turn[0].sum().item(),
-            rise=_rise(ends),
-        )
+        tail = ends[:, -LAST:].mean(-1)
+        rise = torch.zeros_like(tail)
+        rise[tail >= PACKED] = _rise(ends[tail >= PACKED])
+        sums = (signal.document.sum(-1), signal.turn.sum(-1))
+        return [cls(*row) for row in zip(*(column.tolist() for column in (tail, *sums, rise)))]
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,16 @@ class Auto(Reading):
 
     def choose(self, signal: EndSignal) -> list[Choice]:
         """What each row is read as."""
-        return [_choice(Shape.of(signal.row(row))) for row in range(len(signal))]
+        return [_choice(shape) for shape in Shape.of(signal)]
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         choices = self.choose(signal)
-        hazards = [choice.reading(signal.row(row)).hazard[0] for row, choice in enumerate(choices)]
-        return LengthDistribution(
-            torch.stack(hazards),
-            tuple(choice.why for choice in choices),
-            tuple(choice.reading for choice in choices),
-        )
+        readings = tuple(choice.reading for choice in choices)
+        hazard = torch.empty_like(signal.document)
+        for reading in dict.fromkeys(readings):
+            rows = [row for row, picked in enumerate(readings) if picked == reading]
+            hazard[rows] = reading(signal.rows(rows)).hazard
+        return LengthDistribution(hazard, tuple(choice.why for choice in choices), readings)
 
 
 def _choice(shape: Shape) -> Choice:
@@ -109,10 +108,9 @@ def _choice(shape: Shape) -> Choice:
     )
 
 
-def _rise(ends: Float[Tensor, "one T"]) -> float:
+def _rise(ends: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
     logit = torch.logit(ends, eps=CLEAR)
     fit = rising(logit)
-    if (fit[0, -1] - fit[0, 0]).item() < RISEN:
-        return 0.0
-    spread = (logit - logit.mean()).square().sum()
-    return (1 - (logit - fit).square().sum() / spread).item()
+    spread = (logit - logit.mean(-1, keepdim=True)).square().sum(-1)
+    explained = 1 - (logit - fit).square().sum(-1) / spread
+    return torch.where(fit[:, -1] - fit[:, 0] < RISEN, 0.0, explained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,8 +64,12 @@ class EndSignal:
 
     def row(self, index: int) -> EndSignal:
         """One prompt's signal, still as a batch of one."""
-        rows = slice(index, index + 1)
-        return EndSignal(self.document[rows], self.turn[rows], self.reached[rows])
+        return self.rows([index])
+
+    def rows(self, places: Sequence[int]) -> EndSignal:
+        """Some prompts' signals."""
+        own = list(places)
+        return EndSignal(self.document[own], self.turn[own], self.reached[own])
 
     def first(self, slots: int) -> EndSignal:
         """The signal of a canvas with so many slots."""

@@ -24,14 +24,8 @@ class EqualShares(Schedule):
     source: ClassVar[str] = "LLaDA (Nie et al., 2025)"
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
-        shares = [
-            self._share(opened, step)
-            for opened, step in zip(clock.opened.tolist(), clock.step.tolist())
-        ]
-        return torch.minimum(torch.tensor(shares), remaining)
-
-    def _share(self, opened: int, step: int) -> int:
-        steps = self.steps(opened)
-        if step >= steps:  # only where the model proposed masks: finish what is left
-            return opened
-        return opened // steps + (step < opened % steps)
+        opened, step = clock.opened, clock.step
+        steps = self.steps_of(opened)
+        share = opened // steps + (step < opened % steps)
+        # Behind the last step only where the model proposed masks: finish what is left.
+        return torch.minimum(torch.where(step < steps, share, opened), remaining)

@@ -12,6 +12,8 @@ from torch import Tensor
 from lastword.checks import check_number
 from lastword.clock import Clock
 
+TOLERANCE = 1e-9  # keeps 32 / 3.2 at 10 where floating point makes it 10.000000000000002
+
 
 @dataclass(frozen=True)
 class Schedule(ABC):
@@ -28,8 +30,11 @@ class Schedule(ABC):
 
     def steps(self, masks: int) -> int:
         """How many passes a window that opened with `masks` masks takes."""
-        # The tolerance keeps 32 / 3.2 at 10 where floating point makes it 10.000000000000002.
-        return max(1, math.ceil(masks / self.pace - 1e-9))
+        return max(1, math.ceil(masks / self.pace - TOLERANCE))
+
+    def steps_of(self, masks: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
+        """The same for every row."""
+        return (masks.double() / self.pace - TOLERANCE).ceil().clamp(min=1).long()
 
     @abstractmethod
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
