@@ -185,13 +185,12 @@ GROUPS = {
     "peers": Group(
         (*_PEERS, "DAEDAL", f"{_DEFAULT} + threshold"), MODELS[len(BASE) :], UNSEEN, 700
     ),
-    # Seconds want a machine of their own: few prompts, one worker, --out and --kept apart.
+    # Seconds want a machine of their own: one worker, --out and --kept apart.
     "speed": Group(
         (
             "fixed 256", "survival", "DAEDAL", _DEFAULT, f"{_DEFAULT} + threshold",
             f"{_DEFAULT} + threshold + dual cache",
         ),
-        per_family=150,
         apart=True,
     ),
     "part-speed": Group(_PARTS, BASE, per_family=30),

@@ -1,0 +1,149 @@
+"""How much better a length is known once the answer has begun: what rereading lives on.
+
+    python -m benchmarks.begun run tiny-llada-instruct    reads canvases with tokens on them (a CPU, minutes)
+    python -m benchmarks.begun table                      prints the table from records
+
+The first tokens of the reference answer stand on the canvas and the rest is read in one pass, as `Reread`
+does when a block is complete. Part of a length is the writer's choice, which no prompt tells; the first
+tokens do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lastword
+from benchmarks.readings import LIMIT, MODELS
+from lastword.canvas import Canvas
+from lastword.forward import Forward
+from lastword.length import Survival
+from lastword.sampling import Dice, Sampling
+from lastword.survival import Auto, Hazard, Reading
+from lastword.tasks import BENCHMARKS, load_frozen
+
+RECORDS = Path(__file__).parent / "records" / "begun"
+TOKENS = (0, 8, 16, 32)
+Record = dict[str, Any]
+
+
+def run(name: str, per_family: int, rows: int, out: Path) -> Path:
+    """Read each prompt's canvas with none, then some of its answer's tokens on it."""
+    model: Any = lastword.load(name, device="cpu")
+    tokenizer = model.tokenizer
+    examples = [e for family in BENCHMARKS for e in load_frozen("test", family)[:per_family]]
+    chat = getattr(tokenizer, "chat_template", None) is not None
+    asked = [
+        tokenizer.chat([{"role": "user", "content": e.prompt}])
+        if chat
+        else tokenizer.encode(e.prompt)
+        for e in examples
+    ]
+    answers = [tokenizer.encode(e.answer) for e in examples]
+    records = [
+        {"family": e.family, "length": len(answer) + 1, "product": {}, "auto": {}}
+        for e, answer in zip(examples, answers)
+    ]
+    order = sorted(range(len(examples)), key=lambda place: len(asked[place]))
+    for first in range(0, len(order), rows):
+        batch = order[first : first + rows]
+        picked: dict[int, Reading] = {}
+        for tokens in TOKENS:
+            places = [place for place in batch if len(answers[place]) >= tokens]
+            if not places:
+                continue
+            signal = _signal(
+                model, [asked[p] for p in places], [answers[p][:tokens] for p in places]
+            )
+            # Auto chooses once, by the probe: the rest of a canvas looks like another kind of training.
+            if tokens == 0:
+                picked = {p: c.reading for p, c in zip(places, Auto().choose(signal))}
+            for row, place in enumerate(places):
+                own = signal.row(row)
+                for title, reading in (("product", Hazard()), ("auto", picked[place])):
+                    records[place][title][str(tokens)] = round(reading(own).mean.item(), 2)
+    head = {"model": name, "limit": LIMIT, "per_family": per_family, "tokens": TOKENS}
+    head |= {"torch": torch.__version__, "lastword": lastword.__version__}
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{name}.jsonl.gz"
+    lines = [json.dumps(line, separators=(",", ":")) for line in (head, *records)]
+    path.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
+    return path
+
+
+def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]) -> Any:
+    """The end signal behind so many written tokens."""
+    canvas = Canvas.blank(prompts, torch.full((len(prompts),), LIMIT), model.ids)
+    tokens = torch.full_like(canvas.tokens, model.ids.mask)
+    for row, own in enumerate(begun):
+        tokens[row, canvas.start : canvas.start + len(own)] = torch.tensor(own, dtype=torch.long)
+    canvas = canvas.write(tokens != model.ids.mask, tokens)
+    prediction = Forward(model, Sampling(), Dice([0] * len(prompts)))(canvas, canvas.masked)
+    return Survival(LIMIT).signal(prediction, canvas)
+
+
+def read(folder: Path = RECORDS) -> dict[str, list[Record]]:
+    """Each model's records."""
+    found = {}
+    for model in MODELS:
+        path = folder / f"{model}.jsonl.gz"
+        if path.is_file():
+            lines = gzip.decompress(path.read_bytes()).splitlines()
+            found[model] = [json.loads(line) for line in lines[1:]]
+    return found
+
+
+def error(records: Sequence[Record], reading: str, tokens: int) -> float:
+    """Mean absolute error of the expected length, in slots, once so many tokens are written."""
+    return statistics.mean(abs(r[reading][str(tokens)] - r["length"]) for r in records)
+
+
+def longer_than(records: Sequence[Record], tokens: int) -> list[Record]:
+    """Answers that were not over by then."""
+    return [r for r in records if str(tokens) in r["auto"]]
+
+
+def table(models: dict[str, list[Record]]) -> str:
+    """Markdown: error after so many tokens, and as a share of the product's before the first."""
+    lines = [
+        "| model | tokens written | prompts | product | Auto | Auto, of the product's before the first |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for model, records in models.items():
+        for tokens in TOKENS:
+            mine = longer_than(records, tokens)
+            before = error(mine, "product", 0)
+            product, auto = (error(mine, reading, tokens) for reading in ("product", "auto"))
+            lines.append(
+                f"| {model} | {tokens} | {len(mine)} | {product:.1f} | {auto:.1f} | {auto / before:.2f} |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, or print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="read and write records")
+    runs.add_argument("model", nargs="+")
+    runs.add_argument("--per-family", type=int, default=200)
+    runs.add_argument("--rows", type=int, default=8)
+    runs.add_argument("--out", type=Path, default=RECORDS)
+    commands.add_parser("table", help="print the table from records")
+    given = parser.parse_args()
+    if given.command == "run":
+        for model in given.model:
+            print(run(model, given.per_family, given.rows, given.out), flush=True)
+    else:
+        print(table(read()))
+
+
+if __name__ == "__main__":
+    main()
