@@ -47,7 +47,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
         for e in examples
     ]
     answers = [tokenizer.encode(e.answer) for e in examples]
-    records = [
+    records: list[Record] = [
         {"family": e.family, "length": len(answer) + 1, "product": {}, "auto": {}}
         for e, answer in zip(examples, answers)
     ]

@@ -226,8 +226,9 @@ def _of(model: str, recipe: Recipe, split: str = "test") -> list[Record]:
 def _answered(split: str) -> dict[tuple[str, str], list[Record]]:
     """Answers to a split's prompts by model and recipe."""
     found: dict[tuple[str, str], list[Record]] = {}
-    for record in answers(study(), split):
-        found.setdefault((record["model"], json.dumps(record["recipe"])), []).append(record)
+    for recipe, records in by_recipe(answers(study(), split)).items():
+        for record in records:
+            found.setdefault((record["model"], recipe), []).append(record)
     return found
 
 

@@ -16,7 +16,7 @@ from lastword.generate import Finish, generate
 from lastword.length import Fixed, StopAtEnd, Survival
 from lastword.models.predictor import MaskPredictor
 from lastword.models.weights import identity
-from lastword.prompts import Prompt, as_batch
+from lastword.prompts import Prompt, as_batch, asked_in_chat
 from lastword.recipe import Recipe
 from lastword.sampling import Dice
 from lastword.survival import (
@@ -53,11 +53,12 @@ def calibrate(
     """Predict the prompts' lengths, decode them on a canvas of `limit` slots, and compare.
 
     Everything but the length is decoded as `recipe` says: take the one you will use, since fewer
-    passes may make other answers and `Calibrated` refuses another. Whatever can be refused is, before
-    the first pass: too few prompts for `coverage`, of all or of a family, or a prompt that leaves no
-    room for `limit` slots. An answer that fills the canvas without an end is counted as cut; the
-    calibration then carries less coverage than its number of prompts says, and `bound` says so.
-    Costs a probe and a whole answer per prompt.
+    passes may make other answers and `Calibrated` refuses another. Give prompts as you will ask them,
+    chat messages or plain text: it refuses the other kind, too. Whatever can be refused is, before the
+    first pass: too few prompts for `coverage`, of all or of a family, or a prompt that leaves no room
+    for `limit` slots. An answer that fills the canvas without an end is counted as cut; the calibration
+    then carries less coverage than its number of prompts says, and `bound` says so. If none ended, there
+    is nothing to compare with, and no calibration. Costs a probe and a whole answer per prompt.
     """
     check_whole("calibrate", "rows", rows, least=1)
     if not isinstance(estimate, (Mean, Quantile, Cheapest)):
@@ -74,10 +75,12 @@ def calibrate(
     _check_enough(named, coverage)
     roomy = Fixed(limit) if Recipe.checked(recipe).block is None else StopAtEnd(Fixed(limit))
     recipe = replace(recipe, length=roomy)
+    kinds = set[bool | None]().union(*map(asked_in_chat, prompts))
     made_with = {
         "lastword": __version__,
         "torch": torch.__version__,
         "coverage": coverage,
+        "chat": kinds.pop() if len(kinds) == 1 else None,
         "recipe": json.loads(recipe.to_json()),
     }
     weights = identity(model)
@@ -95,6 +98,11 @@ def calibrate(
             if answer.finish is Finish.ENDED:
                 finished[place] = len(answer.tokens) + 1  # the end token's slot counts
         progress(first + len(places), len(order))
+    if not any(finished):
+        raise SettingError(
+            f"none of the {len(finished)} answers ended on {limit} slots, so how long they are is not known: "
+            "give a larger limit (--limit), or decode by another recipe (--recipe, --unmask, --block)"
+        )
     return Calibration.of(
         predicted,
         finished,

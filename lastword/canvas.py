@@ -152,7 +152,7 @@ class Canvas:
         return replace(self, tokens=tokens)._laid_out_as(self)
 
     def _laid_out_as(self, other: Canvas) -> Canvas:
-        """Take over where prompt and answer lie: worked out anew after every write, it outweighs the rules."""
+        """Take over where prompt and answer lie, which takes longer to work out than the rules."""
         for name in ("answer", "valid", "fillable"):
             if name in other.__dict__:
                 self.__dict__[name] = other.__dict__[name]

@@ -17,7 +17,7 @@ from lastword.errors import SettingError
 from lastword.hooks import Hooks
 from lastword.length import LengthPolicy, Survival
 from lastword.models.predictor import MaskPredictor
-from lastword.prompts import Prompt, as_batch, is_batch
+from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
 from lastword.recipe import Recipe, slots_of
 from lastword.sampling import Dice, Sampling
 from lastword.survival import Auto, LengthDistribution, Reading
@@ -108,7 +108,7 @@ def generate(
     steps = decode(
         model,
         batch,
-        Recipe.checked(recipe).with_choices(**choices),
+        Recipe.checked(recipe).with_choices(**choices).fitted(model, asked_in_chat(prompt)),
         dice=Dice(_seeds(seed, len(batch)), model.device),
         hooks=hooks,
         beyond_positions=beyond_positions,

@@ -20,7 +20,12 @@ Prompt = str | Sequence[int] | Tensor | Message | Sequence[Message]
 
 def as_batch(model: MaskPredictor, prompt: Any) -> list[list[int]]:
     """One prompt or several, as a list of id lists. The canvas checks the ids."""
-    return [_ids(model, one) for one in (prompt if is_batch(prompt) else [prompt])]
+    return [_ids(model, one) for one in _each(prompt)]
+
+
+def asked_in_chat(prompt: Any) -> set[bool | None]:
+    """Does a prompt, or do those of a batch, go through the chat template? Ids do not say: None."""
+    return {_is_chat(one) for one in _each(prompt)}
 
 
 def read_prompts(
@@ -76,6 +81,17 @@ def is_batch(prompt: Any) -> bool:
     return not isinstance(prompt[0], (Mapping, bool)) and not _is_id(prompt[0])
 
 
+def _each(prompt: Any) -> list[Any]:
+    return list(prompt) if is_batch(prompt) else [prompt]
+
+
+def _is_chat(prompt: Any) -> bool | None:
+    if isinstance(prompt, str):
+        return False
+    lone = isinstance(prompt, Mapping)
+    return lone or (len(prompt) > 0 and isinstance(prompt[0], Mapping)) or None
+
+
 def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
     if isinstance(prompt, Mapping):
         prompt = [prompt]
@@ -84,8 +100,8 @@ def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
             f"a prompt of type {type(prompt).__name__} was given; give text, chat messages or a list of "
             "token ids"
         )
-    is_chat = not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
-    if not isinstance(prompt, str) and not is_chat:
+    is_chat = _is_chat(prompt)
+    if is_chat is None:
         try:
             return [token_id(token) for token in prompt]
         except TypeError as wrong:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,24 +13,14 @@ from lastword.checks import check_whole
 from lastword.commit import CommitRule, Never
 from lastword.composition import check_composition
 from lastword.errors import RecipeError, SettingError
-from lastword.length import Calibrated, GrowWhenFull, LengthPolicy, StopAtEnd, Survival
+from lastword.length import Calibrated, LengthPolicy
 from lastword.models.weights import identity
 from lastword.parts import PARTS, as_data, as_text, from_data, known_fields, part
+from lastword.parts import default_length as default_length  # for others to import from here
 from lastword.sampling import Sampling
-from lastword.survival import Auto
 from lastword.unmask import MostConfident, UnmaskRule
 
 BLOCK = 32  # slots, where blocks are needed and their size was not said; the LLaDA authors' own
-
-
-def default_length(limit: int = 1024) -> LengthPolicy:
-    """The plan that costs least without costing accuracy, on four models' validation prompts.
-
-    One probe read for what it is, a block more where the answer has not ended, none behind its end. The
-    paper's own is `Survival()`. docs/decisions/0016-the-default.md has the figures. Left at its default, the
-    limit is that of the model: see `Recipe.fitted`.
-    """
-    return StopAtEnd(GrowWhenFull(Survival(limit, reading=Auto()), limit=limit))
 
 
 def slots_of(model: object) -> int:
@@ -93,10 +84,12 @@ class Recipe:
         """Must every pass read the whole answer, or do the open masks do?"""
         return self.length.reads_answer or self.commit.reads_answer
 
-    def fitted(self, model: object) -> Recipe:
+    def fitted(self, model: object, in_chat: Collection[bool | None] = ()) -> Recipe:
         """This recipe for a model, which may have been calibrated (`model.lengths`).
 
         The default length probes and grows to the slots that the model is made for (`model.slots`).
+        `in_chat` says of the prompts to come whether they go through the chat template, None where
+        nobody knows (`prompts.asked_in_chat`).
         """
         if self.length == default_length():
             return dataclasses.replace(self, length=default_length(slots_of(model)))
@@ -112,6 +105,7 @@ class Recipe:
             return self
         calibration.check(identity(model), "the model's calibration")
         self._check_decodes_as(calibration.made_with.get("recipe"))
+        _check_asked_as(calibration.made_with.get("chat"), in_chat)
         return dataclasses.replace(self, length=length)
 
     def _check_decodes_as(self, made_with: Any) -> None:
@@ -171,7 +165,7 @@ class Recipe:
     def label(self) -> str:
         """The choices in a line, as the command line takes them; usual ones are left out.
 
-        >>> from lastword import AboveThreshold
+        >>> from lastword import AboveThreshold, Survival
         >>> Recipe(length=Survival(256), unmask=AboveThreshold(0.9), block=32).label()
         'survival:256, threshold, block 32'
         """
@@ -197,3 +191,16 @@ class Recipe:
         return cls(
             **{name: from_data(name, value) for name, value in known_fields(cls, data).items()}
         )
+
+
+def _check_asked_as(then: bool | None, now: Collection[bool | None]) -> None:
+    """Refuse lengths of answers to prompts that were laid out otherwise."""
+    if then is None or (not then) not in now:  # an old file, or one of ids, does not say
+        return
+    chat, plain = "chat messages", "plain text"
+    as_then, as_now = (chat, plain) if then else (plain, chat)
+    raise SettingError(
+        f"the model was calibrated on prompts given as {as_then}, and this prompt is {as_now}, to which "
+        "answers may come out longer: ask as it was calibrated (on the command line --chat wraps text in "
+        "the chat template), or calibrate on prompts like this one"
+    )

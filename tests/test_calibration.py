@@ -18,6 +18,7 @@ from lastword import (
     Mean,
     Quantile,
     Recipe,
+    Sampling,
     Scaled,
     StopAtEnd,
     Survival,
@@ -258,6 +259,20 @@ class Counted:
         return logits.gather(1, read[..., None].expand(-1, -1, self.ids.vocabulary))
 
 
+class Chatty(Counted):
+    """Reads a conversation as what was said."""
+
+    class tokenizer(type(Counted.tokenizer)):
+        def chat(self, messages):
+            return self.encode("".join(message["content"] for message in messages))
+
+    tokenizer = tokenizer()
+
+
+def message(text):
+    return {"role": "user", "content": text}
+
+
 PROMPTS = ["b" * n for n in range(3, 12)]
 ONE_BY_ONE = Recipe(length=lastword.Fixed(), block=1)
 
@@ -281,6 +296,47 @@ def test_answers_that_are_cut_are_counted_and_a_bound_among_them_is_refused_when
     assert made.bound(0.8).factor > 1
     with pytest.raises(SettingError, match="1 of the 9 answers"):
         made.bound(0.9)
+
+
+@pytest.mark.parametrize("recipe", [ONE_BY_ONE, Recipe(length=lastword.Fixed())], ids=str)
+def test_answers_none_of_which_ended_are_no_calibration(recipe):
+    with pytest.raises(
+        SettingError, match=r"none of the 9 answers ended on 5 slots.*larger limit.*another recipe"
+    ):
+        calibrate(Counted(), PROMPTS, limit=5, reading=EndedBy(), recipe=recipe)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "chat"),
+    [
+        (PROMPTS, False),
+        ([message(text) for text in PROMPTS], True),
+        ([[1] * n for n in range(3, 12)], None),
+        ([message(PROMPTS[0]), *PROMPTS[1:]], None),
+    ],
+    ids=["text", "chat", "ids", "both"],
+)
+def test_a_calibration_says_how_its_prompts_were_laid_out(prompts, chat):
+    made = calibrate(Chatty(), prompts, limit=40, reading=EndedBy(), recipe=ONE_BY_ONE)
+    assert made.made_with["chat"] is chat
+    assert json.loads(made.to_json())["made_with"]["chat"] is chat
+
+
+@pytest.mark.parametrize("chat", [True, False, None])
+def test_prompts_laid_out_otherwise_are_refused(chat):
+    model = Chatty()
+    said = {} if chat is None else {"chat": chat}  # old files do not say
+    model.lengths = replace(found(), weights=identity(model), made_with=said)
+    asks = {True: [message("bbb")], False: "bbb", None: [1, 1, 1]}
+    for kind, prompt in asks.items():
+        for asked in (prompt, [prompt], [asks[None], prompt]):
+            if None in (chat, kind) or chat == kind:
+                assert lastword.generate(model, asked, length=Calibrated(0.5))
+                continue
+            words = r"as chat .* is plain text" if chat else "as plain text, .* is chat messages"
+            with pytest.raises(SettingError, match=f"{words}.*--chat.*or calibrate on prompts"):
+                lastword.generate(model, asked, length=StopAtEnd(Calibrated(0.5)), block=8)
+            assert lastword.generate(model, asked, length=Survival(9))  # nobody asks
 
 
 class Unasked(Counted):
@@ -323,21 +379,13 @@ def test_the_longest_prompt_must_leave_room_before_the_first_pass():
 
 
 def test_a_lone_message_is_a_prompt():
-    class Chatty(Counted):
-        class tokenizer(type(Counted.tokenizer)):
-            def chat(self, messages):
-                return self.encode("".join(message["content"] for message in messages))
-
-            def __init__(self):
-                pass
-
-        tokenizer = tokenizer()
-
-    lone = [{"role": "user", "content": text} for text in PROMPTS]
+    lone = [message(text) for text in PROMPTS]
     settings = {"limit": 40, "reading": EndedBy(), "recipe": ONE_BY_ONE}
     plain = calibrate(Counted(), PROMPTS, **settings)
-    assert calibrate(Chatty(), lone, **settings) == plain
-    assert calibrate(Chatty(), [[message] for message in lone], **settings) == plain
+    for prompts in (lone, [[message] for message in lone]):
+        made = calibrate(Chatty(), prompts, **settings)
+        assert made.families == plain.families
+        assert made.made_with == {**plain.made_with, "chat": True}
 
 
 def test_too_few_prompts_are_refused_before_the_first_pass():
@@ -473,19 +521,59 @@ def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path
     from lastword.cli import app
 
     prompts, out = written(tmp_path, "p.txt", *["abc"] * 9), tmp_path / "found.json"
-    chosen = written(tmp_path, "r.json", Recipe(unmask=AboveThreshold(0.7), block=4).to_json())
+    drawn = Recipe(sampling=Sampling(temperature=1.0))  # some of the toy's answers end, by chance
+    given = replace(drawn, unmask=AboveThreshold(0.7), block=4)
+    chosen = written(tmp_path, "r.json", given.to_json())
     options = ["--prompts", prompts, "--model", "toy", "--out", out, "--limit", 6]
     options += ["--reading", "hazard", "--recipe", chosen]
     for more, expected in (
-        ([], Recipe(unmask=AboveThreshold(0.7), block=4)),
-        (["--unmask", "threshold:0.6", "--block", 0], Recipe(unmask=AboveThreshold(0.6))),
+        ([], given),
+        (["--unmask", "threshold:0.6", "--block", 0], replace(drawn, unmask=AboveThreshold(0.6))),
     ):
         run = CliRunner().invoke(app, ["calibrate", *map(str, [*options, *more])])
         assert run.exit_code == 0, run.output
         said = " ".join(run.output.split())
-        assert "all: 9 of the 9 answers this was calibrated on were cut" in said
         assert replace(expected, length=Calibrated()).label() in said
         made = Calibration.read(out)
-        assert made.families["all"].cut == 9
+        cut = made.families["all"].cut
+        assert 0 < cut < 9
+        assert f"all: {cut} of the 9 answers this was calibrated on were cut" in said
         with_it = Recipe.from_json(json.dumps(made.made_with["recipe"]))
         assert (with_it.unmask, with_it.block) == (expected.unmask, expected.block)
+
+
+def test_the_command_line_writes_nothing_if_no_answer_ended(tmp_path):
+    from typer.testing import CliRunner
+
+    from lastword.cli import app
+
+    prompts, out = written(tmp_path, "p.txt", *["abc"] * 9), tmp_path / "found.json"
+    options = ["--prompts", prompts, "--model", "toy", "--out", out, "--limit", 6]
+    run = CliRunner().invoke(app, ["calibrate", *map(str, options)])
+    assert run.exit_code == 1
+    assert "none of the 9 answers ended on 6 slots" in " ".join(run.output.split())
+    assert not out.exists()
+
+
+def test_the_command_line_asks_as_it_calibrated(tmp_path):
+    from typer.testing import CliRunner
+
+    from lastword.cli import app
+
+    def run(*words):
+        options = ["-m", "tiny-llada-instruct", "--device", "cpu", "--unmask", "threshold:0.1"]
+        return CliRunner().invoke(app, [*map(str, words), *options])
+
+    prompts = written(tmp_path, "p.txt", "Calculate 3 + 4. Be brief.", "Calculate 5 + 4. Be brief.")
+    out = tmp_path / "found.json"
+    made = run(
+        "calibrate", "--prompts", prompts, "--chat", "--coverage", 0.5, "--out", out, "--limit", 96
+    )
+    assert made.exit_code == 0, made.output
+    assert "asked with --chat" in " ".join(made.output.split())
+    asked = ["generate", "Calculate 3 + 5. Be brief.", "--lengths", out, "--block", 32]
+    asked += ["--length", "calibrated:0.5"]
+    assert run(*asked, "--chat").exit_code == 0
+    refused = run(*asked)
+    assert refused.exit_code == 1
+    assert "given as chat messages, and this prompt is plain text" in refused.output

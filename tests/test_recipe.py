@@ -10,7 +10,7 @@ import lastword
 from lastword.cache import FeatureCache
 from lastword.commit import Prophet
 from lastword.errors import LastwordError, RecipeError, SettingError
-from lastword.length import Calibrated, Fixed, GrowWhenFull, StopAtEnd, Survival
+from lastword.length import Budget, Calibrated, Fixed, GrowWhenFull, StopAtEnd, Survival
 from lastword.parts import ALIASES, PARTS, as_text, part
 from lastword.recipe import Recipe, default_length
 from lastword.sampling import Sampling
@@ -104,6 +104,10 @@ def test_a_recipe_is_plain_data():
         ("sampling", "sampling:0.5,top_k=3", Sampling(temperature=0.5, top_k=3)),
         ("length", 'calibrated:0.8,family="a,b"', Calibrated(0.8, "a,b")),
         ("length", "stop-at-end:survival:ends=any", StopAtEnd(Survival(ends="any"))),
+        ("length", "default", default_length()),
+        ("length", "default:512", default_length(512)),
+        ("length", "default:limit=512", default_length(512)),
+        ("length", "budget:(default:512),passes=40", Budget(default_length(512), passes=40)),
         (
             "length",
             "stop-at-end:(grow-when-full:(survival:64,reading=auto),by=8)",
@@ -183,6 +187,9 @@ def test_a_name_like_no_other_lists_what_is_known():
         ("stop-at-end:survival:512),by=3", "brackets .* do not match"),
         ("stop-at-end:survival:512,reading=auto", "no field 'reading'.*in brackets"),
         ("survival:estimate=median", "no estimate called 'median'"),
+        ("default:by=3", "no field 'by'; known: limit"),
+        ("default:64,reading=hazard", "no field 'reading'; known: limit"),
+        ("Default", "did you mean 'default'"),
     ],
 )
 def test_text_that_says_nothing_we_know_is_refused(text, words):
@@ -283,6 +290,18 @@ def test_the_default_length_keeps_to_its_limit():
     length = default_length(96)
     assert as_text(length) == "stop-at-end:(grow-when-full:(survival:96,reading=auto),limit=96)"
     assert part("length", as_text(length)) == length
+
+
+def test_the_default_length_is_written_as_what_it_is_made_of():
+    recipe = Recipe.from_json('{"length": "default:96"}')
+    assert recipe == Recipe(length=default_length(96))
+    assert recipe == Recipe.from_json('{"length": {"name": "default", "limit": 96}}')
+    assert recipe == Recipe().with_choices(length="default:96")
+    assert recipe == Recipe.from_json(recipe.to_json())
+    assert json.loads(recipe.to_json())["length"]["name"] == "stop-at-end"
+    assert "default" not in recipe.label()
+    with pytest.raises(SettingError, match="limit=0"):
+        part("length", "default:0")
 
 
 @pytest.mark.parametrize(("slots", "limit"), [(48, 48), (None, 1024)])

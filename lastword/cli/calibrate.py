@@ -49,7 +49,8 @@ def calibrate(
     """Compare a model's finished answers with what was predicted, and keep the ratios.
 
     No labels are needed. The model finds the file in its folder, or is given it with --lengths, and
-    --length calibrated:0.9 then plans a canvas that nine answers in ten fit, decoded as they were here.
+    --length calibrated:0.9 then plans a canvas that nine answers in ten fit, asked (--chat or not) and
+    decoded as they were here.
 
     Examples:
 
@@ -111,4 +112,5 @@ def calibrate(
     for reason in unknown:
         typer.echo(f"lastword: {reason}", err=True)
     use = replace(chosen, length=lastword.Calibrated(coverage)).label()
-    typer.echo(f"wrote {target}; decode as it was made: {use}")
+    asked_as = ", asked with --chat" if found.made_with["chat"] else ""
+    typer.echo(f"wrote {target}; decode as it was made: {use}{asked_as}")

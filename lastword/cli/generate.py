@@ -28,7 +28,8 @@ def generate(
     length: Annotated[
         Optional[str],
         typer.Option(
-            help="survival (the paper), fixed:256, daedal ... Default: one probe, grow, stop at the end."
+            help="default:512 (one probe, grow, stop at the end), survival (the paper), fixed:256, "
+            "daedal ... Default: default, on as many slots as the model is made for."
         ),
     ] = None,
     unmask: Annotated[
@@ -90,7 +91,7 @@ def generate(
     import lastword
     from lastword.cli.live import watch
     from lastword.generate import finished
-    from lastword.prompts import as_batch
+    from lastword.prompts import as_batch, asked_in_chat
 
     chosen = read_recipe(recipe).with_choices(
         length=length, unmask=unmask, commit=commit, cache=cache, block=block
@@ -107,7 +108,7 @@ def generate(
     steps = lastword.decode(
         loaded,
         batch,
-        chosen,
+        chosen.fitted(loaded, asked_in_chat(given)),
         dice=lastword.Dice([seed], loaded.device),
         beyond_positions=beyond_positions,
     )

@@ -8,8 +8,9 @@ def recipes() -> None:
 
     A part is written name:first-setting,setting=value on the command line: fixed:256,
     survival:512,estimate=quantile:0.9, most-confident:timesteps:2; a part inside another that has
-    several settings goes in brackets: 'stop-at-end:(survival:512,reading=auto)'. Parts that do not go
-    together are refused with the reason and what to use instead.
+    several settings goes in brackets: 'stop-at-end:(survival:512,reading=auto)'. default:512 is the length
+    you get without saying one, on at most 512 slots instead of the model's own limit. Parts that do not
+    go together are refused with the reason and what to use instead.
     """
     import dataclasses
     import inspect
@@ -19,7 +20,7 @@ def recipes() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lastword.parts import PARTS, as_text
+    from lastword.parts import PARTS, SHORTHANDS, as_text
 
     def described(cls: Any) -> Text:
         default = cls()
@@ -33,6 +34,15 @@ def recipes() -> None:
             (f"\nsource: {cls.source}\n", "dim"),
         )
 
+    def spelled_out(shorthand: Any) -> Text:
+        settings = inspect.signature(shorthand).parameters.values()
+        return Text.assemble(
+            (inspect.getdoc(shorthand) or "").splitlines()[0],
+            (f"\n{', '.join(f'{one.name}={one.default}' for one in settings)}", "green"),
+            (f"\nshort for {as_text(shorthand())}\n", "dim"),
+            overflow="fold",
+        )
+
     console = Console()
     for axis, parts in PARTS.items():
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -41,4 +51,6 @@ def recipes() -> None:
         table.add_column()
         for name, cls in parts.items():
             table.add_row(name, described(cls))
+        for name, shorthand in SHORTHANDS.get(axis, {}).items():
+            table.add_row(name, spelled_out(shorthand))
         console.print(table)

@@ -27,14 +27,15 @@ def pack(records: Iterable[Record]) -> bytes:
 def unpack(group: Record) -> Iterator[Record]:
     """The records of one line of an archive."""
     shared, columns = group["shared"], group["columns"]
-    for values in zip(*columns.values()):
-        record = dict(shared)
-        for name, value in zip(columns, values):
-            *outer, last = name.split("/")
+    plain = [name for name in columns if "/" not in name]  # `place` at least
+    nested = [(name.split("/"), column) for name, column in columns.items() if "/" in name]
+    for at, values in enumerate(zip(*(columns[name] for name in plain))):
+        record = {**shared, **dict(zip(plain, values))}
+        for (*outer, last), column in nested:
             place = record
             for step in outer:
                 place = place.setdefault(step, {})
-            place[last] = value
+            place[last] = column[at]
         yield record
 
 

@@ -47,10 +47,11 @@ def evaluate(
     something else besides say nothing.
     """
     check_counts("evaluate", rows, limit)
-    recipe = recipe.fitted(model)  # records say what was planned with, not where it was looked up
+    layout = Layout.of(model, chat=chat, bos=bos)
+    # Records say what was planned with, not where it was looked up.
+    recipe = recipe.fitted(model, {layout.chat})
     by_name = {task.name: task for task in tasks}
     depends = {task.name: conditions(task) for task in tasks}
-    layout = Layout.of(model, chat=chat, bos=bos)
     run = about(model, name, recipe, seed) | {"kind": "answer"}
     asked = asked_of(run, tasks, limit, layout)
     done = journal.done()

@@ -20,7 +20,8 @@ class Calibrated(LengthPolicy):
     how long answers came out beside them. The factor is a rank among those ratios (split conformal
     prediction): whatever the prediction is worth, with at least this chance the plan is no shorter
     than the answer a new prompt of the same kind gets on `limit` slots by the recipe of the
-    calibration. A recipe that unmasks, commits or samples otherwise, or in other blocks, is refused.
+    calibration. A recipe that unmasks, commits or samples otherwise, or in other blocks, is refused, and
+    so is plain text where it was calibrated on chat messages, or the other way round.
     `family` takes the ratios of one task family instead of all. Decoding puts the Survival that
     follows in its place.
 

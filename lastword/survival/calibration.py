@@ -94,7 +94,8 @@ class Calibration:
     `weights` says which model (`models.weights.identity`), `limit`, `ends` and `reading` are those of
     Survival, and `estimate` is what the ratios are ratios to. The ratios themselves are kept, so that any
     coverage can be asked for which they are enough. `made_with["recipe"]` is the recipe the answers were
-    decoded with; one of the same unmask rule, block, commit rule and sampling may use them.
+    decoded with; one of the same unmask rule, block, commit rule and sampling may use them. Where
+    `made_with["chat"]` says whether prompts went through the chat template, others have to as well.
     """
 
     weights: str

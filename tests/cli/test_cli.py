@@ -143,6 +143,17 @@ def test_generate_json_is_one_object(lastword):
     assert data["probe_cost"]["columns"] == 19
 
 
+def test_the_default_length_may_be_given_a_limit(lastword):
+    for length, slots in (
+        (["--length", "default:16"], 16),
+        (["--length", "default"], 64),
+        ([], 64),
+    ):
+        code, out, _ = lastword("generate", "abc", *length, "--json")
+        assert code == 0
+        assert json.loads(out)["probe_cost"]["columns"] == 3 + slots
+
+
 def test_generate_from_ids_on_a_checkpoint_without_tokenizer(lastword, golden):
     code, out, _ = lastword(
         "generate", "5, 42 17", "--ids", "-m", str(golden / "llada-tiny"), "--length", "fixed:4"
@@ -221,6 +232,8 @@ def test_recipes_lists_every_part(lastword):
             assert f"source: {cls.source}" in flat
     assert "initial=64, limit=2048, by=8, window=32" in flat
     assert "length=survival, by=32, limit=null" in flat
+    shorthand = flat.split("default The plan that costs least")[1]
+    assert "limit=1024 short for stop-at-end:(grow-when-full:(survival:reading=auto)" in shorthand
 
 
 FASTEST = ["--unmask", "threshold:0.9", "--cache", "dual", "--commit", "prophet"]

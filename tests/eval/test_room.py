@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import lastword
+from lastword.errors import SettingError
 from lastword.eval import Journal, Sample, evaluate
 from lastword.eval.journal import read_records
 from lastword.eval.room import LEAST, fitted, within
@@ -91,6 +92,21 @@ def test_every_policy_can_be_fitted(name):
     block = {"block": 16} if name in ("stop-at-end", "grow-when-full", "reread") else {}
     recipe = fitted(Recipe(length=policy, unmask=lastword.AboveThreshold(0.1), **block), 3, 83)
     assert lastword.generate(model, "abc", recipe=recipe).horizon <= 80
+
+
+@pytest.mark.parametrize("made_in_chat", [True, False])
+def test_an_evaluation_asks_as_was_calibrated(made_in_chat, tmp_path):
+    from lastword.models.weights import identity
+
+    model, task = Toy(), Echo(3)
+    said = {"chat": made_in_chat}
+    model.lengths = replace(LENGTHS, weights=identity(model), made_with=said)
+    recipe = Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
+    journal = Journal(tmp_path / "a.jsonl")
+    if not made_in_chat:
+        assert len(evaluate(model, "toy", [task], recipe, journal)) == 1
+    with pytest.raises(SettingError, match="the model was calibrated on prompts given as"):
+        evaluate(model, "toy", [task], recipe, journal, chat=not made_in_chat)
 
 
 def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
