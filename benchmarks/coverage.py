@@ -172,7 +172,7 @@ def factor(pairs: Pairs, coverage: float) -> float:
 
 def covered(pairs: Pairs, scale: float) -> float:
     """Share of answers no longer than the bound, which is a whole number of slots."""
-    return statistics.mean(length <= math.ceil(scale * p) for p, length in pairs)
+    return sum(length <= math.ceil(scale * p) for p, length in pairs) / len(pairs)
 
 
 def halves(pairs: Pairs) -> tuple[Pairs, Pairs]:
