@@ -115,9 +115,8 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Reco
             ]
     columns = zip(*(found[place] for place in range(len(prompts))), strict=True)
     names = ("reference", "own", *map(str, COVERAGES))
-    return {"model": name, "family": family, **dict(zip(names, map(list, columns)))} | surroundings(
-        model
-    )
+    facts = {"model": name, "family": family, "seed": SEED, **surroundings(model)}
+    return facts | dict(zip(names, map(list, columns)))
 
 
 _BENCH: Bench | None = None

@@ -84,14 +84,15 @@ PARTS: dict[str, dict[str, type]] = {
 }
 
 
-def default_length(limit: int = 1024) -> LengthPolicy:
+def default_length(limit: int | None = None) -> LengthPolicy:
     """The plan that costs least without costing accuracy, on four models' validation prompts.
 
     One probe read for what it is, a block more where the answer has not ended, none behind its end. The
-    paper's own is `Survival()`. docs/decisions/0016-the-default.md has the figures. Left at its default, the
-    limit is that of the model: see `Recipe.fitted`.
+    paper's own is `Survival()`. docs/decisions/0016-the-default.md has the figures. Without a limit, it is
+    that of the model once there is one: see `Recipe.fitted`.
     """
-    return StopAtEnd(GrowWhenFull(Survival(limit, reading=Auto()), limit=limit))
+    probe = Survival(reading=Auto()) if limit is None else Survival(limit, reading=Auto())
+    return StopAtEnd(GrowWhenFull(probe, limit=limit))
 
 
 # Names for parts put together. They are read and never written: what was read says what it is made of.

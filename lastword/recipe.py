@@ -14,6 +14,7 @@ from lastword.commit import CommitRule, Never
 from lastword.composition import check_composition
 from lastword.errors import RecipeError, SettingError
 from lastword.length import Calibrated, LengthPolicy
+from lastword.length.wrapper import Wrapper
 from lastword.models.weights import identity
 from lastword.parts import PARTS, as_data, as_text, from_data, known_fields, part
 from lastword.parts import default_length as default_length  # for others to import from here
@@ -91,8 +92,9 @@ class Recipe:
         `in_chat` says of the prompts to come whether they go through the chat template, None where
         nobody knows (`prompts.asked_in_chat`).
         """
-        if self.length == default_length():
-            return dataclasses.replace(self, length=default_length(slots_of(model)))
+        sized = _sized(self.length, slots_of(model))
+        if sized != self.length:
+            return dataclasses.replace(self, length=sized)
         calibration: Any = getattr(model, "lengths", None)
         length = self.length.fitted(calibration)
         for policy in length.layers():
@@ -191,6 +193,15 @@ class Recipe:
         return cls(
             **{name: from_data(name, value) for name, value in known_fields(cls, data).items()}
         )
+
+
+def _sized(length: LengthPolicy, slots: int) -> LengthPolicy:
+    """The default length, wherever it stands, on so many slots."""
+    if length == default_length():
+        return default_length(slots)
+    if not isinstance(length, Wrapper):
+        return length
+    return dataclasses.replace(length, length=_sized(length.length, slots))
 
 
 def _check_asked_as(then: bool | None, now: Collection[bool | None]) -> None:

@@ -311,7 +311,16 @@ def test_the_default_length_has_the_limit_of_the_model(slots, limit):
     assert Recipe(block=4).fitted(model) == Recipe(length=default_length(limit), block=4)
     given = Recipe(length=default_length(96))
     assert given.fitted(model) == given
-    assert Recipe().fitted(object()).length == default_length()
+    assert Recipe().fitted(object()).length == default_length(1024)
+
+
+def test_the_default_length_has_it_inside_another_too_and_keeps_one_it_was_given():
+    model = lastword.models.Toy()
+    model.slots = 48
+    inside = Recipe().with_choices(length="budget:(default),passes=40")
+    assert inside.fitted(model).length == Budget(default_length(48), passes=40)
+    given = Recipe().with_choices(length="default:1024")
+    assert given.fitted(model) == given != Recipe()
 
 
 @pytest.mark.parametrize("axis", ["unmask", "cache", "commit"])

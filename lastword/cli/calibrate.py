@@ -58,7 +58,7 @@ def calibrate(
 
       lastword calibrate --model my/checkpoint --prompts asked.jsonl --family-field task --chat
 
-      lastword generate "What is 6 x 7?" --model my/checkpoint --length calibrated:0.9 \\
+      lastword generate "What is 6 x 7?" --model my/checkpoint --length calibrated:0.9 --chat \\
         --unmask threshold:0.9 --block 32
     """
     from dataclasses import replace

@@ -27,15 +27,14 @@ def pack(records: Iterable[Record]) -> bytes:
 def unpack(group: Record) -> Iterator[Record]:
     """The records of one line of an archive."""
     shared, columns = group["shared"], group["columns"]
-    plain = [name for name in columns if "/" not in name]  # `place` at least
-    nested = [(name.split("/"), column) for name, column in columns.items() if "/" in name]
-    for at, values in enumerate(zip(*(columns[name] for name in plain))):
-        record = {**shared, **dict(zip(plain, values))}
-        for (*outer, last), column in nested:
+    paths = [name.split("/") for name in columns]
+    for values in zip(*columns.values()):
+        record = dict(shared)
+        for path, value in zip(paths, values):
             place = record
-            for step in outer:
+            for step in path[:-1]:
                 place = place.setdefault(step, {})
-            place[last] = column[at]
+            place[path[-1]] = value
         yield record
 
 

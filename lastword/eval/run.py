@@ -47,13 +47,13 @@ def evaluate(
     something else besides say nothing.
     """
     check_counts("evaluate", rows, limit)
-    layout = Layout.of(model, chat=chat, bos=bos)
-    # Records say what was planned with, not where it was looked up.
-    recipe = recipe.fitted(model, {layout.chat})
+    layout, given = Layout.of(model, chat=chat, bos=bos), recipe
+    recipe = given.fitted(model)  # records say what was planned with, not where it was looked up
     by_name = {task.name: task for task in tasks}
     depends = {task.name: conditions(task) for task in tasks}
     run = about(model, name, recipe, seed) | {"kind": "answer"}
     asked = asked_of(run, tasks, limit, layout)
+    given.fitted(model, {layout.in_chat(sample) for sample, _ in asked.values()})  # or refused
     done = journal.done()
     questions = {
         key: Question(layout.ids(sample), seed + sample.place)
@@ -112,8 +112,11 @@ class Layout:
             chat = getattr(model.tokenizer, "chat_template", None) is not None
         return cls(model.tokenizer, chat, bos)
 
+    def in_chat(self, sample: Sample) -> bool:
+        return bool(sample.turns) or self.chat
+
     def ids(self, sample: Sample) -> list[int]:
-        if sample.turns or self.chat:
+        if self.in_chat(sample):
             turns = sample.turns or (("user", sample.prompt),)
             messages = [{"role": role, "content": content} for role, content in turns]
             return self.tokenizer.chat(messages, continue_last=turns[-1][0] == "assistant")
@@ -121,7 +124,7 @@ class Layout:
         return self.tokenizer.encode(first + sample.prompt)
 
     def name(self, sample: Sample) -> str:
-        return "chat" if sample.turns or self.chat else "bos" if self.bos else "plain"
+        return "chat" if self.in_chat(sample) else "bos" if self.bos else "plain"
 
 
 def asked_of(

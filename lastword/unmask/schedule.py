@@ -34,7 +34,7 @@ class Schedule(ABC):
 
     def steps_of(self, masks: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
         """The same for every row."""
-        return (masks.double() / self.pace - TOLERANCE).ceil().clamp(min=1).long()
+        return (masks.double() / self.pace - TOLERANCE).ceil().clamp(1, 2**53).long()
 
     @abstractmethod
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:

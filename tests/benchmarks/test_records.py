@@ -182,18 +182,27 @@ def test_the_default_meets_its_bar_on_test_prompts():
 def test_prompts_nobody_had_seen_confirm_the_default():
     """Decision 16, as it was written down before they were asked."""
     default, paper = against_fixed(DEFAULT, "unseen"), against_fixed("survival", "unseen")
-    for model in study.MODELS:
-        assert len(pages._of(model, study.recipe_of(DEFAULT), "unseen")) == 700 * len(BENCHMARKS)
+    for group in ("confirm", "peers"):
+        for arm in study.GROUPS[group].arms:
+            for model in study.GROUPS[group].models:
+                asked = pages._of(model, study.recipe_of(arm), "unseen")
+                assert len(asked) == 700 * len(BENCHMARKS)
     assert all(found.points > 0 or found.p >= 0.05 for found in default)
     assert all(ours.columns <= 0.75 * theirs.columns for ours, theirs in zip(default, paper[:2]))
     for peer in ("DAEDAL, one token a pass", "rho-EOS, one token a pass"):
         theirs = against_fixed(peer, "unseen")[2:]
         assert all(ours.columns < other.columns for ours, other in zip(default[2:], theirs))
-    decision = (DOCS / "decisions" / "0016-the-default.md").read_text()
-    assert (
-        "(1) {:+.1f}, {:+.1f}, {:+.1f} and {:+.1f} points".format(*(f.points for f in default))
-        in decision
-    )
+    decision = (DOCS / "decisions" / "0016-the-default.md").read_text().replace("\n", " ")
+    points = "(1) {:+.1f}, {:+.1f}, {:+.1f} and {:+.1f} points".format(*(f.points for f in default))
+    chances = "(p {:.1g}, {:.1g}, {:.1g} and {:.1g})".format(*(f.p for f in default))
+    shares = (ours.columns / theirs.columns for ours, theirs in zip(default, paper[:2]))
+    assert f"{points} {chances}" in decision
+    assert "(2) {:.2f} and {:.2f} of the paper's columns".format(*shares) in decision
+    spent = [
+        "{:.3f} and {:.3f}".format(*(f.columns for f in against_fixed(arm, "unseen")[2:]))
+        for arm in (DEFAULT, "DAEDAL, one token a pass", "rho-EOS, one token a pass")
+    ]
+    assert all(said in decision for said in spent)
 
 
 def times_as_fast(folder, arm):
@@ -216,6 +225,12 @@ def test_the_readme_says_how_fast_the_default_was():
         "`DualCache` {:.0f} to {:.0f} times".format(*times_as_fast(pages.SPEED, cached)) in readme
     )
     assert {f"{times:.0f}" for times in times_as_fast(pages.BATCH_SPEED, alone)} == {"2"}
+    timed = {
+        r["model"]
+        for r in read_records(pages.BATCH_SPEED)
+        if r["recipe"] == json.loads(study.recipe_of(DEFAULT).to_json())
+    }
+    assert timed == {"tiny-llada-base", "tiny-llada-instruct"}, "README says: the two LLaDA models"
     threshold = times_as_fast(pages.BATCH_SPEED, f"{DEFAULT} + threshold")
     assert (
         "it is twice as fast, with a threshold {:.1f} to {:.1f} times".format(*threshold) in readme
@@ -232,7 +247,7 @@ def test_calibrated_bounds_cover_within_two_points_of_what_they_say():
         for record in families.values():
             for share in coverage.COVERAGES:
                 known, new = coverage.halves(coverage.pairs_of(record, "own", share))
-                assert len(new) >= 1000
+                assert len(known) == len(new) == 4000
                 assert abs(coverage.covered(new, coverage.factor(known, share)) - share) <= 0.02
 
 

@@ -233,7 +233,7 @@ def test_recipes_lists_every_part(lastword):
     assert "initial=64, limit=2048, by=8, window=32" in flat
     assert "length=survival, by=32, limit=null" in flat
     shorthand = flat.split("default The plan that costs least")[1]
-    assert "limit=1024 short for stop-at-end:(grow-when-full:(survival:reading=auto)" in shorthand
+    assert "limit=None short for stop-at-end:(grow-when-full:(survival:reading=auto)" in shorthand
 
 
 FASTEST = ["--unmask", "threshold:0.9", "--cache", "dual", "--commit", "prophet"]

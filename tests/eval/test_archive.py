@@ -55,9 +55,11 @@ def test_an_archive_is_small():
 
 def test_packing_what_was_unpacked_changes_nothing(tmp_path):
     keep([record(p) for p in range(7)], tmp_path / "a.jsonl.gz")
+    packed = (tmp_path / "a.jsonl.gz").read_bytes()
     once = read_records(tmp_path)
     keep(once, tmp_path / "a.jsonl.gz")
     assert read_records(tmp_path) == once
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == packed
     assert len({r["prompts"] for r in once} - {""}) == 1
 
 
