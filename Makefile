@@ -11,7 +11,7 @@ demo: setup
 
 # A worker per core with one thread each: torch threads that share a core wait for one another.
 test: setup lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -11,8 +11,6 @@ tokens do.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +19,8 @@ from typing import Any
 import torch
 
 import lastword
-from benchmarks.readings import LIMIT, MODELS
+from benchmarks import readings
+from benchmarks.readings import LIMIT, MODELS, asked, write
 from lastword.canvas import Canvas
 from lastword.forward import Forward
 from lastword.length import Survival
@@ -39,19 +38,13 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
     model: Any = lastword.load(name, device="cpu")
     tokenizer = model.tokenizer
     examples = [e for family in BENCHMARKS for e in load_frozen("test", family)[:per_family]]
-    chat = getattr(tokenizer, "chat_template", None) is not None
-    asked = [
-        tokenizer.chat([{"role": "user", "content": e.prompt}])
-        if chat
-        else tokenizer.encode(e.prompt)
-        for e in examples
-    ]
+    prompts = asked(tokenizer, [e.prompt for e in examples])
     answers = [tokenizer.encode(e.answer) for e in examples]
     records: list[Record] = [
         {"family": e.family, "length": len(answer) + 1, "product": {}, "auto": {}}
         for e, answer in zip(examples, answers)
     ]
-    order = sorted(range(len(examples)), key=lambda place: len(asked[place]))
+    order = sorted(range(len(examples)), key=lambda place: len(prompts[place]))
     for first in range(0, len(order), rows):
         batch = order[first : first + rows]
         picked: dict[int, Reading] = {}
@@ -60,7 +53,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
             if not places:
                 continue
             signal = _signal(
-                model, [asked[p] for p in places], [answers[p][:tokens] for p in places]
+                model, [prompts[p] for p in places], [answers[p][:tokens] for p in places]
             )
             # Auto chooses once, by the probe: the rest of a canvas looks like another kind of training.
             if tokens == 0:
@@ -71,11 +64,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
                     records[place][title][str(tokens)] = round(reading(own).mean.item(), 2)
     head = {"model": name, "limit": LIMIT, "per_family": per_family, "tokens": TOKENS}
     head |= {"torch": torch.__version__, "lastword": lastword.__version__}
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{name}.jsonl.gz"
-    lines = [json.dumps(line, separators=(",", ":")) for line in (head, *records)]
-    path.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
-    return path
+    return write(out / f"{name}.jsonl.gz", head, records)
 
 
 def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]) -> Any:
@@ -91,13 +80,8 @@ def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]
 
 def read(folder: Path = RECORDS) -> dict[str, list[Record]]:
     """Each model's records."""
-    found = {}
-    for model in MODELS:
-        path = folder / f"{model}.jsonl.gz"
-        if path.is_file():
-            lines = gzip.decompress(path.read_bytes()).splitlines()
-            found[model] = [json.loads(line) for line in lines[1:]]
-    return found
+    paths = {model: folder / f"{model}.jsonl.gz" for model in MODELS}
+    return {model: readings.read(path)[1] for model, path in paths.items() if path.is_file()}
 
 
 def error(records: Sequence[Record], reading: str, tokens: int) -> float:

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 
 import lastword
+from benchmarks.readings import asked
 from benchmarks.study import MODELS, Bench
 from lastword.decode import ModelProbe
 from lastword.eval.run import surroundings
@@ -87,16 +88,12 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Reco
     """What was predicted for each prompt of a family, and how long its two answers are."""
     model = bench.use(name)
     tokenizer = model.tokenizer
-    chat = getattr(tokenizer, "chat_template", None) is not None
     pairs = [
         (prompt, answer)
         for mine, prompt, answer in map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
         if mine == family
     ]
-    prompts = [
-        tokenizer.chat([{"role": "user", "content": prompt}]) if chat else tokenizer.encode(prompt)
-        for prompt, _ in pairs
-    ]
+    prompts = asked(tokenizer, [prompt for prompt, _ in pairs])
     found: dict[int, list[Any]] = {}
     order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
     for first in range(0, len(order), rows):

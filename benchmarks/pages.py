@@ -1,4 +1,4 @@
-"""Write the tables of docs from records: `python -m benchmarks.pages`.
+"""Write the tables of docs from records: `python -m benchmarks.pages`; `--check` only compares.
 
 A page holds `<!-- table: NAME -->` and `<!-- end -->`; what stands between is written from records, the same
 bytes every time. A test says so.
@@ -6,8 +6,10 @@ bytes every time. A test says so.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -43,6 +45,12 @@ LENGTHS = (
 def study() -> list[Record]:
     """Every kept record of the study, models in our order."""
     return [r for model in MODELS for r in read_records(RECORDS / f"{model}.jsonl.gz")]
+
+
+@lru_cache(maxsize=3)
+def timed(folder: Path) -> list[Record]:
+    """The records of one of the folders of seconds."""
+    return read_records(folder)
 
 
 def families() -> str:
@@ -98,7 +106,7 @@ def parts() -> str:
             mine = [r for r in _of(model, recipe_of(arm)) if r["place"] < PER_FAMILY]
             if len(mine) == PER_FAMILY * len(BENCHMARKS) and not SHORTER.match(arm):
                 records += mine
-    return table(records, titles, timed=answers(read_records(PART_SPEED)))
+    return table(records, titles, timed=answers(timed(PART_SPEED)))
 
 
 def chosen() -> str:
@@ -154,7 +162,7 @@ def against_fixed(model: str, arm: str, split: str = "test") -> Against | None:
 
 def paper() -> str:
     """The paper's tables; seconds of batches, which were asked as many prompts as the rest."""
-    return "\n\n".join(made.markdown() for made in paper_tables(study(), read_records(BATCH_SPEED)))
+    return "\n\n".join(made.markdown() for made in paper_tables(study(), timed(BATCH_SPEED)))
 
 
 @lru_cache(maxsize=1)
@@ -174,7 +182,7 @@ def _speed(folder: Path) -> str:
         "|---|---|---:|---:|---:|---:|",
     ]
     for model in MODELS:
-        found = by_recipe(r for r in read_records(folder) if r["model"] == model)
+        found = by_recipe(r for r in timed(folder) if r["model"] == model)
         fixed = found.get(_text(recipe_of("fixed 256")), [])
         for arm in GROUPS["speed"].arms:
             base, own = on_shared(fixed, found.get(_text(recipe_of(arm)), []))
@@ -237,10 +245,16 @@ def _text(recipe: Recipe) -> str:
 
 
 def main() -> None:
-    """Write every page."""
-    for path in PAGES:
-        path.write_text(written(path.read_text()))
+    """Write every page, or say which do not show what the records say."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page differs")
+    check = parser.parse_args().check
+    stale = [path for path in PAGES if written(path.read_text()) != path.read_text()]
+    for path in stale:
+        if not check:
+            path.write_text(written(path.read_text()))
         print(path.relative_to(DOCS.parent))
+    sys.exit(1 if check and stale else 0)
 
 
 if __name__ == "__main__":

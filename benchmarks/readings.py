@@ -16,7 +16,7 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,23 +76,28 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
         "torch": torch.__version__,
         "lastword": lastword.__version__,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{Path(name).name}.jsonl.gz"
+    return write(out / f"{Path(name).name}.jsonl.gz", head, records)
+
+
+def write(path: Path, head: Record, records: Sequence[Record]) -> Path:
+    """A line for what was measured and one for each record; `read` is the inverse."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(line, separators=(",", ":")) for line in (head, *records)]
     path.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
     return path
 
 
+def asked(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
+    """Prompts as a model of its kind is asked: through the chat template, if there is one."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        return [tokenizer.encode(text) for text in texts]
+    return [tokenizer.chat([{"role": "user", "content": text}]) for text in texts]
+
+
 def measure(model: Any, examples: Sequence[Example], rows: int) -> Iterator[Record]:
     """One record per example, in order; prompts of like length are probed together."""
     tokenizer = model.tokenizer
-    chat = getattr(tokenizer, "chat_template", None) is not None
-    prompts = [
-        tokenizer.chat([{"role": "user", "content": e.prompt}])
-        if chat
-        else tokenizer.encode(e.prompt)
-        for e in examples
-    ]
+    prompts = asked(tokenizer, [e.prompt for e in examples])
     order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
     found: dict[int, Record] = {}
     for first in range(0, len(order), rows):
@@ -152,17 +157,17 @@ def floor(questions: int, writers: int, out: Path) -> Path:
     model: Any = lastword.load(MODELS[0], device="cpu")
     found: dict[str, Record] = {}
     for name in BENCHMARKS:
-        asked, answering = WRITERS.get(name, (questions, writers))
+        posed, answering = WRITERS.get(name, (questions, writers))
         deviations: list[float] = []
-        for question in range(asked):
+        for question in range(posed):
             for answers in by_prompt(name, question, answering).values():
                 counts = [len(model.tokenizer.encode(answer)) + 1 for answer in answers]
                 deviations += deviations_of(counts) if len(counts) >= ENOUGH else []
         found[name] = {
-            "questions": asked,
+            "questions": posed,
             "writers": answering,
             "deviation": round(statistics.mean(deviations), 2),
-            "compared": round(len(deviations) / (asked * answering), 3),
+            "compared": round(len(deviations) / (posed * answering), 3),
         }
         print(name, found[name], flush=True)
     out.parent.mkdir(parents=True, exist_ok=True)

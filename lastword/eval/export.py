@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from lastword.errors import ExtraError, SettingError
 from lastword.eval.journal import Record
+from lastword.eval.pairing import by_recipe
 
 
 def export(records: Sequence[Record], path: Path) -> None:
     """Write Parquet, which DuckDB, pandas and polars read: a row a record, a column a number.
 
-    Nested fields become columns such as `cost_columns`; the recipe stays JSON text.
+    Nested fields become columns such as `cost_columns`; the recipe stays JSON text. Records of one recipe
+    stand together.
     """
     if path.suffix != ".parquet":
         raise SettingError(f"{path} was given; records are exported as Parquet: end it in .parquet")
@@ -23,7 +24,11 @@ def export(records: Sequence[Record], path: Path) -> None:
         import pyarrow.parquet
     except ImportError as missing:
         raise ExtraError("Parquet needs pyarrow: pip install 'lastword[eval]'") from missing
-    rows = [dict(_flat(record)) for record in records]
+    rows = [
+        dict(_flat(own | {"recipe": text}))
+        for text, mine in by_recipe(records).items()
+        for own in mine
+    ]
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = pyarrow.Table.from_pydict({name: [row.get(name) for row in rows] for name in names})
     try:
@@ -35,9 +40,7 @@ def export(records: Sequence[Record], path: Path) -> None:
 
 def _flat(record: Record, before: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in record.items():
-        if name == "recipe":
-            yield name, json.dumps(value)
-        elif isinstance(value, dict):
+        if isinstance(value, dict):
             yield from _flat(value, f"{before}{name}_")
         else:
             yield before + name, value

@@ -20,7 +20,7 @@ def latest(records: Iterable[Record]) -> list[Record]:
     rest = [name for name in IDENTITY if name != "recipe"]
     return list(
         {
-            (recipe, *(record.get(name) for name in rest)): record
+            (recipe, *map(record.get, rest)): record
             for recipe, mine in by_recipe(records).items()
             for record in mine
         }.values()

@@ -2,17 +2,19 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import coverage, pages, passes, study
-from lastword.eval.journal import read_records
 from lastword.eval.pairing import by_recipe, on_shared, sample_of
 from lastword.eval.table import seconds, spent
 from lastword.recipe import Recipe, default_length
 from lastword.tasks import BENCHMARKS
 
+pytestmark = pytest.mark.xdist_group("records")  # read once, by one worker
 DOCS = Path(__file__).parent.parent.parent / "docs"
 TRIALS = study.RECORDS.parent / "trials"
 DEFAULT = "auto, grow, stop"
@@ -55,11 +57,17 @@ def test_the_log_shows_the_records_of_its_trial():
         assert f"| {check['run']} | {shares} |" in log
 
 
-@pytest.mark.parametrize("page", pages.PAGES, ids=lambda path: path.name)
-def test_a_page_shows_what_its_records_say(page):
-    text = page.read_text()
-    assert pages.PLACE.search(text)
-    assert pages.written(text) == text, "run python -m benchmarks.pages"
+def test_the_pages_show_what_their_records_say():
+    """In a process of its own: half a million records take long where the types of every call are checked."""
+    command = [sys.executable, "-m", "benchmarks.pages", "--check"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=DOCS.parent, check=False)
+    assert run.returncode == 0, f"run python -m benchmarks.pages; stale: {run.stdout}{run.stderr}"
+
+
+def test_a_table_that_differs_is_written_anew(monkeypatch):
+    monkeypatch.setitem(pages.TABLES, "speed", lambda: "| new |")
+    page = "before\n<!-- table: speed -->\n\n| old |\n\n<!-- end -->\nbehind"
+    assert pages.written(page) == page.replace("old", "new")
 
 
 def test_every_table_is_shown_once():
@@ -209,7 +217,7 @@ def times_as_fast(folder, arm):
     """The least and the most over the models that were timed with it."""
     faster = []
     for model in study.MODELS:
-        found = by_recipe(r for r in read_records(folder) if r["model"] == model)
+        found = by_recipe(r for r in pages.timed(folder) if r["model"] == model)
         base, own = on_shared(
             *(found.get(pages._text(study.recipe_of(name)), []) for name in ("fixed 256", arm))
         )
@@ -225,11 +233,8 @@ def test_the_readme_says_how_fast_the_default_was():
         "`DualCache` {:.0f} to {:.0f} times".format(*times_as_fast(pages.SPEED, cached)) in readme
     )
     assert {f"{times:.0f}" for times in times_as_fast(pages.BATCH_SPEED, alone)} == {"2"}
-    timed = {
-        r["model"]
-        for r in read_records(pages.BATCH_SPEED)
-        if r["recipe"] == json.loads(study.recipe_of(DEFAULT).to_json())
-    }
+    default = json.loads(study.recipe_of(DEFAULT).to_json())
+    timed = {r["model"] for r in pages.timed(pages.BATCH_SPEED) if r["recipe"] == default}
     assert timed == {"tiny-llada-base", "tiny-llada-instruct"}, "README says: the two LLaDA models"
     threshold = times_as_fast(pages.BATCH_SPEED, f"{DEFAULT} + threshold")
     assert (
