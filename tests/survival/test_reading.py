@@ -185,6 +185,8 @@ def toy_probe(hazard):
         (EndSignal.of(torch.linspace(0.65, 0.55, T)[None]), Hazard()),
         # An answer that may be over at once, on a canvas that is sure of it far behind.
         (EndSignal.of((0.3 + torch.arange(T) / 20).clamp(max=1)[None]), EndedBy()),
+        # One that is likely to be longer than the canvas: the signal rises, and not far.
+        (EndSignal.of(torch.linspace(0.02, 0.3, T)[None]), EndedBy()),
     ],
 )
 def test_auto_picks_the_reading_of_the_training_and_says_why(signal, reading):
