@@ -101,9 +101,8 @@ class Canvas:
     @cached_property
     def ended(self) -> Bool[Tensor, "B L"]:
         """Answer columns that hold an end token of the model's."""
-        first, *others = (
-            self.tokens == end for end in self.ids.ends
-        )  # `isin` takes ten times as long
+        # `isin` takes ten times as long, in every pass.
+        first, *others = (self.tokens == end for end in self.ids.ends)
         return reduce(torch.logical_or, others, first) & self.fillable
 
     @cached_property
