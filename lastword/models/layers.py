@@ -69,10 +69,8 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.to(at_least_float32(x.dtype))
-        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        # The weight multiplies after the cast back, as both families do.
-        return self.weight * wide.to(x.dtype)
+        # The weight multiplies after the cast back, as both families do; torch's own multiplies before.
+        return self.weight * F.rms_norm(x, x.shape[-1:], eps=self.eps)
 
 
 @dataclass(frozen=True, eq=False)  # hashed by identity: torch.compile hashes what it calls
@@ -98,10 +96,11 @@ class Rotation:
         return Rotation(self.cos.gather(2, where), self.sin.gather(2, where))
 
     def __call__(self, x: Tensor) -> Tensor:  # [B, H, R, D]
-        wide = x.to(self.cos.dtype)
-        left, right = wide.chunk(2, dim=-1)
-        turned = torch.cat((-right, left), dim=-1)
-        return (wide * self.cos + turned * self.sin).to(x.dtype)
+        # In place, half by half: on a GPU this is all reading and writing of memory.
+        half, turned = x.shape[-1] // 2, x * self.cos
+        turned[..., :half].sub_(x[..., half:] * self.sin[..., :half])
+        turned[..., half:].add_(x[..., :half] * self.sin[..., half:])
+        return turned.to(x.dtype)
 
 
 def fuse(backend: str = "inductor") -> None:
