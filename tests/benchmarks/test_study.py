@@ -43,6 +43,16 @@ def test_an_arm_stopped_half_way_does_not_replace_a_whole_one():
     assert study.merge(arm(count=4), kept, "w") == arm(count=4)
 
 
+def test_an_arm_stopped_between_two_families_is_not_whole():
+    assert study.merge([], arm(tasks=BENCHMARKS[:-1]), "w") == []
+
+
+def test_a_mean_that_only_one_task_has_is_whole():
+    mean = json.loads(study.fixed_at(arm(horizon=71)).to_json())
+    one = arm(mean, tasks=BENCHMARKS[:1])
+    assert study.merge([], one, "w") == one
+
+
 def test_a_record_that_is_there_twice_is_no_whole_arm():
     assert study.merge([], [*arm(), arm()[0]], "w") == []
 
