@@ -28,7 +28,7 @@ from lastword.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent / "docs"
-# Seconds, measured alone on a machine: a prompt at a time as in the paper, and batches of 500 or 150 rows.
+# Seconds, measured alone on a machine: a prompt at a time as in the paper, and batches of 500 rows.
 SPEED = RECORDS.parent / "speed"
 BATCH_SPEED = RECORDS.parent / "batch-speed"
 PART_SPEED = RECORDS.parent / "part-speed"

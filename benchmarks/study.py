@@ -224,7 +224,7 @@ def recipe_of(arm: str) -> Recipe:
 
 
 def jobs(groups: Sequence[str], per_family: int | None, models: Sequence[str]) -> list[Job]:
-    """What the groups ask for, each once; arms before models, so that every model gets its first arms."""
+    """What the groups ask for, each once; arms before models, so that several workers share them out."""
     for what, given, known in (("group", groups, GROUPS), ("model", models, MODELS)):
         unknown = [name for name in given if name not in known]
         if unknown:
@@ -332,7 +332,10 @@ def _measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> str:
 
 
 def run(wanted: Sequence[Job], rows: int, device: str, workers: int, out: Path) -> None:
-    """Measure the jobs, several workers at a time; every worker keeps to one model where it can."""
+    """Measure the jobs, several workers at a time; every worker keeps to one model where it can.
+
+    One worker alone takes model after model.
+    """
     if workers == 1:
         for job in sorted(wanted, key=lambda job: MODELS.index(job.model)):
             print(_measured(job, rows, device, out, alone=True), flush=True)
@@ -391,25 +394,22 @@ def _arm(kind: str, split: str, recipe: object) -> str:
 
 
 def _whole(records: Sequence[Record]) -> bool:
-    """The first so many prompts of every task, as many of each, and each once."""
+    """The first so many prompts of every task it is asked of, as many of each, and each once."""
     places: dict[str, list[int]] = {}
     for record in records:
         places.setdefault(record["task"], []).append(record["place"])
     counts = {len(own) for own in places.values()}
-    one_by_one = (
-        records[0]["recipe"] not in _listed()
-    )  # a mean's canvas is asked of the task it is of
     return (
         len(counts) == 1
-        and (one_by_one or len(places) == len(BENCHMARKS))
+        and (len(places) == len(BENCHMARKS) or _may_be_a_mean(records[0]["recipe"]))
         and all(sorted(own) == list(range(len(own))) for own in places.values())
     )
 
 
-@lru_cache(maxsize=1)
-def _listed() -> list[object]:
-    """The recipes of all arms, as records hold them."""
-    return [json.loads(recipe_of(arm).to_json()) for arm in ARMS]
+def _may_be_a_mean(recipe: Record) -> bool:
+    """A fixed canvas of some task's mean is asked of that task alone."""
+    length = recipe["length"]
+    return length["name"] == "fixed" and length["slots"] < 256
 
 
 @lru_cache(maxsize=len(MODELS))

@@ -70,6 +70,8 @@ class Daedal(Resizer):
         lowest, column = doubt.min(-1)
         grows = (lowest < self.lost) & (canvas.horizon < self.limit)
         grows = grows & prediction.speaks_for(canvas.answer)
+        if not bool(grows.any()):
+            return canvas  # most passes: what follows reads every logit of the answer
         grows = grows & (end_confidence(prediction, self.window) < self.keep_growing)
         count = (self.limit - canvas.least_horizon).clamp(0, self.by - 1)
         full = torch.full_like(canvas.horizon, self.limit)

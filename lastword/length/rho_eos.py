@@ -70,6 +70,8 @@ class RhoEos(Resizer):
             return canvas
         needed = prediction.canvas.masked if self.signal == "density" else canvas.answer
         heard = prediction.speaks_for(needed) & (canvas.horizon < self.limit)
+        if not bool(heard.any()):
+            return canvas
         change = torch.where(heard, self.change(prediction), 0)
         shorter = torch.maximum(canvas.horizon + change.clamp(max=0), canvas.least_horizon)
         room = self.limit - canvas.horizon

@@ -43,14 +43,23 @@ def test_an_arm_stopped_half_way_does_not_replace_a_whole_one():
     assert study.merge(arm(count=4), kept, "w") == arm(count=4)
 
 
-def test_an_arm_stopped_between_two_families_is_not_whole():
-    assert study.merge([], arm(tasks=BENCHMARKS[:-1]), "w") == []
+@pytest.mark.parametrize("name", ["fixed 256", "survival", "two tokens a pass"])
+def test_an_arm_stopped_between_two_families_is_not_whole(name):
+    assert study.merge([], arm(name, tasks=BENCHMARKS[:-1]), "w") == []
 
 
-def test_a_mean_that_only_one_task_has_is_whole():
-    mean = json.loads(study.fixed_at(arm(horizon=71)).to_json())
+@pytest.mark.parametrize("slots", [64, 71])  # one of them is an arm of its own, too
+def test_a_mean_that_only_one_task_has_is_whole(slots):
+    mean = json.loads(study.fixed_at(arm(horizon=slots)).to_json())
     one = arm(mean, tasks=BENCHMARKS[:1])
     assert study.merge([], one, "w") == one
+
+
+def test_one_worker_takes_model_after_model(monkeypatch, tmp_path):
+    took = []
+    monkeypatch.setattr(study, "_measured", lambda job, *rest, **more: took.append(job) or "")
+    study.run(study.jobs(["speed"], 1, []), 1, "cpu", 1, tmp_path)
+    assert [job.model for job in took] == [m for m in study.MODELS for _ in range(6)]
 
 
 def test_a_record_that_is_there_twice_is_no_whole_arm():

@@ -106,6 +106,7 @@ def test_a_row_at_its_limit_is_left_alone(predicted):
     policy = Daedal(initial=2, limit=3, by=4, window=2, lost=0.3)
     canvas, prediction, clock = _args(predicted(logits((2, 0.2), (1, 0.2), (END, 0.8))))
     assert policy.revise(canvas, prediction, clock).answer_of(0) == canvas.answer_of(0)
+    assert "likeliest" not in prediction.__dict__  # nor is the whole answer read for it
 
 
 class FakeProbe:

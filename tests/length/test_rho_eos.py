@@ -77,6 +77,7 @@ def test_growth_appends_masks_and_stops_at_the_limit(predicted):
 def test_a_row_at_the_limit_is_left_alone(predicted):
     prediction = predicted(ending(4, of=4))
     assert revised(RhoEos(initial=4, limit=4), prediction).horizon.tolist() == [4]
+    assert not prediction.__dict__.keys() & {"ending", "likeliest"}  # nor is anything read for it
     assert revised(RhoEos(initial=4, limit=5, unit=1), prediction).horizon.tolist() == [1]
 
 
