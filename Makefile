@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint setup figures paper clean
+.PHONY: demo test lint setup figures paper paper-gpu clean
 
 demo: setup
 	$(BIN)/lastword demo --plot out/demo.png
@@ -23,7 +23,7 @@ lint: setup
 figures: setup
 	$(BIN)/python -m benchmarks.figures --measure
 
-# The paper's tables on the embedded models: a sample on a CPU, all of it on a GPU with PER_FAMILY=500 ROWS=500.
+# The paper's tables on the embedded models: a sample, for a CPU.
 PER_FAMILY ?= 1
 ROWS ?= 5
 WORKERS ?= 1
@@ -31,6 +31,14 @@ paper: setup
 	$(BIN)/python -m benchmarks.study run --arms paper --per-family $(PER_FAMILY) --rows $(ROWS) \
 		--workers $(WORKERS) --out out/paper/records --kept out/paper/kept
 	$(BIN)/lastword tables --records out/paper/records --out out/paper/tables
+
+# All of it, on a GPU: answers by several workers at once, then seconds by one alone.
+WORKERS_AT_ONCE ?= 6
+paper-gpu: setup
+	$(BIN)/python -m benchmarks.study run --arms paper beyond --rows 500 --workers $(WORKERS_AT_ONCE) \
+		--out out/paper-gpu/records --kept out/paper-gpu/kept
+	$(BIN)/python -m benchmarks.study run --arms speed --rows 500 --out out/paper-gpu/timed --kept out/paper-gpu/kept
+	$(BIN)/lastword tables --records out/paper-gpu/records --timed out/paper-gpu/timed --out out/paper-gpu/tables
 
 setup: $(STAMP)
 

@@ -181,7 +181,7 @@ GROUPS = {
     "paper": Group(_PAPER, apart=True),
     "choose": Group(("fixed 256", "survival", *_LENGTHS, *_THRESHOLD), MODELS, "validation", 300),
     "lengths": Group((*_LENGTHS, *_PEERS, *_THRESHOLD)),
-    "fixed": Group(("fixed 64", "fixed 96", "fixed 128", "fixed 192")),
+    "beyond": Group(("fixed 64", "fixed 96", "fixed 128", "fixed 192", _DEFAULT)),  # Table 7
     "parts": Group(
         tuple(t for t in _PARTS if t not in (*_PAPER, *_LENGTHS, *_PEERS, *_THRESHOLD)),
         BASE,

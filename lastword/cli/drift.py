@@ -7,14 +7,25 @@ from typing import Annotated, Optional
 
 import typer
 
-from lastword.cli.options import DeviceOption, DtypeOption, ModelOption
+from lastword.cli.evaluate import planned
+from lastword.cli.options import DeviceOption, DtypeOption
 
 
 def drift(
-    model: ModelOption = "tiny-llada-base",
-    tasks: Annotated[str, typer.Option(help="As in eval: names, separated by commas.")] = "tiny",
+    model: Annotated[
+        Optional[str], typer.Option("--model", "-m", help="As in eval: default: the preset's.")
+    ] = None,
+    tasks: Annotated[
+        Optional[str], typer.Option(help="As in eval: names, separated by commas.")
+    ] = None,
+    preset: Annotated[
+        Optional[str], typer.Option(help="As in eval; blocks and caches have no part in it.")
+    ] = None,
     steps: Annotated[str, typer.Option(help="Denoising steps, separated by commas.")] = "2,5,7,10",
-    slots: Annotated[int, typer.Option(help="Slots of the canvas that is read.")] = 256,
+    slots: Annotated[
+        Optional[int],
+        typer.Option(help="Slots of the canvas that is read. [the preset's 1024, or 256]"),
+    ] = None,
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
     rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
     out: Annotated[Path, typer.Option(help="Folder of records, as for eval.")] = Path("out/eval"),
@@ -30,6 +41,8 @@ def drift(
     Example:
 
       lastword drift --limit 1 --tasks algebra --slots 64 --out out/eval-demo
+
+      lastword drift --preset paper/llada-base --out out/paper-8b
     """
     import lastword
     from lastword.errors import SettingError
@@ -37,9 +50,9 @@ def drift(
     from lastword.eval import drift as measure
     from lastword.eval.arms import arms_of
     from lastword.eval.paper import drift as table
-    from lastword.eval.settings import Setting, check_tasks
+    from lastword.eval.presets import CANVAS
+    from lastword.eval.settings import check_tasks
     from lastword.length import Survival
-    from lastword.recipe import Recipe
 
     try:
         asked = [int(step) for step in steps.split(",")]
@@ -47,13 +60,19 @@ def drift(
         raise SettingError(
             f"--steps {steps!r} was given; it takes whole numbers: 2,5,7,10"
         ) from wrong
-    names = tuple(name.strip() for name in tasks.split(","))
-    check_tasks(names)
-    loaded = lastword.load(model, device=device, dtype=dtype)
-    chat = getattr(loaded.tokenizer, "chat_template", None) is not None
-    journal = Journal(out / f"{Path(model).name}.drift.jsonl")
-    found = measure(
-        loaded, model, Setting(names, Recipe()).load(chat=chat), journal,
-        length=Survival(slots), steps=asked, limit=limit, rows=rows,
-    )  # fmt: skip
+    plan = planned(preset, tasks)
+    check_tasks([name for setting in plan.settings for name in setting.tasks])
+    name, canvas = model or plan.model, slots or (CANVAS if preset else 256)
+    loaded = lastword.load(name, device=device, dtype=dtype)
+    template = getattr(loaded.tokenizer, "chat_template", None)
+    chat = template is not None if plan.chat is None else plan.chat
+    journal = Journal(out / f"{Path(name).name}.drift.jsonl")
+    found = [
+        record
+        for setting in plan.settings
+        for record in measure(
+            loaded, name, setting.load(chat=chat), journal, length=Survival(canvas), steps=asked,
+            limit=limit, rows=rows, chat=chat, bos=plan.bos, recipe=setting.recipe,
+        )
+    ]  # fmt: skip
     typer.echo(table(arms_of(found)).markdown())

@@ -101,8 +101,7 @@ def evaluate(
 
     if unsafe_code:
         accept_unsafe_code()
-    names = tuple(name.strip() for name in tasks.split(",")) if tasks else ()
-    plan = _plan(preset, names, recipe).with_choices(
+    plan = planned(preset, tasks, recipe).with_choices(
         length=length, unmask=unmask, commit=commit, cache=cache, block=block
     )
     if shots is not None:
@@ -142,14 +141,20 @@ def evaluate(
     typer.echo(tables(read_records(journal.path)))
 
 
-def _plan(preset: str | None, names: tuple[str, ...], recipe: Path | None) -> Any:
-    """What is to be run: the preset, or the names as one setting."""
+def planned(preset: str | None, tasks: str | None, recipe: Path | None = None) -> Any:
+    """What is to be run: the preset, or the tasks as one setting."""
     from dataclasses import replace
 
     from lastword.cli.generate import read_recipe
+    from lastword.errors import TaskError
     from lastword.eval import Preset, Setting
     from lastword.eval import preset as find
 
+    names = tuple(name.strip() for name in tasks.split(",")) if tasks is not None else ()
+    if "" in names:
+        raise TaskError(
+            f"--tasks {tasks!r} names nothing in one place; give names, parted by commas"
+        )
     if preset is not None:
         plan = find(preset).only(names) if names else find(preset)
         if recipe is not None:

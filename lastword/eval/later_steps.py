@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lastword.checks import check_whole
@@ -14,6 +15,7 @@ from lastword.eval.run import Layout, about, asked_of, check_counts, surrounding
 from lastword.eval.task import Task
 from lastword.length import Fixed, Survival
 from lastword.recipe import Recipe
+from lastword.sampling import Dice
 
 STEPS = (2, 5, 7, 10)  # the paper's
 _LOG = logging.getLogger(__name__)
@@ -30,13 +32,16 @@ def drift(
     limit: int | None = None,
     rows: int = 8,
     chat: bool | None = None,
+    bos: bool = False,
+    recipe: Recipe = Recipe(),
 ) -> list[Record]:
     """The expected length read from the first pass and from later ones of the same decoding.
 
     A record's `expected` holds a number for step 0 and for each of `steps`. Decoding stops after the
     last of them: a few passes on the long canvas, whatever the answer. A record that lacks a step is
     measured again, the steps it has included, and replaced. A prompt that leaves no room for the whole
-    canvas is left out (see `room`) and counted in the log.
+    canvas is left out (see `room`) and counted in the log. Of `recipe` rule and sampling are taken: a
+    later step is read off the whole canvas, so that blocks, caches and early commits have no part in it.
     """
     check_counts("drift", rows, limit)
     for later in steps:
@@ -48,7 +53,8 @@ def drift(
             f"drift was given step {max(steps)} of a canvas of {length.limit} slots, which is full after "
             f"as many passes; give steps up to {length.limit - 1}, or more slots"
         )
-    recipe, layout = Recipe(length=length), Layout.of(model, chat=chat)
+    recipe = Recipe(length=length, unmask=recipe.unmask, sampling=recipe.sampling)
+    layout = Layout.of(model, chat=chat, bos=bos)
     run = about(model, name, recipe, seed=0) | {"kind": "drift"}
     asked = asked_of(run, tasks, limit, layout)
     prompts = _fitting(model, {key: layout.ids(s) for key, (s, _) in asked.items()}, length.limit)
@@ -58,7 +64,7 @@ def drift(
     for first in range(0, len(order), rows):
         batch = order[first : first + rows]
         wanted = {*steps}.union(*(before.get(key, set()) for key in batch))
-        expected = _expected(model, [prompts[key] for key in batch], length, wanted)
+        expected = _expected(model, [prompts[key] for key in batch], length, recipe, wanted)
         journal.append(
             asked[key][1] | surroundings(model) | {"expected": own}
             for key, own in zip(batch, expected)
@@ -87,11 +93,15 @@ def _fitting(model: Any, prompts: dict[str, list[int]], slots: int) -> dict[str,
 
 
 def _expected(
-    model: Any, prompts: Sequence[list[int]], length: Survival, steps: set[int]
+    model: Any, prompts: Sequence[list[int]], length: Survival, recipe: Recipe, steps: set[int]
 ) -> list[dict[str, float]]:
     """The expected length of each prompt by step, step 0 among them."""
     found: list[dict[str, float]] = [{} for _ in prompts]
-    for step in decode(model, prompts, Recipe(length=Fixed(length.limit))):
+    canvas, dice = (
+        replace(recipe, length=Fixed(length.limit)),
+        Dice([0] * len(prompts), model.device),
+    )
+    for step in decode(model, prompts, canvas, dice=dice):
         index = step.clock.index
         if index == 0 or index in steps:
             for own, mean in zip(found, length.read(step.prediction).mean.tolist()):

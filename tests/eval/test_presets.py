@@ -97,8 +97,23 @@ def test_the_command_runs_a_preset_and_resumes_it(hub, tmp_path):
     assert command(*arguments)[1] == out
 
 
+def test_drift_takes_a_preset_but_for_its_blocks(hub, tmp_path):
+    done = CliRunner().invoke(app, [
+        "drift", "--preset", "paper/dream-base", "--tasks", "humaneval", "--limit", "1", "--steps", "2",
+        "--slots", "16", "--model", "tiny-dream-base", "--device", "cpu", "--out", str(tmp_path),
+    ])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    (record,) = map(json.loads, (tmp_path / "tiny-dream-base.drift.jsonl").read_text().splitlines())
+    assert (record["layout"], record["recipe"]["block"]) == ("bos", None)
+    assert record["recipe"]["unmask"]["name"] == "lowest-entropy"
+    assert record["recipe"]["sampling"]["temperature"] == 0.2
+    assert list(record["expected"]) == ["0", "2"]
+
+
 def test_the_command_refuses_what_it_cannot_run_before_a_model_is_loaded():
     for arguments, why in (
+        (["--tasks", ""], "names nothing in one place"),
+        (["--tasks", "algebra,"], "names nothing in one place"),
         (["--tasks", "gsm8k", "--split", "validation"], "only the embedded tasks have one"),
         (["--preset", "paper/gpt"], "there is no preset"),
     ):
