@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint setup figures paper paper-gpu clean
+.PHONY: demo test lint setup figures paper paper-sample paper-gpu clean
 
 demo: setup
 	$(BIN)/lastword demo --plot out/demo.png
@@ -23,22 +23,25 @@ lint: setup
 figures: setup
 	$(BIN)/python -m benchmarks.figures --measure
 
-# The paper's tables on the embedded models: a sample, for a CPU.
+# The paper's tables on the embedded models: all of it where there is a GPU, else a sample.
+paper: setup
+	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
+		then $(MAKE) paper-gpu; else $(MAKE) paper-sample; fi
+
 PER_FAMILY ?= 1
 ROWS ?= 5
 WORKERS ?= 1
-paper: setup
+paper-sample: setup
 	$(BIN)/python -m benchmarks.study run --arms paper --per-family $(PER_FAMILY) --rows $(ROWS) \
-		--workers $(WORKERS) --out out/paper/records --kept out/paper/kept
-	$(BIN)/lastword tables --records out/paper/records --out out/paper/tables
+		--workers $(WORKERS) --out out/paper-sample/records --kept out/paper-sample/kept
+	$(BIN)/lastword tables --records out/paper-sample/records --out out/paper-sample/tables
 
-# All of it, on a GPU: answers by several workers at once, then seconds by one alone.
-WORKERS_AT_ONCE ?= 6
+# Answers by several workers at once, then seconds by one alone.
 paper-gpu: setup
-	$(BIN)/python -m benchmarks.study run --arms paper beyond --rows 500 --workers $(WORKERS_AT_ONCE) \
-		--out out/paper-gpu/records --kept out/paper-gpu/kept
-	$(BIN)/python -m benchmarks.study run --arms speed --rows 500 --out out/paper-gpu/timed --kept out/paper-gpu/kept
-	$(BIN)/lastword tables --records out/paper-gpu/records --timed out/paper-gpu/timed --out out/paper-gpu/tables
+	$(BIN)/python -m benchmarks.study run --arms paper beyond --rows 500 --workers 6 \
+		--out out/paper/records --kept out/paper/kept
+	$(BIN)/python -m benchmarks.study run --arms speed --rows 500 --out out/paper/timed --kept out/paper/kept
+	$(BIN)/lastword tables --records out/paper/records --timed out/paper/timed --out out/paper/tables
 
 setup: $(STAMP)
 

@@ -51,6 +51,7 @@ def drift(
     from lastword.eval.arms import arms_of
     from lastword.eval.paper import drift as table
     from lastword.eval.presets import CANVAS
+    from lastword.eval.run import Layout
     from lastword.eval.settings import check_tasks
     from lastword.length import Survival
 
@@ -62,10 +63,10 @@ def drift(
         ) from wrong
     plan = planned(preset, tasks)
     check_tasks([name for setting in plan.settings for name in setting.tasks])
-    name, canvas = model or plan.model, slots or (CANVAS if preset else 256)
+    name = model or plan.model
+    canvas = slots if slots is not None else CANVAS if preset else 256
     loaded = lastword.load(name, device=device, dtype=dtype)
-    template = getattr(loaded.tokenizer, "chat_template", None)
-    chat = template is not None if plan.chat is None else plan.chat
+    chat = Layout.of(loaded, chat=plan.chat).chat
     journal = Journal(out / f"{Path(name).name}.drift.jsonl")
     found = [
         record

@@ -94,7 +94,7 @@ def evaluate(
     from lastword.eval import Journal
     from lastword.eval import evaluate as run
     from lastword.eval.journal import read_records
-    from lastword.eval.run import check_counts
+    from lastword.eval.run import Layout, check_counts
     from lastword.eval.settings import check_tasks
     from lastword.eval.table import tables
     from lastword.sandbox import accept_unsafe_code
@@ -115,8 +115,7 @@ def evaluate(
     loaded = lastword.load(
         plan.model, device=device, dtype=dtype, lengths=None if lengths == "none" else lengths
     )
-    template = getattr(loaded.tokenizer, "chat_template", None)
-    asks_in_chat = template is not None if plan.chat is None else plan.chat
+    asks_in_chat = Layout.of(loaded, chat=plan.chat).chat
     journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")
     console = Console(stderr=True)
     bar = Progress(

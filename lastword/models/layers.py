@@ -106,9 +106,8 @@ class Rotation:
 def fuse(backend: str = "inductor") -> None:
     """Compile norms and rotations, in this process and for every model.
 
-    They are element by element and memory-bound: left apart they take as long on a GPU as the matrix
-    products of a small model. Fused they round once where they rounded twice, so the last bit of a logit
-    may differ.
+    They are element by element and bound by memory, which every step of them reads and writes. Fused they
+    round once where they rounded twice, so the last bit of a logit may differ.
     """
     for owner, name in ((RMSNorm, "forward"), (Rotation, "__call__")):
         setattr(owner, name, torch.compile(getattr(owner, name), dynamic=True, backend=backend))

@@ -93,6 +93,11 @@ def test_bad_settings_are_refused(model, tmp_path, wrong, why):
         drift(model, "m", tiny_tasks(["algebra"]), Journal(tmp_path / "d.jsonl"), **given)
 
 
+def test_the_command_refuses_a_canvas_of_nothing():
+    done = CliRunner().invoke(app, ["drift", "--slots", "0", "--device", "cpu"])
+    assert (done.exit_code, "limit must be a whole number" in done.output) == (1, True)
+
+
 def test_the_command_refuses_an_unknown_task_before_a_model_is_loaded(monkeypatch):
     def refuse(names):
         raise TaskError(f"there is no task {names[0]!r}")

@@ -107,9 +107,8 @@ def test_an_evaluation_asks_as_was_calibrated(made_in_chat, tmp_path):
         assert len(evaluate(model, "toy", [task], recipe, journal)) == 1
     with pytest.raises(SettingError, match="the model was calibrated on prompts given as"):
         evaluate(model, "toy", [task], recipe, journal, chat=not made_in_chat)
-    if (
-        not made_in_chat
-    ):  # a task may lay its own conversation out, whatever the model is asked by default
+    if not made_in_chat:
+        # A task may lay its own conversation out, whatever the model is asked by default.
         task.samples = lambda limit=None: [Sample("echo", 0, "a", turns=(("user", "a"),))]
         with pytest.raises(SettingError, match="is chat messages"):
             evaluate(model, "toy", [task], recipe, journal)
