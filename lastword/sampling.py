@@ -113,6 +113,18 @@ class Dice:
         generator = self._generators[row]
         return torch.rand(*shape, generator=generator, device=generator.device, dtype=dtype)
 
+    def uniform_at(self, where: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """A number for every true column of `where` [B, L], on the CPU; 0 elsewhere.
+
+        Rows draw one by one, and what they drew crosses to the CPU once.
+        """
+        numbers = torch.zeros(where.shape, dtype=dtype)
+        counts = where.sum(-1).tolist()
+        drawn = [self.uniform(row, n, dtype=dtype) for row, n in enumerate(counts) if n]
+        if drawn:
+            numbers[where] = torch.cat(drawn).cpu()
+        return numbers
+
     def choose(self, row: int, weights: Tensor, count: int, *, replace: bool) -> Tensor:
         """`count` indices along the last axis, drawn in proportion to the weights."""
         generator = self._generators[row]

@@ -130,3 +130,19 @@ def test_dice_repeat_per_seed_and_rows_do_not_share():
 def test_dice_choose_in_proportion_and_without_replacement():
     weights = torch.tensor([0.0, 1.0, 1.0, 0.0])
     assert set(Dice([0]).choose(0, weights, 2, replace=False).tolist()) == {1, 2}
+
+
+def test_numbers_for_columns_are_those_each_row_draws_alone():
+    where = torch.tensor([[False, True, True], [False, False, False], [True, False, True]])
+    numbers = Dice([5, 6, 7]).uniform_at(where, torch.float64)
+    for row, seed in ((0, 5), (2, 7)):
+        alone = Dice([seed]).uniform(0, 2, dtype=torch.float64)
+        assert numbers[row, where[row]].tolist() == alone.tolist()
+    assert numbers.dtype == torch.float64 and not numbers[~where].any()
+
+
+def test_a_row_without_columns_draws_nothing():
+    dice = Dice([5, 6])
+    dice.uniform_at(torch.tensor([[True, True], [False, False]]))
+    assert dice.uniform(1, 3).tolist() == Dice([6]).uniform(0, 3).tolist()
+    assert Dice([5]).uniform_at(torch.zeros(1, 2, dtype=torch.bool)).tolist() == [[0, 0]]

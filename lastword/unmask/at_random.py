@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -21,8 +20,5 @@ class AtRandom(RankedRule):
     source: ClassVar[str] = "LLaDA random (Nie et al., 2025)"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
-        score = torch.zeros(prediction.canvas.tokens.shape)
-        for row in prediction.reading.rows.tolist():
-            own = prediction.canvas.valid[row]
-            score[row, own] = prediction.dice.uniform(row, int(own.sum())).cpu()
-        return score
+        took_part = prediction.covers.any(-1, keepdim=True)
+        return prediction.dice.uniform_at(prediction.canvas.valid & took_part)

@@ -45,9 +45,5 @@ class CoinFlip(UnmaskRule):
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
     ) -> Bool[Tensor, "B L"]:
-        chosen = torch.zeros_like(open)
-        for row, share in enumerate(self.schedule.share(clock)):
-            masks = int(open[row].sum())
-            if masks:
-                chosen[row, open[row]] = (prediction.dice.uniform(row, masks) < share).cpu()
-        return chosen
+        share = torch.tensor(self.schedule.share(clock), dtype=torch.float32)
+        return open & (prediction.dice.uniform_at(open) < share[:, None])

@@ -12,7 +12,7 @@ from torch import Tensor
 from lastword.checks import check_choice, check_number
 from lastword.clock import Clock
 from lastword.prediction import Prediction
-from lastword.unmask.ranked import best
+from lastword.unmask.ranked import leading, ranking
 from lastword.unmask.rule import UnmaskRule
 
 
@@ -44,10 +44,10 @@ class EntropyBound(UnmaskRule):
             "margin": lambda: prediction.margin,
         }[self.order]()
         surest = surest.masked_fill(~open, -torch.inf)
-        order = surest.argsort(dim=-1, descending=True, stable=True)
+        order = ranking(surest)
         # Rounding leaves certain tokens a hair below zero; the bound must not fall along the row.
         entropy = prediction.entropy.clamp(min=0).gather(1, order)
         bound = entropy.cumsum(-1) - entropy.cummax(-1).values
         fits = (bound <= self.gamma) & open.gather(1, order)
         count = fits.long().cumprod(-1).sum(-1)
-        return best(surest, torch.maximum(count, open.any(-1).long())) & open
+        return leading(order, torch.maximum(count, open.any(-1).long())) & open

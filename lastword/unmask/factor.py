@@ -12,7 +12,7 @@ from torch import Tensor
 from lastword.checks import check_number
 from lastword.clock import Clock
 from lastword.prediction import Prediction
-from lastword.unmask.ranked import best
+from lastword.unmask.ranked import leading, ranking
 from lastword.unmask.rule import UnmaskRule
 
 
@@ -37,7 +37,8 @@ class Factor(UnmaskRule):
         self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
     ) -> Bool[Tensor, "B L"]:
         confidence = prediction.confidence.masked_fill(~open, -torch.inf)
-        ordered = confidence.sort(-1, descending=True).values
+        order = ranking(confidence)
+        ordered = confidence.gather(1, order)
         bar = 1 - self.factor / torch.arange(2, ordered.shape[1] + 2)
         passing = (ordered >= bar).long().cumprod(-1).sum(-1)
-        return best(confidence, torch.maximum(passing, open.any(-1).long())) & open
+        return leading(order, torch.maximum(passing, open.any(-1).long())) & open

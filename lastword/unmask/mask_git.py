@@ -60,12 +60,9 @@ class MaskGit(UnmaskRule):
     def _noise(
         self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
     ) -> Float[Tensor, "B L"]:
-        noise = torch.zeros(open.shape, dtype=torch.float64)
-        for row in open.any(-1).nonzero()[:, 0].tolist():
-            steps = self.schedule.steps(int(clock.opened[row]))
-            scale = self.noise * max(0.0, 1 - (int(clock.step[row]) + 1) / steps)
-            if scale:
-                own = prediction.canvas.valid[row]
-                uniform = prediction.dice.uniform(row, int(own.sum()), dtype=torch.float64).cpu()
-                noise[row, own] = -scale * torch.log(-torch.log(uniform.clamp(min=1e-300)))
-        return noise
+        steps = self.schedule.steps_of(clock.opened)
+        scale = self.noise * (1 - (clock.step + 1).double() / steps).clamp(min=0)
+        scale = scale.masked_fill(~open.any(-1), 0)[:, None]
+        own = prediction.canvas.valid & (scale > 0)
+        uniform = prediction.dice.uniform_at(own, torch.float64).clamp(min=1e-300)
+        return torch.where(own, -scale * torch.log(-torch.log(uniform)), 0)

@@ -77,8 +77,15 @@ def best(score: Float[Tensor, "B L"], count: Int[Tensor, "B"]) -> Bool[Tensor, "
     if not bool((count > 1).any()):  # the usual pace, without the cost of sorting a large batch
         first = score.argmax(-1, keepdim=True)
         return (torch.arange(score.shape[1]) == first) & (count[:, None] > 0)
-    order = score.argsort(dim=-1, descending=True, stable=True)
-    place = torch.empty_like(order).scatter(
-        1, order, torch.arange(score.shape[1]).expand_as(order).contiguous()
-    )
-    return place < count[:, None]
+    return leading(ranking(score), count)
+
+
+def ranking(score: Float[Tensor, "B L"]) -> Int[Tensor, "B L"]:
+    """The columns of each row, highest score first; of equal scores, the leftmost."""
+    return score.argsort(dim=-1, descending=True, stable=True)
+
+
+def leading(order: Int[Tensor, "B L"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B L"]:
+    """The first `count` columns of each row's ranking, as a mask."""
+    taken = torch.arange(order.shape[1]) < count[:, None]
+    return torch.zeros_like(taken).scatter(1, order, taken)
