@@ -74,6 +74,9 @@ ARMS: dict[str, dict[str, Any]] = {
     "stop at end": {"length": "stop-at-end:fixed:256", **BLOCK},
     "DAEDAL": {"length": {"name": "daedal", "limit": 256}, **THRESHOLD},
     "rho-EOS": {"length": {"name": "rho-eos", "limit": 256}, **THRESHOLD},
+    "rho-EOS, released signal": {
+        "length": {"name": "rho-eos", "limit": 256, "signal": "released"}, **THRESHOLD
+    },
     "DAEDAL, one token a pass": {"length": {"name": "daedal", "limit": 256}, **BLOCK},
     "rho-EOS, one token a pass": {"length": {"name": "rho-eos", "limit": 256}, **BLOCK},
     "survival, blocks": {**SURVIVAL, **BLOCK},
@@ -87,6 +90,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "auto, reread": _auto("mean", reread=True),
     "auto, reread, grow, stop": _auto("mean", reread=True, grow=True),
     "auto, quantile 0.9, reread, grow, stop": _auto("quantile:0.9", reread=True, grow=True),
+    "secant": {"length": {"name": "secant", "limit": 256}},
     "survival, quantile 0.9": {"length": "survival:256,estimate=quantile:0.9"},
     "survival at step 32": {
         "length": {"name": "survival-at-step", "step": 32, "length": "survival:256"}
@@ -96,10 +100,21 @@ ARMS: dict[str, dict[str, Any]] = {
         **BLOCK,
     },
     # which masks
+    "largest margin": {**PLAIN, "unmask": "largest-margin"},
+    "lowest entropy": {**PLAIN, "unmask": "lowest-entropy"},
+    "at random": {**PLAIN, "unmask": "at-random"},
+    "coin flip": {**PLAIN, "unmask": "coin-flip"},
     "two tokens a pass": {**PLAIN, "unmask": "most-confident:2"},
     "threshold 0.9": {**PLAIN, **THRESHOLD},
+    "leftmost first, threshold 0.9": {
+        **PLAIN, "unmask": {"name": "leftmost-first", "unmask": "threshold:0.9"}, **BLOCK
+    },
     "factor 1": {**PLAIN, "unmask": "factor:1.0", **BLOCK},
     "entropy bound 0.1": {**PLAIN, "unmask": "entropy-bound:0.1"},
+    "entropy bound 0.1, by confidence": {
+        **PLAIN, "unmask": "entropy-bound:0.1,order=confidence"
+    },
+    "entropy bound 0.1, by margin": {**PLAIN, "unmask": "entropy-bound:0.1,order=margin"},
     "SlowFast": {**PLAIN, "unmask": "slow-fast"},
     "MaskGIT, cosine, two a pass": {**PLAIN, "unmask": "maskgit:cosine:2.0"},
     # when to stop refining
@@ -112,9 +127,12 @@ ARMS: dict[str, dict[str, Any]] = {
     # together
     "survival + two tokens a pass": {**SURVIVAL, "unmask": "most-confident:2"},
     "survival + threshold": {**SURVIVAL, **THRESHOLD},
+    "survival + factor": {**SURVIVAL, "unmask": "factor:1.0", **BLOCK},
     "survival + entropy bound": {**SURVIVAL, "unmask": "entropy-bound:0.1"},
     "survival + SlowFast": {**SURVIVAL, "unmask": "slow-fast"},
+    "survival + Prophet": {**SURVIVAL, "commit": "prophet"},
     "survival + stable margin": {**SURVIVAL, "commit": "stable-margin"},
+    "survival + dual cache": {**SURVIVAL, "cache": "dual", **BLOCK},
     "survival + threshold + prefix cache": {**SURVIVAL, **THRESHOLD, "cache": "prefix"},
     "survival + threshold + dual cache": {**SURVIVAL, **THRESHOLD, "cache": "dual"},
     "survival + threshold + feature cache": {**SURVIVAL, **THRESHOLD, "cache": FEATURE},

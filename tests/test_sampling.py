@@ -138,7 +138,8 @@ def test_numbers_for_columns_are_those_each_row_draws_alone():
     for row, seed in ((0, 5), (2, 7)):
         alone = Dice([seed]).uniform(0, 2, dtype=torch.float64)
         assert numbers[row, where[row]].tolist() == alone.tolist()
-    assert numbers.dtype == torch.float64 and not numbers[~where].any()
+    assert numbers.dtype == torch.float64
+    assert not numbers[~where].any()
 
 
 def test_a_row_without_columns_draws_nothing():
