@@ -44,8 +44,13 @@ def tables(
     from lastword.eval.figures import save_figures
     from lastword.eval.journal import read_records
     from lastword.eval.paper import paper_tables
+    from lastword.survival.plot import matplotlib_of
 
     found = [record for path in records for record in read_records(path)]
+    compared = any(arms.fixed for arms in arms_of(found))  # figures compare with a fixed canvas
+    drawn = out is not None and figures and compared
+    if drawn:
+        matplotlib_of()  # if it is missing, say so before anything is written
     if parquet is not None:
         export(found, parquet)
     clocked = [record for path in timed for record in read_records(path)] if timed else None
@@ -65,7 +70,6 @@ def tables(
                 (out / f"{name}.csv").write_text(table.csv(), encoding="utf-8")
         except OSError as refused:
             raise SettingError(f"{out} cannot be written ({refused}); give a folder") from refused
-        compared = any(arms.fixed for arms in arms_of(found))  # figures compare with a fixed canvas
-        if figures and compared:
+        if drawn:
             save_figures(found, out)
     typer.echo(text)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -241,6 +242,18 @@ def test_a_table_without_a_baseline_has_no_figures(tmp_path):
     done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert {path.name for path in out.iterdir()} == {"tables.md", "table-6.csv"}
+
+
+def test_without_matplotlib_nothing_is_written_but_tables_can_be_had(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ALL))
+    given = ["tables", "--records", str(tmp_path / "m.jsonl"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 1
+    assert "lastword[plot]" in done.output
+    assert not (tmp_path / "out").exists()
+    assert CliRunner().invoke(app, [*given, "--no-figures"]).exit_code == 0
+    assert (tmp_path / "out" / "tables.md").exists()
 
 
 def test_the_export_can_be_queried(tmp_path):
