@@ -31,10 +31,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 # Seconds, measured alone on a machine: a prompt at a time as in the paper, and batches of 500 rows.
 SPEED = RECORDS.parent / "speed"
 BATCH_SPEED = RECORDS.parent / "batch-speed"
-PART_SPEED = RECORDS.parent / "part-speed"
+PARTS = RECORDS.parent / "parts"
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-PER_FAMILY = 300  # of the parts table: an arm that was asked more counts for these
-SHORTER = re.compile(r"fixed (?!256)")  # of Table 7
 LENGTHS = (
     "stop at end", "fixed 128", "fixed 192", "DAEDAL", "rho-EOS", "DAEDAL, one token a pass",
     "rho-EOS, one token a pass",
@@ -98,15 +96,13 @@ def canvas() -> str:
 
 
 def parts() -> str:
-    """Every decoding part that was measured, alone and together, on the base pair."""
-    titles = {_text(recipe_of(arm)): arm for arm in ARMS}
+    """Every decoding part, alone and together, on the base pair: all of one run a model."""
+    titles = {_text(recipe_of(arm)): arm for arm in GROUPS["parts"].arms}
     records = []
     for model in BASE:
-        for arm in ARMS:
-            mine = [r for r in _of(model, recipe_of(arm)) if r["place"] < PER_FAMILY]
-            if len(mine) == PER_FAMILY * len(BENCHMARKS) and not SHORTER.match(arm):
-                records += mine
-    return table(records, titles, timed=answers(timed(PART_SPEED)))
+        found = by_recipe(r for r in timed(PARTS) if r["model"] == model)
+        records += [record for text in titles for record in found[text]]
+    return table(records, titles)
 
 
 def chosen() -> str:

@@ -1,7 +1,8 @@
 """Everything we measure by decoding, on the embedded models: one list of arms, one file of records a model.
 
     python -m benchmarks.study run --arms paper              the paper's tables (a GPU for all of it)
-    python -m benchmarks.study run --arms parts lengths      every decoding part, every length
+    python -m benchmarks.study run --arms lengths            every length
+    python -m benchmarks.study run --arms parts --workers 1  every decoding part, with its seconds
     python -m benchmarks.study run --arms confirm peers      the default on prompts nobody had looked at
     python -m benchmarks.study keep                          the records, small enough to commit
     python -m benchmarks.study list                          arms and groups
@@ -187,12 +188,12 @@ _THRESHOLD = (
     "stop at end + threshold", "stop at end + threshold + dual cache",
 )  # fmt: skip
 _DEFAULT = "auto, grow, stop"
-_PARTS = tuple(title for title in ARMS if not title.startswith("fixed ") or title == "fixed 256")
 # Every part alone, with the paper's length and in the default; not each way to read a length.
-_TIMED = tuple(
-    title for title in _PARTS
-    if title not in (*_LENGTHS, *_PEERS, *_THRESHOLD)
-    or title in ("auto", "rho-EOS", _DEFAULT, "survival + threshold")
+_APART = {*_LENGTHS, *_PEERS, *_THRESHOLD, *(title for title in ARMS if title.startswith("fixed "))}
+_PARTS = tuple(
+    title for title in ARMS
+    if title not in _APART
+    or title in ("fixed 256", "auto", "rho-EOS", _DEFAULT, "survival + threshold")
     or title.startswith((f"{_DEFAULT} +", "stop at end +"))
 )  # fmt: skip
 GROUPS = {
@@ -200,11 +201,6 @@ GROUPS = {
     "choose": Group(("fixed 256", "survival", *_LENGTHS, *_THRESHOLD), MODELS, "validation", 300),
     "lengths": Group((*_LENGTHS, *_PEERS, *_THRESHOLD)),
     "beyond": Group(("fixed 64", "fixed 96", "fixed 128", "fixed 192", _DEFAULT)),  # Table 7
-    "parts": Group(
-        tuple(t for t in _PARTS if t not in (*_PAPER, *_LENGTHS, *_PEERS, *_THRESHOLD)),
-        BASE,
-        per_family=300,
-    ),
     "confirm": Group(
         ("fixed 256", "survival", _DEFAULT, f"{_DEFAULT} + dual cache"), MODELS, UNSEEN, 700
     ),
@@ -219,7 +215,7 @@ GROUPS = {
         ),
         apart=True,
     ),
-    "part-speed": Group(_TIMED, BASE, per_family=300),
+    "parts": Group(_PARTS, BASE, per_family=300),
 }  # fmt: skip
 
 

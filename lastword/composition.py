@@ -90,6 +90,18 @@ def _passes_that_nobody_counts(parts: Parts) -> str | None:
     )
 
 
+def _confidence_that_means_nothing(parts: Parts) -> str | None:
+    gated = [policy for policy in parts.length.layers() if policy.goes_by_confidence]
+    if not gated or parts.unmask.heeds_model:
+        return None
+    policy, rule = _name(gated[0]), _name(parts.unmask)
+    return (
+        f"{policy} was given with {rule}; it resizes by how sure the model is, and {rule} writes what the "
+        "model is least sure of as soon as anything else: use a rule that goes by the model, such as "
+        "AboveThreshold(), or Survival(), which plans before anything is written"
+    )
+
+
 def _columns_a_cache_would_miss(parts: Parts) -> str | None:
     if not (parts.unmask.drops_columns and parts.cache.keeps):
         return None
@@ -171,6 +183,7 @@ REFUSALS: tuple[Callable[[Parts], str | None], ...] = (
     _growth_that_never_comes,
     _work_that_is_paid_twice,
     _passes_that_nobody_counts,
+    _confidence_that_means_nothing,
     _columns_a_cache_would_miss,
     _a_step_that_is_not_read,
     _slots_ahead_that_are_not_read,

@@ -73,9 +73,7 @@ def decode(
         open = canvas.masked & clock.window.columns(canvas.width)
         sees = unmask.sees(canvas, clock)
         stale = recipe.cache.stale(canvas, clock) & sees
-        read = open & sees
-        if recipe.reads_answer:
-            read = read | (canvas.unfinished & sees & recipe.cache.readable(canvas, clock))
+        read = (open | recipe.reads(canvas, clock)) & sees
         prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=clock.index)
         chosen = unmask.pick(prediction, open, clock)
         filled = canvas.write(chosen, prediction.tokens)

@@ -8,13 +8,21 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
 from lastword.cache import Cache, NoCache
+from lastword.canvas import Canvas
 from lastword.checks import check_whole
+from lastword.clock import Clock
 from lastword.commit import CommitRule, Never
 from lastword.composition import check_composition
 from lastword.errors import RecipeError, SettingError
 from lastword.length import Calibrated, LengthPolicy
+from lastword.length.within import within
 from lastword.length.wrapper import Wrapper
+from lastword.models.native import SLOTS
 from lastword.models.weights import identity
 from lastword.parts import PARTS, as_data, as_text, from_data, known_fields, part
 from lastword.parts import default_length as default_length  # for others to import from here
@@ -26,15 +34,15 @@ BLOCK = 32  # slots, where blocks are needed and their size was not said; the LL
 
 def slots_of(model: object) -> int:
     """The canvas a model is made for, 1024 where it does not say."""
-    return int(getattr(model, "slots", 1024))
+    return int(getattr(model, "slots", SLOTS))
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A row of a results table, a server setting, a JSON field.
 
-    `block=None` is one block for the whole answer, or blocks of 32 where the length policy acts between
-    blocks: as the default one does.
+    `block=None` is one block for the whole answer, or blocks of 32 where a part works by block: a length
+    that acts between them, as the default one does, or a cache that keeps what lies outside of one.
     """
 
     length: LengthPolicy = default_length()
@@ -76,25 +84,33 @@ class Recipe:
     @property
     def block_slots(self) -> int | None:
         """Slots of a block as decoding takes them; None is the whole answer."""
-        if self.block is None and any(policy.needs_blocks for policy in self.length.layers()):
-            return BLOCK
-        return self.block
+        needed = self.cache.by_block or any(p.needs_blocks for p in self.length.layers())
+        return BLOCK if self.block is None and needed else self.block
 
-    @property
-    def reads_answer(self) -> bool:
-        """Must every pass read the whole answer, or do the open masks do?"""
-        return self.length.reads_answer or self.commit.reads_answer
+    def reads(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        """What a pass must read beside the open masks: nothing, or as much of the answer as it can.
+
+        A policy that resizes at any time is heard, under a cache that keeps by block, where a block
+        opens: within one every resize would cost a full pass and give the cache nothing to keep.
+        """
+        if not (self.length.reads_answer or self.commit.reads_answer):
+            return torch.zeros_like(canvas.answer)
+        readable = self.cache.readable(canvas, clock)
+        if self.cache.by_block and self.length.resizes == "any time":
+            readable = readable & clock.opening[:, None]
+        return canvas.unfinished & readable
 
     def fitted(self, model: object, in_chat: Collection[bool | None] = ()) -> Recipe:
         """This recipe for a model, which may have been calibrated (`model.lengths`).
 
-        The default length probes and grows to the slots that the model is made for (`model.slots`).
+        The default length probes and grows to the slots that the model is made for (`model.slots`). Where
+        those are fewer than usual, so does any other whose limit was left as it comes.
         `in_chat` says of the prompts to come whether they go through the chat template, None where
         nobody knows (`prompts.asked_in_chat`).
         """
         sized = _sized(self.length, slots_of(model))
         if sized != self.length:
-            return dataclasses.replace(self, length=sized)
+            return dataclasses.replace(self, length=sized).fitted(model, in_chat)
         calibration: Any = getattr(model, "lengths", None)
         length = self.length.fitted(calibration)
         for policy in length.layers():
@@ -196,12 +212,13 @@ class Recipe:
 
 
 def _sized(length: LengthPolicy, slots: int) -> LengthPolicy:
-    """The default length, wherever it stands, on so many slots."""
+    """The default length, wherever it stands, on so many slots; others on no more, if that is unusual."""
     if length == default_length():
         return default_length(slots)
-    if not isinstance(length, Wrapper):
-        return length
-    return dataclasses.replace(length, length=_sized(length.length, slots))
+    if isinstance(length, Wrapper):
+        said = getattr(length, "limit", None) is not None  # for what is inside as well
+        return length if said else dataclasses.replace(length, length=_sized(length.length, slots))
+    return within(length, slots, where_unsaid=True) if slots < SLOTS else length
 
 
 def _check_asked_as(then: bool | None, now: Collection[bool | None]) -> None:

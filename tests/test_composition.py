@@ -27,7 +27,15 @@ from lastword.memory import KeyValues
 from lastword.recipe import Recipe
 from lastword.sampling import Sampling
 from lastword.survival import Quantile
-from lastword.unmask import AboveThreshold, LeftmostFirst, MostConfident, SlowFast, UnmaskRule
+from lastword.unmask import (
+    AboveThreshold,
+    AtRandom,
+    CoinFlip,
+    LeftmostFirst,
+    MostConfident,
+    SlowFast,
+    UnmaskRule,
+)
 
 DAEDAL = Daedal(initial=8, limit=24, by=4, window=4)
 RHO_EOS = RhoEos(initial=8, limit=24, unit=2)
@@ -76,6 +84,8 @@ UNCOUNTED = {"length": Budget(Fixed(12), passes=9), "unmask": Idle()}
 UNCOUNTED_INSIDE = {**UNCOUNTED, "length": StopAtEnd(UNCOUNTED["length"]), "block": 4} | {
     "unmask": LeftmostFirst(Idle())
 }
+UNSURE = {"length": DAEDAL, "unmask": AtRandom()}
+UNSURE_INSIDE = {"length": StopAtEnd(RHO_EOS), "unmask": LeftmostFirst(CoinFlip()), "block": 4}
 PAID_TWICE = {"length": Budget(RHO_EOS, passes=30)}
 DROPPED = {"length": Fixed(12), "unmask": SlowFast(), "cache": DualCache(), "block": 4}
 DROPPED_INSIDE = {"length": Fixed(12), "unmask": LeftmostFirst(SlowFast()), "cache": FeatureCache()}
@@ -124,6 +134,19 @@ REFUSED = {
             "plan fewer slots": instead(NEVER_GROWN, length=GrowWhenFull(Fixed(8), by=4, limit=24)),
             "leave GrowWhenFull out": instead(NEVER_GROWN, length=StopAtEnd(Fixed(24))),
         },
+    ),
+    "confidence that means nothing": Refused(
+        UNSURE,
+        "Daedal was given with AtRandom; it resizes by how sure the model is",
+        {
+            "such as AboveThreshold()": instead(UNSURE, unmask=AboveThreshold()),
+            "or Survival()": instead(UNSURE, length=SURVIVAL),
+        },
+    ),
+    "confidence that means nothing, wrapped": Refused(
+        UNSURE_INSIDE,
+        "RhoEos was given with LeftmostFirst",
+        {"such as AboveThreshold()": instead(UNSURE_INSIDE, unmask=AboveThreshold())},
     ),
     "work that is paid twice": Refused(
         PAID_TWICE,
@@ -320,10 +343,10 @@ def test_growth_when_full_around_a_policy_that_plans_anew_repeats_nothing(llada)
 
 
 @pytest.mark.parametrize("cache", [PrefixCache(), DualCache()], ids=str)
-def test_without_blocks_a_block_cache_keeps_the_prompt(cache, llada):
+def test_with_one_block_a_block_cache_keeps_the_prompt(cache, llada):
     """As Fast-dLLM's run of one block does (golden case f08)."""
     whole, later = 3 + 8, 8
-    *_, last = decode(llada, [[5, 42, 17]], Recipe(length=Fixed(8), cache=cache))
+    *_, last = decode(llada, [[5, 42, 17]], Recipe(length=Fixed(8), cache=cache, block=8))
     assert last.cost.columns.tolist() == [whole + 7 * later]
 
 
@@ -332,12 +355,14 @@ def test_without_blocks_a_block_cache_keeps_the_prompt(cache, llada):
     [
         Daedal(initial=8, limit=40, by=3, window=4, enough=0.0, keep_growing=1.0, lost=0.9),
         RhoEos(initial=8, limit=40, unit=1, pace="const", signal="released"),
+        RhoEos(initial=8, limit=40, unit=1, pace="const"),
     ],
     ids=str,
 )
-def test_under_a_dual_cache_a_row_is_resized_where_the_block_opens(length, llada):
+@pytest.mark.parametrize("cache", [PrefixCache(), DualCache()], ids=str)
+def test_under_a_block_cache_a_row_is_resized_where_the_block_opens(cache, length, llada):
     """There the pass reads the whole answer; the pass after a resize computes all of it again."""
-    recipe = Recipe(length=length, unmask=AboveThreshold(0.9), cache=DualCache(), block=4)
+    recipe = Recipe(length=length, unmask=AboveThreshold(0.9), cache=cache, block=4)
     resized, left_alone, changed = 0, 0, torch.zeros(1, dtype=torch.bool)
     for step in decode(llada, [[5, 42, 17]], recipe):
         canvas, columns = step.prediction.canvas, step.prediction.reading.columns

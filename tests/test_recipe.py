@@ -7,10 +7,20 @@ from dataclasses import dataclass
 import pytest
 
 import lastword
-from lastword.cache import FeatureCache
+from lastword.cache import DualCache, FeatureCache
 from lastword.commit import Prophet
 from lastword.errors import LastwordError, RecipeError, SettingError
-from lastword.length import Budget, Calibrated, Fixed, GrowWhenFull, StopAtEnd, Survival
+from lastword.length import (
+    Budget,
+    Calibrated,
+    Daedal,
+    Fixed,
+    GrowWhenFull,
+    Reread,
+    StopAtEnd,
+    Survival,
+    SurvivalAtStep,
+)
 from lastword.parts import ALIASES, PARTS, as_text, part
 from lastword.recipe import Recipe, default_length
 from lastword.sampling import Sampling
@@ -283,6 +293,8 @@ def test_the_default_length_comes_with_its_blocks_and_any_other_without():
     assert Recipe().with_choices(length="survival").block_slots is None
     assert Recipe(unmask=AboveThreshold()).block_slots == 32
     assert Recipe(block=8).block_slots == 8
+    assert Recipe(length=Survival(), cache=DualCache()).block_slots == 32
+    assert Recipe(length=Survival(), cache=FeatureCache()).block_slots is None
     assert Recipe(length=GrowWhenFull(StopAtEnd(Fixed(9)))).block_slots == 32
 
 
@@ -321,6 +333,22 @@ def test_the_default_length_has_it_inside_another_too_and_keeps_one_it_was_given
     assert inside.fitted(model).length == Budget(default_length(48), passes=40)
     given = Recipe().with_choices(length="default:1024")
     assert given.fitted(model) == given != Recipe()
+
+
+def test_a_limit_left_as_it_comes_is_that_of_a_model_made_for_fewer_slots():
+    model = lastword.models.Toy()
+    model.slots = 1024  # nothing unusual
+    assert Recipe(length=Daedal()).fitted(model).length == Daedal()
+    model.slots = 48
+    for unsaid, sized in (
+        (Survival(), Survival(48)),
+        (Daedal(), Daedal(48, 48)),
+        (StopAtEnd(GrowWhenFull(Reread())), StopAtEnd(GrowWhenFull(Reread(Survival(48))))),
+        (SurvivalAtStep(3), SurvivalAtStep(3, Survival(48))),
+        (Survival(500), Survival(500)),
+        (GrowWhenFull(Survival(), limit=90), GrowWhenFull(Survival(), limit=90)),
+    ):
+        assert Recipe(length=unsaid).fitted(model).length == sized
 
 
 @pytest.mark.parametrize("axis", ["unmask", "cache", "commit"])

@@ -21,7 +21,7 @@ class DualCache(Cache):
     Fast-dLLM's dual cache (Wu et al., 2025): one full pass when a block opens, then passes as wide as
     the block. Coarser than the prefix cache: the masks to the right do not see the block fill.
     Parts that read the whole answer (early commits, policies that resize) get it when a block opens, and
-    again in the pass after a resize. Without blocks this is the prefix cache: the prompt is kept.
+    again in the pass after a resize. With one block for the whole answer this is the prefix cache.
     """
 
     cost: ClassVar[str] = "a full pass when a block opens, then the block alone"

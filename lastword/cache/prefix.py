@@ -21,7 +21,7 @@ class PrefixCache(Cache):
 
     Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block opens, then passes over
     block and suffix. An approximation: a commit changes every column's state, and the kept ones
-    are as old as the block. Without blocks the whole answer is one, and what is kept is the prompt.
+    are as old as the block. With one block for the whole answer, what is kept is the prompt.
     """
 
     cost: ClassVar[str] = "a full pass when a block opens, then block and suffix"

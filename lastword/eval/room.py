@@ -8,16 +8,12 @@ expected length of a shorter canvas is another number, not a worse one.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import TypeVar
+from dataclasses import replace
 
-from lastword.length import LengthPolicy
+from lastword.length.within import within
 from lastword.recipe import Recipe
 
 LEAST = 64  # room for a short program: the median references of HumanEval and MBPP need about 50
-SLOTS = ("slots", "limit", "initial")  # the settings of length policies that count slots
-
-Policy = TypeVar("Policy", bound=LengthPolicy)
 
 
 def fitted(recipe: Recipe, prompt: int, positions: int) -> Recipe | None:
@@ -34,15 +30,3 @@ def fitted(recipe: Recipe, prompt: int, positions: int) -> Recipe | None:
     if length == recipe.length:
         return recipe
     return replace(recipe, length=length) if room >= LEAST else None
-
-
-def within(policy: Policy, room: int) -> Policy:
-    """The same policy, and the policies it wraps, on at most `room` slots."""
-    changed: dict[str, object] = {}
-    for field in fields(policy):  # type: ignore[arg-type]  # every policy is a dataclass
-        value = getattr(policy, field.name)
-        if isinstance(value, LengthPolicy):
-            changed[field.name] = within(value, room)
-        elif field.name in SLOTS and value is not None and value > room:
-            changed[field.name] = room
-    return replace(policy, **changed)  # type: ignore[type-var]

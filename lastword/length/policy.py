@@ -112,6 +112,11 @@ class LengthPolicy(ABC):
         return False
 
     @property
+    def goes_by_confidence(self) -> bool:
+        """Does `revise` go by how sure the model is of what it left and of the end it sees?"""
+        return False
+
+    @property
     def reads_ahead(self) -> bool:
         """Must the pass that completes a block read what lies behind it?"""
         return False

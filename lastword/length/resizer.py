@@ -37,3 +37,7 @@ class Resizer(LengthPolicy):
     @property
     def grows(self) -> bool:
         return True
+
+    @property
+    def goes_by_confidence(self) -> bool:
+        return True

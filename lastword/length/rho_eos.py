@@ -68,8 +68,7 @@ class RhoEos(Resizer):
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
         if clock.index >= self.passes:
             return canvas
-        needed = prediction.canvas.masked if self.signal == "density" else canvas.answer
-        heard = prediction.speaks_for(needed) & (canvas.horizon < self.limit)
+        heard = prediction.speaks_for(canvas.answer) & (canvas.horizon < self.limit)
         if not bool(heard.any()):
             return canvas
         change = torch.where(heard, self.change(prediction), 0)

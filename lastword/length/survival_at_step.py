@@ -46,6 +46,11 @@ class SurvivalAtStep(LengthPolicy):
             )
 
     @property
+    def limit(self) -> int:
+        """What a policy around it takes for the limit."""
+        return self.length.limit
+
+    @property
     def reads_answer(self) -> bool:
         return True
 

@@ -19,6 +19,10 @@ class AtRandom(RankedRule):
     cost: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "LLaDA random (Nie et al., 2025)"
 
+    @property
+    def heeds_model(self) -> bool:
+        return False
+
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
         took_part = prediction.covers.any(-1, keepdim=True)
         return prediction.dice.uniform_at(prediction.canvas.valid & took_part)

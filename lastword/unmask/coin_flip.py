@@ -39,6 +39,10 @@ class CoinFlip(UnmaskRule):
     def follows_schedule(self) -> bool:
         return True
 
+    @property
+    def heeds_model(self) -> bool:
+        return False
+
     def most_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
 

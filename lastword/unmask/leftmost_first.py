@@ -53,6 +53,10 @@ class LeftmostFirst(UnmaskRule):
         return self.unmask.counts_passes
 
     @property
+    def heeds_model(self) -> bool:
+        return self.unmask.heeds_model
+
+    @property
     def drops_columns(self) -> bool:
         return self.unmask.drops_columns
 

@@ -66,6 +66,11 @@ class UnmaskRule(ABC):
         return own or not self.follows_schedule
 
     @property
+    def heeds_model(self) -> bool:
+        """Does what the model says decide which masks are filled first?"""
+        return True
+
+    @property
     def drops_columns(self) -> bool:
         """May `sees` leave out columns? What a cache keeps of them would then be out of date."""
         return False

@@ -9,15 +9,17 @@ import torch
 from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.canvas import Canvas
 from lastword.clock import Clock
+from lastword.commit import Never, StableMargin
 from lastword.decode import decode
 from lastword.errors import SettingError
 from lastword.forward import Forward
-from lastword.length import Fixed, RhoEos
+from lastword.length import Fixed
 from lastword.memory import KeyValues
 from lastword.recipe import Recipe
 from lastword.sampling import Dice, Sampling
 
 CACHES = [NoCache(), PrefixCache(), DualCache(), FeatureCache()]
+BATCH = [[5, 42, 17, 100, 63], [9, 11]]
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,45 @@ def test_no_cache_keeps_nothing(ids):
 
 
 @pytest.mark.parametrize("name", ["llada", "dream"])
-def test_a_cache_that_recomputes_everything_equals_no_cache(name, request):
+@pytest.mark.parametrize(
+    ("cache", "block"),
+    [
+        (Everything(), 5),
+        (PrefixCache(), 1),  # one slot a block: every pass opens one, and recomputes all
+        (DualCache(), 1),
+        (FeatureCache(1, 1), 5),
+        (FeatureCache(1, 1, 0.0), None),
+    ],
+    ids=str,
+)
+def test_a_cache_that_recomputes_everything_equals_no_cache(name, cache, block, request):
+    """Bit for bit, while rows end together: once one has, a pass without memory is narrower."""
     model = request.getfixturevalue(name)
-    prompts = [[5, 42, 17, 100, 63], [9, 11]]
+    plain, cached = (
+        list(decode(model, BATCH, Recipe(length=Fixed(12), cache=kept, block=block)))
+        for kept in (NoCache(), cache)
+    )
+    assert len(plain) == 12
+    for a, b in zip(plain, cached, strict=True):
+        assert torch.equal(a.prediction.reading.rows, b.prediction.reading.rows)
+        assert torch.equal(a.prediction.reading.columns, b.prediction.reading.columns)
+        assert torch.equal(a.prediction.logits, b.prediction.logits)
+        assert torch.equal(a.canvas.tokens, b.canvas.tokens)
 
-    def answers(cache):
-        recipe = Recipe(length=Fixed(12), cache=cache, block=5)
-        return [step.canvas.tokens for step in decode(model, prompts, recipe)]
 
-    assert all(torch.equal(a, b) for a, b in zip(answers(NoCache()), answers(Everything())))
+@pytest.mark.parametrize("name", ["llada", "dream"])
+@pytest.mark.parametrize("cache", [PrefixCache(), DualCache()], ids=str)
+def test_with_two_slots_a_block_the_second_pass_differs(name, cache, request):
+    """Otherwise the law above would hold for nothing."""
+    model = request.getfixturevalue(name)
+    logits = [
+        [next(steps).prediction.logits for _ in range(2)]
+        for kept in (NoCache(), cache)
+        for steps in [decode(model, BATCH, Recipe(length=Fixed(12), cache=kept, block=2))]
+    ]
+    (opening, second), (same, stale) = logits
+    assert torch.equal(opening, same)
+    assert (second - stale).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("cache", [PrefixCache(), DualCache()], ids=str)
@@ -155,8 +187,9 @@ def test_a_model_without_keys_and_values_refuses_a_cache(toy):
 def test_who_asks_for_the_answer_gets_what_the_cache_computes(name, cache, later, request):
     """Two blocks of four: the passes that open one read all 8 slots, the others pay for no column more."""
     model = request.getfixturevalue(name)
-    asking = Recipe(length=RhoEos(initial=8, limit=8), cache=cache, block=4)
-    plain = asking.with_choices(length=Fixed(8))
+    never_sure = StableMargin(start=1e6, end=1e6)
+    asking = Recipe(length=Fixed(8), commit=never_sure, cache=cache, block=4)
+    plain = asking.with_choices(commit=Never())
     steps, same = (list(decode(model, [[5, 42, 17]], recipe)) for recipe in (asking, plain))
     assert torch.equal(steps[-1].canvas.tokens, same[-1].canvas.tokens)
     for step in steps:

@@ -64,9 +64,14 @@ def run(family, cache, prompts=UNEQUAL, length=Given(HORIZONS), block=4):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("cache", EXACT, ids=str)
 def test_refreshing_everything_equals_no_cache(family, cache):
+    """To rounding: rows end apart here, and each that ends narrows a pass without memory.
+
+    Bit for bit where they end together: test_caches.py.
+    """
     plain, cached = run(family, lastword.NoCache()), run(family, cache)
-    assert len(plain) == len(cached)
-    for a, b in zip(plain, cached):
+    for a, b in zip(plain, cached, strict=True):
+        assert torch.equal(a.prediction.reading.rows, b.prediction.reading.rows)
+        assert torch.equal(a.prediction.reading.columns, b.prediction.reading.columns)
         assert torch.equal(a.canvas.tokens, b.canvas.tokens)
         torch.testing.assert_close(a.prediction.logits, b.prediction.logits, atol=1e-4, rtol=0)
     assert torch.equal(plain[-1].cost.columns, cached[-1].cost.columns)
@@ -99,9 +104,10 @@ def test_it_does_cache(family):
     assert cached[-1].cost.columns.sum() < plain[-1].cost.columns.sum()
     differences = [
         (a.prediction.logits - b.prediction.logits).abs().max()
-        for a, b in zip(plain[:2], cached[:2])
+        for a, b in zip(plain[:2], cached[:2], strict=True)
     ]
-    assert differences[0] < 1e-4 < 1e-2 < differences[1]
+    assert differences[0] == 0  # all is computed in a first pass
+    assert differences[1] > 1e-2
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -9,8 +9,9 @@ import lastword
 from lastword.errors import SettingError
 from lastword.eval import Journal, Sample, evaluate
 from lastword.eval.journal import read_records
-from lastword.eval.room import LEAST, fitted, within
+from lastword.eval.room import LEAST, fitted
 from lastword.eval.table import tables, unfit
+from lastword.length.within import within
 from lastword.models.toy import Toy
 from lastword.parts import PARTS
 from lastword.recipe import Recipe

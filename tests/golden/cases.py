@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -56,3 +57,9 @@ def tensors(family: str) -> dict[str, Tensor]:
 @cache
 def model(family: str) -> Any:
     return lastword.load(FOLDER / f"{family}-tiny", device="cpu", turn_ends=TURN_ENDS[family])
+
+
+def computed_per_pass(steps: list[lastword.Step]) -> list[int]:
+    """The columns each pass of a single row computed; a step's cost is that of all so far."""
+    so_far = torch.cat([step.cost.columns for step in steps])
+    return so_far.diff(prepend=torch.tensor([0])).tolist()

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 import lastword
-from tests.golden.cases import FOLDER
+from tests.golden.cases import FOLDER, computed_per_pass
 
 CASES = json.loads((FOLDER / "peers_fast_dllm_llada.json").read_text())["cases"]
 CACHES = {
@@ -50,17 +50,18 @@ def test_pass_by_pass(case):
     ours = [step.canvas.tokens[0, step.canvas.start :] for step in steps]
     # Their loop runs a cached pass even when the full one finished the block: it changes nothing.
     after = [*recorded()[f"{name}.trace"][1:].long(), recorded()[f"{name}.output"].long()]
-    theirs = [canvas[0, -slots:] for canvas, count in zip(after, case["commits_per_pass"]) if count]
-    assert len(ours) == len(theirs)
-    assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+    counted = zip(after, case["commits_per_pass"], strict=True)
+    theirs = [canvas[0, -slots:] for canvas, count in counted if count]
+    assert len(ours) == len(theirs) == case["forward_calls_without_idle"]
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_columns_computed_are_those_they_fed(case):
     name = case["name"]
     spans = recorded()[f"{name}.trace_span"].tolist()
-    counted = zip(spans, case["commits_per_pass"])
-    fed = sum(last - first for (first, last), count in counted if count)
+    counted = zip(spans, case["commits_per_pass"], strict=True)
+    fed = [last - first for (first, last), count in counted if count]
     prompt = recorded()[f"{name}.prompt"].tolist()
-    *_, step = lastword.decode(model(case["model"]), prompt, recipe_of(case), beyond_positions=True)
-    assert int(step.cost.columns[0]) == fed
+    steps = lastword.decode(model(case["model"]), prompt, recipe_of(case), beyond_positions=True)
+    assert computed_per_pass(list(steps)) == fed

@@ -252,6 +252,21 @@ def test_the_strictest_setting_is_one_token_a_pass(family, block, rule, greedy):
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
 
 
+def test_a_threshold_of_one_is_one_token_a_pass_where_float32_calls_all_certain():
+    """Trained models are a ten-millionth short of certain of end tokens; that is not certain."""
+
+    def nearly_certain(tokens):
+        scores = torch.zeros(*tokens.shape, 8)
+        scores[..., 3] = 20.0
+        return scores
+
+    ids = lastword.TokenIds(mask=6, end=7, pad=7, vocabulary=8)
+    recipe = lastword.Recipe(lastword.Fixed(9), lastword.AboveThreshold(1.0))
+    steps = list(lastword.decode(lastword.Adapter(nearly_certain, ids), [[0, 1]], recipe))
+    assert steps[0].prediction.confidence.max() == 1
+    assert len(steps) == 9
+
+
 # The mask is no token
 
 

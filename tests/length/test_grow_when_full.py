@@ -10,8 +10,10 @@ from lastword import (
     Fixed,
     GrowWhenFull,
     Quantile,
+    Reread,
     StopAtEnd,
     Survival,
+    SurvivalAtStep,
     TokenIds,
 )
 
@@ -131,6 +133,8 @@ def test_generate_without_a_choice_finishes_the_answer_and_says_how_it_read_the_
         (GrowWhenFull(Survival(48)), 48),
         (GrowWhenFull(StopAtEnd(Survival(48))), 48),
         (GrowWhenFull(Survival(48), limit=96), 96),
+        (GrowWhenFull(Reread(Survival(48))), 48),
+        (GrowWhenFull(SurvivalAtStep(3, Survival(48))), 48),
         (GrowWhenFull(Fixed(48)), 1024),
     ],
     ids=str,
