@@ -377,6 +377,25 @@ def test_under_a_block_cache_a_row_is_resized_where_the_block_opens(cache, lengt
     assert left_alone > 0
 
 
+@dataclass(frozen=True)
+class Late(RhoEos):
+    """Wants to grow in every pass but those that open a block."""
+
+    def revise(self, canvas, prediction, clock):
+        return canvas if bool(clock.opening.all()) else super().revise(canvas, prediction, clock)
+
+
+@pytest.mark.parametrize(
+    ("cache", "grows"),
+    [(PrefixCache(), False), (DualCache(), False), (FeatureCache(), True), (NoCache(), True)],
+    ids=str,
+)
+def test_under_a_block_cache_no_row_is_resized_within_a_block(cache, grows, llada):
+    length = Late(initial=8, limit=12, low=0.9, high=1.0, unit=1, pace="const")
+    *_, last = decode(llada, [[5, 42, 17]], Recipe(length=length, cache=cache, block=4))
+    assert (last.canvas.horizon > 8).tolist() == [grows]
+
+
 @pytest.mark.parametrize("cache", [PrefixCache(), DualCache(), FeatureCache()], ids=str)
 def test_step_0_reads_the_same_under_any_cache(cache, llada):
     length = SurvivalAtStep(0, Survival(16, Quantile(0.01)))

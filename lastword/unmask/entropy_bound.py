@@ -49,5 +49,6 @@ class EntropyBound(UnmaskRule):
         entropy = prediction.entropy.clamp(min=0).gather(1, order)
         bound = entropy.cumsum(-1) - entropy.cummax(-1).values
         fits = (bound <= self.gamma) & open.gather(1, order)
-        count = fits.long().cumprod(-1).sum(-1)
-        return leading(order, torch.maximum(count, open.any(-1).long())) & open
+        return leading(
+            order, fits.long().cumprod(-1).sum(-1)
+        )  # the first always fits: its bound is 0
