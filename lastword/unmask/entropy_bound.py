@@ -49,6 +49,5 @@ class EntropyBound(UnmaskRule):
         entropy = prediction.entropy.clamp(min=0).gather(1, order)
         bound = entropy.cumsum(-1) - entropy.cummax(-1).values
         fits = (bound <= self.gamma) & open.gather(1, order)
-        return leading(
-            order, fits.long().cumprod(-1).sum(-1)
-        )  # the first always fits: its bound is 0
+        count = fits.long().cumprod(-1).sum(-1)  # at least one: the bound of the first is 0
+        return leading(order, count)
