@@ -258,19 +258,6 @@ def test_what_goes_together_may_still_not_fit_a_small_model(lastword):
 
 
 @pytest.mark.parametrize(
-    "length", ["daedal", "rho-eos", "survival", "fixed", "reread", "survival-at-step", "secant"]
-)
-def test_a_limit_that_nobody_gave_fits_the_model(lastword, length):
-    """As in docs/choose.md: DAEDAL's own 2048 slots would exceed an embedded model's positions."""
-    choice = ["--unmask", "threshold:0.9"]
-    choice += FASTEST[2:] if length in ("daedal", "rho-eos", "survival", "fixed") else []
-    choice += ["-m", "tiny-llada-base", "--length", length, "--json"]
-    code, out, err = lastword("generate", "Calculate 3 + 4.", *choice)
-    assert code == 0, err
-    assert json.loads(out)["horizon"] <= 256
-
-
-@pytest.mark.parametrize(
     ("refused", "reason", "advice", "taken"),
     [
         (

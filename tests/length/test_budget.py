@@ -103,7 +103,7 @@ SETTINGS = [{"passes": 7}, {"passes": 13}, {"passes": None, "columns": 150}]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("block", [None, 3, 8])
+@pytest.mark.parametrize("block", [None, 3])
 @pytest.mark.parametrize("family", ["llada", "dream"])
 def test_no_recipe_spends_more(settings, block, family, request):
     model = request.getfixturevalue(family)
