@@ -317,6 +317,22 @@ def test_the_page_says_how_well_seconds_repeat():
     assert said in " ".join((DOCS / "choose.md").read_text().split())
 
 
+def test_what_was_made_faster_between_the_two_runs_writes_the_same():
+    """As docs/log.md says: every answer has the length and the passes it had before."""
+    first, then = (
+        {
+            (r["model"], json.dumps(r["recipe"], sort_keys=True), r["task"], r["place"]): (
+                r["length"],
+                r["cost"]["passes"],
+            )
+            for r in pages.timed(folder)
+        }
+        for folder in (pages.PARTS.with_name("parts-first"), pages.PARTS)
+    )
+    assert len(first) == 65 * 1500
+    assert all(then[answer] == said for answer, said in first.items())
+
+
 def test_the_page_says_which_parts_save_time():
     shares = {}  # of the fixed canvas's seconds, by recipe; the table itself is held to the records elsewhere
     page = (DOCS / "choose.md").read_text()
