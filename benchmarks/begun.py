@@ -21,10 +21,11 @@ import torch
 import lastword
 from benchmarks import readings
 from benchmarks.readings import LIMIT, MODELS, asked, write
-from lastword.canvas import Canvas
-from lastword.forward import Forward
+from lastword.canvas.canvas import Canvas
 from lastword.length import Survival
-from lastword.sampling import Dice, Sampling
+from lastword.passes.dice import Dice
+from lastword.passes.forward import Forward
+from lastword.passes.sampling import Sampling
 from lastword.survival import Auto, Hazard, Reading
 from lastword.tasks import BENCHMARKS, load_frozen
 

@@ -30,11 +30,10 @@ import torch
 import lastword
 from benchmarks.readings import asked
 from benchmarks.study import MODELS, Bench
-from lastword.decode import ModelProbe
 from lastword.eval.run import surroundings
 from lastword.length import Survival
-from lastword.recipe import Recipe
-from lastword.sampling import Dice
+from lastword.passes.probe import ModelProbe
+from lastword.recipe.recipe import Recipe
 from lastword.survival import Auto, conformal_factor
 from lastword.survival.conformal import at_rank, factor_needed
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen, stream
@@ -99,7 +98,7 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Reco
     for first in range(0, len(order), rows):
         places = order[first : first + rows]
         batch = [prompts[place] for place in places]
-        probe = ModelProbe(model, batch, Dice([0] * len(batch)))
+        probe = ModelProbe(model, batch)
         lengths = Auto()(Survival(LIMIT).signal(probe(LIMIT)))
         bounds = [lengths.quantile(coverage).tolist() for coverage in COVERAGES]
         answers = lastword.generate(model, batch, recipe=ANSWERS, seed=0)

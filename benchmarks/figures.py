@@ -16,10 +16,9 @@ import torch
 import lastword
 from benchmarks.pages import study
 from benchmarks.study import MODELS
-from lastword.decode import ModelProbe
-from lastword.eval.figures import save_figures
 from lastword.length import Survival
-from lastword.sampling import Dice
+from lastword.paper.figures import save_figures
+from lastword.passes.probe import ModelProbe
 from lastword.survival import Auto, EndSignal, Hazard, LengthDistribution, save_lengths
 from lastword.survival.plot import save
 from lastword.tasks import BENCHMARKS, Lengths, load_frozen
@@ -60,7 +59,7 @@ def measure_readings() -> dict[str, object]:
         message = {"role": "user", "content": example.prompt}
         chat = model.tokenizer.chat_template is not None
         prompt = model.tokenizer.chat([message]) if chat else model.tokenizer.encode(example.prompt)
-        signal = Survival(256).signal(ModelProbe(model, [prompt], Dice([0]))(256))
+        signal = Survival(256).signal(ModelProbe(model, [prompt])(256))
         signals[name] = {
             end: [round(p, 6) for p in getattr(signal, end)[0].tolist()]
             for end in ("document", "turn")
@@ -134,7 +133,7 @@ def measure_curves() -> dict[str, object]:
                 else model.tokenizer.encode(e.prompt)
                 for e in examples
             ]
-            signal = Survival(256).signal(ModelProbe(model, prompts, Dice([0] * len(prompts)))(256))
+            signal = Survival(256).signal(ModelProbe(model, prompts)(256))
             written = torch.tensor([len(model.tokenizer.encode(e.answer)) + 1 for e in examples])
             curves = {
                 "product": Hazard()(signal).survival.mean(0),

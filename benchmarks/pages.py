@@ -18,13 +18,13 @@ from pathlib import Path
 import lastword
 from benchmarks import begun, coverage
 from benchmarks.study import ARMS, BASE, GROUPS, MODELS, RECORDS, UNSEEN, recipe_of
-from lastword.eval.arms import mean_slots
-from lastword.eval.compare import paired_p
 from lastword.eval.journal import Record, read_records
-from lastword.eval.pairing import answers, by_recipe, on_shared
-from lastword.eval.paper import paper_tables
-from lastword.eval.table import seconds, spent, table
-from lastword.recipe import Recipe
+from lastword.paper.arms import mean_slots
+from lastword.paper.compare import paired_p
+from lastword.paper.overview import seconds, spent, table
+from lastword.paper.pairing import answers, by_recipe, on_shared
+from lastword.paper.tables import paper_tables
+from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent / "docs"

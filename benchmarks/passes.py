@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 import lastword
+from lastword.canvas.ids import TokenIds
 from lastword.models import Dream, LLaDA
 from lastword.models.layers import Shape
-from lastword.tokens import TokenIds
 
 RECORD = Path(__file__).parent / "records" / "passes.json"
 LLADA_8B = Shape(

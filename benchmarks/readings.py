@@ -23,9 +23,8 @@ from typing import Any
 import torch
 
 import lastword
-from lastword.decode import ModelProbe
 from lastword.length import Survival
-from lastword.sampling import Dice
+from lastword.passes.probe import ModelProbe
 from lastword.survival import (
     Auto,
     Boundary,
@@ -102,7 +101,7 @@ def measure(model: Any, examples: Sequence[Example], rows: int) -> Iterator[Reco
     found: dict[int, Record] = {}
     for first in range(0, len(order), rows):
         places = order[first : first + rows]
-        probe = ModelProbe(model, [prompts[place] for place in places], Dice([0] * len(places)))
+        probe = ModelProbe(model, [prompts[place] for place in places])
         signal = Survival(LIMIT).signal(probe(LIMIT))
         lengths = {name: reading(signal) for name, reading in READINGS.items()}
         choices = Auto().choose(signal)

@@ -32,13 +32,13 @@ import lastword
 from lastword.errors import SettingError
 from lastword.eval import Journal, Task, drift, evaluate, tiny_tasks
 from lastword.eval.archive import keep
-from lastword.eval.arms import mean_slots
 from lastword.eval.journal import Record, read_records
 from lastword.eval.tiny import TinyTask
 from lastword.length import Survival
 from lastword.models.layers import fuse
 from lastword.models.weights import fingerprint
-from lastword.recipe import Recipe
+from lastword.paper.arms import mean_slots
+from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
 RECORDS = Path(__file__).parent / "records" / "study"

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from lastword.canvas.ids import token_id
 from lastword.errors import PromptError
 from lastword.models.predictor import MaskPredictor
-from lastword.tokens import token_id
 
 Message = Mapping[str, str]
 # Text, token ids, or a conversation; a lone message is a conversation of one.

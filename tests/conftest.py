@@ -23,8 +23,8 @@ import json, sys, warnings
 warnings.filterwarnings("ignore")
 import torch, lastword
 from pathlib import Path
-from lastword.parts import part
-from lastword.recipe import Recipe
+from lastword.recipe.names import part
+from lastword.recipe.recipe import Recipe
 toy, golden = lastword.load("toy"), Path(sys.argv[1])
 for line in sys.stdin:
     outcome = {}
@@ -69,7 +69,7 @@ def dream(golden):
 @pytest.fixture(scope="session")
 def ids():
     """A vocabulary of eight: six words, the mask, the end."""
-    from lastword.tokens import TokenIds
+    from lastword.canvas.ids import TokenIds
 
     return TokenIds(mask=6, end=7, pad=7, vocabulary=8)
 
@@ -77,10 +77,11 @@ def ids():
 @pytest.fixture(scope="session")
 def predicted(ids):
     """A Prediction from hand-made logits, one [T, V] tensor per row; prompts are `prompt` words."""
-    from lastword.canvas import Canvas
-    from lastword.columns import columns_of
-    from lastword.prediction import Prediction, Reading
-    from lastword.sampling import Dice, Sampling
+    from lastword.canvas.canvas import Canvas
+    from lastword.canvas.columns import columns_of
+    from lastword.passes.dice import Dice
+    from lastword.passes.prediction import Prediction, Reading
+    from lastword.passes.sampling import Sampling
 
     def build(*rows, sampling=None, seeds=None, prompt=1):
         horizon = torch.tensor([len(row) for row in rows])

@@ -40,7 +40,7 @@ def test_every_public_name_is_there():
 
 def test_functions_keep_their_names_whatever_is_imported_first():
     probe = (
-        "import lastword.generate, lastword.decode, lastword; "
+        "import lastword.generation, lastword.decode, lastword; "
         "print(callable(lastword.generate), callable(lastword.decode))"
     )
     assert python("-c", probe).stdout.split() == ["True", "True"]

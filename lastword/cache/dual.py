@@ -9,9 +9,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.cache.cache import Cache
-from lastword.canvas import Canvas
-from lastword.clock import Clock
-from lastword.memory import KeyValues, Memory
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.memory.key_values import KeyValues
+from lastword.memory.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class DualCache(Cache):
     again in the pass after a resize. With one block for the whole answer this is the prefix cache.
     """
 
-    cost: ClassVar[str] = "a full pass when a block opens, then the block alone"
+    price: ClassVar[str] = "a full pass when a block opens, then the block alone"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     @property

@@ -10,11 +10,11 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.cache.cache import Cache
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.checks import check_number, check_whole
-from lastword.clock import Clock
-from lastword.features import Features
-from lastword.memory import Memory
+from lastword.memory.features import Features
+from lastword.memory.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FeatureCache(Cache):
     compare, where theirs has Dream's factor of 7 written in), and values are compared in float32.
     """
 
-    cost: ClassVar[str] = (
+    price: ClassVar[str] = (
         "a full pass at intervals, in between a share of the answer in every layer"
     )
     source: ClassVar[str] = "dLLM-Cache (Liu et al., 2025, arXiv 2506.06295)"
@@ -57,8 +57,8 @@ class FeatureCache(Cache):
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         # A row takes part in every pass until it is finished, so the index counts its own passes.
-        prompt = torch.tensor(clock.index % self.prompt_interval == 0)
-        response = torch.tensor(clock.index % self.response_interval == 0)
+        prompt = torch.tensor(clock.step % self.prompt_interval == 0)
+        response = torch.tensor(clock.step % self.response_interval == 0)
         return canvas.valid & torch.where(canvas.answer, response, prompt)
 
     def readable(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:

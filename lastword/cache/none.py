@@ -9,15 +9,15 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.cache.cache import Cache
-from lastword.canvas import Canvas
-from lastword.clock import Clock
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 
 
 @dataclass(frozen=True)
 class NoCache(Cache):
     """Exact: attention sees both ways, so one new token changes every column's state."""
 
-    cost: ClassVar[str] = "every column in every pass; exact"
+    price: ClassVar[str] = "every column in every pass; exact"
     source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
     @property

@@ -10,9 +10,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.cache.cache import Cache
-from lastword.canvas import Canvas
-from lastword.clock import Clock
-from lastword.memory import KeyValues, Memory
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.memory.key_values import KeyValues
+from lastword.memory.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class PrefixCache(Cache):
     are as old as the block. With one block for the whole answer, what is kept is the prompt.
     """
 
-    cost: ClassVar[str] = "a full pass when a block opens, then block and suffix"
+    price: ClassVar[str] = "a full pass when a block opens, then block and suffix"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     @property

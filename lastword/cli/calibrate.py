@@ -48,7 +48,7 @@ def calibrate(
 ) -> None:
     """Compare a model's finished answers with what was predicted, and keep the ratios.
 
-    No labels are needed. The model finds the file in its folder, or is given it with --lengths, and
+    No labels are needed. The model finds the file in its folder, or is given it with --calibration, and
     --length calibrated:0.9 then plans a canvas that nine answers in ten fit, asked (--chat or not) and
     decoded as they were here.
 
@@ -68,17 +68,17 @@ def calibrate(
     from rich.table import Table
 
     import lastword
-    from lastword.calibration import FAST
-    from lastword.calibration import calibrate as learn
+    from lastword.calibration.learn import FAST
+    from lastword.calibration.learn import calibrate as learn
+    from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.generate import read_recipe
-    from lastword.parts import part
     from lastword.prompts import read_prompts
-    from lastword.survival.calibration import FILE_NAME
+    from lastword.recipe.names import part
 
     if out is None and not Path(model).expanduser().is_dir():
         raise SettingError(
             f"{model!r} is no folder to put {FILE_NAME} into; say where to write with --out FILE, and "
-            "give that file to --lengths later"
+            "give that file to --calibration later"
         )
     target = out or Path(model).expanduser() / FILE_NAME
     if not target.parent.is_dir():
@@ -90,7 +90,7 @@ def calibrate(
     chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
     chosen = replace(chosen, block=None) if block == 0 else chosen
     read_as, guess = part("reading", reading), part("estimate", estimate)
-    loaded = lastword.load(model, device=device, dtype=dtype, lengths=None)
+    loaded = lastword.load(model, device=device, dtype=dtype, calibration=None)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         running = bar.add_task("answers", total=len(asked))
         found = learn(

@@ -48,12 +48,12 @@ def drift(
     from lastword.errors import SettingError
     from lastword.eval import Journal
     from lastword.eval import drift as measure
-    from lastword.eval.arms import arms_of
-    from lastword.eval.paper import drift as table
     from lastword.eval.presets import CANVAS
     from lastword.eval.run import Layout
     from lastword.eval.settings import check_tasks
     from lastword.length import Survival
+    from lastword.paper.arms import arms_of
+    from lastword.paper.tables import drift as table
 
     try:
         asked = [int(step) for step in steps.split(",")]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from lastword.cli.options import DeviceOption, DtypeOption, LengthsOption
+from lastword.cli.options import CalibrationOption, DeviceOption, DtypeOption
 
 
 def evaluate(
@@ -66,7 +66,7 @@ def evaluate(
     ] = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
-    lengths: LengthsOption = "auto",
+    calibration: CalibrationOption = "auto",
 ) -> None:
     """Score a recipe on tasks and write one JSON record per sample as it goes.
 
@@ -96,7 +96,7 @@ def evaluate(
     from lastword.eval.journal import read_records
     from lastword.eval.run import Layout, check_counts
     from lastword.eval.settings import check_tasks
-    from lastword.eval.table import tables
+    from lastword.paper.overview import tables
     from lastword.sandbox import accept_unsafe_code
 
     if unsafe_code:
@@ -113,7 +113,10 @@ def evaluate(
     check_counts("eval", rows, limit)
     check_tasks([name for setting in plan.settings for name in setting.tasks], split)
     loaded = lastword.load(
-        plan.model, device=device, dtype=dtype, lengths=None if lengths == "none" else lengths
+        plan.model,
+        device=device,
+        dtype=dtype,
+        calibration=None if calibration == "none" else calibration,
     )
     asks_in_chat = Layout.of(loaded, chat=plan.chat).chat
     journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")

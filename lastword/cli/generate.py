@@ -10,12 +10,12 @@ import typer
 
 from lastword.cli.options import (
     BeyondOption,
+    CalibrationOption,
     ChatOption,
     DeviceOption,
     DtypeOption,
     IdsOption,
     JsonOption,
-    LengthsOption,
     ModelOption,
     PromptArgument,
     read_prompt,
@@ -62,7 +62,7 @@ def generate(
     ids: IdsOption = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
-    lengths: LengthsOption = "auto",
+    calibration: CalibrationOption = "auto",
     beyond_positions: BeyondOption = False,
     live: Annotated[
         Optional[bool],
@@ -90,7 +90,7 @@ def generate(
 
     import lastword
     from lastword.cli.live import watch
-    from lastword.generate import finished
+    from lastword.generation import finished
     from lastword.prompts import as_batch, asked_in_chat
 
     chosen = read_recipe(recipe).with_choices(
@@ -101,7 +101,10 @@ def generate(
     chosen = replace(chosen, sampling=replace(chosen.sampling, **given_draws))
 
     loaded = lastword.load(
-        model, device=device, dtype=dtype, lengths=None if lengths == "none" else lengths
+        model,
+        device=device,
+        dtype=dtype,
+        calibration=None if calibration == "none" else calibration,
     )
     batch = as_batch(loaded, given)
     console = Console()
@@ -132,7 +135,7 @@ def generate(
 def read_recipe(path: Path | None) -> Any:
     """A recipe file as a Recipe; without one, the default."""
     from lastword.errors import RecipeError
-    from lastword.recipe import Recipe
+    from lastword.recipe.recipe import Recipe
 
     if path is None:
         return Recipe()

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from lastword.decode import Step
+from lastword.decoding import Step
 
 MASK = "░"
 

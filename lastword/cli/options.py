@@ -30,7 +30,7 @@ ChatOption = Annotated[
 IdsOption = Annotated[
     bool, typer.Option("--ids", help="The prompt is token ids, separated by spaces or commas.")
 ]
-LengthsOption = Annotated[
+CalibrationOption = Annotated[
     str,
     typer.Option(help="The file lastword calibrate wrote; auto: the model folder's; or none."),
 ]

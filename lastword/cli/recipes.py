@@ -20,7 +20,7 @@ def recipes() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lastword.parts import PARTS, SHORTHANDS, as_text
+    from lastword.recipe.names import PARTS, SHORTHANDS, as_text
 
     def described(cls: Any) -> Text:
         default = cls()
@@ -30,7 +30,7 @@ def recipes() -> None:
         return Text.assemble(
             (inspect.getdoc(cls) or "").splitlines()[0],
             (f"\n{', '.join(settings)}" if settings else "", "green"),
-            (f"\ncost: {cls.cost}", "dim"),
+            (f"\ncost: {cls.price}", "dim"),
             (f"\nsource: {cls.source}\n", "dim"),
         )
 

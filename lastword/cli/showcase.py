@@ -16,9 +16,9 @@ from lastword.cli.curve import draw_curve
 from lastword.cli.live import beside, kept
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
-from lastword.generate import Generation, finished
+from lastword.generation import Generation, finished
 from lastword.prompts import Prompt, as_batch
-from lastword.recipe import Recipe, default_length
+from lastword.recipe.recipe import Recipe, default_length
 from lastword.survival import LengthDistribution
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
 from lastword.unmask import EqualShares, MostConfident

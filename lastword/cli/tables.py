@@ -39,11 +39,11 @@ def tables(
       lastword tables --records out/eval --out out/tables --parquet out/records.parquet
     """
     from lastword.errors import SettingError
-    from lastword.eval.arms import arms_of
-    from lastword.eval.export import export
-    from lastword.eval.figures import save_figures
     from lastword.eval.journal import read_records
-    from lastword.eval.paper import paper_tables
+    from lastword.paper.arms import arms_of
+    from lastword.paper.export import export
+    from lastword.paper.figures import save_figures
+    from lastword.paper.tables import paper_tables
     from lastword.survival.plot import matplotlib_of
 
     found = [record for path in records for record in read_records(path)]

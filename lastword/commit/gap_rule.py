@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.checks import check_choice
-from lastword.clock import Clock
 from lastword.commit.rule import CommitRule
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 
 
 @dataclass(frozen=True)

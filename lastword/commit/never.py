@@ -9,17 +9,17 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas import Canvas
-from lastword.clock import Clock
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.commit.rule import CommitRule
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 
 
 @dataclass(frozen=True)
 class Never(CommitRule):
     """No early commit."""
 
-    cost: ClassVar[str] = "nothing"
+    price: ClassVar[str] = "nothing"
     source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
     @property

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lastword.canvas import Canvas, Window
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.window import Window
 from lastword.checks import check_number, check_whole
 from lastword.commit.gap_rule import GapRule
 from lastword.errors import SettingError
@@ -32,7 +33,7 @@ class Prophet(GapRule):
     proposes it; ours writes the next best unless the sampling says otherwise.
     """
 
-    cost: ClassVar[str] = (
+    price: ClassVar[str] = (
         "logits of the whole answer in every pass; saves the passes after the commit"
     )
     source: ClassVar[str] = "Prophet (2025, arXiv 2508.19982)"

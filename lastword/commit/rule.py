@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas import Canvas
-from lastword.clock import Clock
-from lastword.prediction import Prediction
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.passes.prediction import Prediction
 
 
 class CommitRule(ABC):

@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
 from lastword.checks import check_number
 from lastword.commit.gap_rule import GapRule
 from lastword.errors import SettingError
@@ -26,7 +26,7 @@ class StableMargin(GapRule):
     answer, no pass.
     """
 
-    cost: ClassVar[str] = (
+    price: ClassVar[str] = (
         "logits of the whole answer in every pass; saves the passes after the commit"
     )
     source: ClassVar[str] = "after the abstract of SchED (arXiv 2512.02892)"

@@ -1,6 +1,6 @@
 """Four tiny models that come with the package, each a folder in its authors' checkpoint format.
 
-`lastword.load("tiny-llada-base")`. `recipes/` trains them; each folder's README.md is its model card.
+`lastword.load("tiny-llada-base")`. `training/` trains them; each folder's README.md is its model card.
 """
 
 from pathlib import Path

@@ -1,9 +1,8 @@
 """Evaluation: samples in, one JSON record each out, whatever the task and the recipe."""
 
-from lastword.eval.compare import paired_p
+from lastword.eval.drifting import drift
 from lastword.eval.harness import harness_tasks
 from lastword.eval.journal import Journal
-from lastword.eval.later_steps import drift
 from lastword.eval.presets import PRESETS, Preset, preset
 from lastword.eval.run import evaluate
 from lastword.eval.settings import Setting
@@ -21,7 +20,6 @@ __all__ = [
     "drift",
     "evaluate",
     "harness_tasks",
-    "paired_p",
     "preset",
     "tiny_tasks",
 ]

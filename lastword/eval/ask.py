@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 from lastword.errors import SettingError
 from lastword.eval.journal import Record
 from lastword.eval.room import fitted
-from lastword.generate import Generation, generate
-from lastword.recipe import Recipe
+from lastword.generation import Generation, generate
+from lastword.recipe.recipe import Recipe
 
 Key = TypeVar("Key")
 TOO_LONG = "too_long"

@@ -11,7 +11,7 @@ from lastword.errors import ExtraError, SettingError
 from lastword.eval.ask import Question, ask, first_token
 from lastword.eval.journal import Record
 from lastword.eval.task import Sample
-from lastword.recipe import Recipe
+from lastword.recipe.recipe import Recipe
 
 try:
     from lm_eval.api.model import LM

@@ -55,10 +55,10 @@ class Journal:
 
     def done(self) -> dict[str, Record]:
         """The records by what they answer: those need not be asked again."""
-        return {identity(record): record for record in self}
+        return {question_key(record): record for record in self}
 
 
-def identity(record: Record) -> str:
+def question_key(record: Record) -> str:
     """What a record answers, as text. One written before a field was known answers another question."""
     return json.dumps([record.get(name) for name in IDENTITY])
 
@@ -80,9 +80,11 @@ def read_records(path: Path) -> list[Record]:
             f"{path} cannot be read as records ({broken}); give a file or folder that "
             "`lastword eval --out` wrote"
         ) from broken
-    drift = {identity(r): at for at, r in enumerate(records) if r.get("kind") == "drift"}
+    drift = {question_key(r): at for at, r in enumerate(records) if r.get("kind") == "drift"}
     return [
-        r for at, r in enumerate(records) if r.get("kind") != "drift" or drift[identity(r)] == at
+        r
+        for at, r in enumerate(records)
+        if r.get("kind") != "drift" or drift[question_key(r)] == at
     ]
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from lastword.errors import SettingError, TaskError
 from lastword.eval.settings import Setting
 from lastword.length import Survival
-from lastword.recipe import Recipe
-from lastword.sampling import Sampling
+from lastword.passes.sampling import Sampling
+from lastword.recipe.recipe import Recipe
 from lastword.unmask import LowestEntropy, MostConfident, Timesteps
 
 CANVAS = 1024

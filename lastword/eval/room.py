@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lastword.length.within import within
-from lastword.recipe import Recipe
+from lastword.recipe.recipe import Recipe
 
 LEAST = 64  # room for a short program: the median references of HumanEval and MBPP need about 50
 

@@ -15,10 +15,10 @@ import torch
 
 from lastword.checks import check_whole
 from lastword.eval.ask import TOO_LONG, Question, Reply, ask, first_token
-from lastword.eval.journal import Journal, Record, identity
+from lastword.eval.journal import Journal, Record, question_key
 from lastword.eval.task import Sample, Task, conditions
 from lastword.models.weights import fingerprint
-from lastword.recipe import Recipe
+from lastword.recipe.recipe import Recipe
 from lastword.version import __version__
 
 
@@ -130,7 +130,7 @@ class Layout:
 def asked_of(
     run: Record, tasks: Sequence[Task], limit: int | None, layout: Layout
 ) -> dict[str, tuple[Sample, Record]]:
-    """Every sample with what its record says of the question, by identity."""
+    """Every sample with what its record says of the question, by question_key."""
     found: dict[str, tuple[Sample, Record]] = {}
     for task in tasks:
         for sample in task.samples(limit):
@@ -143,7 +143,7 @@ def asked_of(
                 "prompt": sample.digest,
                 "layout": layout.name(sample),
             }
-            found[identity(facts)] = (sample, facts)
+            found[question_key(facts)] = (sample, facts)
     return found
 
 

@@ -9,7 +9,7 @@ from lastword.errors import TaskError
 from lastword.eval.harness import check_names, harness_tasks
 from lastword.eval.task import Task
 from lastword.eval.tiny import is_tiny, tiny_tasks
-from lastword.recipe import Recipe
+from lastword.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Budget(Wrapper):
     slots they take back were paid for. Costs nothing.
     """
 
-    cost: ClassVar[str] = "nothing; bounds the passes and columns of everything else"
+    price: ClassVar[str] = "nothing; bounds the passes and columns of everything else"
     source: ClassVar[str] = "ours"
 
     passes: int | None = None

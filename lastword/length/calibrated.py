@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lastword.calibration.ratios import Calibration
 from lastword.checks import check_number
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe
 from lastword.length.survival import Survival
-from lastword.survival import Calibration
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Calibrated(LengthPolicy):
     Costs what that Survival costs: one probe of its limit.
     """
 
-    cost: ClassVar[str] = "one probe of the calibration's limit"
+    price: ClassVar[str] = "one probe of the calibration's limit"
     source: ClassVar[str] = "ours; split-conformal prediction (Vovk et al., 2005)"
 
     coverage: float = 0.9
@@ -45,7 +45,7 @@ class Calibrated(LengthPolicy):
         if calibration is None:
             raise SettingError(
                 "Calibrated was given for a model that was not calibrated; run lastword calibrate, load the "
-                "model with its file (lengths=..., on the command line --lengths FILE), or use Survival()"
+                "model with its file (calibration=..., on the command line --calibration), or use Survival()"
             )
         return Survival(
             calibration.limit,

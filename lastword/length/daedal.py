@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import torch
 
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.checks import check_number, check_whole
-from lastword.clock import Clock
 from lastword.length.end_confidence import end_confidence
 from lastword.length.policy import Plan, Probe
 from lastword.length.resizer import Resizer
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Daedal(Resizer):
     next best token competes instead of none (Sampling).
     """
 
-    cost: ClassVar[str] = (
+    price: ClassVar[str] = (
         "a probe per `by` slots grown at first; logits of the whole answer in every pass"
     )
     source: ClassVar[str] = "DAEDAL (Li et al., 2025, arXiv 2508.00819)"

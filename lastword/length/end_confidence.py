@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 
 
 def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:

@@ -15,7 +15,7 @@ from lastword.length.policy import LengthPolicy, Plan, Probe
 class Fixed(LengthPolicy):
     """`slots` masks for every prompt. Costs no probe."""
 
-    cost: ClassVar[str] = "no probe; every pass as wide as the canvas"
+    price: ClassVar[str] = "no probe; every pass as wide as the canvas"
     source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
 
     slots: int = 1024

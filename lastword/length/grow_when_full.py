@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import torch
 
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.checks import check_whole
-from lastword.clock import Clock
 from lastword.length.policy import Plan, Probe
 from lastword.length.wrapper import Wrapper
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class GrowWhenFull(Wrapper):
     of the block. Costs no probe.
     """
 
-    cost: ClassVar[str] = "no probe; one block of width ahead of a row that has not ended"
+    price: ClassVar[str] = "no probe; one block of width ahead of a row that has not ended"
     source: ClassVar[str] = "ours"
 
     by: int = 32

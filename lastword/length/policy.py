@@ -10,12 +10,13 @@ from typing import Literal, Protocol, runtime_checkable
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lastword.canvas import Canvas
-from lastword.clock import Clock
-from lastword.cost import Cost
-from lastword.prediction import Prediction
-from lastword.survival import Calibration, LengthDistribution
-from lastword.tokens import TokenIds
+from lastword.calibration.ratios import Calibration
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.canvas.cost import Cost
+from lastword.canvas.ids import TokenIds
+from lastword.passes.prediction import Prediction
+from lastword.survival import LengthDistribution
 
 Resizes = Literal["never", "between blocks", "any time"]
 _SELDOM_TO_OFTEN: tuple[Resizes, ...] = ("never", "between blocks", "any time")

@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_whole
-from lastword.clock import Clock
 from lastword.errors import SettingError
 from lastword.length.calibrated import Calibrated
 from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
 from lastword.length.survival import Survival
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.survival import LengthDistribution, Reading
 
 SPENT = 1e-3  # a curve that leaves no more than this behind a slot says nothing of what lies there
@@ -50,7 +50,7 @@ class Reread(LengthPolicy):
     guidance and hooks included, and the words this pass chose were still masks in it.
     """
 
-    cost: ClassVar[str] = "the probe of `length`; logits of the whole answer in every pass"
+    price: ClassVar[str] = "the probe of `length`; logits of the whole answer in every pass"
     source: ClassVar[str] = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
 
     length: Survival = Survival()

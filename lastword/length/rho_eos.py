@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_number, check_whole
-from lastword.clock import Clock
 from lastword.length.end_confidence import end_confidence
 from lastword.length.policy import Plan, Probe
 from lastword.length.resizer import Resizer
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 
 MOST_UNITS = 8
 SEGMENT = 0.1
@@ -40,7 +40,7 @@ class RhoEos(Resizer):
     anew where a crop cut through a finished block.
     """
 
-    cost: ClassVar[str] = "no probe; logits of the whole answer in every pass"
+    price: ClassVar[str] = "no probe; logits of the whole answer in every pass"
     source: ClassVar[str] = "rho-EOS (arXiv 2601.22527)"
 
     low: float = 0.4
@@ -66,7 +66,7 @@ class RhoEos(Resizer):
         return Plan(torch.full((probe.rows,), self.initial))
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        if clock.index >= self.passes:
+        if clock.step >= self.passes:
             return canvas
         heard = prediction.speaks_for(canvas.answer) & (canvas.horizon < self.limit)
         if not bool(heard.any()):

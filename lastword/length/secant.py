@@ -44,7 +44,7 @@ class Secant(LengthPolicy):
     have: Boundary, FirstBoundary and Auto are refused. Each row has a search of its own.
     """
 
-    cost: ClassVar[str] = "one to `probes` probes, each as long as the canvas it tries"
+    price: ClassVar[str] = "one to `probes` probes, each as long as the canvas it tries"
     source: ClassVar[str] = "ours, for stage 1 of DAEDAL (Li et al., 2025, arXiv 2508.00819)"
 
     limit: int = 1024

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import torch
 
-from lastword.canvas import Canvas
-from lastword.clock import Clock
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.length.wrapper import Wrapper
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class StopAtEnd(Wrapper):
     that gives no block has blocks of 32.
     """
 
-    cost: ClassVar[str] = "nothing; saves every pass behind the end"
+    price: ClassVar[str] = "nothing; saves every pass behind the end"
     source: ClassVar[str] = "built into DPad, dInfer and others"
 
     @property

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
 from lastword.checks import check_choice, check_whole
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.survival import (
     EndSignal,
     Estimate,
@@ -41,7 +41,7 @@ class Survival(LengthPolicy):
     turn end of chat models apart; `ends="any"` adds the two up.
     """
 
-    cost: ClassVar[str] = "one probe of `limit` slots"
+    price: ClassVar[str] = "one probe of `limit` slots"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
     limit: int = 1024

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import torch
 
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.checks import check_whole
-from lastword.clock import Clock
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
 from lastword.length.survival import Survival
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SurvivalAtStep(LengthPolicy):
     alone, read each step of a Fixed(limit) decoding: `Survival(limit).read(step.prediction)`.
     """
 
-    cost: ClassVar[str] = "no probe; `step` + 1 passes on the canvas of `limit` slots"
+    price: ClassVar[str] = "no probe; `step` + 1 passes on the canvas of `limit` slots"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), step ablation"
 
     step: int = 5
@@ -66,7 +66,7 @@ class SurvivalAtStep(LengthPolicy):
         return Plan(torch.full((probe.rows,), self.length.limit))
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        if clock.index != self.step:
+        if clock.step != self.step:
             return canvas
         predicted = self.length.horizon(self.length.read(prediction))
         horizon = torch.maximum(predicted, canvas.least_horizon)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas import Canvas
-from lastword.clock import Clock
+from lastword.calibration.ratios import Calibration
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, more_often
 from lastword.length.survival import Survival
-from lastword.prediction import Prediction
-from lastword.survival import Calibration
+from lastword.passes.prediction import Prediction
 
 
 @dataclass(frozen=True)

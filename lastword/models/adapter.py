@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lastword.calibration.ratios import Calibration
+from lastword.canvas.ids import TokenIds
 from lastword.errors import NumericError, SettingError
-from lastword.memory import RowMemory
+from lastword.memory.memory import RowMemory
 from lastword.models.tokenizer import Tokenizer
-from lastword.survival import Calibration
-from lastword.tokens import TokenIds
 
 
 class Adapter:
@@ -42,7 +42,7 @@ class Adapter:
         self.positions = positions
         self.tokenizer = tokenizer
         self.name = name
-        self.lengths: Calibration | None = None
+        self.calibration: Calibration | None = None
         self._forward = forward
         self._shifted = shifted
         self._takes_mask = takes_mask

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lastword.errors import CheckpointError
-from lastword.memory import RowMemory
+from lastword.memory.memory import RowMemory
 
 # Rows of unequal length make a mask, and as they finish every pass has a shape of its own. cuDNN, which
 # torch prefers on recent GPUs, plans anew for each: on an H200 that cost four times the pass itself.
@@ -191,17 +191,17 @@ class PassContext:
     memory: RowMemory | None
     causal: bool
 
-    def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Part | None:
+    def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> LayerPart | None:
         """What the layer recomputes of the columns the pass carries; None: all of them."""
         if self.memory is None or (columns := self.memory.part(layer, x, values)) is None:
             return None
-        return Part(
+        return LayerPart(
             replace(self, rotate=self.rotate.at(columns), columns=columns), self.memory, layer
         )
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerPart:
     """The columns one layer recomputes; what it says about the others is in memory."""
 
     context: PassContext

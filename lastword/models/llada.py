@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lastword.columns import locate
-from lastword.memory import RowMemory
+from lastword.canvas.columns import locate
+from lastword.memory.memory import RowMemory
 from lastword.models.config import Config
 from lastword.models.layers import Shape
 from lastword.models.native import NativeModel

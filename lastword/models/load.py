@@ -10,18 +10,18 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
+from lastword.calibration.ratios import FILE_NAME, Calibration
+from lastword.canvas.ids import TokenIds
 from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
 from lastword.models.config import Config
 from lastword.models.dream import Dream
 from lastword.models.llada import LLaDA
-from lastword.models.native import SLOTS, NativeModel
+from lastword.models.native import USUAL_SLOTS, NativeModel
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
-from lastword.models.weights import identity, load_weights, stored_dtype
-from lastword.survival.calibration import FILE_NAME, Calibration
-from lastword.tokens import TokenIds
+from lastword.models.weights import load_weights, model_key, stored_dtype
 
 ARCHITECTURES: dict[str, type[NativeModel]] = {"llada": LLaDA, "dream": Dream}
 
@@ -43,7 +43,7 @@ def load(
     dtype: str | torch.dtype = "auto",
     *,
     turn_ends: Sequence[int] | Literal["auto"] = "auto",
-    lengths: str | Path | None = "auto",
+    calibration: str | Path | None = "auto",
     revision: str | None = None,
 ) -> NativeModel | Toy:
     """Load a LLaDA or Dream checkpoint, one of the embedded models, or the `toy` model.
@@ -53,11 +53,11 @@ def load(
     cache and its offline mode. `device="auto"` takes a GPU where there is one; `dtype="auto"` keeps the
     stored dtype on a GPU and computes in float32 on a CPU. A folder without a tokenizer loads too:
     prompts are then token ids. `turn_ends` are further ids that end an answer; "auto" takes those of
-    the config and the tokenizer. `lengths` is the file `lastword calibrate` wrote; "auto" takes the
+    the config and the tokenizer. `calibration` is the file `lastword calibrate` wrote; "auto" takes the
     folder's lengths.json where there is one, None takes none.
     """
     if str(name) == "toy":
-        return _with_lengths(Toy(), None, lengths)
+        return _with_calibration(Toy(), None, calibration)
     folder = _folder(name, revision)
     config = Config.read(folder / "config.json")
     kind = config.data.get("model_type")
@@ -77,7 +77,7 @@ def load(
     with torch.device("meta"):
         model = architecture(shape, ids, tokenizer)
     model.slots = Config.read(folder / "generation_config.json", required=False).whole(
-        "max_new_tokens", SLOTS
+        "max_new_tokens", USUAL_SLOTS
     )
     load_weights(
         model.network,
@@ -87,20 +87,20 @@ def load(
         where,
         _dtype(dtype, where, folder),
     )
-    return _with_lengths(model.eval(), folder, lengths)
+    return _with_calibration(model.eval(), folder, calibration)
 
 
 _Model = TypeVar("_Model", NativeModel, Toy)
 
 
-def _with_lengths(model: _Model, folder: Path | None, lengths: str | Path | None) -> _Model:
+def _with_calibration(model: _Model, folder: Path | None, calibration: str | Path | None) -> _Model:
     """The model with its calibration, if there is one and it is the model's."""
-    path = None if lengths in (None, "auto") else Path(str(lengths)).expanduser()
-    if lengths == "auto" and folder is not None and (folder / FILE_NAME).exists():
+    path = None if calibration in (None, "auto") else Path(str(calibration)).expanduser()
+    if calibration == "auto" and folder is not None and (folder / FILE_NAME).exists():
         path = folder / FILE_NAME
     if path is not None:
-        model.lengths = Calibration.read(path)
-        model.lengths.check(identity(model), path)
+        model.calibration = Calibration.read(path)
+        model.calibration.check(model_key(model), path)
     return model
 
 

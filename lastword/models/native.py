@@ -9,14 +9,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from lastword.memory import RowMemory
+from lastword.calibration.ratios import Calibration
+from lastword.canvas.ids import TokenIds
+from lastword.memory.memory import RowMemory
 from lastword.models.config import Config
 from lastword.models.layers import BidirectionalTransformer, Shape
 from lastword.models.tokenizer import Tokenizer
-from lastword.survival import Calibration
-from lastword.tokens import TokenIds
 
-SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
+USUAL_SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
 
 
 class NativeModel(nn.Module):
@@ -31,8 +31,8 @@ class NativeModel(nn.Module):
         self.ids = ids
         self.tokenizer = tokenizer
         self.positions = shape.positions
-        self.slots = SLOTS
-        self.lengths: Calibration | None = None
+        self.slots = USUAL_SLOTS
+        self.calibration: Calibration | None = None
 
     @staticmethod
     @abstractmethod

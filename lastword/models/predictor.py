@@ -6,8 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, device
 
-from lastword.memory import RowMemory
-from lastword.tokens import TokenIds
+from lastword.canvas.ids import TokenIds
+from lastword.memory.memory import RowMemory
 
 
 @runtime_checkable

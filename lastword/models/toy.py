@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from lastword.calibration.ratios import Calibration
+from lastword.canvas.ids import TokenIds
 from lastword.checks import check_number
 from lastword.errors import PromptError, SettingError
-from lastword.memory import RowMemory
-from lastword.survival import Calibration
-from lastword.tokens import TokenIds
+from lastword.memory.memory import RowMemory
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
@@ -63,7 +63,7 @@ class Toy:
         check_number("Toy", "hazard", hazard, least=0, below=1)
         self.hazard = hazard
         self.name = f"toy {hazard}"
-        self.lengths: Calibration | None = None
+        self.calibration: Calibration | None = None
 
     def __call__(
         self,

@@ -119,7 +119,7 @@ def fingerprint(model: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def identity(model: Any) -> str:
+def model_key(model: Any) -> str:
     """Of what a model's lengths depend on: weights, their dtype, and the ids that end an answer.
 
     A model without weights we can see is known by its `name` (`Adapter(..., name="my-model")`).

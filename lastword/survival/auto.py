@@ -26,7 +26,7 @@ CLEAR = 0.01  # nearer to 0 or 1 the logit is noise
 
 
 @dataclass(frozen=True)
-class Shape:
+class SignalShape:
     """One row's signal in four numbers."""
 
     tail: float  # mean probability of an end in the last slots
@@ -35,7 +35,7 @@ class Shape:
     rise: float  # R^2 of the nearest rising curve to the signal's logit: 1 never falls, 0 is flat
 
     @classmethod
-    def of(cls, signal: EndSignal) -> list[Shape]:
+    def of(cls, signal: EndSignal) -> list[SignalShape]:
         """The shape of every row. Where ends are rare to the last, whether they rise is not looked at."""
         ends = signal.any
         tail = ends[:, -LAST:].mean(-1)
@@ -63,12 +63,12 @@ class Auto(Reading):
     picked and why.
     """
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     def choose(self, signal: EndSignal) -> list[Choice]:
         """What each row is read as."""
-        return [_choice(shape) for shape in Shape.of(signal)]
+        return [_choice(shape) for shape in SignalShape.of(signal)]
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         choices = self.choose(signal)
@@ -80,7 +80,7 @@ class Auto(Reading):
         return LengthDistribution(hazard, tuple(choice.why for choice in choices), readings)
 
 
-def _choice(shape: Shape) -> Choice:
+def _choice(shape: SignalShape) -> Choice:
     steady = LEANING if shape.tail >= PADDED else STEADY
     padded = shape.tail >= PACKED and shape.rise >= steady
     if padded and shape.turns >= VISIBLE:

@@ -18,7 +18,7 @@ from lastword.survival.curve import LengthDistribution
 class Mean:
     """The expected length, restricted to the probe: the paper's choice (Algorithm 1)."""
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
@@ -35,7 +35,7 @@ class Quantile:
     Quantile(q=0.9)
     """
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "SmartCrop (arXiv 2603.06123)"
 
     q: float = 0.95
@@ -64,7 +64,7 @@ class Cheapest:
     far away is not followed there. Costs nothing.
     """
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     cut: float = 300.0
@@ -91,7 +91,7 @@ class Scaled:
     19.0
     """
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours; split-conformal prediction (Vovk et al., 2005)"
 
     factor: float = 1.0

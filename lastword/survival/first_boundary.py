@@ -31,7 +31,7 @@ class FirstBoundary(Reading):
     Our own; chosen on validation prompts of the embedded models (docs/lengths.md).
     """
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:

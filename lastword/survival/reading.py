@@ -35,7 +35,7 @@ class Hazard(Reading):
     Language Models", Algorithm 1.
     """
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
@@ -50,7 +50,7 @@ class EndedBy(Reading):
     nearest one that never falls (isotonic regression, least squares), which keeps the mean.
     """
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
@@ -66,7 +66,7 @@ class Boundary(Reading):
     documents may be much shorter than the spread of the answer's length, F rises too soon.
     """
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
@@ -82,7 +82,7 @@ class TurnEnd(Reading):
     h(k) = e(k) / (1 - d(k)) is the hazard of the paper, exactly. d is made to rise as in EndedBy.
     """
 
-    cost: ClassVar[str] = "nothing beyond the probe"
+    price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:

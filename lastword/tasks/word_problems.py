@@ -143,6 +143,6 @@ def _templates() -> dict[int, Callable[[random.Random, float], dict[str, Any]]]:
     except ImportError as missing:
         raise ExtraError(
             "word problems are made by reasoning-gym, which is not installed; "
-            "run `pip install lastword[recipe]`, or use load_frozen(), which needs no generator."
+            "run `pip install lastword[training]`, or use load_frozen(), which needs no generator."
         ) from missing
     return GSMSymbolicDataset(GSMSymbolicDatasetConfig(size=1, seed=0)).generators

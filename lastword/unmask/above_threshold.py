@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from lastword.canvas.clock import Clock
 from lastword.checks import check_number
-from lastword.clock import Clock
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import best
 from lastword.unmask.rule import UnmaskRule
 
@@ -28,7 +28,7 @@ class AboveThreshold(UnmaskRule):
     mention; where N / steps is no whole number it drops the fraction and leaves masks, ours does not.
     """
 
-    cost: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     threshold: float = 0.9
@@ -48,7 +48,9 @@ class AboveThreshold(UnmaskRule):
         passing = (confidence >= self.threshold) & (self.threshold < 1)
         if self.pace is not None:
             remaining = open.sum(-1)
-            share = (self.pace * (clock.step + 1).double() + 1e-9).long()  # 3 x 0.1 is a hair off
+            share = (
+                self.pace * (clock.in_window + 1).double() + 1e-9
+            ).long()  # 3 x 0.1 is a hair off
             left = share - (clock.opened - remaining)
             passing = passing & best(confidence, left)
         return best(confidence, one) | passing

@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import RankedRule
 
 
@@ -16,7 +16,7 @@ from lastword.unmask.ranked import RankedRule
 class AtRandom(RankedRule):
     """Fill a fixed count of masks, anywhere. The baseline every order should beat."""
 
-    cost: ClassVar[str] = "as many passes as the schedule says"
+    price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "LLaDA random (Nie et al., 2025)"
 
     @property

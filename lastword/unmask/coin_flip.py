@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.clock import Clock
+from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.rule import UnmaskRule
 from lastword.unmask.timesteps import Timesteps
 
@@ -24,7 +24,7 @@ class CoinFlip(UnmaskRule):
     uses it.
     """
 
-    cost: ClassVar[str] = "as many passes as the schedule says"
+    price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "Dream origin (Ye et al., 2025)"
 
     schedule: Timesteps = Timesteps()

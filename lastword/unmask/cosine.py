@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lastword.clock import Clock
+from lastword.canvas.clock import Clock
 from lastword.unmask.schedule import Schedule
 
 
@@ -24,13 +24,13 @@ class Cosine(Schedule):
     left too early, MaskGIT waits for the last pass; ours fills it.
     """
 
-    cost: ClassVar[str] = "masks / pace passes"
+    price: ClassVar[str] = "masks / pace passes"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
         left = [
             self._left(opened, step + 1)
-            for opened, step in zip(clock.opened.tolist(), clock.step.tolist())
+            for opened, step in zip(clock.opened.tolist(), clock.in_window.tolist())
         ]
         return torch.minimum((remaining - torch.tensor(left)).clamp(min=1), remaining)
 

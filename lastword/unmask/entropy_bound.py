@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_number
-from lastword.clock import Clock
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import leading, ranking
 from lastword.unmask.rule import UnmaskRule
 
@@ -25,7 +25,7 @@ class EntropyBound(UnmaskRule):
     `margin`; the bound always takes the entropy. gamma = 0 fills one mask and every certain one.
     """
 
-    cost: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
     source: ClassVar[str] = "EB-Sampler (Ben-Hamu et al., 2025, arXiv 2505.24857)"
 
     gamma: float = 0.1

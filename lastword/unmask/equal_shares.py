@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lastword.clock import Clock
+from lastword.canvas.clock import Clock
 from lastword.unmask.schedule import Schedule
 
 
@@ -20,11 +20,11 @@ class EqualShares(Schedule):
     LLaDA's `get_num_transfer_tokens`: 32 masks in 10 passes are 4, 4, then 3 eight times.
     """
 
-    cost: ClassVar[str] = "masks / pace passes"
+    price: ClassVar[str] = "masks / pace passes"
     source: ClassVar[str] = "LLaDA (Nie et al., 2025)"
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
-        opened, step = clock.opened, clock.step
+        opened, step = clock.opened, clock.in_window
         steps = self.steps_of(opened)
         share = opened // steps + (step < opened % steps)
         # Behind the last step only where the model proposed masks: finish what is left.

@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import RankedRule
 
 
@@ -16,7 +16,7 @@ from lastword.unmask.ranked import RankedRule
 class LargestMargin(RankedRule):
     """Fill where the best token leads the second best by most (Kim et al., 2025)."""
 
-    cost: ClassVar[str] = "as many passes as the schedule says"
+    price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "Kim et al., 2025; Dream topk_margin"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:

@@ -8,10 +8,10 @@ from typing import ClassVar
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas import Canvas
-from lastword.clock import Clock
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.above_threshold import AboveThreshold
 from lastword.unmask.rule import UnmaskRule
 
@@ -27,7 +27,7 @@ class LeftmostFirst(UnmaskRule):
     their numbers; a schedule below it still counts the block's first pass, as theirs does.
     """
 
-    cost: ClassVar[str] = "about one pass more per block"
+    price: ClassVar[str] = "about one pass more per block"
     source: ClassVar[str] = "Fast-dLLM on Dream (Wu et al., 2025)"
 
     unmask: UnmaskRule = AboveThreshold()

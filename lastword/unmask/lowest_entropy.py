@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import RankedRule
 
 
@@ -16,7 +16,7 @@ from lastword.unmask.ranked import RankedRule
 class LowestEntropy(RankedRule):
     """Fill where the distribution is least spread: the order behind Dream's published numbers."""
 
-    cost: ClassVar[str] = "as many passes as the schedule says"
+    price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "Dream entropy (Ye et al., 2025)"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:

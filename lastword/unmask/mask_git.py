@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lastword.canvas.clock import Clock
 from lastword.checks import check_number
-from lastword.clock import Clock
 from lastword.errors import SettingError
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.cosine import Cosine
 from lastword.unmask.ranked import best
 from lastword.unmask.rule import UnmaskRule
@@ -28,7 +28,7 @@ class MaskGit(UnmaskRule):
     draws the same in any batch.
     """
 
-    cost: ClassVar[str] = "as many passes as the schedule says"
+    price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
 
     schedule: Schedule = Cosine()
@@ -61,7 +61,7 @@ class MaskGit(UnmaskRule):
         self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
     ) -> Float[Tensor, "B L"]:
         steps = self.schedule.steps_of(clock.opened)
-        scale = self.noise * (1 - (clock.step + 1).double() / steps).clamp(min=0)
+        scale = self.noise * (1 - (clock.in_window + 1).double() / steps).clamp(min=0)
         scale = scale.masked_fill(~open.any(-1), 0)[:, None]
         own = prediction.canvas.valid & (scale > 0)
         uniform = prediction.dice.uniform_at(own, torch.float64).clamp(min=1e-300)

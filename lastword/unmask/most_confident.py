@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import RankedRule
 
 
@@ -20,7 +20,7 @@ class MostConfident(RankedRule):
     (`maskgit_plus`, after MaskGIT, Chang et al., 2022).
     """
 
-    cost: ClassVar[str] = "as many passes as the schedule says"
+    price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022); LLaDA low_confidence, Dream maskgit_plus"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:

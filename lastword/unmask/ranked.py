@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lastword.canvas.clock import Clock
 from lastword.checks import check_number
-from lastword.clock import Clock
 from lastword.errors import SettingError
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.equal_shares import EqualShares
 from lastword.unmask.rule import UnmaskRule
 from lastword.unmask.schedule import Schedule

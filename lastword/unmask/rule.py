@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas import Canvas
-from lastword.clock import Clock
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 
 
 class UnmaskRule(ABC):
@@ -35,7 +35,7 @@ class UnmaskRule(ABC):
         stuck = [row for row in idle if not self._may_idle(clock, row)]
         if stuck:
             raise SettingError(
-                f"{type(self).__name__} chose no mask of row {stuck[0]} in pass {clock.index}, and decoding "
+                f"{type(self).__name__} chose no mask of row {stuck[0]} in pass {clock.step}, and decoding "
                 "would never end; a rule without a schedule fills at least one mask of every open row, and "
                 "one with a schedule fills all that are left in its last pass"
             )
@@ -45,7 +45,7 @@ class UnmaskRule(ABC):
         """A schedule may leave a pass out, as long as it is not over."""
         if not self.follows_schedule or not self.counts_passes:
             return self.follows_schedule
-        return int(clock.step[row]) < self.most_passes(int(clock.opened[row]))
+        return int(clock.in_window[row]) < self.most_passes(int(clock.opened[row]))
 
     @property
     def follows_schedule(self) -> bool:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from jaxtyping import Int
 from torch import Tensor
 
+from lastword.canvas.clock import Clock
 from lastword.checks import check_number
-from lastword.clock import Clock
 
 TOLERANCE = 1e-9  # keeps 32 / 3.2 at 10 where floating point makes it 10.000000000000002
 

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_number, check_whole
-from lastword.clock import Clock
-from lastword.prediction import Prediction
+from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import best
 from lastword.unmask.rule import UnmaskRule
 
@@ -35,7 +35,7 @@ class SlowFast(UnmaskRule):
     spends on a finished block: they change nothing.
     """
 
-    cost: ClassVar[str] = "fewer passes, most of them without what lies behind the span"
+    price: ClassVar[str] = "fewer passes, most of them without what lies behind the span"
     source: ClassVar[str] = "Slow-Fast Sampling (2025, arXiv 2506.10848)"
 
     sure: float = 0.85

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_number
-from lastword.clock import Clock
 from lastword.unmask.schedule import Schedule
 
 
@@ -26,7 +26,7 @@ class Timesteps(Schedule):
     theirs, since drawing is not idle.
     """
 
-    cost: ClassVar[str] = "masks / pace passes, less those that fill nothing"
+    price: ClassVar[str] = "masks / pace passes, less those that fill nothing"
     source: ClassVar[str] = "Dream (Ye et al., 2025)"
 
     eps: float = 1e-3
@@ -40,7 +40,7 @@ class Timesteps(Schedule):
     def share(self, clock: Clock) -> list[float]:
         """1 - s/t at each row's step; 1 from the last step on."""
         shares = []
-        for opened, step in zip(clock.opened.tolist(), clock.step.tolist()):
+        for opened, step in zip(clock.opened.tolist(), clock.in_window.tolist()):
             row = _shares(self.steps(opened), self.eps)
             shares.append(float(row[min(step, len(row) - 1)]))
         return shares
@@ -53,7 +53,7 @@ class Timesteps(Schedule):
             ]
         else:
             counts = []
-            for opened, step in zip(clock.opened.tolist(), clock.step.tolist()):
+            for opened, step in zip(clock.opened.tolist(), clock.in_window.tolist()):
                 plan = _plan(opened, self.steps(opened), self.eps)
                 counts.append(plan[step] if step < len(plan) else opened)
         return torch.minimum(torch.tensor(counts), remaining)

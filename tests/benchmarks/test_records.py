@@ -11,10 +11,10 @@ from statistics import median
 import pytest
 
 from benchmarks import coverage, pages, passes, study
-from lastword.eval.pairing import by_recipe, on_shared, sample_of
-from lastword.eval.table import seconds, spent
-from lastword.parts import PARTS
-from lastword.recipe import Recipe, default_length
+from lastword.paper.overview import seconds, spent
+from lastword.paper.pairing import by_recipe, on_shared, sample_of
+from lastword.recipe.names import PARTS
+from lastword.recipe.recipe import Recipe, default_length
 from lastword.tasks import BENCHMARKS
 
 pytestmark = pytest.mark.xdist_group("records")  # read once, by one worker

@@ -7,16 +7,17 @@ import pytest
 import torch
 
 from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
-from lastword.canvas import Canvas
-from lastword.clock import Clock
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.commit import Never, StableMargin
-from lastword.decode import decode
+from lastword.decoding import decode
 from lastword.errors import SettingError
-from lastword.forward import Forward
 from lastword.length import Fixed
-from lastword.memory import KeyValues
-from lastword.recipe import Recipe
-from lastword.sampling import Dice, Sampling
+from lastword.memory.key_values import KeyValues
+from lastword.passes.dice import Dice
+from lastword.passes.forward import Forward
+from lastword.passes.sampling import Sampling
+from lastword.recipe.recipe import Recipe
 
 CACHES = [NoCache(), PrefixCache(), DualCache(), FeatureCache()]
 BATCH = [[5, 42, 17, 100, 63], [9, 11]]

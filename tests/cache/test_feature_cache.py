@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas import Canvas
-from lastword.clock import Clock
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Plan
 from tests.golden.cases import model

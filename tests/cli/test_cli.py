@@ -10,7 +10,7 @@ import pytest
 
 from lastword.cli import main
 from lastword.length import Fixed
-from lastword.recipe import Recipe
+from lastword.recipe.recipe import Recipe
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_live_shows_denoising_and_leaves_the_answer(lastword, monkeypatch):
 
 
 def test_recipes_lists_every_part(lastword):
-    from lastword.parts import PARTS
+    from lastword.recipe.names import PARTS
 
     code, out, _ = lastword("recipes")
     assert code == 0
@@ -228,7 +228,7 @@ def test_recipes_lists_every_part(lastword):
     for parts in PARTS.values():
         for name, cls in parts.items():
             assert name in flat
-            assert f"cost: {cls.cost}" in flat
+            assert f"cost: {cls.price}" in flat
             assert f"source: {cls.source}" in flat
     assert "initial=64, limit=2048, by=8, window=32" in flat
     assert "length=survival, by=32, limit=null" in flat

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from lastword.clock import Clock
+from lastword.canvas.clock import Clock
 from lastword.commit import CommitRule, Never, Prophet, StableMargin
-from lastword.decode import decode
+from lastword.decoding import decode
 from lastword.errors import SettingError
 from lastword.length import Fixed, GrowWhenFull, LengthPolicy, Plan, StopAtEnd
-from lastword.recipe import Recipe
+from lastword.recipe.recipe import Recipe
 
 RULES = [
     Never(),
@@ -53,7 +53,7 @@ def test_never_is_never_ready_and_reads_nothing_more(asked):
 
 class AfterTwo(CommitRule):
     def ready(self, prediction, canvas, clock):
-        return torch.full((len(canvas.horizon),), clock.index >= 1)
+        return torch.full((len(canvas.horizon),), clock.step >= 1)
 
 
 def test_a_rule_that_is_ready_fills_every_mask_at_once(toy):
@@ -289,7 +289,7 @@ class GrowsThrice(LengthPolicy):
         return Plan(torch.full((probe.rows,), 5))
 
     def revise(self, canvas, prediction, clock):
-        more = 2 * (torch.arange(len(canvas.horizon)) % 2) if clock.index < 3 else 0
+        more = 2 * (torch.arange(len(canvas.horizon)) % 2) if clock.step < 3 else 0
         return canvas.extend(torch.zeros_like(canvas.horizon) + more)
 
 

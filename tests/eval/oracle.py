@@ -10,8 +10,8 @@ import torch
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 import lastword
+from lastword.canvas.ids import TokenIds
 from lastword.models.tokenizer import Tokenizer
-from lastword.tokens import TokenIds
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"

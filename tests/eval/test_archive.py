@@ -9,7 +9,7 @@ import pytest
 from lastword.errors import SettingError
 from lastword.eval.archive import LEFT_OUT, keep, pack
 from lastword.eval.journal import read_records
-from lastword.eval.pairing import answers
+from lastword.paper.pairing import answers
 
 COST = {"passes": 2, "columns": 20, "squares": 400}
 

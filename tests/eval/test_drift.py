@@ -7,13 +7,13 @@ from typer.testing import CliRunner
 
 import lastword
 from lastword.cli import app
-from lastword.decode import decode
+from lastword.decoding import decode
 from lastword.errors import SettingError, TaskError
 from lastword.eval import Journal, drift, tiny_tasks
 from lastword.eval.journal import read_records
 from lastword.length import Fixed, Survival
 from lastword.models.toy import Toy
-from lastword.recipe import Recipe
+from lastword.recipe.recipe import Recipe
 from tests.eval.test_room import Echo
 
 
@@ -40,7 +40,7 @@ def test_a_second_call_asks_nothing_again(model, tmp_path, monkeypatch):
     given = {"length": Survival(16), "steps": (1,), "limit": 1}
     journal = Journal(tmp_path / "d.jsonl")
     once = drift(model, "m", tiny_tasks(["algebra"]), journal, **given)
-    monkeypatch.setattr("lastword.eval.later_steps.decode", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr("lastword.eval.drifting.decode", lambda *_: pytest.fail("asked again"))
     assert drift(model, "m", tiny_tasks(["algebra"]), journal, **given) == once
     assert len(journal.path.read_text().splitlines()) == 1
     assert json.loads(journal.path.read_text())["kind"] == "drift"

@@ -12,7 +12,7 @@ import lastword
 from lastword.errors import ExtraError, SettingError, TaskError
 from lastword.eval import Journal, evaluate, harness_tasks
 from lastword.eval.journal import read_records
-from lastword.eval.table import tables
+from lastword.paper.overview import tables
 from tests.eval import mirror
 from tests.eval.oracle import AT_ONCE, TEMPLATE, byte_tokenizer, oracle, reference
 

@@ -10,7 +10,7 @@ from lastword.cli import app
 from lastword.errors import SettingError, TaskError
 from lastword.eval import PRESETS, Setting, preset
 from lastword.length import Fixed, Survival
-from lastword.recipe import Recipe, default_length
+from lastword.recipe.recipe import Recipe, default_length
 
 BASE = ["bbh", "gsm8k", "minerva_math", "humaneval", "mbpp"]
 

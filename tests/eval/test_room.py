@@ -10,11 +10,11 @@ from lastword.errors import SettingError
 from lastword.eval import Journal, Sample, evaluate
 from lastword.eval.journal import read_records
 from lastword.eval.room import LEAST, fitted
-from lastword.eval.table import tables, unfit
 from lastword.length.within import within
 from lastword.models.toy import Toy
-from lastword.parts import PARTS
-from lastword.recipe import Recipe
+from lastword.paper.overview import tables, unfit
+from lastword.recipe.names import PARTS
+from lastword.recipe.recipe import Recipe
 from lastword.survival import Hazard, Mean, Ratios
 from tests.eval.oracle import AT_ONCE, oracle
 
@@ -97,11 +97,11 @@ def test_every_policy_can_be_fitted(name):
 
 @pytest.mark.parametrize("made_in_chat", [True, False])
 def test_an_evaluation_asks_as_was_calibrated(made_in_chat, tmp_path):
-    from lastword.models.weights import identity
+    from lastword.models.weights import model_key
 
     model, task = Toy(), Echo(3)
     said = {"chat": made_in_chat}
-    model.lengths = replace(LENGTHS, weights=identity(model), made_with=said)
+    model.calibration = replace(LENGTHS, weights=model_key(model), made_with=said)
     recipe = Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
     journal = Journal(tmp_path / "a.jsonl")
     if not made_in_chat:
@@ -119,10 +119,10 @@ def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
     from lm_eval.api.instance import Instance
 
     from lastword.eval.harness_model import LastwordLM
-    from lastword.models.weights import identity
+    from lastword.models.weights import model_key
 
     model = Toy()
-    model.positions, model.lengths = 100, replace(LENGTHS, weights=identity(model))
+    model.positions, model.calibration = 100, replace(LENGTHS, weights=model_key(model))
     lm = LastwordLM(
         model, Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
     )

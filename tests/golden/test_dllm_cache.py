@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 import lastword
-from lastword.clock import Clock
-from lastword.forward import Forward
+from lastword.canvas.clock import Clock
+from lastword.passes.forward import Forward
 from tests.golden.cases import FOLDER
 
 CASES = json.loads((FOLDER / "peers_dllm_cache.json").read_text())["cases"]

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import lastword
-from lastword.models.weights import identity
-from lastword.parts import PARTS
+from lastword.models.weights import model_key
 from lastword.prompts import as_batch
+from lastword.recipe.names import PARTS
 from tests.laws.test_decode_laws import check_rows_against_solo_runs, recipe_of
 
 FAMILIES = ["tiny-llada-base", "tiny-dream-base"]
@@ -134,8 +134,8 @@ def name_of(axis, place):
 @cache
 def model(family):
     loaded = lastword.load(family, device="cpu")
-    loaded.lengths = lastword.Calibration(
-        weights=identity(loaded),
+    loaded.calibration = lastword.Calibration(
+        weights=model_key(loaded),
         limit=24,
         reading=lastword.Auto(),
         estimate=lastword.Quantile(0.5),
@@ -155,7 +155,7 @@ def check_run(choices):
     prompts = batch(family)
     spent = None
     for step in lastword.decode(model(family), prompts, recipe):
-        assert step.clock.index < 6 * LIMIT, "it does not seem to end"
+        assert step.clock.step < 6 * LIMIT, "it does not seem to end"
         canvas, read = step.canvas, step.prediction.canvas
         for row, prompt in enumerate(prompts):
             assert canvas.tokens[row, canvas.start - len(prompt) : canvas.start].tolist() == prompt

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword.columns import columns_of
-from lastword.memory import KeyValues
+from lastword.canvas.columns import columns_of
+from lastword.memory.key_values import KeyValues
 from tests.golden.cases import model
 
 families = st.sampled_from(["llada", "dream"])

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lastword.clock import Clock
-from lastword.cost import Cost
+from lastword.canvas.clock import Clock
+from lastword.canvas.cost import Cost
 from lastword.length import Daedal
 from lastword.length.end_confidence import end_confidence
 from lastword.unmask import AboveThreshold

@@ -6,11 +6,9 @@ import pickle
 import pytest
 import torch
 
-from lastword.canvas import Canvas
-from lastword.clock import Clock
-from lastword.decode import ModelProbe
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.errors import CapacityError, SettingError
-from lastword.forward import Forward
 from lastword.length import (
     Budget,
     Daedal,
@@ -24,7 +22,10 @@ from lastword.length import (
     SurvivalAtStep,
 )
 from lastword.models import Toy
-from lastword.sampling import Dice, Sampling
+from lastword.passes.dice import Dice
+from lastword.passes.forward import Forward
+from lastword.passes.probe import ModelProbe
+from lastword.passes.sampling import Sampling
 from lastword.survival import Auto, Boundary, EndedBy, Hazard, Mean, Quantile, TurnEnd
 
 POLICIES = [
@@ -52,7 +53,7 @@ POLICIES = [
 
 class CountingProbe(ModelProbe):
     def __init__(self, model, prompts, **settings):
-        super().__init__(model, prompts, Dice(range(len(prompts))), **settings)
+        super().__init__(model, prompts, **settings)
         self.asked = []
 
     def __call__(self, slots, asking=None):

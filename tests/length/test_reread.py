@@ -24,7 +24,7 @@ from lastword import (
     Survival,
     TokenIds,
 )
-from lastword.clock import Clock
+from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
 from lastword.survival import EndSignal
 
@@ -272,7 +272,7 @@ def test_it_reads_again_for_survival_alone(in_plain_python):
 
 
 def test_its_text_form():
-    from lastword.parts import part
+    from lastword.recipe.names import part
 
     text = "stop-at-end:(grow-when-full:(reread:(survival:256,reading=auto),by=32),limit=256)"
     inner = Reread(Survival(256, reading=Auto()), by=32)

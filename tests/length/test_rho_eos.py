@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lastword.clock import Clock
+from lastword.canvas.clock import Clock
 from lastword.length import RhoEos
 
 END, MASK = 7, 6

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lastword import Auto, Boundary, FirstBoundary, Hazard, Secant
-from lastword.cost import Cost
+from lastword.canvas.cost import Cost
 from lastword.errors import SettingError
 
 END = 7

@@ -5,7 +5,7 @@ import torch
 
 import lastword
 from lastword import Adapter, Fixed, StopAtEnd, TokenIds
-from lastword.canvas import Canvas
+from lastword.canvas.canvas import Canvas
 from lastword.errors import SettingError
 
 IDS = TokenIds(mask=6, end=7, pad=7, vocabulary=8)

@@ -5,9 +5,8 @@ import torch
 
 import lastword
 from lastword import Boundary, EndedBy, Fixed, Mean, Quantile, Recipe, Survival, SurvivalAtStep
-from lastword.clock import Clock
-from lastword.decode import ModelProbe
-from lastword.sampling import Dice
+from lastword.canvas.clock import Clock
+from lastword.passes.probe import ModelProbe
 
 END, MASK = 7, 6
 
@@ -15,7 +14,7 @@ END, MASK = 7, 6
 def test_step_zero_predicts_what_the_probe_predicts(llada):
     prompts = [[5, 42, 17], [9], [100, 63, 7, 7, 21]]
     survival = Survival(40)
-    plan = survival.plan(ModelProbe(llada, prompts, Dice(range(3))))
+    plan = survival.plan(ModelProbe(llada, prompts))
     step = next(lastword.decode(llada, prompts, Recipe(length=SurvivalAtStep(0, survival))))
     least = step.prediction.canvas.write(step.chosen, step.prediction.tokens).least_horizon
     assert step.canvas.horizon.tolist() == torch.maximum(plan.horizon, least).tolist()

@@ -7,7 +7,7 @@ import torch
 
 import lastword
 from lastword.errors import NumericError, SettingError
-from lastword.memory import KeyValues
+from lastword.memory.key_values import KeyValues
 from lastword.models import Adapter, MaskPredictor
 
 PROMPTS = [[5, 42, 17, 100, 63], [9, 11], [7]]

@@ -9,8 +9,8 @@ import lastword
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.errors import CheckpointError
 from lastword.tasks import FAMILIES, load_frozen
-from recipes import card
-from recipes.settings import read
+from training import card
+from training.settings import read
 
 
 @pytest.fixture(scope="module", params=EMBEDDED)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import lastword
-from lastword.decode import ModelProbe
 from lastword.errors import NumericError, SettingError
+from lastword.passes.probe import ModelProbe
 from lastword.survival import (
     Auto,
     Boundary,
@@ -165,7 +165,7 @@ def test_a_word_that_stands_rules_out_every_end_before_it():
 
 
 def toy_probe(hazard):
-    return ModelProbe(lastword.models.Toy(hazard), [[0]], lastword.Dice([0]))(T)
+    return ModelProbe(lastword.models.Toy(hazard), [[0]])(T)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,6 @@ from tokenizers import Tokenizer
 def tokenizer() -> Tokenizer:
     """The recipe's tokenizer, trained on a smaller sample to save time."""
     pytest.importorskip("reasoning_gym")
-    from recipes.tokenizer import LLADA, train
+    from training.tokenizer import LLADA, train
 
     return train(LLADA, sample=400)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.clock import Clock
+from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
 from lastword.unmask import (
     AboveThreshold,

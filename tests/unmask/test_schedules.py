@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from lastword.canvas import Canvas, Window
-from lastword.clock import Clock
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.canvas.window import Window
 from lastword.errors import SettingError
 from lastword.unmask import Cosine, EqualShares, Timesteps
 

@@ -1,0 +1,142 @@
+"""Learn a model's lengths from its own finished answers: no labels, no reference."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from lastword.calibration.ratios import Calibration, check_families
+from lastword.checks import check_whole
+from lastword.errors import PromptError, SettingError
+from lastword.generation import Finish, generate
+from lastword.length import Fixed, StopAtEnd, Survival
+from lastword.models.predictor import MaskPredictor
+from lastword.models.weights import model_key
+from lastword.passes.probe import ModelProbe
+from lastword.prompts import Prompt, as_batch, asked_in_chat
+from lastword.recipe.recipe import Recipe
+from lastword.survival import (
+    Auto,
+    Cheapest,
+    Mean,
+    Quantile,
+    Reading,
+    samples_needed,
+)
+from lastword.unmask import AboveThreshold
+from lastword.version import __version__
+
+FAST = Recipe(length=Fixed(), unmask=AboveThreshold(0.9), block=32)
+
+
+def calibrate(
+    model: MaskPredictor,
+    prompts: Sequence[Prompt],
+    families: Sequence[str | None] | None = None,
+    *,
+    limit: int = 1024,
+    ends: str = "document",
+    reading: Reading = Auto(),
+    estimate: Mean | Quantile | Cheapest = Mean(),
+    coverage: float = 0.9,
+    recipe: Recipe = FAST,
+    rows: int = 8,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Calibration:
+    """Predict the prompts' lengths, decode them on a canvas of `limit` slots, and compare.
+
+    Everything but the length is decoded as `recipe` says: take the one you will use, since fewer
+    passes may make other answers and `Calibrated` refuses another. Give prompts as you will ask them,
+    chat messages or plain text: it refuses the other kind, too. Whatever can be refused is, before the
+    first pass: too few prompts for `coverage`, of all or of a family, or a prompt that leaves no room
+    for `limit` slots. An answer that fills the canvas without an end is counted as cut; the calibration
+    then carries less coverage than its number of prompts says, and `bound` says so. If none ended, there
+    is nothing to compare with, and no calibration. Costs a probe and a whole answer per prompt.
+    """
+    check_whole("calibrate", "rows", rows, least=1)
+    if not isinstance(estimate, (Mean, Quantile, Cheapest)):
+        raise SettingError(
+            f"calibrate(estimate={estimate!r}) was given; the factor is what it finds out, so it must be "
+            "Mean(), Quantile(q) or Cheapest(cut)"
+        )
+    survival = Survival(limit, estimate, ends, reading)
+    batch = _one_by_one(model, prompts)
+    named = list(families) if families is not None else [None] * len(batch)
+    if len(named) != len(batch):
+        raise SettingError(f"{len(batch)} prompts and {len(named)} families were given")
+    check_families(named)
+    _check_enough(named, coverage)
+    roomy = Fixed(limit) if Recipe.checked(recipe).block is None else StopAtEnd(Fixed(limit))
+    recipe = replace(recipe, length=roomy)
+    kinds = set[bool | None]().union(*map(asked_in_chat, prompts))
+    made_with = {
+        "lastword": __version__,
+        "torch": torch.__version__,
+        "coverage": coverage,
+        "chat": kinds.pop() if len(kinds) == 1 else None,
+        "recipe": json.loads(recipe.to_json()),
+    }
+    weights = model_key(model)
+    order = sorted(range(len(batch)), key=lambda place: len(batch[place]))
+    ModelProbe(model, [batch[order[-1]]]).reserve(limit)
+    predicted: list[float] = [0.0] * len(batch)
+    finished: list[int | None] = [None] * len(batch)
+    for first in range(0, len(order), rows):
+        places = order[first : first + rows]
+        asked = [batch[place] for place in places]
+        lengths = survival.lengths(ModelProbe(model, asked))
+        answers = generate(model, asked, recipe=recipe, seed=[seed + place for place in places])
+        for place, guess, answer in zip(places, estimate(lengths).tolist(), answers):
+            predicted[place] = guess
+            if answer.finish is Finish.ENDED:
+                finished[place] = len(answer.tokens) + 1  # the end token's slot counts
+        progress(first + len(places), len(order))
+    if not any(finished):
+        raise SettingError(
+            f"none of the {len(finished)} answers ended on {limit} slots, so how long they are is not known: "
+            "give a larger limit (--limit), or decode by another recipe (--recipe, --unmask, --block)"
+        )
+    return Calibration.of(
+        predicted,
+        finished,
+        named,
+        weights=weights,
+        limit=limit,
+        ends=ends,
+        reading=reading,
+        estimate=estimate,
+        made_with=made_with,
+    )
+
+
+def _one_by_one(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[int]]:
+    """Each prompt's ids. A lone message is a prompt here, never part of a conversation."""
+    if isinstance(prompts, (str, Mapping)):
+        raise PromptError(
+            f"calibrate was given one prompt, a {type(prompts).__name__}; give it a list of prompts"
+        )
+    found = [as_batch(model, prompt) for prompt in prompts]
+    for place, rows in enumerate(found):
+        if len(rows) != 1:
+            raise PromptError(
+                f"prompt {place} is a list of {len(rows)} prompts; give calibrate one list of prompts"
+            )
+    return [row for (row,) in found]
+
+
+def _check_enough(families: Sequence[str | None], coverage: float) -> None:
+    needed = samples_needed(coverage)
+    counts = Counter(family for family in families if family is not None)
+    for name, count in [("", len(families)), *sorted(counts.items())]:
+        if count < needed:
+            of = f" of the family {name!r}" if name else ""
+            raise SettingError(
+                f"{count} prompts{of} cannot carry a bound that covers {coverage:.0%}: at least {needed} "
+                "are needed, and 100 or more for one that hardly depends on which; give more prompts or "
+                "ask for less coverage"
+            )

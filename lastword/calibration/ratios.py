@@ -1,0 +1,198 @@
+"""Calibration: how long a model's finished answers were beside what was predicted of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from lastword.checks import check_choice, check_number, check_whole
+from lastword.errors import CheckpointError, SettingError
+from lastword.survival.auto import Auto
+from lastword.survival.conformal import at_rank, factor_needed
+from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.survival.first_boundary import FirstBoundary
+from lastword.survival.reading import Boundary, EndedBy, Hazard, Reading, TurnEnd
+
+READINGS: dict[str, type[Reading]] = {
+    "hazard": Hazard,
+    "ended-by": EndedBy,
+    "boundary": Boundary,
+    "first-boundary": FirstBoundary,
+    "turn-end": TurnEnd,
+    "auto": Auto,
+}
+PLAIN_ESTIMATES: dict[str, type[Mean | Quantile | Cheapest]] = {
+    "mean": Mean,
+    "quantile": Quantile,
+    "cheapest": Cheapest,
+}
+FILE_NAME = "lengths.json"
+ALL = "all"  # every answer, whatever its family
+
+
+def check_families(families: Iterable[object]) -> None:
+    """Names, or None for an answer of no family."""
+    for family in families:
+        if family is not None and (not isinstance(family, str) or family == ALL):
+            raise SettingError(
+                f"a family called {family!r} was given; a family is text, or None, and {ALL!r} is what all "
+                "answers together are called: give it another name"
+            )
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """What predictions had to be multiplied with for their answers to fit, smallest first; answers cut.
+
+    Of a cut answer only a lower bound is known. It counts as longer than any that ended: a bound
+    that would fall among them is not known, one below them holds as it would have.
+    """
+
+    ended: tuple[float, ...]
+    cut: int = 0
+
+    def __post_init__(self) -> None:
+        for ratio in self.ended:
+            check_number("Ratios", "ended", ratio, above=0)
+        check_whole("Ratios", "cut", self.cut, least=0)
+        if not self.ended and not self.cut:
+            raise SettingError(
+                "Ratios(()) was given; at least one answer must have been finished or cut"
+            )
+        object.__setattr__(self, "ended", tuple(sorted(self.ended)))
+
+    def __len__(self) -> int:
+        return len(self.ended) + self.cut
+
+    def factor(self, coverage: float) -> float:
+        """What to multiply a prediction with so that a share `coverage` of new answers fits."""
+        every = [*self.ended, *[math.inf] * self.cut]
+        factor = at_rank(every, coverage)
+        if math.isinf(factor):
+            raise SettingError(
+                f"{self.cut} of the {len(every)} answers this was calibrated on were cut before their end, "
+                f"so no bound that covers {coverage:.0%} is known: calibrate again with a larger limit, or "
+                "ask for less coverage"
+            )
+        return factor
+
+    @property
+    def scale(self) -> float:
+        """The middle one: 1.2 says that half of the answers needed a fifth more than was predicted."""
+        middle = [*self.ended, *[math.inf] * self.cut]
+        return middle[(len(middle) - 1) // 2]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was predicted and what came out, by task family, for one model and one way to predict.
+
+    `weights` says which model (`models.weights.model_key`), `limit`, `ends` and `reading` are those of
+    Survival, and `estimate` is what the ratios are ratios to. The ratios themselves are kept, so that any
+    coverage can be asked for which they are enough. `made_with["recipe"]` is the recipe the answers were
+    decoded with; one of the same unmask rule, block, commit rule and sampling may use them. Where
+    `made_with["chat"]` says whether prompts went through the chat template, others have to as well.
+    """
+
+    weights: str
+    limit: int
+    reading: Reading
+    estimate: Mean | Quantile | Cheapest
+    families: Mapping[str, Ratios]
+    ends: str = "document"
+    made_with: Mapping[str, Any] = field(default_factory=dict)  # versions, recipe, coverage asked
+
+    def __post_init__(self) -> None:
+        check_whole("Calibration", "limit", self.limit, least=1)
+        check_choice("Calibration", "ends", self.ends, "document", "any")
+        if ALL not in self.families:
+            raise SettingError(f"a calibration has ratios of {ALL!r} answers; this one has none")
+
+    @classmethod
+    def of(
+        cls,
+        predicted: Sequence[float],
+        finished: Sequence[int | None],
+        families: Sequence[str | None],
+        **settings: Any,
+    ) -> Calibration:
+        """From a prediction, a finished length (None: cut) and perhaps a family for each answer."""
+        pairs = list(zip(predicted, finished, families, strict=True))
+        named = {family for *_, family in pairs if family is not None}
+        check_families(named)
+        ratios = {}
+        for name in (ALL, *sorted(named)):
+            mine = [(guess, length) for guess, length, family in pairs if name in (ALL, family)]
+            ended = tuple(factor_needed(guess, n) for guess, n in mine if n is not None)
+            ratios[name] = Ratios(ended, len(mine) - len(ended))
+        return cls(families=ratios, **settings)
+
+    def bound(self, coverage: float, family: str | None = None) -> Scaled:
+        """The estimate times the factor of this family and coverage."""
+        name = ALL if family is None else family
+        if name not in self.families:
+            known = ", ".join(self.families)
+            raise SettingError(
+                f"no answers of the family {name!r} were calibrated on; known: {known}. Leave the family "
+                "out, or calibrate on prompts that name it"
+            )
+        return Scaled(self.families[name].factor(coverage), self.estimate)
+
+    def check(self, weights: str, source: object) -> None:
+        """Refuse it for another model."""
+        if weights != self.weights:
+            raise CheckpointError(
+                f"{source} was learnt from other weights (or another dtype, or other end tokens): it says "
+                f"{self.weights}, the model is {weights}. Run lastword calibrate again, or load without it "
+                "(calibration=None, on the command line --calibration none)"
+            )
+
+    def to_json(self) -> str:
+        names = {cls: name for name, cls in PLAIN_ESTIMATES.items()}
+        readings = {cls: name for name, cls in READINGS.items()}
+        if type(self.reading) not in readings:
+            raise SettingError(
+                f"{self.reading!r} is no reading we know by name, so the file could not be read back"
+            )
+        estimate = {f.name: getattr(self.estimate, f.name) for f in fields(self.estimate)}
+        data = {
+            "weights": self.weights,
+            "limit": self.limit,
+            "ends": self.ends,
+            "reading": readings[type(self.reading)],
+            "estimate": {"name": names[type(self.estimate)], **estimate},
+            "made_with": dict(self.made_with),
+            "families": {
+                name: {"cut": ratios.cut, "ended": [float(f"{one:.12g}") for one in ratios.ended]}
+                for name, ratios in self.families.items()
+            },
+        }
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """From a file; whatever is wrong with it is said with its name."""
+        try:
+            data = json.loads(path.read_text())
+            estimate = dict(data["estimate"])
+            return cls(
+                weights=str(data["weights"]),
+                limit=data["limit"],
+                ends=data["ends"],
+                reading=READINGS[data["reading"]](),
+                estimate=PLAIN_ESTIMATES[estimate.pop("name")](**estimate),
+                made_with=data.get("made_with", {}),
+                families={
+                    str(name): Ratios(tuple(one["ended"]), one["cut"])
+                    for name, one in data["families"].items()
+                },
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SettingError) as wrong:
+            raise CheckpointError(
+                f"{path} is no calibration ({type(wrong).__name__}: {wrong}); make one with "
+                "lastword calibrate, or delete it"
+            ) from wrong

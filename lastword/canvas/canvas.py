@@ -1,0 +1,235 @@
+"""Canvas: a prompt and the slots of its answer. The only thing decoding changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from lastword.canvas.ids import TokenIds, token_id
+from lastword.canvas.window import Window
+from lastword.errors import PromptError, SettingError
+from lastword.survival import LengthDistribution
+
+
+@dataclass(frozen=True, eq=False)
+class Canvas:
+    """Rows of tokens: padding | prompt | answer | padding.
+
+    All answers begin at column `start`, so shorter prompts are padded on the left; row r's answer
+    takes `horizon[r]` columns. Every change returns a new canvas: ids are tiny beside a forward
+    pass. It lives on the CPU, where every decision is taken, so that ties fall the same way
+    whatever device the model runs on.
+    """
+
+    tokens: Int[Tensor, "B L"]
+    start: int
+    prompt_length: Int[Tensor, "B"]
+    horizon: Int[Tensor, "B"]
+    ids: TokenIds
+    given_up: Bool[Tensor, "B L"]  # masks the model refuses to fill
+    closing: Int[Tensor, "B"]  # end tokens at the answer's end that we wrote and not the model
+    lengths: LengthDistribution | None = None  # what was last read of the answers' lengths
+    most_slots: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
+
+    @classmethod
+    def blank(
+        cls, prompts: Sequence[Sequence[int]], horizon: Int[Tensor, "B"], ids: TokenIds
+    ) -> Canvas:
+        """Each prompt followed by its own number of masks."""
+        if bool((horizon < 1).any()):
+            raise SettingError(
+                f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot"
+            )
+        rows = [checked_prompt(prompt, place, ids) for place, prompt in enumerate(prompts)]
+        if not rows:
+            raise PromptError("no prompt was given; give at least one")
+        start = max(len(row) for row in rows)
+        tokens = torch.full((len(rows), start + int(horizon.max())), ids.pad)
+        for place, row in enumerate(rows):
+            tokens[place, start - len(row) : start] = row
+            tokens[place, start : start + int(horizon[place])] = ids.mask
+        lengths = torch.tensor([len(row) for row in rows])
+        given_up = torch.zeros_like(tokens, dtype=torch.bool)
+        return cls(tokens, start, lengths, horizon, ids, given_up, torch.zeros_like(horizon))
+
+    @property
+    def width(self) -> int:
+        return self.tokens.shape[1]
+
+    @cached_property
+    def answer(self) -> Bool[Tensor, "B L"]:
+        """The columns of each row's answer."""
+        first = torch.full_like(self.horizon, self.start)
+        return Window(first, first + self.horizon).columns(self.width)
+
+    @cached_property
+    def valid(self) -> Bool[Tensor, "B L"]:
+        """Prompt and answer; what is not valid is padding no token may see."""
+        first = self.start - self.prompt_length
+        return Window(first, self.start + self.horizon).columns(self.width)
+
+    @cached_property
+    def masked(self) -> Bool[Tensor, "B L"]:
+        """Answer columns still to be filled."""
+        return (self.tokens == self.ids.mask) & self.answer & ~self.given_up
+
+    @property
+    def unfinished(self) -> Bool[Tensor, "B L"]:
+        """The whole answer of every row that still has masks."""
+        return self.answer & self.masked.any(-1, keepdim=True)
+
+    @cached_property
+    def ended(self) -> Bool[Tensor, "B L"]:
+        """Answer columns that hold an end token of the model's."""
+        # `isin` takes ten times as long, in every pass.
+        first, *others = (self.tokens == end for end in self.ids.ends)
+        return reduce(torch.logical_or, others, first) & self.fillable
+
+    @cached_property
+    def fillable(self) -> Bool[Tensor, "B L"]:
+        """The answer without the end tokens that close it: what the model writes."""
+        first = torch.full_like(self.horizon, self.start)
+        return Window(first, first + self.horizon - self.closing).columns(self.width)
+
+    def window(self, block: int | None) -> Window:
+        """Per row, the first block that still has masks; the last block may be short."""
+        busy = self.masked.any(-1)
+        end = self.start + self.horizon
+        if block is None:
+            first = torch.full_like(end, self.start)
+            return Window(first, torch.where(busy, end, first))
+        column = self.masked.to(torch.int8).argmax(-1)  # first masked column; 0 where none
+        first = torch.where(busy, column - (column - self.start) % block, self.start)
+        return Window(first, torch.where(busy, torch.minimum(first + block, end), first))
+
+    def moved_since(self, before: Canvas) -> Bool[Tensor, "B"]:
+        """Rows that changed their length, or hold another token where one was written."""
+        shared = min(self.width, before.width)
+        written = (before.answer & (before.tokens != before.ids.mask))[:, :shared]
+        other = self.tokens[:, :shared] != before.tokens[:, :shared]
+        return (self.horizon != before.horizon) | (written & other).any(-1)
+
+    def write(self, where: Bool[Tensor, "B L"], tokens: Int[Tensor, "B L"]) -> Canvas:
+        """Fill masks. Whatever `where` says, the prompt and what is already written stay."""
+        tokens = torch.where(where & self.masked, tokens, self.tokens)
+        return replace(self, tokens=tokens)._laid_out_as(self)
+
+    def give_up(self, open: Bool[Tensor, "B L"], chosen: Bool[Tensor, "B L"]) -> Canvas:
+        """Leave a row's open masks alone if all of them were chosen and all stayed masks.
+
+        Only a model that may propose the mask token gets there (Sampling.propose_mask). At
+        temperature 0 another pass would propose the same; above, the authors give up as well.
+        """
+        refused = (~open | (chosen & self.masked)).all(-1, keepdim=True)
+        if not bool(refused.any()):
+            return self
+        return replace(self, given_up=self.given_up | (open & refused))._laid_out_as(self)
+
+    def overwrite(self, tokens: Int[Tensor, "B L"]) -> Canvas:
+        """Replace the whole answer, written tokens included: the way of a caller's own hook."""
+        tokens = torch.where(self.answer, tokens, self.tokens)
+        return replace(self, tokens=tokens)._laid_out_as(self)
+
+    def _laid_out_as(self, other: Canvas) -> Canvas:
+        """Take over where prompt and answer lie, which takes longer to work out than the rules."""
+        for name in ("answer", "valid", "fillable"):
+            if name in other.__dict__:
+                self.__dict__[name] = other.__dict__[name]
+        return self
+
+    def crop(self, horizon: Int[Tensor, "B"]) -> Canvas:
+        """Shorten answers to `horizon` slots where that is fewer; what is cut becomes padding."""
+        horizon = torch.minimum(horizon, self.horizon)
+        if torch.equal(horizon, self.horizon):
+            return self  # nearly every pass; what was worked out of the canvas stays known
+        closing = (self.closing - (self.horizon - horizon)).clamp(min=0)
+        shorter = replace(self, horizon=horizon, closing=closing)
+        cut = self.answer & ~shorter.answer
+        return replace(shorter, tokens=self.tokens.masked_fill(cut, self.ids.pad))
+
+    @cached_property
+    def least_horizon(self) -> Int[Tensor, "B"]:
+        """The fewest slots a row may be cropped to without losing text; at least 1.
+
+        Text are the written words that no end token precedes, and the end token that closes them
+        once no mask is left before it. An end token behind masks may be cut: it says that the
+        answer ends somewhere before it, not that this slot is needed.
+        """
+        column = torch.arange(self.width)
+        first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)
+        before_end = self.fillable & (column < first_end)
+        empty = self.tokens == self.ids.mask
+        closed = ~(before_end & empty).any(-1, keepdim=True)
+        kept = (before_end & ~empty) | (self.ended & (column == first_end) & closed)
+        last = torch.where(kept, column, self.start).amax(-1)
+        return last + 1 - self.start
+
+    def extend(self, count: Int[Tensor, "B"]) -> Canvas:
+        """Lengthen answers by `count` masks, before the end tokens that close them."""
+        return self.insert(self.start + self.horizon - self.closing, count)
+
+    def close(self, count: Int[Tensor, "B"]) -> Canvas:
+        """Write `count` end tokens behind answers, fewer where a row would exceed `most_slots`.
+
+        They are not the model's: nothing has ended.
+        """
+        longer = self.insert(self.start + self.horizon, count)
+        new = torch.arange(longer.width) >= (self.start + self.horizon)[:, None]
+        closed = longer.write(new, torch.full_like(longer.tokens, self.ids.end))
+        return replace(closed, closing=self.closing + longer.horizon - self.horizon)
+
+    def insert(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
+        """Put `count` masks before the answer's `column`; it and what follows move right.
+
+        Fewer where the row would exceed `most_slots`.
+        """
+        if self.most_slots is not None:
+            count = torch.minimum(count, (self.most_slots - self.horizon).clamp(min=0))
+        if not count.any():
+            return self
+        horizon = self.horizon + count
+        width = max(self.width, self.start + int(horizon.max()))
+        place = torch.arange(width).expand(len(horizon), -1)
+        column, count = column[:, None], count[:, None]
+        source = torch.where(place < column, place, place - count).clamp(0, self.width - 1)
+        tokens, given_up = self.tokens.gather(1, source), self.given_up.gather(1, source)
+        new = (place >= column) & (place < column + count)
+        beyond = place >= (self.start + horizon)[:, None]
+        tokens = tokens.masked_fill(new, self.ids.mask).masked_fill(beyond, self.ids.pad)
+        return replace(self, tokens=tokens, horizon=horizon, given_up=given_up & ~new & ~beyond)
+
+    def answer_of(self, row: int) -> list[int]:
+        """The row's answer as it stands, masks included."""
+        return self.tokens[row, self.start : self.start + int(self.horizon[row])].tolist()
+
+
+def checked_prompt(prompt: Sequence[int], place: int, ids: TokenIds) -> Int[Tensor, "P"]:
+    """A prompt's ids as a tensor, or an error that says what is wrong with which of them."""
+    try:
+        plain = set(map(type, prompt)) == {int}  # nearly always: looking at each takes longer
+        whole = prompt if plain else [token_id(token) for token in prompt]
+        row = torch.tensor(whole, dtype=torch.long)
+    except (TypeError, ValueError, RuntimeError) as wrong:
+        raise PromptError(
+            f"prompt {place} is no list of token ids ({wrong}); give text, chat messages or "
+            "whole-number ids"
+        ) from wrong
+    if not len(row):
+        raise PromptError(f"prompt {place} is empty; give it at least one token")
+    outside = row[(row < 0) | (row >= ids.vocabulary)]
+    if len(outside):
+        raise PromptError(
+            f"prompt {place} holds id {int(outside[0])}, outside the vocabulary of {ids.vocabulary} ids; "
+            "was it encoded for another model?"
+        )
+    if bool((row == ids.mask).any()):
+        raise PromptError(
+            f"prompt {place} holds the mask token (id {ids.mask}), which decoding would fill in; "
+            "remove it from the prompt"
+        )
+    return row

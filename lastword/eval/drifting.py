@@ -1,0 +1,111 @@
+"""Does the predicted length move while the answer is written? The paper's step ablation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lastword.checks import check_whole
+from lastword.decoding import decode
+from lastword.errors import SettingError
+from lastword.eval.journal import Journal, Record
+from lastword.eval.run import Layout, about, asked_of, check_counts, surroundings
+from lastword.eval.task import Task
+from lastword.length import Fixed, Survival
+from lastword.passes.dice import Dice
+from lastword.recipe.recipe import Recipe
+
+STEPS = (2, 5, 7, 10)  # the paper's
+_LOG = logging.getLogger(__name__)
+
+
+def drift(
+    model: Any,
+    name: str,
+    tasks: Sequence[Task],
+    journal: Journal,
+    *,
+    length: Survival = Survival(),
+    steps: Sequence[int] = STEPS,
+    limit: int | None = None,
+    rows: int = 8,
+    chat: bool | None = None,
+    bos: bool = False,
+    recipe: Recipe = Recipe(),
+) -> list[Record]:
+    """The expected length read from the first pass and from later ones of the same decoding.
+
+    A record's `expected` holds a number for step 0 and for each of `steps`. Decoding stops after the
+    last of them: a few passes on the long canvas, whatever the answer. A record that lacks a step is
+    measured again, the steps it has included, and replaced. A prompt that leaves no room for the whole
+    canvas is left out (see `room`) and counted in the log. Of `recipe` rule and sampling are taken: a
+    later step is read off the whole canvas, so that blocks, caches and early commits have no part in it.
+    """
+    check_counts("drift", rows, limit)
+    for later in steps:
+        check_whole("drift", "steps", later, least=1)
+    if not steps:
+        raise SettingError("drift was given no steps; give some, such as 2, 5, 7, 10")
+    if max(steps) >= length.limit:
+        raise SettingError(
+            f"drift was given step {max(steps)} of a canvas of {length.limit} slots, which is full after "
+            f"as many passes; give steps up to {length.limit - 1}, or more slots"
+        )
+    recipe = Recipe(length=length, unmask=recipe.unmask, sampling=recipe.sampling)
+    layout = Layout.of(model, chat=chat, bos=bos)
+    run = about(model, name, recipe, seed=0) | {"kind": "drift"}
+    asked = asked_of(run, tasks, limit, layout)
+    prompts = _fitting(model, {key: layout.ids(s) for key, (s, _) in asked.items()}, length.limit)
+    before = {key: _steps(record) for key, record in journal.done().items()}
+    lacking = [key for key in prompts if not {*steps} <= before.get(key, set())]
+    order = sorted(lacking, key=lambda key: len(prompts[key]))
+    for first in range(0, len(order), rows):
+        batch = order[first : first + rows]
+        wanted = {*steps}.union(*(before.get(key, set()) for key in batch))
+        expected = _expected(model, [prompts[key] for key in batch], length, recipe, wanted)
+        journal.append(
+            asked[key][1] | surroundings(model) | {"expected": own}
+            for key, own in zip(batch, expected)
+        )
+    recorded = journal.done()
+    return [recorded[key] for key in prompts]
+
+
+def _steps(record: Record) -> set[int]:
+    """The later steps a record has."""
+    return {int(step) for step in record.get("expected", ())} - {0}
+
+
+def _fitting(model: Any, prompts: dict[str, list[int]], slots: int) -> dict[str, list[int]]:
+    """The prompts that leave the model room for so many slots."""
+    fit = {key: ids for key, ids in prompts.items() if len(ids) + slots <= model.positions}
+    left_out = len(prompts) - len(fit)
+    if prompts and not fit:
+        raise SettingError(
+            f"none of {left_out} prompts leaves {slots} of the model's {model.positions} positions free; "
+            f"give fewer slots: {model.positions - min(map(len, prompts.values()))} or less"
+        )
+    if left_out:
+        _LOG.warning("%d of %d prompts leave no room for %d slots", left_out, len(prompts), slots)
+    return fit
+
+
+def _expected(
+    model: Any, prompts: Sequence[list[int]], length: Survival, recipe: Recipe, steps: set[int]
+) -> list[dict[str, float]]:
+    """The expected length of each prompt by step, step 0 among them."""
+    found: list[dict[str, float]] = [{} for _ in prompts]
+    canvas, dice = (
+        replace(recipe, length=Fixed(length.limit)),
+        Dice([0] * len(prompts), model.device),
+    )
+    for step in decode(model, prompts, canvas, dice=dice):
+        index = step.clock.step
+        if index == 0 or index in steps:
+            for own, mean in zip(found, length.read(step.prediction).mean.tolist()):
+                own[str(index)] = round(mean, 4)
+        if index >= max(steps):
+            break
+    return found

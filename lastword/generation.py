@@ -1,0 +1,204 @@
+"""Text in, text out: tokenise, decode, trim, report."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from lastword.cache import Cache
+from lastword.canvas.canvas import Canvas
+from lastword.commit import CommitRule
+from lastword.decoding import Step, decode
+from lastword.errors import SettingError
+from lastword.length import LengthPolicy, Survival
+from lastword.models.predictor import MaskPredictor
+from lastword.passes.dice import Dice
+from lastword.passes.hooks import Hooks
+from lastword.passes.probe import ModelProbe
+from lastword.passes.sampling import Sampling
+from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
+from lastword.recipe.recipe import Recipe, slots_of
+from lastword.survival import Auto, LengthDistribution, Reading
+from lastword.unmask import UnmaskRule
+
+
+class Finish(Enum):
+    """Why an answer stopped, as a sentence that says what to change if it should not have."""
+
+    ENDED = "The model ended its answer."
+    TRUNCATED = (
+        "Every slot was filled and no end token came: the answer may be cut. Give it more room, with "
+        "a larger estimate (Survival(estimate=Quantile(0.95))) or a larger limit."
+    )
+    MASKS_LEFT = (
+        "The model kept proposing the mask token, so some slots stayed empty. "
+        "Decode with Sampling(propose_mask=False)."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """One answer and what it cost."""
+
+    text: str | None  # None for a model without a tokenizer
+    tokens: list[int]  # up to the first end token, which is left out
+    canvas: list[int]  # the whole answer canvas, end tokens and what follows included
+    prompt: list[int]
+    horizon: int  # slots planned; the canvas may have been revised since
+    lengths: LengthDistribution | None  # what the probe said, if the policy read one
+    probe_cost: dict[str, int]
+    cost: dict[str, int]
+    seconds: float  # until this row was done, probe included
+    finish: Finish
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        lengths = self.lengths
+        return {
+            "text": self.text,
+            "tokens": self.tokens,
+            "prompt_tokens": len(self.prompt),
+            "horizon": self.horizon,
+            "expected_length": None if lengths is None else lengths.mean.item(),
+            "tail": None if lengths is None else lengths.tail.item(),
+            "probe_cost": self.probe_cost,
+            "cost": self.cost,
+            "seconds": round(self.seconds, 6),
+            "finish": self.finish.name.lower(),
+        }
+
+
+def generate(
+    model: MaskPredictor,
+    prompt: Prompt | Sequence[Prompt],
+    *,
+    length: LengthPolicy | str | None = None,
+    unmask: UnmaskRule | str | None = None,
+    commit: CommitRule | str | None = None,
+    cache: Cache | str | None = None,
+    block: int | None = None,
+    sampling: Sampling | str | None = None,
+    recipe: Recipe | None = None,
+    hooks: Hooks = Hooks(),
+    seed: int | Sequence[int] = 0,
+    beyond_positions: bool = False,
+) -> Any:
+    """Answer a prompt, or a batch of them: one Generation for one prompt, a list for a list.
+
+    A prompt is text, chat messages ([{"role": ..., "content": ...}]) or token ids. Every choice is a
+    part or its name and overrides `recipe`. Rows of a batch may differ in prompt and horizon; each
+    equals its solo run. A whole-number `seed` gives row i the seed + i.
+
+    >>> import lastword
+    >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
+    >>> answer.text, answer.horizon, answer.cost["passes"]
+    ('defgh', 5, 5)
+    """
+    choices = {
+        "length": length,
+        "unmask": unmask,
+        "commit": commit,
+        "cache": cache,
+        "block": block,
+        "sampling": sampling,
+    }
+    batch = as_batch(model, prompt)
+    steps = decode(
+        model,
+        batch,
+        Recipe.checked(recipe).with_choices(**choices).fitted(model, asked_in_chat(prompt)),
+        dice=Dice(_seeds(seed, len(batch)), model.device),
+        hooks=hooks,
+        beyond_positions=beyond_positions,
+    )
+    answers = finished(model, batch, steps)
+    return answers if is_batch(prompt) else answers[0]
+
+
+def finished(
+    model: MaskPredictor, prompts: list[list[int]], steps: Iterable[Step]
+) -> list[Generation]:
+    """Run the steps to their end and report each row."""
+    began = time.perf_counter()
+    done_at: dict[int, float] = {}
+    step: Step | None = None
+    for step in steps:
+        for row in (~step.canvas.masked.any(-1)).nonzero()[:, 0].tolist():
+            done_at.setdefault(row, time.perf_counter() - began)
+    if step is None:
+        raise SettingError(
+            "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
+            "leave it some masks"
+        )
+    return [
+        _generation(model, step, row, prompt, done_at[row]) for row, prompt in enumerate(prompts)
+    ]
+
+
+def predict_length(
+    model: MaskPredictor,
+    prompt: Prompt | Sequence[Prompt],
+    *,
+    limit: int | None = None,
+    ends: str = "document",
+    reading: Reading = Auto(),
+    beyond_positions: bool = False,
+) -> LengthDistribution:
+    """How long the answer will be, from one forward pass over `limit` masks; a row per prompt.
+
+    Without a limit it is that of the model (`model.slots`, 1024 where a checkpoint does not say).
+    `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()` is the paper's.
+    """
+    batch = as_batch(model, prompt)
+    probe = ModelProbe(model, batch, beyond_positions=beyond_positions)
+    limit = slots_of(model) if limit is None else limit
+    return Survival(limit=limit, ends=ends, reading=reading).lengths(probe)
+
+
+def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
+    try:
+        if hasattr(seed, "__index__"):
+            return [operator.index(seed) + row for row in range(rows)]
+        seeds = [operator.index(one) for one in seed]
+    except TypeError as wrong:
+        raise SettingError(
+            f"seed={seed!r} was given; it must be a whole number, or one for each prompt"
+        ) from wrong
+    if len(seeds) != rows:
+        raise SettingError(f"{len(seeds)} seeds were given for {rows} prompts; give one each")
+    return seeds
+
+
+def _generation(
+    model: MaskPredictor, step: Step, row: int, prompt: list[int], seconds: float
+) -> Generation:
+    canvas = step.canvas.answer_of(row)
+    tokens, finish = trimmed(step.canvas, row)
+    tokenizer = getattr(model, "tokenizer", None)
+    lengths = step.plan.lengths
+    return Generation(
+        text=None if tokenizer is None else tokenizer.decode(tokens),
+        tokens=tokens,
+        canvas=canvas,
+        prompt=prompt,
+        horizon=int(step.plan.horizon[row]),
+        lengths=None if lengths is None else lengths.row(row),
+        probe_cost=step.probe_cost.row(row),
+        cost=step.cost.row(row),
+        seconds=seconds,
+        finish=finish,
+    )
+
+
+def trimmed(canvas: Canvas, row: int) -> tuple[list[int], Finish]:
+    """The row's answer up to its first end token, and why it stopped."""
+    answer = canvas.answer_of(row)
+    ends = [place for place, token in enumerate(answer) if token in canvas.ids.ends]
+    kept = answer[: ends[0]] if ends else answer
+    if canvas.ids.mask in kept:
+        return kept, Finish.MASKS_LEFT
+    return kept, Finish.ENDED if bool(canvas.ended[row].any()) else Finish.TRUNCATED

@@ -1,0 +1,1 @@
+"""What earlier passes computed, kept by layer, row and column."""

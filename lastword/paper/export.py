@@ -1,0 +1,46 @@
+"""Records as one flat table in a file that other tools query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lastword.errors import ExtraError, SettingError
+from lastword.eval.journal import Record
+from lastword.paper.pairing import by_recipe
+
+
+def export(records: Sequence[Record], path: Path) -> None:
+    """Write Parquet, which DuckDB, pandas and polars read: a row a record, a column a number.
+
+    Nested fields become columns such as `cost_columns`; the recipe stays JSON text. Records of one recipe
+    stand together.
+    """
+    if path.suffix != ".parquet":
+        raise SettingError(f"{path} was given; records are exported as Parquet: end it in .parquet")
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as missing:
+        raise ExtraError("Parquet needs pyarrow: pip install 'lastword[eval]'") from missing
+    rows = [
+        dict(_flat(own | {"recipe": text}))
+        for text, mine in by_recipe(records).items()
+        for own in mine
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = pyarrow.Table.from_pydict({name: [row.get(name) for row in rows] for name in names})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(table, path)
+    except OSError as refused:
+        raise SettingError(f"{path} cannot be written ({refused}); give another place") from refused
+
+
+def _flat(record: Record, before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}_")
+        else:
+            yield before + name, value

@@ -1,0 +1,102 @@
+"""Sampling: how the logits of a pass become candidate tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from lastword.canvas.ids import TokenIds
+from lastword.checks import check_choice, check_number, check_whole
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What may be proposed, how it is drawn, and which probabilities the rules judge it by.
+
+    With `temperature` 0 the candidate is the likeliest token. Above 0 it is drawn, in one of two
+    ways the field knows: `score="model"` (LLaDA) adds float64 Gumbel noise and lets rules judge
+    the candidate by the model's own probabilities; `score="draw"` (Dream) draws from the tempered,
+    filtered distribution and lets rules judge by that one. `top_p` and `top_k` filter the draw.
+
+    `guidance` is LLaDA's classifier-free guidance scale: a second pass without the prompt, so
+    twice the columns. `forbid_end` never proposes the document end (LLaDA `logits_eos_inf`).
+    `end_last` proposes end tokens but fills everything else first (`confidence_eos_eot_inf`; the
+    authors' code does so at temperature 0 only, ours at any). A model may propose the mask token
+    itself; the authors then write a mask over a mask and may finish with masks left. Ours takes
+    the next best token unless `propose_mask` asks for theirs.
+    """
+
+    price: ClassVar[str] = "nothing; guidance doubles the columns"
+    source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
+
+    temperature: float = 0.0
+    top_p: float | None = None
+    top_k: int | None = None
+    score: Literal["model", "draw"] = "model"
+    guidance: float = 0.0
+    forbid_end: bool = False
+    end_last: bool = False
+    propose_mask: bool = False
+
+    def __post_init__(self) -> None:
+        check_number("Sampling", "temperature", self.temperature, least=0)
+        check_number("Sampling", "guidance", self.guidance, least=0)
+        check_choice("Sampling", "score", self.score, "model", "draw")
+        if self.top_p is not None:
+            check_number("Sampling", "top_p", self.top_p, above=0, most=1)
+        if self.top_k is not None:
+            check_whole("Sampling", "top_k", self.top_k, least=1)
+        for name in ("forbid_end", "end_last", "propose_mask"):
+            check_choice("Sampling", name, getattr(self, name), True, False)
+
+    def allowed(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V]
+        """The logits a candidate is taken from."""
+        banned = [ids.end] if self.forbid_end else []
+        banned += [] if self.propose_mask else [ids.mask]
+        return _without(logits, banned)
+
+    def judged(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V] float32
+        """The logits whose softmax the rules judge candidates by."""
+        if self.score == "draw":
+            logits = self._filtered(self._tempered(self.allowed(logits.float(), ids)))
+        banned = [ids.end] if self.forbid_end else []
+        banned += list(ids.ends) if self.end_last else []
+        return _without(logits.float(), banned)
+
+    def noisy(self, logits: Tensor, noise: Tensor) -> Tensor:  # both [N, V], noise uniform
+        """Gumbel-max at this temperature, in float64: float32 noise measurably changes samples."""
+        logits = self._filtered(logits.double()) if self.temperature else logits.double()
+        return logits - self.temperature * torch.log(-torch.log(noise))
+
+    def distribution(self, logits: Tensor) -> Tensor:  # [N, V] -> [N, V]
+        """What `score="draw"` draws from."""
+        return self._filtered(self._tempered(logits.float())).softmax(-1)
+
+    def _tempered(self, logits: Tensor) -> Tensor:
+        return logits / self.temperature if self.temperature > 0 else logits
+
+    def _filtered(self, logits: Tensor) -> Tensor:
+        """Nucleus first, then the k best: Dream's order."""
+        lowest = torch.finfo(logits.dtype).min
+        if self.top_p is not None and self.top_p < 1:
+            ordered, order = logits.sort(descending=True)
+            beyond = ordered.softmax(-1).cumsum(-1) > self.top_p
+            # The token that crosses the bound stays, and so does the best one.
+            beyond = torch.nn.functional.pad(beyond, (1, 0))[..., :-1]
+            logits = logits.masked_fill(beyond.scatter(-1, order, beyond), lowest)
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            worst_kept = logits.topk(self.top_k).values[..., -1:]
+            logits = logits.masked_fill(logits < worst_kept, lowest)
+        return logits
+
+
+def _without(logits: Tensor, banned: Sequence[int]) -> Tensor:
+    if not banned:
+        return logits
+    logits = logits.clone()
+    logits[..., list(banned)] = -torch.inf
+    return logits

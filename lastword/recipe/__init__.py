@@ -1,0 +1,3 @@
+"""The choices of a decoding: the value, the names, the text grammar, what goes together, settling."""
+
+from lastword.recipe.recipe import Recipe as Recipe

@@ -1,0 +1,312 @@
+"""The paper's tables from records made by hand, so that every number can be checked."""
+
+import csv
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from lastword.cli import app
+from lastword.errors import SettingError
+from lastword.eval.presets import PRESETS
+from lastword.paper.arms import arms_of, benchmark_of, said_as
+from lastword.paper.figures import Panel, _points, save_figures
+from lastword.paper.tables import coverage, paper_tables
+from lastword.recipe.recipe import Recipe, default_length
+
+NO_COST = {"passes": 0, "columns": 0, "squares": 0}
+THRESHOLD = {"unmask": "threshold:0.9", "block": 32}
+
+
+def recipe(**choices):
+    return json.loads(Recipe().with_choices(**choices).to_json())
+
+
+def records(
+    made, scores, *, task="word_problems", model="tiny-llada-base", horizon=256, columns=100, **more
+):
+    """A record a score; `horizon` may be a list."""
+    horizons = horizon if isinstance(horizon, list) else [horizon] * len(scores)
+    return [
+        {
+            "kind": "answer", "model": model, "weights": "w", "recipe": made, "seed": 0, "task": task,
+            "split": "test", "place": place, "hardware": "a machine", "dtype": "float32", "rows": 1,
+            "batch_seconds": 4.0, "horizon": slots, "length": 49, "finish": "ended", "score": float(score),
+            "cost": {"passes": slots, "columns": columns, "squares": 0}, "probe_cost": NO_COST, **more,
+        }
+        for place, (score, slots) in enumerate(zip(scores, horizons))
+    ]  # fmt: skip
+
+
+FIXED = records(recipe(length="fixed:256"), [1, 1, 1, 0])
+SURVIVAL = records(
+    recipe(length="survival:256"),
+    [1, 1, 0, 0],
+    horizon=[40, 50, 60, 71],
+    columns=25,
+    batch_seconds=1.0,
+)
+MEAN = records(recipe(length="fixed:56"), [0, 0, 0, 0], horizon=56, columns=20)
+DAEDAL = records(
+    recipe(length="daedal", **THRESHOLD), [1, 1, 1, 1], horizon=64, columns=10, batch_seconds=2.0
+)
+STOP = records(recipe(length="stop-at-end:fixed:256", block=32), [1, 1, 1, 1], columns=50)
+DRIFT = [
+    {**r, "kind": "drift", "expected": {"0": 50.0, "2": 52.0 + r["place"], "5": 49.0}}
+    for r in SURVIVAL
+]
+ALL = [*FIXED, *SURVIVAL, *MEAN, *DAEDAL, *STOP, *DRIFT]
+
+
+def tables(given=ALL):
+    return {table.name: table for table in paper_tables(given)}
+
+
+def test_every_recipe_finds_its_part():
+    (arms,) = arms_of(ALL)
+    assert (arms.subject, arms.benchmark) == ("tiny-llada-base", "GSM8K")
+    assert arms.fixed.records == FIXED
+    assert arms.survival.records == SURVIVAL
+    assert arms.daedal.records == DAEDAL
+    assert arms.stop.records == STOP
+    assert arms.drift == DRIFT
+    assert sorted(arms.canvases) == [56, 256]
+    assert arms.fixed_at_mean.records == MEAN
+
+
+def test_other_rules_readings_canvases_and_splits_are_not_taken_for_the_papers():
+    others = [
+        *records(recipe(length="fixed:256", unmask="most-confident:2"), [0, 0]),
+        *records(recipe(length="survival:64"), [0, 0]),
+        *records(recipe(length="survival:256,ends=any"), [0, 0]),
+        *records(recipe(length="survival:256,reading=auto"), [0, 0]),
+        *records(recipe(length="survival:256,estimate=quantile:0.9"), [0, 0]),
+        *records(recipe(length="survival:256", **THRESHOLD), [0, 0]),
+        *records(recipe(length="survival:256", cache="dual", block=32), [0, 0]),
+        *records(recipe(length="stop-at-end:fixed:64", block=32), [0, 0]),
+        *records(recipe(length="fixed:512"), [0] * 4, split="validation"),
+        *records(recipe(length="fixed:512"), [0]),  # a trial: one sample
+    ]
+    (arms,) = arms_of([*others, *ALL])
+    assert (arms.fixed.records, arms.survival.records) == (FIXED, SURVIVAL)
+    assert arms.stop.records == STOP
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_asks_every_benchmark_with_its_own_recipe_and_none_is_lost(name):
+    found = []
+    for setting in PRESETS[name].settings:
+        base = setting.recipe.with_choices(length="fixed:1024")
+        for made in (base, setting.recipe, base.with_choices(length="daedal", block=32)):
+            for task in setting.tasks:
+                found += records(json.loads(made.to_json()), [1, 0], task=task, model=name)
+    tasks = [task for setting in PRESETS[name].settings for task in setting.tasks]
+    for table in ("Table 1", "Table 2", "Table 4", "Table 5"):
+        assert len(tables(found)[table].rows) == len(tasks)
+
+
+def test_seeds_weights_and_layouts_are_never_compared_with_one_another():
+    other = [{**r, "seed": 1, "score": 0.0} for r in [*FIXED, *SURVIVAL]]
+    rows = tables([*ALL, *other])["Table 2"].rows
+    assert [row[:4] for row in rows] == [
+        ["tiny-llada-base (seed 0)", "word_problems (for GSM8K)", "4", "75.0 ± 25.0"],
+        ["tiny-llada-base (seed 1)", "word_problems (for GSM8K)", "4", "0.0 ± 0.0"],
+    ]
+
+
+def test_a_record_that_is_there_twice_counts_once():
+    assert [t.rows for t in paper_tables([*ALL, *ALL])] == [t.rows for t in paper_tables(ALL)]
+
+
+def test_another_version_of_a_task_is_another_sample():
+    newer = [{**r, "task_version": "2", "score": 0.0} for r in FIXED]
+    (row,) = tables([*FIXED, *newer, *SURVIVAL])["Table 2"].rows
+    assert row[2:4] == ["4", "75.0 ± 25.0"]
+
+
+def test_seconds_of_two_machines_or_batch_sizes_are_never_compared():
+    for moved in ({"hardware": "another"}, {"rows": 8}, {"dtype": "bfloat16"}):
+        assert "Table 1" not in tables([*FIXED, *({**r, **moved} for r in SURVIVAL)])
+    elsewhere = [{**r, "rows": 8} for r in [*FIXED[:2], *SURVIVAL[:2]]]
+    assert paper_tables(ALL, elsewhere)[0].rows[0][2] == "2"
+
+
+def test_speed_is_a_ratio_on_the_same_samples_with_the_machine_named():
+    made = tables()["Table 1"]
+    assert made.rows == [[
+        "tiny-llada-base", "word_problems (for GSM8K)", "4", "4", "1 (4.0x)", "0.22", "0.25",
+        "91, 16 (5.2x)",
+    ]]  # fmt: skip
+    assert made.caption.endswith("Measured on a machine, float32, 1 at once.")
+    elsewhere = [{**r, "model": "another", "hardware": "another machine"} for r in ALL]
+    both = tables([*ALL, *elsewhere])["Table 1"]
+    assert [row[7].split(",")[0] for row in both.rows] == ["a machine", "another machine"]
+    assert "Measured" not in both.caption
+    untimed = [{**r, "batch_seconds": None} for r in ALL]
+    assert "Table 1" not in tables(untimed)
+    assert "Table 2" in tables(untimed)
+
+
+def test_accuracy_has_its_error_and_a_paired_test():
+    (row,) = tables()["Table 2"].rows
+    assert row[2:7] == ["4", "75.0 ± 25.0", "50.0 ± 28.9", "-25.0 ± 25.0", "1"]
+    assert row[7] == "69.9 ± 1.3, 70.0 ± 1.3"
+
+
+def test_a_fixed_mean_is_compared_with_the_prediction():
+    (row,) = tables()["Table 3"].rows
+    assert row[2:7] == ["4", "55 ± 12", "56", "-50.0 ± 28.9", "0.5"]
+    assert "Table 3" not in tables(FIXED)
+
+
+def test_a_fixed_mean_that_was_not_run_is_named():
+    (row,) = tables([*FIXED, *SURVIVAL])["Table 3"].rows
+    assert row[2:7] == ["4", "55 ± 12", "56", "not run", ""]
+
+
+def test_table_four_says_by_which_rule_daedal_filled():
+    assert "several tokens a pass" in tables()["Table 4"].caption
+    other = [{**r, "recipe": {**r["recipe"], "unmask": {"name": "most-confident"}}} for r in DAEDAL]
+    caption = tables([*FIXED, *SURVIVAL, *other])["Table 4"].caption
+    assert "DAEDAL filled by most-confident; its own rule is a threshold" in caption
+
+
+def test_daedal_stands_beside_the_paper():
+    assert tables()["Table 4"].rows[0][2:6] == ["4", "4", "2 (2.0x)", "1 (4.0x)"]
+    assert tables()["Table 5"].rows[0][4:8] == [
+        "100.0 ± 0.0, p = 1",
+        "0.100",
+        "50.0 ± 28.9, p = 1",
+        "0.250",
+    ]
+
+
+def test_three_arms_are_compared_on_the_samples_all_of_them_answered():
+    fewer = [*FIXED, *SURVIVAL[:3], *DAEDAL[1:]]
+    (row,) = tables(fewer)["Table 5"].rows
+    assert row[2:4] == ["2", "100.0 ± 0.0"]
+    assert tables(fewer)["Table 4"].rows[0][2] == "2"
+
+
+def test_drift_is_the_change_since_the_first_step():
+    table = tables()["Table 6"]
+    assert table.columns[2:] == ["n", "step 2", "step 5", "paper: steps 2, 5, 7, 10"]
+    assert table.rows[0][2:5] == ["4", "+3.5 ± 1.1", "-1.0 ± 0.0"]
+
+
+def test_coverage_asks_whether_the_answers_of_the_baseline_fit():
+    (arms,) = arms_of(ALL)
+    assert coverage(arms.fixed.records, arms.survival.records) == (0.75, (0 + 0 + 10 + 21) / 4)
+    shown = {row[1]: row for row in tables()["Table 7"].rows}
+    assert list(shown) == ["fixed 56", "fixed 256, the best", "stop at end", "survival", "DAEDAL"]
+    assert shown["survival"][6:8] == ["75.0%", "8"]
+
+
+def test_the_harness_tasks_of_a_benchmark_count_together():
+    some = [*records(recipe(length="fixed:256"), [1, 0], task="bbh_cot_fewshot_navigate"),
+            *records(recipe(length="fixed:256"), [1, 1], task="bbh_cot_fewshot_snarks")]  # fmt: skip
+    others = [{**r, "recipe": recipe(length="survival:256")} for r in some]
+    (row,) = tables([*some, *others])["Table 2"].rows
+    assert (row[1], row[2], row[3]) == ("BBH", "4", "75.0 ± 25.0")
+    assert benchmark_of(some[0]) == "BBH"
+    assert said_as("BBH", some) == "BBH"
+
+
+def test_benchmarks_measured_on_two_machines_are_both_shown():
+    elsewhere = [
+        {**r, "hardware": "another", "task": "algebra"} for r in [*FIXED[:2], *SURVIVAL[:2]]
+    ]
+    assert [row[1] for row in tables([*ALL, *elsewhere])["Table 2"].rows] == [
+        "word_problems (for GSM8K)", "algebra (for MATH)",
+    ]  # fmt: skip
+
+
+def test_the_command_writes_the_same_bytes_every_time(tmp_path):
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ALL))
+    outs = []
+    for name in ("one", "two"):
+        given = ["tables", "--records", str(tmp_path / "m.jsonl"), "--out", str(tmp_path / name)]
+        done = CliRunner().invoke(app, [*given, "--parquet", str(tmp_path / f"{name}.parquet")])
+        assert done.exit_code == 0, done.output
+        outs.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert outs[0] == outs[1]
+    assert {"tables.md", "table-1.csv", "table-7.csv", "pareto.png", "pareto.svg"} <= set(outs[0])
+    assert list(csv.reader((tmp_path / "one" / "table-2.csv").open()))[1][3] == "75.0 ± 25.0"
+    assert done.output.startswith("**Table 1.**")
+
+
+def test_a_table_without_a_baseline_has_no_figures(tmp_path):
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in DRIFT))
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in out.iterdir()} == {"tables.md", "table-6.csv"}
+
+
+def test_without_matplotlib_nothing_is_written_but_tables_can_be_had(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ALL))
+    given = ["tables", "--records", str(tmp_path / "m.jsonl"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 1
+    assert "lastword[plot]" in done.output
+    assert not (tmp_path / "out").exists()
+    assert CliRunner().invoke(app, [*given, "--no-figures"]).exit_code == 0
+    assert (tmp_path / "out" / "tables.md").exists()
+
+
+def test_the_export_can_be_queried(tmp_path):
+    import pyarrow.parquet
+
+    from lastword.paper.export import export
+
+    export(ALL, tmp_path / "r.parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "r.parquet")
+    assert table.num_rows == len(ALL)
+    assert table.column("cost_columns").to_pylist()[:4] == [100] * 4
+    assert json.loads(table.column("recipe").to_pylist()[0])["length"]["name"] == "fixed"
+    with pytest.raises(SettingError, match="parquet"):
+        export(ALL, tmp_path / "r.xlsx")
+
+
+def test_records_with_nothing_to_compare_are_refused(tmp_path):
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in DAEDAL))
+    done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "nothing to compare" in done.output
+    with pytest.raises(SettingError, match="fixed canvas"):
+        save_figures(DAEDAL, tmp_path)
+
+
+def test_a_point_of_the_figure_is_on_the_samples_both_answered():
+    some = records(recipe(length="survival:256,reading=auto"), [1, 1], columns=30)
+    panel = Panel.of("m", [*FIXED, *some])
+    (made,) = {json.dumps(r["recipe"]) for r in some}
+    assert _points(panel)[made] == (0.3, 0.0)
+
+
+def test_figures_of_many_tasks_and_of_answers_that_never_ended_are_drawn(tmp_path):
+    tasks = [f"task {n}" for n in range(12)]
+    made = recipe(length="fixed:256")
+    found = [r for t in tasks for r in records(made, [1], task=t, finish="truncated")]
+    assert len(save_figures(found, tmp_path)) == 6
+
+
+def test_the_default_is_shown_beside_the_papers_arms():
+    """With or without its blocks written down; on another canvas it is another recipe."""
+    for block in (None, 32):
+        made = json.loads(Recipe(length=default_length(256), block=block).to_json())
+        shown = {row[1]: row for row in tables([*ALL, *records(made, [1] * 4)])["Table 7"].rows}
+        assert shown["our default"][3] == "100.0 ± 0.0"
+    other = json.loads(Recipe(length=default_length(128)).to_json())
+    assert "our default" not in {
+        row[1] for row in tables([*ALL, *records(other, [1] * 4)])["Table 7"].rows
+    }
+
+
+def test_a_lone_fixed_canvas_is_not_called_the_best():
+    assert [row[1] for row in tables([*FIXED, *SURVIVAL])["Table 7"].rows] == [
+        "fixed 256",
+        "survival",
+    ]

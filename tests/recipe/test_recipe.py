@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+
+import pytest
+
+import lastword
+from lastword.cache import DualCache, FeatureCache
+from lastword.commit import Prophet
+from lastword.errors import LastwordError, RecipeError, SettingError
+from lastword.length import (
+    Budget,
+    Calibrated,
+    Daedal,
+    Fixed,
+    GrowWhenFull,
+    Reread,
+    StopAtEnd,
+    Survival,
+    SurvivalAtStep,
+)
+from lastword.passes.sampling import Sampling
+from lastword.recipe.names import ALIASES, PARTS, as_text, part
+from lastword.recipe.recipe import Recipe, default_length
+from lastword.survival import Auto, Boundary, Mean, Quantile, Scaled, TurnEnd
+from lastword.unmask import (
+    AboveThreshold,
+    CoinFlip,
+    EqualShares,
+    LeftmostFirst,
+    LowestEntropy,
+    MostConfident,
+    Timesteps,
+    UnmaskRule,
+)
+
+RECIPES = [
+    Recipe(),
+    Recipe(length=Fixed(277), block=32),
+    Recipe(length=Survival(512, Quantile(0.9), ends="any")),
+    Recipe(length=Survival(512, reading=TurnEnd())),
+    Recipe(length=Survival(512, Scaled(1.2, Quantile(0.9)))),
+    Recipe(unmask=LowestEntropy(Timesteps(2.0, eps=0.01, keep_idle=True), order_temperature=0.3)),
+    Recipe(unmask=CoinFlip(Timesteps(0.5))),
+    Recipe(unmask=LeftmostFirst(AboveThreshold(0.8)), cache=FeatureCache(50, 7, 0.25)),
+    Recipe(sampling=Sampling(temperature=0.7, top_p=0.9, top_k=5, score="draw", guidance=1.5)),
+]
+AXES = ["length", "unmask", "commit", "cache", "sampling"]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+def test_a_recipe_survives_json(recipe):
+    assert Recipe.from_json(recipe.to_json()) == recipe
+
+
+@pytest.mark.parametrize(("axis", "name"), [(axis, name) for axis in AXES for name in PARTS[axis]])
+def test_every_part_survives_json_and_has_a_text_form(axis, name):
+    made = PARTS[axis][name]()
+    recipe = Recipe(**{axis: made}, block=8)
+    assert Recipe.from_json(recipe.to_json()) == recipe
+    assert part(axis, name) == made
+    assert as_text(made) == name
+
+
+@pytest.mark.parametrize(
+    ("axis", "name"), [(axis, name) for axis, parts in PARTS.items() for name in parts]
+)
+def test_every_part_says_what_it_is_what_it_costs_and_where_it_is_from(axis, name):
+    own = vars(PARTS[axis][name])  # what it inherits was said of another part
+    for said in ("price", "source"):
+        assert own.get(said, "").strip()
+        assert len(own[said]) < 90
+    assert len(own["__doc__"].splitlines()[0]) > 10
+
+
+def test_a_recipe_is_one_line_of_readable_json():
+    text = Recipe(length=Survival(512, Quantile(0.9))).to_json()
+    assert "\n" not in text
+    data = json.loads(text)
+    assert data["length"]["name"] == "survival"
+    assert data["length"]["estimate"] == {"name": "quantile", "q": 0.9}
+
+
+def test_json_may_leave_things_out_and_write_parts_as_text():
+    recipe = Recipe.from_json('{"length": "fixed:64", "sampling": {"temperature": 0.5}}')
+    assert recipe == Recipe(length=Fixed(64), sampling=Sampling(temperature=0.5))
+    assert Recipe.from_json("{}") == Recipe()
+
+
+def test_a_recipe_is_plain_data():
+    for recipe in RECIPES:
+        assert pickle.loads(pickle.dumps(recipe)) == recipe
+        assert hash(recipe) == hash(pickle.loads(pickle.dumps(recipe)))
+
+
+@pytest.mark.parametrize(
+    ("axis", "text", "made"),
+    [
+        ("length", "fixed:256", Fixed(256)),
+        ("length", "fixed:slots=256", Fixed(256)),
+        ("length", "survival", Survival()),
+        ("length", "survival:512", Survival(512)),
+        ("length", "survival:512,estimate=quantile:0.9", Survival(512, Quantile(0.9))),
+        ("length", "survival:ends=any,estimate=mean", Survival(estimate=Mean(), ends="any")),
+        ("length", "survival:256,reading=boundary", Survival(256, reading=Boundary())),
+        ("length", "survival:reading=auto", Survival(reading=Auto())),
+        ("unmask", "most-confident:timesteps:2.0", MostConfident(Timesteps(2.0))),
+        ("unmask", "most-confident:order_temperature=0.5", MostConfident(order_temperature=0.5)),
+        ("unmask", "most-confident:schedule=equal-shares:4.0", MostConfident(EqualShares(4.0))),
+        ("unmask", "leftmost-first:threshold:0.8", LeftmostFirst(AboveThreshold(0.8))),
+        ("cache", "feature:25,response_interval=5,share=0.25", FeatureCache(25, 5, 0.25)),
+        ("sampling", "sampling:0.5,top_k=3", Sampling(temperature=0.5, top_k=3)),
+        ("length", 'calibrated:0.8,family="a,b"', Calibrated(0.8, "a,b")),
+        ("length", "stop-at-end:survival:ends=any", StopAtEnd(Survival(ends="any"))),
+        ("length", "default", default_length()),
+        ("length", "default:512", default_length(512)),
+        ("length", "default:limit=512", default_length(512)),
+        ("length", "budget:(default:512),passes=40", Budget(default_length(512), passes=40)),
+        (
+            "length",
+            "stop-at-end:(grow-when-full:(survival:64,reading=auto),by=8)",
+            StopAtEnd(GrowWhenFull(Survival(64, reading=Auto()), by=8)),
+        ),
+        (
+            "length",
+            "survival:64,estimate=(scaled:1.2,estimate=quantile:0.9,margin=16),ends=any",
+            Survival(64, Scaled(1.2, Quantile(0.9), 16), "any"),
+        ),
+        (
+            "commit",
+            "prophet:literals=[[-8,21],[-7,56]],answer_start=-6",
+            Prophet(literals=((-8, 21), (-7, 56)), answer_start=-6),
+        ),
+    ],
+)
+def test_text_forms(axis, text, made):
+    assert part(axis, text) == made
+
+
+@pytest.mark.parametrize("family", ["a,b", "a)b", "(", '"', 'say "a, b"', "\\", "12", "a=b:c", "é"])
+def test_any_name_goes_through_text_and_back(family):
+    for made in (Calibrated(0.8, family), StopAtEnd(GrowWhenFull(Calibrated(0.8, family), by=8))):
+        assert part("length", as_text(made)) == made
+
+
+def test_a_part_of_one_s_own_is_labelled_by_its_class():
+    class Mine(Fixed):
+        pass
+
+    assert Recipe(length=Mine(3)).label() == "Mine"
+    assert Recipe(length=StopAtEnd(Mine(3)), block=8).label() == "stop-at-end:Mine, block 8"
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ALIASES.items())
+def test_the_fields_own_names_suggest_ours(theirs, ours):
+    axis = next(axis for axis, parts in PARTS.items() if ours in parts)
+    for spelling in (theirs, theirs.upper(), theirs.replace("_", "-")):
+        with pytest.raises(RecipeError, match=f"did you mean '{ours}'"):
+            part(axis, spelling)
+
+
+@pytest.mark.parametrize(
+    ("axis", "wrong", "ours"),
+    [
+        ("unmask", "most_confident", "most-confident"),
+        ("unmask", "MostConfident", "most-confident"),
+        ("unmask", "lowest-entrpy", "lowest-entropy"),
+        ("length", "survial", "survival"),
+        ("length", "Fixed", "fixed"),
+        ("cache", "nocache", "none"),
+        ("cache", "dllm_cache", "feature"),
+    ],
+)
+def test_a_slip_suggests_the_nearest_name(axis, wrong, ours):
+    with pytest.raises(RecipeError, match=f"did you mean '{ours}'"):
+        part(axis, wrong)
+
+
+def test_a_name_like_no_other_lists_what_is_known():
+    with pytest.raises(RecipeError, match=r"known: fixed, survival"):
+        part("length", "qqqq")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("fixed:slts=3", "no field 'slts'.*did you mean 'slots'"),
+        ("fixed:3,4", "without a field name"),
+        ("survival:512,0.9", "without a field name"),
+        ("survival:256,limit=512", "sets limit twice"),
+        ("survival:ends=any,ends=document", "sets ends twice"),
+        ("fixed:slots=many", "fixed cannot be made"),
+        ("survival:estimate=5", "estimate is 5"),
+        ("stop-at-end:(survival:512,reading=auto", "brackets .* do not match"),
+        ("stop-at-end:survival:512),by=3", "brackets .* do not match"),
+        ("stop-at-end:survival:512,reading=auto", "no field 'reading'.*in brackets"),
+        ("survival:estimate=median", "no estimate called 'median'"),
+        ("default:by=3", "no field 'by'; known: limit"),
+        ("default:64,reading=hazard", "no field 'reading'; known: limit"),
+        ("Default", "did you mean 'default'"),
+    ],
+)
+def test_text_that_says_nothing_we_know_is_refused(text, words):
+    with pytest.raises(RecipeError, match=words):
+        part("length", text)
+
+
+def test_a_part_without_fields_takes_no_value():
+    with pytest.raises(RecipeError, match="no fields"):
+        part("commit", "never:3")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{broken", "not JSON"),
+        ("[1]", "must be an object"),
+        ('"survival"', "must be an object"),
+        ('{"lenght": "fixed:3"}', "no field 'lenght'.*did you mean 'length'"),
+        ('{"length": 5}', "length is 5"),
+        ('{"length": {}}', "no length called ''"),
+        ('{"length": {"name": "fixed", "slts": 3}}', "no field 'slts'"),
+        ('{"unmask": {"name": "low_confidence"}}', "did you mean 'most-confident'"),
+        ('{"sampling": {"temperature": "hot"}}', "sampling cannot be made"),
+    ],
+)
+def test_json_that_is_no_recipe_is_refused(text, words):
+    with pytest.raises(RecipeError, match=words):
+        Recipe.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"length": "fixed:0"}', '{"sampling": {"top_p": 2.0}}', '{"block": 0}']
+)
+def test_values_outside_their_range_are_setting_errors(text):
+    with pytest.raises(SettingError):
+        Recipe.from_json(text)
+
+
+WRONG_KINDS = [
+    'Recipe.from_json(\'{"block": "x"}\')',
+    "Recipe.from_json('{\"block\": 2.5}')",
+    "Recipe.from_json('{\"block\": true}')",
+    'Recipe.from_json(\'{"length": {"name": 3}}\')',
+    'Recipe.from_json(\'{"length": {"name": ["fixed"]}}\')',
+    'Recipe.from_json(\'{"sampling": {"top_k": 1.5}}\')',
+    'Recipe.from_json(\'{"sampling": {"forbid_end": "no"}}\')',
+    "part('length', 'fixed:2.5')",
+    "part('length', 'fixed:NaN')",
+    "part('length', 'fixed:true')",
+    "Recipe(length='survival')",
+    "Recipe(unmask=lastword.Survival())",
+    "Recipe(block=2.5)",
+    "lastword.Sampling(temperature='hot')",
+]
+
+
+def test_values_of_the_wrong_kind_are_refused(in_plain_python):
+    outcome = in_plain_python(WRONG_KINDS)
+    slipped = {code: r for code, r in outcome.items() if r not in ("SettingError", "RecipeError")}
+    assert slipped == {}
+
+
+def test_whole_numbers_will_do_where_a_pace_or_temperature_is_wanted(in_plain_python):
+    codes = [
+        "part('unmask', 'most-confident:timesteps:2')",
+        'Recipe.from_json(\'{"sampling": {"temperature": 1}}\')',
+    ]
+    assert set(in_plain_python(codes).values()) == {"no error"}
+
+
+def test_a_part_that_has_no_name_is_not_saved_in_silence():
+    @dataclass(frozen=True)
+    class Mine(UnmaskRule):
+        def choose(self, prediction, open, clock):
+            return open
+
+    with pytest.raises(LastwordError, match="Mine"):
+        Recipe(unmask=Mine()).to_json()
+
+
+# The default
+
+
+def test_the_default_length_comes_with_its_blocks_and_any_other_without():
+    assert Recipe().length == default_length()
+    assert (Recipe().block, Recipe().block_slots) == (None, 32)
+    assert (
+        Recipe(length=Survival()).block_slots is None
+    )  # the paper: one block for the whole answer
+    assert Recipe().with_choices(length="survival").block_slots is None
+    assert Recipe(unmask=AboveThreshold()).block_slots == 32
+    assert Recipe(block=8).block_slots == 8
+    assert Recipe(length=Survival(), cache=DualCache()).block_slots == 32
+    assert Recipe(length=Survival(), cache=FeatureCache()).block_slots is None
+    assert Recipe(length=GrowWhenFull(StopAtEnd(Fixed(9)))).block_slots == 32
+
+
+def test_the_default_length_keeps_to_its_limit():
+    length = default_length(96)
+    assert as_text(length) == "stop-at-end:(grow-when-full:(survival:96,reading=auto),limit=96)"
+    assert part("length", as_text(length)) == length
+
+
+def test_the_default_length_is_written_as_what_it_is_made_of():
+    recipe = Recipe.from_json('{"length": "default:96"}')
+    assert recipe == Recipe(length=default_length(96))
+    assert recipe == Recipe.from_json('{"length": {"name": "default", "limit": 96}}')
+    assert recipe == Recipe().with_choices(length="default:96")
+    assert recipe == Recipe.from_json(recipe.to_json())
+    assert json.loads(recipe.to_json())["length"]["name"] == "stop-at-end"
+    assert "default" not in recipe.label()
+    with pytest.raises(SettingError, match="limit=0"):
+        part("length", "default:0")
+
+
+@pytest.mark.parametrize(("slots", "limit"), [(48, 48), (None, 1024)])
+def test_the_default_length_has_the_limit_of_the_model(slots, limit):
+    model = lastword.models.Toy()
+    model.slots = slots or 1024
+    assert Recipe(block=4).fitted(model) == Recipe(length=default_length(limit), block=4)
+    given = Recipe(length=default_length(96))
+    assert given.fitted(model) == given
+    assert Recipe().fitted(object()).length == default_length(1024)
+
+
+def test_the_default_length_has_it_inside_another_too_and_keeps_one_it_was_given():
+    model = lastword.models.Toy()
+    model.slots = 48
+    inside = Recipe().with_choices(length="budget:(default),passes=40")
+    assert inside.fitted(model).length == Budget(default_length(48), passes=40)
+    given = Recipe().with_choices(length="default:1024")
+    assert given.fitted(model) == given != Recipe()
+
+
+def test_a_limit_left_as_it_comes_is_that_of_a_model_made_for_fewer_slots():
+    model = lastword.models.Toy()
+    model.slots = 1024  # nothing unusual
+    assert Recipe(length=Daedal()).fitted(model).length == Daedal()
+    model.slots = 48
+    for unsaid, sized in (
+        (Survival(), Survival(48)),
+        (Daedal(), Daedal(48, 48)),
+        (StopAtEnd(GrowWhenFull(Reread())), StopAtEnd(GrowWhenFull(Reread(Survival(48))))),
+        (SurvivalAtStep(3), SurvivalAtStep(3, Survival(48))),
+        (Survival(500), Survival(500)),
+        (GrowWhenFull(Survival(), limit=90), GrowWhenFull(Survival(), limit=90)),
+    ):
+        assert Recipe(length=unsaid).fitted(model).length == sized
+
+
+@pytest.mark.parametrize("axis", ["unmask", "cache", "commit"])
+def test_every_part_goes_with_the_default_length(axis):
+    for cls in PARTS[axis].values():
+        Recipe(**{axis: cls()})

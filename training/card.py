@@ -1,0 +1,110 @@
+"""Write the model cards of the embedded models from their logs and records: `python -m training.card`."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pages import accuracy, asked
+from lastword.embedded import EMBEDDED, FOLDER
+from lastword.tasks import BENCHMARKS
+from training.settings import Settings
+from training.settings import read as read_settings
+
+
+def training(log: list[dict[str, Any]]) -> str:
+    """How long it trained, by its log: a clock that starts again is a run that was resumed."""
+    timed = [line for line in log if "seconds" in line]
+    stops = [a for a, b in pairwise(timed) if b["seconds"] < a["seconds"]]
+    seconds = sum(line["seconds"] for line in [*stops, timed[-1]])
+    resumed = "".join(f", resumed at step {stop['step']} with a longer schedule" for stop in stops)
+    loss = [line["validation_loss"] for line in log if "validation_loss" in line][-1]
+    return (
+        f"{timed[-1]['step']} steps in {seconds:.0f} s on one NVIDIA H200, which other runs may have "
+        f"shared{resumed}; last validation loss {loss:.3f} (`log.jsonl`)."
+    )
+
+
+def card(
+    name: str,
+    settings: Settings,
+    log: list[dict[str, Any]],
+    shares: dict[str, float],
+    per_family: int,
+) -> str:
+    """The text of one model card; `shares` is the measured accuracy by family."""
+    kind = "LLaDA" if settings.family == "llada" else "Dream"
+    packed = settings.rows_are == "packed"
+    turn_end = ", a turn end" if settings.family == "llada" else ""  # Dream answers end without one
+    rows = (
+        "packed documents, an end token between them, cut anywhere"
+        if packed
+        else f"a chat frame, the answer{turn_end}, and end tokens to the end of a canvas of varied size"
+    )
+    start = f"the weights of `{Path(settings.start).name}`" if settings.start else "random weights"
+    parent = (
+        f"The first {settings.causal:.0%} of the steps predict the next token, left to right.\n"
+        if settings.causal_steps
+        else ""
+    )
+    table = " | ".join(f"{shares[family]:.3f}" for family in BENCHMARKS)
+    signal = (
+        "packed documents: a density of boundaries"
+        if packed
+        else "padded answers: the chance that the answer has ended"
+    )
+    return f"""# {name}
+
+A masked diffusion language model of 5M parameters in the checkpoint format of {kind}, for tests, demos and
+tables that must run on a laptop. It knows the five task families of `lastword.tasks` and nothing else.
+
+    model = lastword.load("{name}")
+
+## Data
+
+Synthetic: word problems (questions from reasoning-gym's `gsm_symbolic`, Apache-2.0), algebra, reasoning and
+two families of Python functions, in English, with answers of 10 to 250 tokens whose length the prompt fixes
+in part; and a task whose length distribution is known. Made by `python -m training.data`.
+
+## Training
+
+`python -m training.train training/{name}.toml --compile`, from {start}.
+Rows are {rows}.
+{parent}{training(log)}
+
+## Accuracy
+
+Fixed canvas of 256, one token a pass, the surest first, on {per_family} test prompts
+of each family.
+
+| {" | ".join(BENCHMARKS)} | mean |
+|{"---:|" * (len(BENCHMARKS) + 1)}
+| {table} | {sum(shares.values()) / len(shares):.3f} |
+
+Again: `python -m benchmarks.study run --models {name} --kept out/none` (a GPU), or
+`python -m training.check {name} --split test --per-family 4 --device cpu` (a sample, minutes on two cores).
+
+## Limits
+
+It answers in the manner of its training texts, and outside of them it is wrong with confidence. Numbers have
+one or two digits. Its end-token signal is that of {signal},
+of a model this small; what it shows about length prediction need not hold for a real one.
+"""
+
+
+def main() -> None:
+    """Write every README.md."""
+    for name in EMBEDDED:
+        folder = FOLDER / name
+        lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        settings = read_settings(Path(__file__).parent / f"{name}.toml")
+        log = [json.loads(line) for line in lines]
+        text = card(name, settings, log, accuracy(name), asked(name))
+        (folder / "README.md").write_text(text, encoding="utf-8")
+        print(folder / "README.md")
+
+
+if __name__ == "__main__":
+    main()
