@@ -12,9 +12,9 @@ import torch
 
 import lastword
 from lastword.errors import SandboxError, SettingError, TaskError
-from lastword.eval import Journal, Sample, evaluate, paired_p, tiny_tasks
+from lastword.eval import Journal, Sample, evaluate, tiny_tasks
 from lastword.eval.journal import read_records
-from lastword.paper.compare import standard_error
+from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.overview import label, table
 from lastword.sandbox import Limits, sandbox_level
 

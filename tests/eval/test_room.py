@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import lastword
+from lastword.calibration.ratios import Ratios
 from lastword.errors import SettingError
 from lastword.eval import Journal, Sample, evaluate
 from lastword.eval.journal import read_records
@@ -15,7 +16,7 @@ from lastword.models.toy import Toy
 from lastword.paper.overview import tables, unfit
 from lastword.recipe.names import PARTS
 from lastword.recipe.recipe import Recipe
-from lastword.survival import Hazard, Mean, Ratios
+from lastword.survival import Hazard, Mean
 from tests.eval.oracle import AT_ONCE, oracle
 
 POSITIONS = 1000
