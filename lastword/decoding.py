@@ -6,9 +6,10 @@ and ablations consume Steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool
 from torch import Tensor
 
@@ -16,7 +17,8 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
 from lastword.errors import SettingError
-from lastword.length import Plan
+from lastword.length.policy import Plan, State
+from lastword.length.wrapper import layers, traits_of
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
@@ -24,22 +26,25 @@ from lastword.passes.hooks import Hooks
 from lastword.passes.prediction import Prediction
 from lastword.passes.probe import ModelProbe
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
+from lastword.unmask.rule import check_progress
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """The state after one forward pass of decoding.
+    """The state after one step of decoding: a forward pass, a choice, a write, a revision.
 
     `prediction` holds the pass's logits: keep the steps you need, not a list of all of them.
     """
 
     clock: Clock
     canvas: Canvas
-    chosen: Bool[Tensor, "B L"]  # masks of prediction.canvas the rules chose to fill in this pass
+    chosen: Bool[Tensor, "B L"]  # masks of prediction.canvas the rules chose to fill in this step
     prediction: Prediction
     plan: Plan
     probe_cost: Cost
     cost: Cost
+    recipe: Recipe  # as it was settled
 
 
 def decode(
@@ -50,9 +55,14 @@ def decode(
     dice: Dice | None = None,
     hooks: Hooks = Hooks(),
     beyond_positions: bool = False,
+    in_chat: Collection[bool | None] = (),
 ) -> Iterator[Step]:
-    """Decode a batch of prompts, given as token ids. Each row decodes as if it were alone."""
-    recipe = recipe.fitted(model)
+    """Decode a batch of prompts, given as token ids. Each row decodes as if it were alone.
+
+    `in_chat` says whether the prompts went through the chat template, for a calibration to agree with.
+    """
+    recipe = settle(recipe, model, prompts, in_chat=in_chat, beyond_positions=beyond_positions)
+    length, unmask, commit, cache = recipe.length, recipe.unmask, recipe.commit, recipe.cache
     dice = dice or Dice(range(len(prompts)), model.device)
     if len(dice) != len(prompts):
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
@@ -63,31 +73,68 @@ def decode(
         guided=recipe.sampling.guidance > 0,
         beyond_positions=beyond_positions,
     )
-    plan = recipe.length.plan(probe)
-    canvas = recipe.commit.prepare(plan.canvas(prompts, model.ids))
-    canvas = hooks.after(None, canvas)
+    plan = length.plan(probe)
+    canvas = hooks.after(None, commit.prepare(plan.canvas(prompts, model.ids)))
     forward = Forward(
         model, recipe.sampling, dice, hook=hooks.logits, beyond_positions=beyond_positions
     )
-    unmask, clock, memory = (
-        recipe.unmask.fresh(),
-        Clock.start(len(prompts)),
-        recipe.cache.open(canvas),
-    )
+    clock, memory = Clock.start(canvas), cache.open(canvas)
+    rule_state, length_state = unmask.begin(canvas), plan.state
+    number = 0
     while canvas.masked.any():
-        clock = clock.tick(canvas, recipe.block_slots)
-        open = canvas.masked & clock.window.columns(canvas.width)
-        sees = unmask.sees(canvas, clock)
-        stale = recipe.cache.stale(canvas, clock) & sees
-        read = (open | recipe.reads(canvas, clock)) & sees
-        prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=clock.step)
-        chosen = unmask.pick(prediction, open, clock)
-        filled = canvas.write(chosen, prediction.tokens)
-        ready = recipe.commit.ready(prediction, filled, clock)
-        ready = ready & prediction.speaks_for(canvas.masked)
-        ready = recipe.length.releases(ready, filled, prediction, clock)
-        chosen = chosen | (ready[:, None] & canvas.masked)
-        canvas = canvas.write(chosen, prediction.tokens).give_up(open, chosen)
-        canvas = recipe.length.revise(canvas, prediction, clock)
-        canvas = hooks.after(clock.step, canvas)
-        yield Step(clock, canvas, chosen, prediction, plan, probe.cost, forward.cost)
+        clock = clock.tick(canvas, recipe.block)
+        window = canvas.masked & clock.window.columns(canvas.width)
+        sees = unmask.sees(canvas, clock, rule_state)
+        stale = cache.stale(canvas, clock) & sees
+        read = (window | _reads(recipe, canvas, clock)) & sees
+        prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=number)
+        columns, tokens = prediction.columns, prediction.written
+        open = columns.at(window)
+        chosen, rule_state = unmask.choose(prediction, open, clock, rule_state)
+        chosen = chosen & open
+        check_progress(unmask, chosen, open, clock)
+        filled = canvas.write(columns.spread(chosen), tokens)
+        ready = commit.ready(prediction, filled, clock) & prediction.speaks_for(canvas.masked)
+        ready = _content(ready, recipe, filled, prediction, clock, length_state)
+        writes = columns.spread(chosen) | (ready[:, None] & canvas.masked)
+        canvas = canvas.write(writes, tokens).give_up(window, writes)
+        canvas, length_state = length.revise(canvas, prediction, clock, length_state)
+        canvas = canvas if plan.most is None else canvas.crop(plan.most)
+        canvas = hooks.after(number, canvas)
+        yield Step(clock, canvas, writes, prediction, plan, probe.cost, forward.cost, recipe)
+        number += 1
+
+
+def _reads(recipe: Recipe, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+    """What a pass must read beside the open masks: nothing, or as much of the answer as it can.
+
+    A policy that resizes at any time is heard, under a cache that keeps by block, where a block
+    opens: within one every resize would cost a full pass and give the cache nothing to keep.
+    """
+    length, cache = traits_of(recipe.length), recipe.cache.traits
+    if length.reads == "masks" and not recipe.commit.traits.reads_answer:
+        return torch.zeros_like(canvas.answer)
+    readable = canvas.valid if cache.fills_in else recipe.cache.stale(canvas, clock)
+    if cache.by_block and length.resizes == "any time":
+        readable = readable & clock.opening[:, None]
+    return canvas.unfinished & readable
+
+
+def _content(
+    ready: Bool[Tensor, "B"],
+    recipe: Recipe,
+    canvas: Canvas,
+    prediction: Prediction,
+    clock: Clock,
+    state: State,
+) -> Bool[Tensor, "B"]:
+    """Of the rows that could be committed now, those that the policy that planned does not lengthen.
+
+    A row that asks for room is not done, and once every mask is filled nobody would hear it ask. What is
+    wrapped around that policy acts between blocks, and can act on a row that was committed as well.
+    """
+    if not bool(ready.any()):
+        return ready
+    *_, planner = layers(recipe.length)
+    revised, _ = planner.revise(canvas, prediction, clock, state)
+    return ready & (revised.horizon <= canvas.horizon)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, overload
 
 from lastword.cache import Cache
 from lastword.canvas.canvas import Canvas
+from lastword.canvas.cost import Work
 from lastword.commit import CommitRule
 from lastword.decoding import Step, decode
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Survival
+from lastword.length.policy import Slots
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.passes.hooks import Hooks
 from lastword.passes.probe import ModelProbe
 from lastword.passes.sampling import Sampling
 from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
-from lastword.recipe.recipe import Recipe, slots_of
+from lastword.recipe.recipe import Recipe
 from lastword.survival import Auto, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
 
@@ -48,10 +50,11 @@ class Generation:
     tokens: list[int]  # up to the first end token, which is left out
     canvas: list[int]  # the whole answer canvas, end tokens and what follows included
     prompt: list[int]
+    recipe: Recipe  # what ran: nothing in it is unsaid
     horizon: int  # slots planned; the canvas may have been revised since
     lengths: LengthDistribution | None  # what the probe said, if the policy read one
-    probe_cost: dict[str, int]
-    cost: dict[str, int]
+    probe_cost: Work
+    cost: Work
     seconds: float  # until this row was done, probe included
     finish: Finish
 
@@ -65,13 +68,49 @@ class Generation:
             "horizon": self.horizon,
             "expected_length": None if lengths is None else lengths.mean.item(),
             "tail": None if lengths is None else lengths.tail.item(),
-            "probe_cost": self.probe_cost,
-            "cost": self.cost,
+            "probe_cost": self.probe_cost._asdict(),
+            "cost": self.cost._asdict(),
             "seconds": round(self.seconds, 6),
             "finish": self.finish.name.lower(),
         }
 
 
+# One prompt gives one Generation, a list of prompts a list of them. A flat list of ids or of chat messages
+# is one prompt.
+@overload
+def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
+    model: MaskPredictor,
+    prompt: Prompt,
+    *,
+    length: LengthPolicy | str | None = None,
+    unmask: UnmaskRule | str | None = None,
+    commit: CommitRule | str | None = None,
+    cache: Cache | str | None = None,
+    block: int | None = None,
+    sampling: Sampling | str | None = None,
+    recipe: Recipe | None = None,
+    hooks: Hooks = Hooks(),
+    seed: int | Sequence[int] = 0,
+    beyond_positions: bool = False,
+    on_step: Callable[[Step], None] | None = None,
+) -> Generation: ...
+@overload
+def generate(
+    model: MaskPredictor,
+    prompt: Sequence[Prompt],
+    *,
+    length: LengthPolicy | str | None = None,
+    unmask: UnmaskRule | str | None = None,
+    commit: CommitRule | str | None = None,
+    cache: Cache | str | None = None,
+    block: int | None = None,
+    sampling: Sampling | str | None = None,
+    recipe: Recipe | None = None,
+    hooks: Hooks = Hooks(),
+    seed: int | Sequence[int] = 0,
+    beyond_positions: bool = False,
+    on_step: Callable[[Step], None] | None = None,
+) -> list[Generation]: ...
 def generate(
     model: MaskPredictor,
     prompt: Prompt | Sequence[Prompt],
@@ -86,16 +125,17 @@ def generate(
     hooks: Hooks = Hooks(),
     seed: int | Sequence[int] = 0,
     beyond_positions: bool = False,
-) -> Any:
+    on_step: Callable[[Step], None] | None = None,
+) -> Generation | list[Generation]:
     """Answer a prompt, or a batch of them: one Generation for one prompt, a list for a list.
 
     A prompt is text, chat messages ([{"role": ..., "content": ...}]) or token ids. Every choice is a
     part or its name and overrides `recipe`. Rows of a batch may differ in prompt and horizon; each
-    equals its solo run. A whole-number `seed` gives row i the seed + i.
+    equals its solo run. A whole-number `seed` gives row i the seed + i. `on_step` is shown every Step.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
-    >>> answer.text, answer.horizon, answer.cost["passes"]
+    >>> answer.text, answer.horizon, answer.cost.passes
     ('defgh', 5, 5)
     """
     choices = {
@@ -107,36 +147,29 @@ def generate(
         "sampling": sampling,
     }
     batch = as_batch(model, prompt)
-    steps = decode(
-        model,
-        batch,
-        Recipe.checked(recipe).with_choices(**choices).fitted(model, asked_in_chat(prompt)),
-        dice=Dice(_seeds(seed, len(batch)), model.device),
-        hooks=hooks,
-        beyond_positions=beyond_positions,
-    )
-    answers = finished(model, batch, steps)
-    return answers if is_batch(prompt) else answers[0]
-
-
-def finished(
-    model: MaskPredictor, prompts: list[list[int]], steps: Iterable[Step]
-) -> list[Generation]:
-    """Run the steps to their end and report each row."""
     began = time.perf_counter()
     done_at: dict[int, float] = {}
     step: Step | None = None
-    for step in steps:
+    for step in decode(
+        model,
+        batch,
+        Recipe.checked(recipe).with_choices(**choices),
+        dice=Dice(_seeds(seed, len(batch)), model.device),
+        hooks=hooks,
+        beyond_positions=beyond_positions,
+        in_chat=asked_in_chat(prompt),
+    ):
         for row in (~step.canvas.masked.any(-1)).nonzero()[:, 0].tolist():
             done_at.setdefault(row, time.perf_counter() - began)
+        if on_step is not None:
+            on_step(step)
     if step is None:
         raise SettingError(
             "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
             "leave it some masks"
         )
-    return [
-        _generation(model, step, row, prompt, done_at[row]) for row, prompt in enumerate(prompts)
-    ]
+    answers = [_generation(model, step, row, ids, done_at[row]) for row, ids in enumerate(batch)]
+    return answers if is_batch(prompt) else answers[0]
 
 
 def predict_length(
@@ -155,15 +188,15 @@ def predict_length(
     """
     batch = as_batch(model, prompt)
     probe = ModelProbe(model, batch, beyond_positions=beyond_positions)
-    limit = slots_of(model) if limit is None else limit
-    return Survival(limit=limit, ends=ends, reading=reading).lengths(probe)
+    policy = Survival(limit=limit, ends=ends, reading=reading).settled(Slots(model.slots))
+    return policy.lengths(probe)
 
 
 def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
     try:
         if hasattr(seed, "__index__"):
             return [operator.index(seed) + row for row in range(rows)]
-        seeds = [operator.index(one) for one in seed]
+        seeds = [operator.index(own) for own in seed]
     except TypeError as wrong:
         raise SettingError(
             f"seed={seed!r} was given; it must be a whole number, or one for each prompt"
@@ -176,15 +209,15 @@ def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
 def _generation(
     model: MaskPredictor, step: Step, row: int, prompt: list[int], seconds: float
 ) -> Generation:
-    canvas = step.canvas.answer_of(row)
-    tokens, finish = trimmed(step.canvas, row)
-    tokenizer = getattr(model, "tokenizer", None)
+    answer = step.canvas.answer_of(row)
+    tokens, finish = trimmed(step.canvas, row, answer)
     lengths = step.plan.lengths
     return Generation(
-        text=None if tokenizer is None else tokenizer.decode(tokens),
+        text=None if model.tokenizer is None else model.tokenizer.decode(tokens),
         tokens=tokens,
-        canvas=canvas,
+        canvas=answer,
         prompt=prompt,
+        recipe=step.recipe,
         horizon=int(step.plan.horizon[row]),
         lengths=None if lengths is None else lengths.row(row),
         probe_cost=step.probe_cost.row(row),
@@ -194,10 +227,9 @@ def _generation(
     )
 
 
-def trimmed(canvas: Canvas, row: int) -> tuple[list[int], Finish]:
+def trimmed(canvas: Canvas, row: int, answer: list[int]) -> tuple[list[int], Finish]:
     """The row's answer up to its first end token, and why it stopped."""
-    answer = canvas.answer_of(row)
-    ends = [place for place, token in enumerate(answer) if token in canvas.ids.ends]
+    ends = [index for index, token in enumerate(answer) if token in canvas.ids.ends]
     kept = answer[: ends[0]] if ends else answer
     if canvas.ids.mask in kept:
         return kept, Finish.MASKS_LEFT

@@ -109,14 +109,13 @@ def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
                 f"a prompt holds something that is no token id ({wrong}); give text, chat messages or "
                 "whole-number ids"
             ) from wrong
-    tokenizer = getattr(model, "tokenizer", None)
+    tokenizer = model.tokenizer
     if tokenizer is None:
         raise PromptError(
             "this checkpoint came without a tokenizer, so it cannot read text; "
             "give the prompt as a list of token ids"
         )
-    ids: list[int] = tokenizer.chat(prompt) if is_chat else tokenizer.encode(prompt)
-    return ids
+    return tokenizer.chat(prompt) if is_chat else tokenizer.encode(prompt)
 
 
 def _is_id(value: Any) -> bool:

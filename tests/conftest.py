@@ -23,7 +23,7 @@ import json, sys, warnings
 warnings.filterwarnings("ignore")
 import torch, lastword
 from pathlib import Path
-from lastword.recipe.names import part
+from lastword.recipe.text import part
 from lastword.recipe.recipe import Recipe
 toy, golden = lastword.load("toy"), Path(sys.argv[1])
 for line in sys.stdin:

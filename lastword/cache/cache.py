@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -12,6 +13,18 @@ from lastword.canvas.clock import Clock
 from lastword.memory.memory import Memory
 
 
+@dataclass(frozen=True)
+class CacheTraits:
+    """What a cache says of itself: what other parts have to be ready for."""
+
+    keeps: bool = True  # does anything outlive a pass?
+    by_block: bool = (
+        False  # is all computed where a block opens, and only a part until the next one?
+    )
+    keeps_suffix: bool = False  # has a pass within a block no logits for what lies behind it?
+    fills_in: bool = False  # does its memory speak for the columns that are not stale?
+
+
 class Cache(ABC):
     """Which columns went stale and must be recomputed in this pass; the rest is in memory.
 
@@ -19,19 +32,8 @@ class Cache(ABC):
     """
 
     @property
-    def keeps(self) -> bool:
-        """Does anything outlive a pass?"""
-        return True
-
-    @property
-    def by_block(self) -> bool:
-        """Is all computed where a block opens, and of the answer only a part until the next one?"""
-        return False
-
-    @property
-    def keeps_suffix(self) -> bool:
-        """Does a pass within a block have no logits for what lies behind it?"""
-        return False
+    def traits(self) -> CacheTraits:
+        return CacheTraits()
 
     @abstractmethod
     def open(self, canvas: Canvas) -> Memory | None:
@@ -40,7 +42,3 @@ class Cache(ABC):
     @abstractmethod
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         """The columns every layer recomputes; all of a row's columns in its first pass."""
-
-    def readable(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        """The columns this pass has logits for; a memory that fills in the others says so."""
-        return self.stale(canvas, clock)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.cache.cache import Cache
+from lastword.cache.cache import Cache, CacheTraits
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.memory.key_values import KeyValues
@@ -25,16 +25,11 @@ class DualCache(Cache):
     again in the pass after a resize. With one block for the whole answer this is the prefix cache.
     """
 
+    name: ClassVar[str] = "dual"
     price: ClassVar[str] = "a full pass when a block opens, then the block alone"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
-    @property
-    def by_block(self) -> bool:
-        return True
-
-    @property
-    def keeps_suffix(self) -> bool:
-        return True
+    traits = CacheTraits(by_block=True, keeps_suffix=True)
 
     def open(self, canvas: Canvas) -> Memory:
         return KeyValues(*canvas.tokens.shape)

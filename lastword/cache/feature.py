@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.cache.cache import Cache
+from lastword.cache.cache import Cache, CacheTraits
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.checks import check_number, check_whole
@@ -38,6 +38,7 @@ class FeatureCache(Cache):
     compare, where theirs has Dream's factor of 7 written in), and values are compared in float32.
     """
 
+    name: ClassVar[str] = "feature"
     price: ClassVar[str] = (
         "a full pass at intervals, in between a share of the answer in every layer"
     )
@@ -52,14 +53,12 @@ class FeatureCache(Cache):
         check_whole("FeatureCache", "response_interval", self.response_interval, least=1)
         check_number("FeatureCache", "share", self.share, least=0, most=1)
 
+    traits = CacheTraits(fills_in=True)
+
     def open(self, canvas: Canvas) -> Memory:
         return Features(len(canvas.tokens), canvas.width, self.share)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        # A row takes part in every pass until it is finished, so the index counts its own passes.
-        prompt = torch.tensor(clock.step % self.prompt_interval == 0)
-        response = torch.tensor(clock.step % self.response_interval == 0)
+        prompt = (clock.step % self.prompt_interval == 0)[:, None]
+        response = (clock.step % self.response_interval == 0)[:, None]
         return canvas.valid & torch.where(canvas.answer, response, prompt)
-
-    def readable(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        return canvas.valid  # what a layer does not recompute, the memory fills in

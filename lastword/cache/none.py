@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.cache.cache import Cache
+from lastword.cache.cache import Cache, CacheTraits
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 
@@ -17,12 +17,11 @@ from lastword.canvas.clock import Clock
 class NoCache(Cache):
     """Exact: attention sees both ways, so one new token changes every column's state."""
 
+    name: ClassVar[str] = "none"
     price: ClassVar[str] = "every column in every pass; exact"
     source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
-    @property
-    def keeps(self) -> bool:
-        return False
+    traits = CacheTraits(keeps=False)
 
     def open(self, canvas: Canvas) -> None:
         return None

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.cache.cache import Cache
+from lastword.cache.cache import Cache, CacheTraits
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.memory.key_values import KeyValues
@@ -25,16 +25,16 @@ class PrefixCache(Cache):
     are as old as the block. With one block for the whole answer, what is kept is the prompt.
     """
 
+    name: ClassVar[str] = "prefix"
     price: ClassVar[str] = "a full pass when a block opens, then block and suffix"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
-    @property
-    def by_block(self) -> bool:
-        return True
+    traits = CacheTraits(by_block=True)
 
     def open(self, canvas: Canvas) -> Memory:
         return KeyValues(*canvas.tokens.shape)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        from_block = torch.arange(canvas.width) >= clock.window.first[:, None]
+        first = clock.window.first[:, None]
+        from_block = torch.arange(canvas.width, device=first.device) >= first
         return canvas.valid & (from_block | clock.opening[:, None])

@@ -16,6 +16,7 @@ from lastword.generation import Finish, generate
 from lastword.length import Fixed, StopAtEnd, Survival
 from lastword.models.predictor import MaskPredictor
 from lastword.models.weights import model_key
+from lastword.passes.forward import check_room
 from lastword.passes.probe import ModelProbe
 from lastword.prompts import Prompt, as_batch, asked_in_chat
 from lastword.recipe.recipe import Recipe
@@ -38,7 +39,7 @@ def calibrate(
     prompts: Sequence[Prompt],
     families: Sequence[str | None] | None = None,
     *,
-    limit: int = 1024,
+    limit: int | None = None,
     ends: str = "document",
     reading: Reading = Auto(),
     estimate: Mean | Quantile | Cheapest = Mean(),
@@ -48,7 +49,7 @@ def calibrate(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
-    """Predict the prompts' lengths, decode them on a canvas of `limit` slots, and compare.
+    """Predict the prompts' lengths, decode them on a canvas of `limit` slots (the model's own), and compare.
 
     Everything but the length is decoded as `recipe` says: take the one you will use, since fewer
     passes may make other answers and `Calibrated` refuses another. Give prompts as you will ask them,
@@ -64,6 +65,7 @@ def calibrate(
             f"calibrate(estimate={estimate!r}) was given; the factor is what it finds out, so it must be "
             "Mean(), Quantile(q) or Cheapest(cut)"
         )
+    limit = model.slots if limit is None else limit
     survival = Survival(limit, estimate, ends, reading)
     batch = _one_by_one(model, prompts)
     named = list(families) if families is not None else [None] * len(batch)
@@ -82,20 +84,20 @@ def calibrate(
         "recipe": json.loads(recipe.to_json()),
     }
     weights = model_key(model)
-    order = sorted(range(len(batch)), key=lambda place: len(batch[place]))
-    ModelProbe(model, [batch[order[-1]]]).reserve(limit)
+    order = sorted(range(len(batch)), key=lambda index: len(batch[index]))
+    check_room(len(batch[order[-1]]), limit, model.positions)
     predicted: list[float] = [0.0] * len(batch)
     finished: list[int | None] = [None] * len(batch)
     for first in range(0, len(order), rows):
-        places = order[first : first + rows]
-        asked = [batch[place] for place in places]
+        chosen = order[first : first + rows]
+        asked = [batch[index] for index in chosen]
         lengths = survival.lengths(ModelProbe(model, asked))
-        answers = generate(model, asked, recipe=recipe, seed=[seed + place for place in places])
-        for place, guess, answer in zip(places, estimate(lengths).tolist(), answers):
-            predicted[place] = guess
+        answers = generate(model, asked, recipe=recipe, seed=[seed + index for index in chosen])
+        for index, guess, answer in zip(chosen, estimate(lengths).tolist(), answers):
+            predicted[index] = guess
             if answer.finish is Finish.ENDED:
-                finished[place] = len(answer.tokens) + 1  # the end token's slot counts
-        progress(first + len(places), len(order))
+                finished[index] = len(answer.tokens) + 1  # the end token's slot counts
+        progress(first + len(chosen), len(order))
     if not any(finished):
         raise SettingError(
             f"none of the {len(finished)} answers ended on {limit} slots, so how long they are is not known: "
@@ -121,10 +123,10 @@ def _one_by_one(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[in
             f"calibrate was given one prompt, a {type(prompts).__name__}; give it a list of prompts"
         )
     found = [as_batch(model, prompt) for prompt in prompts]
-    for place, rows in enumerate(found):
+    for number, rows in enumerate(found):
         if len(rows) != 1:
             raise PromptError(
-                f"prompt {place} is a list of {len(rows)} prompts; give calibrate one list of prompts"
+                f"prompt {number} is a list of {len(rows)} prompts; give calibrate one list of prompts"
             )
     return [row for (row,) in found]
 

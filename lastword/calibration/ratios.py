@@ -18,17 +18,10 @@ from lastword.survival.first_boundary import FirstBoundary
 from lastword.survival.reading import Boundary, EndedBy, Hazard, Reading, TurnEnd
 
 READINGS: dict[str, type[Reading]] = {
-    "hazard": Hazard,
-    "ended-by": EndedBy,
-    "boundary": Boundary,
-    "first-boundary": FirstBoundary,
-    "turn-end": TurnEnd,
-    "auto": Auto,
+    cls.name: cls for cls in (Hazard, EndedBy, Boundary, FirstBoundary, TurnEnd, Auto)
 }
 PLAIN_ESTIMATES: dict[str, type[Mean | Quantile | Cheapest]] = {
-    "mean": Mean,
-    "quantile": Quantile,
-    "cheapest": Cheapest,
+    cls.name: cls for cls in (Mean, Quantile, Cheapest)
 }
 FILE_NAME = "lengths.json"
 ALL = "all"  # every answer, whatever its family
@@ -152,9 +145,7 @@ class Calibration:
             )
 
     def to_json(self) -> str:
-        names = {cls: name for name, cls in PLAIN_ESTIMATES.items()}
-        readings = {cls: name for name, cls in READINGS.items()}
-        if type(self.reading) not in readings:
+        if READINGS.get(self.reading.name) is not type(self.reading):
             raise SettingError(
                 f"{self.reading!r} is no reading we know by name, so the file could not be read back"
             )
@@ -163,8 +154,8 @@ class Calibration:
             "weights": self.weights,
             "limit": self.limit,
             "ends": self.ends,
-            "reading": readings[type(self.reading)],
-            "estimate": {"name": names[type(self.estimate)], **estimate},
+            "reading": self.reading.name,
+            "estimate": {"name": self.estimate.name, **estimate},
             "made_with": dict(self.made_with),
             "families": {
                 name: {"cut": ratios.cut, "ended": [float(f"{one:.12g}") for one in ratios.ended]}

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from lastword.canvas.columns import leftmost
 from lastword.canvas.ids import TokenIds, token_id
 from lastword.canvas.window import Window
 from lastword.errors import PromptError, SettingError
-from lastword.survival import LengthDistribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,7 @@ class Canvas:
     horizon: Int[Tensor, "B"]
     ids: TokenIds
     given_up: Bool[Tensor, "B L"]  # masks the model refuses to fill
-    closing: Int[Tensor, "B"]  # end tokens at the answer's end that we wrote and not the model
-    lengths: LengthDistribution | None = None  # what was last read of the answers' lengths
-    most_slots: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
+    suffix: Int[Tensor, "B"]  # columns at the answer's end that were given and are not the model's
 
     @classmethod
     def blank(
@@ -45,17 +43,17 @@ class Canvas:
             raise SettingError(
                 f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot"
             )
-        rows = [checked_prompt(prompt, place, ids) for place, prompt in enumerate(prompts)]
+        rows = [checked_prompt(prompt, row, ids) for row, prompt in enumerate(prompts)]
         if not rows:
             raise PromptError("no prompt was given; give at least one")
         start = max(len(row) for row in rows)
         tokens = torch.full((len(rows), start + int(horizon.max())), ids.pad)
-        for place, row in enumerate(rows):
-            tokens[place, start - len(row) : start] = row
-            tokens[place, start : start + int(horizon[place])] = ids.mask
-        lengths = torch.tensor([len(row) for row in rows])
+        for row, prompt in enumerate(rows):
+            tokens[row, start - len(prompt) : start] = prompt
+            tokens[row, start : start + int(horizon[row])] = ids.mask
+        prompt_length = torch.tensor([len(row) for row in rows])
         given_up = torch.zeros_like(tokens, dtype=torch.bool)
-        return cls(tokens, start, lengths, horizon, ids, given_up, torch.zeros_like(horizon))
+        return cls(tokens, start, prompt_length, horizon, ids, given_up, torch.zeros_like(horizon))
 
     @property
     def width(self) -> int:
@@ -92,9 +90,9 @@ class Canvas:
 
     @cached_property
     def fillable(self) -> Bool[Tensor, "B L"]:
-        """The answer without the end tokens that close it: what the model writes."""
+        """The answer without its suffix: what the model writes."""
         first = torch.full_like(self.horizon, self.start)
-        return Window(first, first + self.horizon - self.closing).columns(self.width)
+        return Window(first, first + self.horizon - self.suffix).columns(self.width)
 
     def window(self, block: int | None) -> Window:
         """Per row, the first block that still has masks; the last block may be short."""
@@ -103,7 +101,7 @@ class Canvas:
         if block is None:
             first = torch.full_like(end, self.start)
             return Window(first, torch.where(busy, end, first))
-        column = self.masked.to(torch.int8).argmax(-1)  # first masked column; 0 where none
+        column = leftmost(self.masked)
         first = torch.where(busy, column - (column - self.start) % block, self.start)
         return Window(first, torch.where(busy, torch.minimum(first + block, end), first))
 
@@ -147,8 +145,8 @@ class Canvas:
         horizon = torch.minimum(horizon, self.horizon)
         if torch.equal(horizon, self.horizon):
             return self  # nearly every pass; what was worked out of the canvas stays known
-        closing = (self.closing - (self.horizon - horizon)).clamp(min=0)
-        shorter = replace(self, horizon=horizon, closing=closing)
+        suffix = (self.suffix - (self.horizon - horizon)).clamp(min=0)
+        shorter = replace(self, horizon=horizon, suffix=suffix)
         cut = self.answer & ~shorter.answer
         return replace(shorter, tokens=self.tokens.masked_fill(cut, self.ids.pad))
 
@@ -160,7 +158,7 @@ class Canvas:
         once no mask is left before it. An end token behind masks may be cut: it says that the
         answer ends somewhere before it, not that this slot is needed.
         """
-        column = torch.arange(self.width)
+        column = torch.arange(self.width, device=self.tokens.device)
         first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)
         before_end = self.fillable & (column < first_end)
         empty = self.tokens == self.ids.mask
@@ -170,36 +168,29 @@ class Canvas:
         return last + 1 - self.start
 
     def extend(self, count: Int[Tensor, "B"]) -> Canvas:
-        """Lengthen answers by `count` masks, before the end tokens that close them."""
-        return self.insert(self.start + self.horizon - self.closing, count)
+        """Lengthen answers by `count` masks, before their suffix."""
+        return self.insert(self.start + self.horizon - self.suffix, count)
 
-    def close(self, count: Int[Tensor, "B"]) -> Canvas:
-        """Write `count` end tokens behind answers, fewer where a row would exceed `most_slots`.
-
-        They are not the model's: nothing has ended.
-        """
+    def followed_by(self, token: int, count: Int[Tensor, "B"]) -> Canvas:
+        """The same with `count` times this token behind each answer, as its suffix."""
         longer = self.insert(self.start + self.horizon, count)
-        new = torch.arange(longer.width) >= (self.start + self.horizon)[:, None]
-        closed = longer.write(new, torch.full_like(longer.tokens, self.ids.end))
-        return replace(closed, closing=self.closing + longer.horizon - self.horizon)
+        column = torch.arange(longer.width, device=count.device)
+        new = column >= (self.start + self.horizon)[:, None]
+        written = longer.write(new, torch.full_like(longer.tokens, token))
+        return replace(written, suffix=self.suffix + count)
 
     def insert(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
-        """Put `count` masks before the answer's `column`; it and what follows move right.
-
-        Fewer where the row would exceed `most_slots`.
-        """
-        if self.most_slots is not None:
-            count = torch.minimum(count, (self.most_slots - self.horizon).clamp(min=0))
+        """Put `count` masks before the answer's `column`; it and what follows move right."""
         if not count.any():
             return self
         horizon = self.horizon + count
         width = max(self.width, self.start + int(horizon.max()))
-        place = torch.arange(width).expand(len(horizon), -1)
+        at = torch.arange(width, device=horizon.device).expand(len(horizon), -1)
         column, count = column[:, None], count[:, None]
-        source = torch.where(place < column, place, place - count).clamp(0, self.width - 1)
+        source = torch.where(at < column, at, at - count).clamp(0, self.width - 1)
         tokens, given_up = self.tokens.gather(1, source), self.given_up.gather(1, source)
-        new = (place >= column) & (place < column + count)
-        beyond = place >= (self.start + horizon)[:, None]
+        new = (at >= column) & (at < column + count)
+        beyond = at >= (self.start + horizon)[:, None]
         tokens = tokens.masked_fill(new, self.ids.mask).masked_fill(beyond, self.ids.pad)
         return replace(self, tokens=tokens, horizon=horizon, given_up=given_up & ~new & ~beyond)
 
@@ -208,7 +199,7 @@ class Canvas:
         return self.tokens[row, self.start : self.start + int(self.horizon[row])].tolist()
 
 
-def checked_prompt(prompt: Sequence[int], place: int, ids: TokenIds) -> Int[Tensor, "P"]:
+def checked_prompt(prompt: Sequence[int], number: int, ids: TokenIds) -> Int[Tensor, "P"]:
     """A prompt's ids as a tensor, or an error that says what is wrong with which of them."""
     try:
         plain = set(map(type, prompt)) == {int}  # nearly always: looking at each takes longer
@@ -216,20 +207,20 @@ def checked_prompt(prompt: Sequence[int], place: int, ids: TokenIds) -> Int[Tens
         row = torch.tensor(whole, dtype=torch.long)
     except (TypeError, ValueError, RuntimeError) as wrong:
         raise PromptError(
-            f"prompt {place} is no list of token ids ({wrong}); give text, chat messages or "
+            f"prompt {number} is no list of token ids ({wrong}); give text, chat messages or "
             "whole-number ids"
         ) from wrong
     if not len(row):
-        raise PromptError(f"prompt {place} is empty; give it at least one token")
+        raise PromptError(f"prompt {number} is empty; give it at least one token")
     outside = row[(row < 0) | (row >= ids.vocabulary)]
     if len(outside):
         raise PromptError(
-            f"prompt {place} holds id {int(outside[0])}, outside the vocabulary of {ids.vocabulary} ids; "
+            f"prompt {number} holds id {int(outside[0])}, outside the vocabulary of {ids.vocabulary} ids; "
             "was it encoded for another model?"
         )
     if bool((row == ids.mask).any()):
         raise PromptError(
-            f"prompt {place} holds the mask token (id {ids.mask}), which decoding would fill in; "
+            f"prompt {number} holds the mask token (id {ids.mask}), which decoding would fill in; "
             "remove it from the prompt"
         )
     return row

@@ -1,4 +1,4 @@
-"""Clock: where each row stands in its current window."""
+"""Clock: where each row stands in its decoding and in its current window."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from lastword.canvas.window import Window
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """One tick per pass. Rows keep their own time, so a batch decodes each row as if alone."""
+    """One tick per step. Rows keep their own time, so a batch decodes each row as if alone."""
 
-    step: int  # of decoding, from 0
+    step: Int[Tensor, "B"]  # of the row's decoding, from 0
     window: Window
     in_window: Int[Tensor, "B"]  # steps the row has already spent in this window
     opened: Int[Tensor, "B"]  # masks the window held when it opened
-    opening: Bool[Tensor, "B"]  # is this the window's first pass?
-    horizon: Int[Tensor, "B"] | None = None  # slots of the row's answer; None before any pass
+    opening: Bool[Tensor, "B"]  # is this the window's first step?
+    horizon: Int[Tensor, "B"]  # slots of the row's answer
 
     @classmethod
-    def start(cls, rows: int) -> Clock:
-        nowhere = torch.full((rows,), -1)
-        zero = torch.zeros(rows, dtype=torch.long)
-        return cls(-1, Window(nowhere, nowhere), zero, zero, zero.bool())
+    def start(cls, canvas: Canvas) -> Clock:
+        """Before the first step."""
+        before = torch.full_like(canvas.horizon, -1)
+        zero = torch.zeros_like(before)
+        return cls(before, Window(before, before), zero, zero, zero.bool(), canvas.horizon)
 
     def tick(self, canvas: Canvas, block: int | None) -> Clock:
-        """The clock of the next pass. A new window opens, and so does one whose row was resized.
+        """The clock of the next step. A new window opens, and so does one whose row was resized.
 
         A resized row holds other masks and, to the right of the change, other columns: quotas count
         anew and caches recompute it.
         """
         window = canvas.window(block)
         opening = (window.first != self.window.first) | (window.last != self.window.last)
-        if self.horizon is not None:
-            opening = opening | (canvas.horizon != self.horizon)
+        opening = opening | (canvas.horizon != self.horizon)
         masks = (canvas.masked & window.columns(canvas.width)).sum(-1)
         return Clock(
             self.step + 1,

@@ -1,9 +1,55 @@
-"""Sets of columns, one sorted index row per canvas row."""
+"""Sets of columns: as masks over a canvas [B, L], and as sorted indices [B, S] of what a pass reads."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns a pass read in each row, from left to right; views of the pass are [B, S] like `index`.
+
+    All rows have as many as the widest. `read` is False where a shorter row repeats its last column, and
+    in a row that took no part.
+    """
+
+    index: Int[Tensor, "B S"]
+    read: Bool[Tensor, "B S"]
+    width: int  # of the canvas
+
+    @classmethod
+    def of(cls, chosen: Bool[Tensor, "B L"]) -> Columns:
+        index = columns_of(chosen)
+        slot = torch.arange(index.shape[1], device=index.device)
+        return cls(index, slot < chosen.sum(-1, keepdim=True), chosen.shape[1])
+
+    @cached_property
+    def rows(self) -> Int[Tensor, "A"]:
+        """The rows that took part."""
+        return self.read.any(-1).nonzero()[:, 0]
+
+    def at(self, values: Tensor) -> Tensor:  # [B, L] -> [B, S]
+        """Of every column of a canvas, those that were read. A mask is False where nothing was."""
+        picked = values.gather(1, self.index)
+        return picked & self.read if values.dtype == torch.bool else picked
+
+    def spread(self, values: Tensor, nothing: bool | int | float = False) -> Tensor:  # -> [B, L]
+        """Values [B, S] at their columns of a canvas, `nothing` at the others."""
+        spread = torch.full(
+            (len(values), self.width), nothing, dtype=values.dtype, device=values.device
+        )
+        # A column that is repeated is written once more with the value of its first.
+        return spread.scatter(1, self.index, values.gather(1, self._first))
+
+    @cached_property
+    def _first(self) -> Int[Tensor, "B S"]:
+        slot = torch.arange(self.index.shape[1], device=self.index.device)
+        return torch.minimum(slot, (self.read.sum(-1, keepdim=True) - 1).clamp(min=0))
 
 
 def columns_of(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
@@ -19,6 +65,12 @@ def columns_of(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
     last = (counts - 1).clamp(min=0)[:, None]
     slot = torch.arange(widest, device=chosen.device).expand(len(chosen), -1)
     return found.gather(1, torch.minimum(slot, last))
+
+
+def leftmost(chosen: Tensor) -> Tensor:  # bool [B, N] -> [B]
+    """The index of each row's first true entry, N where there is none; `argmax` promises no first."""
+    count = chosen.shape[-1]
+    return torch.where(chosen, torch.arange(count, device=chosen.device), count).amin(-1)
 
 
 def locate(columns: Tensor, wanted: Tensor) -> Tensor:  # [B, R], [B, S] -> [B, S]

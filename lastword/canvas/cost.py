@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+
+
+class Work(NamedTuple):
+    """What one row cost, in plain numbers."""
+
+    passes: int
+    columns: int
+    squares: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +54,5 @@ class Cost:
             self.squares + columns * attended,
         )
 
-    def row(self, index: int) -> dict[str, int]:
-        return {
-            "passes": int(self.passes[index]),
-            "columns": int(self.columns[index]),
-            "squares": int(self.squares[index]),
-        }
+    def row(self, index: int) -> Work:
+        return Work(int(self.passes[index]), int(self.columns[index]), int(self.squares[index]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Int
@@ -15,11 +15,13 @@ class Window:
 
     first: Int[Tensor, "B"]
     last: Int[Tensor, "B"]
+    _masks: dict[int, Tensor] = field(
+        default_factory=dict, repr=False
+    )  # by width, as they are asked
 
     def columns(self, width: int) -> Bool[Tensor, "B L"]:
-        """The window as a mask. Rules and policies ask for it several times a pass, mostly as wide."""
-        known = self.__dict__.setdefault("_columns", {})
-        if width not in known:
-            column = torch.arange(width)
-            known[width] = (column >= self.first[:, None]) & (column < self.last[:, None])
-        return known[width]
+        """The window as a mask. Parts ask for it several times a pass, mostly as wide."""
+        if width not in self._masks:
+            column = torch.arange(width, device=self.first.device)
+            self._masks[width] = (column >= self.first[:, None]) & (column < self.last[:, None])
+        return self._masks[width]

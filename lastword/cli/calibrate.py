@@ -73,7 +73,7 @@ def calibrate(
     from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.generate import read_recipe
     from lastword.prompts import read_prompts
-    from lastword.recipe.names import part
+    from lastword.recipe.text import part
 
     if out is None and not Path(model).expanduser().is_dir():
         raise SettingError(

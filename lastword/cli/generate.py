@@ -84,14 +84,13 @@ def generate(
     """
     given = read_prompt(prompt, chat=chat, ids=ids)
 
+    from contextlib import nullcontext
     from dataclasses import replace
 
     from rich.console import Console
 
     import lastword
-    from lastword.cli.live import watch
-    from lastword.generation import finished
-    from lastword.prompts import as_batch, asked_in_chat
+    from lastword.cli.live import watching
 
     chosen = read_recipe(recipe).with_choices(
         length=length, unmask=unmask, commit=commit, cache=cache, block=block
@@ -106,28 +105,27 @@ def generate(
         dtype=dtype,
         calibration=None if calibration == "none" else calibration,
     )
-    batch = as_batch(loaded, given)
     console = Console()
-    steps = lastword.decode(
-        loaded,
-        batch,
-        chosen.fitted(loaded, asked_in_chat(given)),
-        dice=lastword.Dice([seed], loaded.device),
-        beyond_positions=beyond_positions,
-    )
     if live and not console.is_terminal:
         typer.echo("lastword: --live needs a terminal; going on without", err=True)
-    if not as_json and live is not False and console.is_terminal:
-        steps = watch(steps, loaded.tokenizer, console, model)
-    answer = finished(loaded, batch, steps)[0]
+    shown = not as_json and live is not False and console.is_terminal
+    with watching(loaded.tokenizer, console, model) if shown else nullcontext() as watcher:
+        answer = lastword.generate(
+            loaded,
+            given,
+            recipe=chosen,
+            seed=seed,
+            beyond_positions=beyond_positions,
+            on_step=watcher,
+        )
     if as_json:
         typer.echo(json.dumps({"model": model, **answer.to_data()}))
         return
     typer.echo(answer.text if answer.text is not None else " ".join(map(str, answer.tokens)))
     typer.echo(
         f"[{len(answer.tokens)} tokens, {answer.horizon} slots planned, {len(answer.canvas)} used; "
-        f"{answer.cost['passes']} passes and {answer.cost['columns']} columns, probe "
-        f"{answer.probe_cost['columns']}; {answer.seconds:.2f} s. {answer.finish.value}]",
+        f"{answer.cost.passes} passes and {answer.cost.columns} columns, probe "
+        f"{answer.probe_cost.columns}; {answer.seconds:.2f} s. {answer.finish.value}]",
         err=True,
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.columns import Columns
 from rich.console import Console
@@ -12,50 +12,50 @@ from rich.panel import Panel
 from rich.text import Text
 
 from lastword.decoding import Step
+from lastword.models.predictor import TextTokenizer
 
 MASK = "░"
 
 
-def watch(steps: Iterable[Step], tokenizer: Any, console: Console, title: str) -> Iterator[Step]:
-    """Pass the steps through, drawing row 0 of each."""
+Watcher = Callable[[Step], None]
+
+
+@contextmanager
+def watching(tokenizer: TextTokenizer | None, console: Console, title: str) -> Iterator[Watcher]:
+    """Draws row 0 of every step it is shown."""
     with Live(console=console, refresh_per_second=20, transient=True) as live:
-        for step in steps:
-            live.update(panel(step, tokenizer, title))
-            yield step
+        yield lambda step: live.update(panel(step, tokenizer, title))
 
 
-def kept(steps: Iterable[Step], tokenizer: Any, title: str, frames: list[Panel]) -> Iterator[Step]:
-    """Pass the steps through and keep a picture of each, to be shown beside another run."""
-    for step in steps:
-        frames.append(panel(step, tokenizer, title))
-        yield step
-
-
-def beside(
-    steps: Iterable[Step], tokenizer: Any, title: str, frames: list[Panel], console: Console
-) -> Iterator[Step]:
-    """Pass the steps through, drawing each beside the kept frame of the same pass."""
+@contextmanager
+def watching_beside(
+    tokenizer: TextTokenizer | None, console: Console, title: str, frames: Sequence[Panel]
+) -> Iterator[Watcher]:
+    """Draws every step it is shown beside the frame another run had after as many."""
     half = console.width // 2 - 1
+    left = iter(frames)
     with Live(console=console, refresh_per_second=20, transient=True) as live:
-        for place, step in enumerate(steps):
-            other = frames[min(place, len(frames) - 1)]
+
+        def show(step: Step) -> None:
+            other = next(left, frames[-1])
             live.update(Columns([panel(step, tokenizer, title), other], width=half))
-            yield step
+
+        yield show
 
 
-def panel(step: Step, tokenizer: Any, title: str) -> Panel:
+def panel(step: Step, tokenizer: TextTokenizer | None, title: str) -> Panel:
     """Row 0's answer: written tokens, masks, and what came in this pass."""
     canvas = step.canvas
     new = {int(column) - canvas.start for column in step.chosen[0].nonzero()}
     text = Text()
-    for place, token in enumerate(canvas.answer_of(0)):
+    for slot, token in enumerate(canvas.answer_of(0)):
         if token == canvas.ids.mask:
             text.append(MASK, style="bright_black")
         elif token in canvas.ids.ends:
             text.append("·", style="dim red")
         else:
             piece = tokenizer.decode([token]) if tokenizer else f"{token} "
-            text.append(piece, style="bold green" if place in new else "")
+            text.append(piece, style="bold green" if slot in new else "")
     left = int(canvas.masked[0].sum())
     passes = int(step.cost.passes[0])
     return Panel(

@@ -66,7 +66,7 @@ def predict(
 
     import lastword
     from lastword.cli.curve import draw_curve
-    from lastword.recipe.names import part
+    from lastword.recipe.text import part
     from lastword.survival import save_lengths
 
     loaded = lastword.load(model, device=device, dtype=dtype)

@@ -20,7 +20,8 @@ def recipes() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lastword.recipe.names import PARTS, SHORTHANDS, as_text
+    from lastword.recipe.names import PARTS, SHORTHANDS
+    from lastword.recipe.text import as_text
 
     def described(cls: Any) -> Text:
         default = cls()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +14,13 @@ from rich.text import Text
 
 import lastword
 from lastword.cli.curve import draw_curve
-from lastword.cli.live import beside, kept
+from lastword.cli.live import panel, watching_beside
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
-from lastword.generation import Generation, finished
+from lastword.generation import Generation
 from lastword.prompts import Prompt, as_batch
-from lastword.recipe.recipe import Recipe, default_length
+from lastword.recipe.names import default_length
+from lastword.recipe.recipe import Recipe
 from lastword.survival import LengthDistribution
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
 from lastword.unmask import EqualShares, MostConfident
@@ -91,16 +93,24 @@ def _compare(
     batch = as_batch(model, question.prompt)
     shown = model.tokenizer.decode(batch[0]) if model.tokenizer else " ".join(map(str, batch[0]))
     console.print(Panel(Text(shown.rstrip()), title=question.title))
-    show = console.is_terminal
     frames: list[Panel] = []  # of the predicted canvas, replayed beside the fixed one
-    steps = lastword.decode(model, batch, replace(recipe, length=default_length(limit)))
-    steps = kept(steps, model.tokenizer, "predicted", frames) if show else steps
-    predicted = finished(model, batch, steps)[0]
+    predicted = lastword.generate(
+        model,
+        question.prompt,
+        recipe=replace(recipe, length=default_length(limit)),
+        on_step=lambda step: frames.append(panel(step, model.tokenizer, "predicted")),
+    )
     if predicted.lengths is not None:
         draw_curve(predicted.lengths, predicted.horizon, console=console)
-    steps = lastword.decode(model, batch, replace(recipe, length=lastword.Fixed(limit)))
-    steps = beside(steps, model.tokenizer, "fixed", frames, console) if show else steps
-    comparison = Comparison(question, finished(model, batch, steps)[0], predicted)
+    race = watching_beside(model.tokenizer, console, "fixed", frames)
+    with race if console.is_terminal else nullcontext() as watcher:
+        fixed = lastword.generate(
+            model,
+            question.prompt,
+            recipe=replace(recipe, length=lastword.Fixed(limit)),
+            on_step=watcher,
+        )
+    comparison = Comparison(question, fixed, predicted)
     console.print(_answers(comparison), ledger([comparison], question.title))
     return comparison
 
@@ -133,4 +143,4 @@ def ledger(compared: Sequence[Comparison], title: str) -> Table:
 
 
 def _spent(answers: Sequence[Generation], what: str) -> int:
-    return sum(a.cost[what] + a.probe_cost[what] for a in answers)
+    return sum(getattr(a.cost, what) + getattr(a.probe_cost, what) for a in answers)

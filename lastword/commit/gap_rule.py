@@ -45,7 +45,7 @@ class GapRule(CommitRule):
 
     def lead(self, prediction: Prediction, canvas: Canvas) -> Float[Tensor, "B"]:
         """The mean lead over the span, -inf where this pass read none of it."""
-        span = self.span(canvas) & prediction.covers
+        span = prediction.columns.at(self.span(canvas))
         lead = prediction.gap if self.measure == "gap" else prediction.margin
         total = lead.masked_fill(~span, 0).sum(-1) / span.sum(-1).clamp(min=1)
         return total.masked_fill(~span.any(-1), -torch.inf)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.commit.rule import CommitRule
+from lastword.commit.rule import CommitRule, CommitTraits
 from lastword.passes.prediction import Prediction
 
 
@@ -19,12 +19,11 @@ from lastword.passes.prediction import Prediction
 class Never(CommitRule):
     """No early commit."""
 
+    name: ClassVar[str] = "never"
     price: ClassVar[str] = "nothing"
     source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
-    @property
-    def reads_answer(self) -> bool:
-        return False
+    traits = CommitTraits(reads_answer=False)
 
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
-        return torch.zeros(len(canvas.horizon), dtype=torch.bool)
+        return torch.zeros_like(canvas.horizon, dtype=torch.bool)

@@ -13,6 +13,7 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.window import Window
 from lastword.checks import check_number, check_whole
 from lastword.commit.gap_rule import GapRule
+from lastword.commit.rule import CommitTraits
 from lastword.errors import SettingError
 
 
@@ -33,6 +34,7 @@ class Prophet(GapRule):
     proposes it; ours writes the next best unless the sampling says otherwise.
     """
 
+    name: ClassVar[str] = "prophet"
     price: ClassVar[str] = (
         "logits of the whole answer in every pass; saves the passes after the commit"
     )
@@ -58,8 +60,8 @@ class Prophet(GapRule):
         object.__setattr__(self, "literals", _pairs(self.literals))
 
     @property
-    def fixes_places(self) -> bool:
-        return bool(self.literals) or self.answer_start >= 0
+    def traits(self) -> CommitTraits:
+        return CommitTraits(counts_slots=bool(self.literals) or self.answer_start >= 0)
 
     def prepare(self, canvas: Canvas) -> Canvas:
         for slot, token in self.literals:
@@ -68,15 +70,15 @@ class Prophet(GapRule):
                     f"Prophet has the literal id {token}; it must be one of the model's "
                     f"{canvas.ids.vocabulary} ids and not the mask"
                 )
-            place, slots = _slots(slot, canvas), canvas.fillable.sum(-1)
-            outside = ((place < 0) | (place >= slots)).nonzero()[:, 0].tolist()
+            index, slots = _slots(slot, canvas), canvas.fillable.sum(-1)
+            outside = ((index < 0) | (index >= slots)).nonzero()[:, 0].tolist()
             if outside:
                 raise SettingError(
                     f"Prophet has a literal at slot {slot}, but the canvas of prompt {outside[0]} has "
                     f"{int(slots[outside[0]])} slots; plan a longer one, or count the slot from "
                     "the end (a negative number)"
                 )
-            column = torch.arange(canvas.width) == (canvas.start + place)[:, None]
+            column = torch.arange(canvas.width) == (canvas.start + index)[:, None]
             canvas = canvas.write(column, torch.full_like(canvas.tokens, token))
         if not bool(canvas.masked.any(-1).all()):
             raise SettingError("Prophet's literals fill a whole canvas; leave some slots to decode")

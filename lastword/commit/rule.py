@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -12,18 +13,22 @@ from lastword.canvas.clock import Clock
 from lastword.passes.prediction import Prediction
 
 
+@dataclass(frozen=True)
+class CommitTraits:
+    """What a rule says of itself: what other parts have to be ready for."""
+
+    reads_answer: bool = True  # a rule that commits needs candidates for every mask
+    counts_slots: bool = (
+        False  # does it count slots from the left, so that inserting some misleads it?
+    )
+
+
 class CommitRule(ABC):
     """Which rows may fill every remaining mask at once: when more refining changes nothing."""
 
     @property
-    def reads_answer(self) -> bool:
-        """A rule that commits needs candidates for every mask."""
-        return True
-
-    @property
-    def fixes_places(self) -> bool:
-        """Does the rule count slots from the left, so that inserting some would mislead it?"""
-        return False
+    def traits(self) -> CommitTraits:
+        return CommitTraits()
 
     def prepare(self, canvas: Canvas) -> Canvas:
         """What the rule wants written before the first pass; most rules want nothing."""

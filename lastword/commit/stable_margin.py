@@ -26,6 +26,7 @@ class StableMargin(GapRule):
     answer, no pass.
     """
 
+    name: ClassVar[str] = "stable-margin"
     price: ClassVar[str] = (
         "logits of the whole answer in every pass; saves the passes after the commit"
     )

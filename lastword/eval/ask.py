@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from lastword.errors import SettingError
 from lastword.eval.journal import Record
-from lastword.eval.room import fitted
+from lastword.eval.room import within_room
 from lastword.generation import Generation, generate
 from lastword.recipe.recipe import Recipe
 
@@ -42,9 +42,7 @@ def ask(
     A question whose canvas does not fit the model's positions follows the rule of `room`.
     """
     order = sorted(questions, key=lambda key: len(questions[key].prompt))
-    recipes = {
-        key: fitted(recipe, len(questions[key].prompt), model.positions) for key in questions
-    }
+    recipes = {key: within_room(recipe, model, len(questions[key].prompt)) for key in questions}
     for fit, group in groupby(order, key=lambda key: recipes[key]):
         keys = list(group)
         if fit is None:

@@ -14,6 +14,7 @@ from lastword.eval.journal import Journal, Record
 from lastword.eval.run import Layout, about, asked_of, check_counts, surroundings
 from lastword.eval.task import Task
 from lastword.length import Fixed, Survival
+from lastword.length.policy import Slots
 from lastword.passes.dice import Dice
 from lastword.recipe.recipe import Recipe
 
@@ -48,16 +49,17 @@ def drift(
         check_whole("drift", "steps", later, least=1)
     if not steps:
         raise SettingError("drift was given no steps; give some, such as 2, 5, 7, 10")
-    if max(steps) >= length.limit:
+    length, slots = length.settled(Slots(model.slots)), length.limit or model.slots
+    if max(steps) >= slots:
         raise SettingError(
-            f"drift was given step {max(steps)} of a canvas of {length.limit} slots, which is full after "
-            f"as many passes; give steps up to {length.limit - 1}, or more slots"
+            f"drift was given step {max(steps)} of a canvas of {slots} slots, which is full after "
+            f"as many passes; give steps up to {slots - 1}, or more slots"
         )
     recipe = Recipe(length=length, unmask=recipe.unmask, sampling=recipe.sampling)
     layout = Layout.of(model, chat=chat, bos=bos)
     run = about(model, name, recipe, seed=0) | {"kind": "drift"}
     asked = asked_of(run, tasks, limit, layout)
-    prompts = _fitting(model, {key: layout.ids(s) for key, (s, _) in asked.items()}, length.limit)
+    prompts = _fitting(model, {key: layout.ids(s) for key, (s, _) in asked.items()}, slots)
     before = {key: _steps(record) for key, record in journal.done().items()}
     lacking = [key for key in prompts if not {*steps} <= before.get(key, set())]
     order = sorted(lacking, key=lambda key: len(prompts[key]))

@@ -12,6 +12,7 @@ from lastword.eval.ask import Question, ask, first_token
 from lastword.eval.journal import Record
 from lastword.eval.task import Sample
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
 
 try:
     from lm_eval.api.model import LM
@@ -43,7 +44,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
         super().__init__()
         check_whole("LastwordLM", "rows", rows, least=1)
         self._device = model.device  # `device` itself is read-only
-        self.model, self.recipe = model, Recipe.checked(recipe).fitted(model)
+        self.model, self.recipe = model, settle(Recipe.checked(recipe), model)
         self.rows, self.seed = rows, seed
         self._begin = first_token(model.tokenizer) if bos else ""
         self.log: list[Record] = []

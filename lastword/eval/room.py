@@ -8,25 +8,17 @@ expected length of a shorter canvas is another number, not a worse one.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from lastword.length.within import within
+from lastword.length.wrapper import traits_of
+from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
 
 LEAST = 64  # room for a short program: the median references of HumanEval and MBPP need about 50
 
 
-def fitted(recipe: Recipe, prompt: int, positions: int) -> Recipe | None:
-    """The recipe for a prompt of so many tokens: itself, on a shorter canvas, or None: too long.
-
-    >>> from lastword import Fixed
-    >>> fitted(Recipe(length=Fixed(1024)), 3500, 4096).length
-    Fixed(slots=596)
-    >>> fitted(Recipe(length=Fixed(1024)), 4090, 4096) is None
-    True
-    """
-    room = positions - prompt
-    length = within(recipe.length, max(room, 1))
-    if length == recipe.length:
+def within_room(recipe: Recipe, model: MaskPredictor, prompt: int) -> Recipe | None:
+    """A settled recipe for a prompt of so many tokens: itself, on a shorter canvas, or None: too long."""
+    room, traits = model.positions - prompt, traits_of(recipe.length)
+    if max(traits.least, traits.limit or 0) <= room:
         return recipe
-    return replace(recipe, length=length) if room >= LEAST else None
+    return settle(recipe, model, room=room) if room >= LEAST else None

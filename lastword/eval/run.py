@@ -19,6 +19,7 @@ from lastword.eval.journal import Journal, Record, question_key
 from lastword.eval.task import Sample, Task, conditions
 from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
 from lastword.version import __version__
 
 
@@ -48,12 +49,12 @@ def evaluate(
     """
     check_counts("evaluate", rows, limit)
     layout, given = Layout.of(model, chat=chat, bos=bos), recipe
-    recipe = given.fitted(model)  # records say what was planned with, not where it was looked up
+    recipe = settle(given, model)  # records say what was planned with, not where it was looked up
     by_name = {task.name: task for task in tasks}
     depends = {task.name: conditions(task) for task in tasks}
     run = about(model, name, recipe, seed) | {"kind": "answer"}
     asked = asked_of(run, tasks, limit, layout)
-    given.fitted(model, {layout.in_chat(sample) for sample, _ in asked.values()})  # or refused
+    settle(given, model, in_chat={layout.in_chat(s) for s, _ in asked.values()})  # or refused
     done = journal.done()
     questions = {
         key: Question(layout.ids(sample), seed + sample.place)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastword.checks import check_whole
 from lastword.errors import SettingError
-from lastword.length.policy import Plan, Probe, Resizes
+from lastword.length.policy import LengthTraits, Plan, Probe
 from lastword.length.wrapper import Wrapper
 
 USUAL = 256  # passes
@@ -33,6 +33,7 @@ class Budget(Wrapper):
     slots they take back were paid for. Costs nothing.
     """
 
+    name: ClassVar[str] = "budget"
     price: ClassVar[str] = "nothing; bounds the passes and columns of everything else"
     source: ClassVar[str] = "ours"
 
@@ -50,13 +51,7 @@ class Budget(Wrapper):
         """The passes it allows."""
         return USUAL if self.passes is None and self.columns is None else self.passes
 
-    @property
-    def resizes(self) -> Resizes:
-        return self.length.resizes
-
-    @property
-    def bounds_work(self) -> bool:
-        return True
+    traits = LengthTraits(bounds_work=True)
 
     def plan(self, probe: Probe) -> Plan:
         plan = self.length.plan(probe)
@@ -65,9 +60,8 @@ class Budget(Wrapper):
         for power in reversed(range(MOST_SLOTS)):
             more = slots + 2**power
             slots = torch.where(self._pays(probe, more), more, slots)
-        most = slots if plan.most_slots is None else torch.minimum(slots, plan.most_slots)
-        open = most if plan.closing is None else (most - plan.closing).clamp(min=1)
-        return replace(plan, horizon=torch.minimum(plan.horizon, open), most_slots=most)
+        most = slots if plan.most is None else torch.minimum(slots, plan.most)
+        return replace(plan, horizon=torch.minimum(plan.horizon, most), most=most)
 
     def _pays(self, probe: Probe, slots: Int[Tensor, "B"]) -> Bool[Tensor, "B"]:
         spent, most = probe.cost, probe.most(slots)
@@ -86,8 +80,8 @@ class Budget(Wrapper):
         spent, more = probe.cost.row(row), one.row(row)
         raise SettingError(
             f"Budget(passes={self.most_passes}, columns={self.columns}) was given, but for prompt {row} the "
-            f"plan alone took {spent['passes']} passes and {spent['columns']} columns, and one slot may take "
-            f"{more['passes']} and {more['columns']} more: allow at least {spent['passes'] + more['passes']} "
-            f"passes and {spent['columns'] + more['columns']} columns, or plan with less, such as "
+            f"plan alone took {spent.passes} passes and {spent.columns} columns, and one slot may take "
+            f"{more.passes} and {more.columns} more: allow at least {spent.passes + more.passes} "
+            f"passes and {spent.columns + more.columns} columns, or plan with less, such as "
             "Survival(limit=64) or Fixed(64)"
         )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lastword.calibration.ratios import Calibration
 from lastword.checks import check_number
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.policy import LengthPolicy, Plan, Probe, Slots
 from lastword.length.survival import Survival
 
 
@@ -28,6 +27,7 @@ class Calibrated(LengthPolicy):
     Costs what that Survival costs: one probe of its limit.
     """
 
+    name: ClassVar[str] = "calibrated"
     price: ClassVar[str] = "one probe of the calibration's limit"
     source: ClassVar[str] = "ours; split-conformal prediction (Vovk et al., 2005)"
 
@@ -41,14 +41,15 @@ class Calibrated(LengthPolicy):
                 f"Calibrated(family={self.family!r}) was given; it must be a family's name, or nothing"
             )
 
-    def fitted(self, calibration: Calibration | None) -> Survival:
+    def settled(self, slots: Slots) -> Survival:
+        calibration = slots.calibration
         if calibration is None:
             raise SettingError(
                 "Calibrated was given for a model that was not calibrated; run lastword calibrate, load the "
                 "model with its file (calibration=..., on the command line --calibration), or use Survival()"
             )
         return Survival(
-            calibration.limit,
+            slots.of(calibration.limit),
             calibration.bound(self.coverage, self.family),
             calibration.ends,
             calibration.reading,
@@ -56,6 +57,6 @@ class Calibrated(LengthPolicy):
 
     def plan(self, probe: Probe) -> Plan:
         raise SettingError(
-            "Calibrated was asked for a plan before it was fitted to a model: decode with it in a Recipe, "
-            "and let a policy of your own around it pass `fitted` on, as lastword.length.wrapper.Wrapper does"
+            "Calibrated was asked for a plan before it was settled for a model: decode with it in a Recipe, "
+            "and let a policy of your own around it pass `settled` on, as length.wrapper.Wrapper does"
         )

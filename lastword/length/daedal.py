@@ -9,10 +9,12 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.columns import leftmost
 from lastword.checks import check_number, check_whole
 from lastword.length.end_confidence import end_confidence
-from lastword.length.policy import Plan, Probe
+from lastword.length.policy import Plan, Probe, State
 from lastword.length.resizer import Resizer
+from lastword.length.said import said
 from lastword.passes.prediction import Prediction
 
 
@@ -34,6 +36,7 @@ class Daedal(Resizer):
     next best token competes instead of none (Sampling).
     """
 
+    name: ClassVar[str] = "daedal"
     price: ClassVar[str] = (
         "a probe per `by` slots grown at first; logits of the whole answer in every pass"
     )
@@ -53,26 +56,30 @@ class Daedal(Resizer):
             check_number("Daedal", name, getattr(self, name), least=0, most=1)
 
     def plan(self, probe: Probe) -> Plan:
-        probe.reserve(self.limit)
-        slots = self.initial
+        slots, limit = said(self, self.initial), said(self, self.limit)
         horizon = torch.full((probe.rows,), slots)
         growing = torch.ones(probe.rows, dtype=torch.bool)
-        while slots < self.limit and bool(growing.any()):
+        while slots < limit and bool(growing.any()):
             prediction = probe(slots, growing)
             growing = growing & (end_confidence(prediction, self.window) < self.enough)
-            slots = min(slots + self.by, self.limit)
+            slots = min(slots + self.by, limit)
             horizon = torch.where(growing, slots, horizon)
-        return Plan(horizon, closing=(self.limit - horizon).clamp(max=self.window // 2))
+        return Plan(horizon, ends=(limit - horizon).clamp(max=self.window // 2))
 
-    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        left = canvas.masked & clock.window.columns(canvas.width)
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
+        columns, limit = prediction.columns, said(self, self.limit)
+        left = columns.at(canvas.masked & clock.window.columns(canvas.width))
         doubt = prediction.confidence.masked_fill(~left, torch.inf)
-        lowest, column = doubt.min(-1)
-        grows = (lowest < self.lost) & (canvas.horizon < self.limit)
+        lowest = doubt.amin(-1)
+        grows = (lowest < self.lost) & (canvas.horizon < limit)
         grows = grows & prediction.speaks_for(canvas.answer)
         if not bool(grows.any()):
-            return canvas  # most passes: what follows reads every logit of the answer
+            return canvas, state  # most passes: what follows reads every logit of the answer
         grows = grows & (end_confidence(prediction, self.window) < self.keep_growing)
-        count = (self.limit - canvas.least_horizon).clamp(0, self.by - 1)
-        full = torch.full_like(canvas.horizon, self.limit)
-        return canvas.insert(column, torch.where(grows, count, 0)).crop(full)
+        count = (limit - canvas.least_horizon).clamp(0, self.by - 1)
+        first = leftmost(doubt == lowest[:, None]).clamp(max=doubt.shape[1] - 1)
+        column = columns.index.gather(1, first[:, None])[:, 0]
+        full = torch.full_like(canvas.horizon, limit)
+        return canvas.insert(column, torch.where(grows, count, 0)).crop(full), state

@@ -16,7 +16,7 @@ def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:
     Needs logits of the whole answer.
     """
     end = prediction.canvas.ids.end
-    ending = (prediction.likeliest == end) & prediction.covers
+    ending = (prediction.likeliest == end) & prediction.columns.read
     from_the_right = ending.flip(-1).cumsum(-1).flip(-1)
     counted = ending & (from_the_right <= count)
     return prediction.probability_of(end).masked_fill(~counted, 0).sum(-1) / count

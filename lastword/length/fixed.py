@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 
-from lastword.checks import check_whole
-from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
+from lastword.length.said import check_said, said
 
 
 @dataclass(frozen=True)
 class Fixed(LengthPolicy):
-    """`slots` masks for every prompt. Costs no probe."""
+    """`slots` masks for every prompt; without a number, as many as the model is made for. No probe."""
 
+    name: ClassVar[str] = "fixed"
     price: ClassVar[str] = "no probe; every pass as wide as the canvas"
     source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
 
-    slots: int = 1024
+    slots: int | None = None
 
     def __post_init__(self) -> None:
-        check_whole("Fixed", "slots", self.slots, least=1)
+        check_said("Fixed", "slots", self.slots)
 
     @property
-    def plans_at_least(self) -> int:
-        return self.slots
+    def traits(self) -> LengthTraits:
+        return LengthTraits(least=self.slots or 1)
+
+    def settled(self, slots: Slots) -> Fixed:
+        return replace(self, slots=slots.of(self.slots))
 
     def plan(self, probe: Probe) -> Plan:
-        return Plan(torch.full((probe.rows,), self.slots))
+        return Plan(torch.full((probe.rows,), said(self, self.slots)))

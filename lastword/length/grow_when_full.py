@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -10,8 +10,9 @@ import torch
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.checks import check_whole
-from lastword.length.policy import Plan, Probe
-from lastword.length.wrapper import Wrapper
+from lastword.length.policy import LengthPolicy, LengthTraits, Slots, State
+from lastword.length.said import check_said, said
+from lastword.length.wrapper import Wrapper, layers
 from lastword.passes.prediction import Prediction
 
 
@@ -28,10 +29,11 @@ class GrowWhenFull(Wrapper):
     grows when it is full, which is the first time that "no end token" is certain.
 
     An answer that never ends stops at `limit` slots; without one, at the limit of the policy inside, or
-    at 1024. Rows grow between blocks only, where caches start anew, and no logits are read beyond those
-    of the block. Costs no probe.
+    at what the model is made for. Rows grow between blocks only, where caches start anew, and no logits
+    are read beyond those of the block. Costs no probe.
     """
 
+    name: ClassVar[str] = "grow-when-full"
     price: ClassVar[str] = "no probe; one block of width ahead of a row that has not ended"
     source: ClassVar[str] = "ours"
 
@@ -41,29 +43,25 @@ class GrowWhenFull(Wrapper):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("GrowWhenFull", "by", self.by, least=1)
-        if self.limit is not None:
-            check_whole("GrowWhenFull", "limit", self.limit, least=1)
+        check_said("GrowWhenFull", "limit", self.limit)
 
     @property
-    def grows(self) -> bool:
-        return True
+    def traits(self) -> LengthTraits:
+        return LengthTraits(resizes="between blocks", grows=True, limit=self.limit)
 
-    @property
-    def grows_to(self) -> int:
-        if self.limit is not None:
-            return self.limit
-        inside = (getattr(policy, "limit", None) for policy in self.length.layers())
-        return next((limit for limit in inside if limit is not None), 1024)
+    def settled(self, slots: Slots) -> LengthPolicy:
+        inner = self.length.settled(slots)
+        inside = next((t.limit for p in layers(inner) if (t := p.traits).limit is not None), None)
+        limit = slots.of(inside if self.limit is None else self.limit)
+        return replace(self, length=inner, limit=limit)
 
-    def plan(self, probe: Probe) -> Plan:
-        probe.reserve(self.grows_to)
-        return super().plan(probe)
-
-    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        canvas = super().revise(canvas, prediction, clock)
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
+        canvas, state = super().revise(canvas, prediction, clock, state)
         window = clock.window
         complete = ~(canvas.masked & window.columns(canvas.width)).any(-1)
         at_most_a_block = canvas.masked.sum(-1) <= window.last - window.first
         grows = complete & at_most_a_block & ~canvas.ended.any(-1)
-        room = (self.grows_to - canvas.horizon).clamp(0, self.by)
-        return canvas.extend(torch.where(grows, room, 0))
+        room = (said(self, self.limit) - canvas.horizon).clamp(0, self.by)
+        return canvas.extend(torch.where(grows, room, 0)), state

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -19,7 +19,47 @@ from lastword.passes.prediction import Prediction
 from lastword.survival import LengthDistribution
 
 Resizes = Literal["never", "between blocks", "any time"]
+Reads = Literal["masks", "answer", "ahead", "one step"]
 _SELDOM_TO_OFTEN: tuple[Resizes, ...] = ("never", "between blocks", "any time")
+_LITTLE_TO_MUCH: tuple[Reads, ...] = ("masks", "answer", "ahead", "one step")
+
+# What a part carries from step to step: a NamedTuple of tensors whose first axis is the rows, or ().
+State = Any
+
+
+@dataclass(frozen=True)
+class LengthTraits:
+    """What a policy, without the one it wraps, says of itself: what other parts have to be ready for."""
+
+    # When `revise` changes a row's length. Between blocks is after the step that completes the row's block,
+    # where caches start anew anyhow.
+    resizes: Resizes = "never"
+    # What `revise` reads of a pass: the open masks; the whole answer, where the pass can read it; the
+    # slots ahead of a block, in the pass that completes it; the whole answer in one certain step.
+    reads: Reads = "masks"
+    grows: bool = False  # may `revise` make a row longer?
+    replans: bool = (
+        False  # does it set the length anew each time, so that others may have their own say?
+    )
+    by_confidence: bool = False  # does it go by how sure the model is of what it left?
+    bounds_work: bool = False  # does it promise that decoding costs no more than it planned?
+    needs_blocks: bool = False  # does it change nothing where the whole answer is one block?
+    least: int = 1  # slots it plans at least
+    limit: int | None = None  # slots it plans or grows to at most; None: it does not say
+
+    def with_inner(self, inner: LengthTraits) -> LengthTraits:
+        """What holds for a policy and the one it wraps, at work on one canvas."""
+        return LengthTraits(
+            max(self.resizes, inner.resizes, key=_SELDOM_TO_OFTEN.index),
+            max(self.reads, inner.reads, key=_LITTLE_TO_MUCH.index),
+            self.grows or inner.grows,
+            self.replans or inner.replans,
+            self.by_confidence or inner.by_confidence,
+            self.bounds_work or inner.bounds_work,
+            self.needs_blocks or inner.needs_blocks,
+            max(self.least, inner.least),
+            max((t.limit for t in (self, inner) if t.limit is not None), default=None),
+        )
 
 
 @runtime_checkable
@@ -43,130 +83,58 @@ class Probe(Protocol):
         self, slots: int | Int[Tensor, "B"], asking: Bool[Tensor, "B"] | None = None
     ) -> Prediction: ...
 
-    def reserve(self, slots: int) -> None:
-        """Refuse at once, not in the middle of an answer, if so many slots do not fit the model."""
-
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How many slots each row gets, and the distribution that says so, if one was read.
-
-    `closing` is a number of end tokens to write behind each row's slots before the first pass;
-    `most_slots` is a number of slots no row may exceed, whoever lets it grow.
-    """
+    """How many slots each row gets, and what the policy will need to revise that."""
 
     horizon: Int[Tensor, "B"]
-    lengths: LengthDistribution | None = None
-    closing: Int[Tensor, "B"] | None = None
-    most_slots: Int[Tensor, "B"] | None = None
+    lengths: LengthDistribution | None = None  # what says so, if a distribution was read
+    state: State = ()  # of the policy, before its first `revise`
+    ends: Int[Tensor, "B"] | None = (
+        None  # end tokens to write behind each row's slots, as its suffix
+    )
+    most: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
 
     def canvas(self, prompts: Sequence[Sequence[int]], ids: TokenIds) -> Canvas:
         """The canvas the plan asks for."""
         canvas = Canvas.blank(prompts, self.horizon, ids)
-        canvas = replace(canvas, lengths=self.lengths, most_slots=self.most_slots)
-        return canvas if self.closing is None else canvas.close(self.closing)
+        return canvas if self.ends is None else canvas.followed_by(ids.end, self.ends)
+
+
+class Slots(NamedTuple):
+    """What a policy is settled for: how many slots there are where it does not say, and at most."""
+
+    unsaid: int
+    most: int | None = None  # evaluation shortens what was said; decoding keeps it
+    calibration: Calibration | None = None
+
+    def of(self, said: int | None) -> int:
+        slots = self.unsaid if said is None else said
+        return slots if self.most is None else min(slots, self.most)
 
 
 class LengthPolicy(ABC):
     """How long the answer gets. It is handed a probe, never a model: its cost is its calls."""
 
     @property
-    def reads_answer(self) -> bool:
-        """Does `revise` need logits of the whole answer, or do the open masks do?
+    def traits(self) -> LengthTraits:
+        """What the policy itself says, without the one it wraps: `wrapper.traits_of` adds them up."""
+        return LengthTraits()
 
-        Where a pass cannot read that much, the policy leaves the row as it is.
-        """
-        return False
-
-    @property
-    def resizes(self) -> Resizes:
-        """When `revise` may change a row's length: what a cache has to be ready for.
-
-        Between blocks is after the pass that completes the row's block, where caches start anew
-        anyhow.
-        """
-        return "never"
-
-    @property
-    def grows(self) -> bool:
-        """May `revise` itself, not a policy it wraps, make a row longer?"""
-        return False
-
-    @property
-    def grows_to(self) -> int | None:
-        """The most slots a row grows to by it, where that is a number."""
-        return None
-
-    @property
-    def plans_at_least(self) -> int:
-        """The fewest slots it plans for any prompt."""
-        return 1
-
-    @property
-    def bounds_work(self) -> bool:
-        """Does it promise that decoding costs no more than it planned?"""
-        return False
-
-    @property
-    def replans(self) -> bool:
-        """Does it set the length anew each time, so that a policy around it may well have its own say?"""
-        return False
-
-    @property
-    def goes_by_confidence(self) -> bool:
-        """Does `revise` go by how sure the model is of what it left and of the end it sees?"""
-        return False
-
-    @property
-    def reads_ahead(self) -> bool:
-        """Must the pass that completes a block read what lies behind it?"""
-        return False
-
-    @property
-    def needs_blocks(self) -> bool:
-        """Does it change nothing where the whole answer is one block?"""
-        return False
-
-    @property
-    def reads_step(self) -> int | None:
-        """The one step whose pass it must read in full; None: any later pass will do as well."""
-        return None
-
-    @property
-    def inner(self) -> LengthPolicy | None:
-        """The policy it wraps and asks."""
-        return None
-
-    def layers(self) -> Iterator[LengthPolicy]:
-        """This policy and those it wraps, from the outside in."""
-        yield self
-        if self.inner is not None:
-            yield from self.inner.layers()
-
-    def releases(
-        self, ready: Bool[Tensor, "B"], canvas: Canvas, prediction: Prediction, clock: Clock
-    ) -> Bool[Tensor, "B"]:
-        """Of the rows that could be committed now, those that this pass does not lengthen.
-
-        A row that asks for room is not done, and once every mask is filled nobody would hear it ask.
-        """
-        if not ready.any():
-            return ready
-        return ready & (self.revise(canvas, prediction, clock).horizon <= canvas.horizon)
-
-    def fitted(self, calibration: Calibration | None) -> LengthPolicy:
-        """The policy for a model of which this is known; most need not know."""
+    def settled(self, slots: Slots) -> LengthPolicy:
+        """The policy with what was left unsaid filled in, for a model; most hold no such number."""
         return self
 
     @abstractmethod
     def plan(self, probe: Probe) -> Plan:
-        """Decide before the first pass."""
+        """Decide before the first step."""
 
-    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        """Change the plan after a pass; most policies do not."""
-        return canvas
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
+        """The canvas and the state after a step; most policies change neither.
 
-
-def more_often(one: Resizes, other: Resizes) -> Resizes:
-    """What holds for two policies at work on one canvas."""
-    return max(one, other, key=_SELDOM_TO_OFTEN.index)
+        It must be pure: the loop also asks it whether a row that could be committed would rather grow.
+        """
+        return canvas, state

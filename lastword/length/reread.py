@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
@@ -14,10 +14,11 @@ from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_whole
 from lastword.errors import SettingError
 from lastword.length.calibrated import Calibrated
-from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots, State
+from lastword.length.said import said
 from lastword.length.survival import Survival
 from lastword.passes.prediction import Prediction
-from lastword.survival import LengthDistribution, Reading
+from lastword.survival import Auto, LengthDistribution
 
 SPENT = 1e-3  # a curve that leaves no more than this behind a slot says nothing of what lies there
 
@@ -50,6 +51,7 @@ class Reread(LengthPolicy):
     guidance and hooks included, and the words this pass chose were still masks in it.
     """
 
+    name: ClassVar[str] = "reread"
     price: ClassVar[str] = "the probe of `length`; logits of the whole answer in every pass"
     source: ClassVar[str] = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
 
@@ -74,51 +76,42 @@ class Reread(LengthPolicy):
             )
 
     @property
-    def limit(self) -> int:
-        """What a policy around it takes for the limit."""
-        return self.length.limit
+    def traits(self) -> LengthTraits:
+        return LengthTraits(
+            resizes="between blocks",
+            reads="ahead",
+            grows=True,
+            replans=True,
+            needs_blocks=True,
+            limit=self.length.limit,
+        )
 
-    @property
-    def reads_answer(self) -> bool:
-        return True
-
-    @property
-    def resizes(self) -> Resizes:
-        return "between blocks"
-
-    @property
-    def grows(self) -> bool:
-        return True
-
-    @property
-    def replans(self) -> bool:
-        return True
-
-    @property
-    def needs_blocks(self) -> bool:
-        return True
-
-    @property
-    def reads_ahead(self) -> bool:
-        return True
+    def settled(self, slots: Slots) -> Reread:
+        return replace(self, length=self.length.settled(slots))
 
     def plan(self, probe: Probe) -> Plan:
-        return self.length.plan(probe)
+        plan = self.length.plan(probe)
+        return plan if plan.lengths is None else replace(plan, state=Heard.of(plan.lengths))
 
-    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
         left, policy = canvas.masked, self.length
         complete = ~(left & clock.window.columns(canvas.width)).any(-1)
         heard = complete & left.any(-1) & ~canvas.ended.any(-1) & prediction.speaks_for(left)
-        heard = heard & (canvas.horizon <= policy.limit)
-        if canvas.lengths is None or not bool(heard.any()):
-            return canvas
+        heard = heard & (canvas.horizon <= said(self, policy.limit))
+        if not isinstance(state, Heard) or not bool(heard.any()):
+            return canvas, state
         signal = policy.signal(prediction, canvas)
         written = torch.maximum(clock.window.last - canvas.start, canvas.least_horizon)
-        hazard, horizon = canvas.lengths.hazard.clone(), canvas.horizon.clone()
+        survival = LengthDistribution(state.hazard).survival
+        hazard, horizon = state.hazard.clone(), canvas.horizon.clone()
         for row in heard.nonzero()[:, 0].tolist():
             first, last = int(written[row]), int(canvas.horizon[row])
-            again = _reading(canvas.lengths, row, policy)(signal.row(row).first(last))
-            if canvas.lengths.survival[row, last] < SPENT:
+            picked = int(state.picked[row])
+            reading = Auto.readings[picked] if picked >= 0 else policy.reading
+            again = reading(signal.row(row).first(last))
+            if survival[row, last] < SPENT:
                 hazard[row, last : last + self.by] = 0.0
                 hazard[row, last + self.by - 1 :] = 1.0
             hazard[row, :last] = again.hazard[0]
@@ -127,13 +120,23 @@ class Reread(LengthPolicy):
         if not self.shrink:
             horizon = torch.maximum(horizon, canvas.horizon)
         longer = (horizon - canvas.horizon).clamp(0, self.by)
-        lengths = replace(canvas.lengths, hazard=hazard)
-        return replace(canvas.crop(horizon).extend(longer), lengths=lengths)
+        return canvas.crop(horizon).extend(longer), Heard(hazard, state.picked)
 
 
-def _reading(lengths: LengthDistribution, row: int, policy: Survival) -> Reading:
-    picked = None if lengths.readings is None else lengths.readings[row]
-    return picked if isinstance(picked, Reading) else policy.reading
+class Heard(NamedTuple):
+    """What was last read of each row's length, and as what: the state of Reread."""
+
+    hazard: Float[Tensor, "B T"]
+    picked: Int[
+        Tensor, "B"
+    ]  # of Auto's readings, the row's own; -1 where the policy names the reading
+
+    @classmethod
+    def of(cls, lengths: LengthDistribution) -> Heard:
+        rows = len(lengths.hazard)
+        known = lengths.readings or (None,) * rows
+        picked = [Auto.readings.index(one) if one in Auto.readings else -1 for one in known]
+        return cls(lengths.hazard, torch.tensor(picked))
 
 
 def _left(hazard: Float[Tensor, "R"], policy: Survival) -> int:

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lastword.checks import check_whole
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Resizes
+from lastword.length.policy import LengthPolicy, LengthTraits, Slots
+from lastword.length.said import check_said
+
+USUAL = 64  # slots to begin with, of both papers
 
 
 @dataclass(frozen=True)
 class Resizer(LengthPolicy):
-    """Begins with `initial` slots and never has more than `limit`; decides by the whole answer."""
+    """Begins with `initial` slots and never has more than `limit`; decides by the whole answer.
 
-    initial: int = 64
-    limit: int = 2048
+    Without numbers: 64, and as many as the model is made for.
+    """
+
+    initial: int | None = None
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        check_whole(name, "initial", self.initial, least=1)
-        check_whole(name, "limit", self.limit, least=1)
-        if self.initial > self.limit:
+        check_said(name, "initial", self.initial)
+        check_said(name, "limit", self.limit)
+        if self.initial is not None and self.limit is not None and self.initial > self.limit:
             raise SettingError(
                 f"{name}(initial={self.initial}, limit={self.limit}) was given; it starts at "
                 "`initial` and grows to `limit`: raise the limit or start with fewer slots"
             )
 
     @property
-    def reads_answer(self) -> bool:
-        return True
+    def traits(self) -> LengthTraits:
+        return LengthTraits(
+            resizes="any time", reads="answer", grows=True, by_confidence=True, limit=self.limit
+        )
 
-    @property
-    def resizes(self) -> Resizes:
-        return "any time"
-
-    @property
-    def grows(self) -> bool:
-        return True
-
-    @property
-    def goes_by_confidence(self) -> bool:
-        return True
+    def settled(self, slots: Slots) -> Resizer:
+        limit = slots.of(self.limit)
+        initial = min(USUAL, limit) if self.initial is None else slots.of(self.initial)
+        return replace(self, initial=initial, limit=limit)

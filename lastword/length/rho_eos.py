@@ -13,8 +13,9 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_number, check_whole
 from lastword.length.end_confidence import end_confidence
-from lastword.length.policy import Plan, Probe
+from lastword.length.policy import Plan, Probe, State
 from lastword.length.resizer import Resizer
+from lastword.length.said import said
 from lastword.passes.prediction import Prediction
 
 MOST_UNITS = 8
@@ -40,6 +41,7 @@ class RhoEos(Resizer):
     anew where a crop cut through a finished block.
     """
 
+    name: ClassVar[str] = "rho-eos"
     price: ClassVar[str] = "no probe; logits of the whole answer in every pass"
     source: ClassVar[str] = "rho-EOS (arXiv 2601.22527)"
 
@@ -62,19 +64,20 @@ class RhoEos(Resizer):
         check_choice("RhoEos", "signal", self.signal, "density", "released")
 
     def plan(self, probe: Probe) -> Plan:
-        probe.reserve(self.limit)
-        return Plan(torch.full((probe.rows,), self.initial))
+        return Plan(torch.full((probe.rows,), said(self, self.initial)))
 
-    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        if clock.step >= self.passes:
-            return canvas
-        heard = prediction.speaks_for(canvas.answer) & (canvas.horizon < self.limit)
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
+        limit = said(self, self.limit)
+        heard = (clock.step < self.passes) & (canvas.horizon < limit)
+        heard = heard & prediction.speaks_for(canvas.answer)
         if not bool(heard.any()):
-            return canvas
+            return canvas, state
         change = torch.where(heard, self.change(prediction), 0)
         shorter = torch.maximum(canvas.horizon + change.clamp(max=0), canvas.least_horizon)
-        room = self.limit - canvas.horizon
-        return canvas.crop(shorter).extend(torch.minimum(change.clamp(min=0), room.clamp(min=0)))
+        longer = torch.minimum(change.clamp(min=0), (limit - canvas.horizon).clamp(min=0))
+        return canvas.crop(shorter).extend(longer), state
 
     def change(self, prediction: Prediction) -> Int[Tensor, "B"]:
         """By how many slots each row should grow, or shrink where negative."""
@@ -92,7 +95,7 @@ class RhoEos(Resizer):
 
     def density(self, prediction: Prediction) -> Float[Tensor, "B"]:
         """The share of masks at which the model would end; 0 where no mask is left."""
-        masks = prediction.canvas.masked
+        masks = prediction.columns.at(prediction.canvas.masked)
         ending = masks & (prediction.likeliest == prediction.canvas.ids.end)
         return ending.sum(-1).double() / masks.sum(-1).clamp(min=1)
 

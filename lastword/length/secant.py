@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 
 from lastword.checks import check_number, check_whole
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
+from lastword.length.said import check_said, said
 from lastword.length.survival import Survival
 from lastword.survival import (
     Auto,
@@ -20,6 +21,8 @@ from lastword.survival import (
     LengthDistribution,
     Reading,
 )
+
+USUAL = 128  # slots of the first canvas
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Secant(LengthPolicy):
     is tried next. Between an insufficient and a sufficient canvas the search goes on until they are
     `within` slots of each other, the sufficient one says that it needs all of its slots, or
     `probes` are spent. The plan is the smallest canvas that was found sufficient, or `limit`.
+    Without numbers the first canvas has 128 slots and the limit is what the model is made for.
 
     A short canvas rather says that the answer fits than a long one does, so plans come out shorter
     than the same quantile read on `limit` slots: ask for more than you would there.
@@ -44,18 +48,21 @@ class Secant(LengthPolicy):
     have: Boundary, FirstBoundary and Auto are refused. Each row has a search of its own.
     """
 
+    name: ClassVar[str] = "secant"
     price: ClassVar[str] = "one to `probes` probes, each as long as the canvas it tries"
     source: ClassVar[str] = "ours, for stage 1 of DAEDAL (Li et al., 2025, arXiv 2508.00819)"
 
-    limit: int = 1024
-    initial: int = 128
+    limit: int | None = None
+    initial: int | None = None
     probes: int = 4
     enough: float = 0.95
     within: int = 8
     reading: Reading = EndedBy()
 
     def __post_init__(self) -> None:
-        for name in ("limit", "initial", "probes", "within"):
+        for name in ("limit", "initial"):
+            check_said("Secant", name, getattr(self, name))
+        for name in ("probes", "within"):
             check_whole("Secant", name, getattr(self, name), least=1)
         check_number("Secant", "enough", self.enough, above=0, below=1)
         if not isinstance(self.reading, Reading):
@@ -69,14 +76,22 @@ class Secant(LengthPolicy):
                 "first document's end; a search begins on shorter ones: use "
                 f"Survival(reading={self.reading!r}), which reads one long canvas"
             )
-        if self.initial > self.limit:
+        if self.initial is not None and self.limit is not None and self.initial > self.limit:
             raise SettingError(
                 f"Secant(initial={self.initial}, limit={self.limit}) was given; the first canvas must not "
                 "be longer than the limit: raise the limit or start with fewer slots"
             )
 
+    @property
+    def traits(self) -> LengthTraits:
+        return LengthTraits(limit=self.limit)
+
+    def settled(self, slots: Slots) -> Secant:
+        limit = slots.of(self.limit)
+        initial = min(USUAL, limit) if self.initial is None else slots.of(self.initial)
+        return replace(self, limit=limit, initial=initial)
+
     def plan(self, probe: Probe) -> Plan:
-        probe.reserve(self.limit)
         rows = [_Search(self) for _ in range(probe.rows)]
         for _ in range(self.probes):
             asking = torch.tensor([not row.done for row in rows])
@@ -85,9 +100,9 @@ class Secant(LengthPolicy):
             slots = torch.tensor([row.next for row in rows])
             prediction = probe(slots, asking)
             signal = Survival(self.limit).signal(prediction)
-            for place in asking.nonzero()[:, 0].tolist():
-                tried = rows[place].next
-                rows[place].tell(self.reading(signal.row(place).first(tried)))
+            for row in asking.nonzero()[:, 0].tolist():
+                tried = rows[row].next
+                rows[row].tell(self.reading(signal.row(row).first(tried)))
         return Plan(torch.tensor([row.sufficient for row in rows]))
 
 
@@ -97,9 +112,12 @@ class _Search:
     def __init__(self, policy: Secant) -> None:
         self._policy = policy
         self._short, self._said = 0, 0.0  # a canvas too short, and what it said
-        self.sufficient, self._sure = policy.limit, 1.0  # until proven, the limit must do
+        self.sufficient, self._sure = (
+            said(policy, policy.limit),
+            1.0,
+        )  # until proven, the limit must do
         self._proven = False
-        self.next, self.done = policy.initial, False
+        self.next, self.done = said(policy, policy.initial), False
 
     def tell(self, lengths: LengthDistribution) -> None:
         """What the canvas of `next` slots says of itself."""

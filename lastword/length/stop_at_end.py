@@ -9,6 +9,7 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.length.policy import LengthTraits, State
 from lastword.length.wrapper import Wrapper
 from lastword.passes.prediction import Prediction
 
@@ -23,15 +24,17 @@ class StopAtEnd(Wrapper):
     that gives no block has blocks of 32.
     """
 
+    name: ClassVar[str] = "stop-at-end"
     price: ClassVar[str] = "nothing; saves every pass behind the end"
     source: ClassVar[str] = "built into DPad, dInfer and others"
 
-    @property
-    def needs_blocks(self) -> bool:
-        return True
+    traits = LengthTraits(resizes="between blocks", needs_blocks=True)
 
-    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        canvas = super().revise(canvas, prediction, clock)
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
+        canvas, state = super().revise(canvas, prediction, clock, state)
         block = clock.window.columns(canvas.width) & canvas.answer
         done = ~(block & canvas.masked).any(-1) & (block & canvas.ended).any(-1)
-        return canvas.crop(torch.where(done, clock.window.last - canvas.start, canvas.horizon))
+        horizon = torch.where(done, clock.window.last - canvas.start, canvas.horizon)
+        return canvas.crop(horizon), state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -10,9 +10,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
-from lastword.checks import check_choice, check_whole
+from lastword.checks import check_choice
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Plan, Probe
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
+from lastword.length.said import check_said, said
 from lastword.passes.prediction import Prediction
 from lastword.survival import (
     EndSignal,
@@ -30,7 +31,8 @@ class Survival(LengthPolicy):
     """Read the end-token probability of every slot as a hazard and plan for an estimate of it.
 
     Algorithm 1 of "Survival-Guided Length Control for Efficient Diffusion Language Models"
-    (Kobyzev, Ghaddar, Cui): one forward pass over `limit` masks, h(k) = softmax at the end token,
+    (Kobyzev, Ghaddar, Cui): one forward pass over `limit` masks (without a number, as many as the model is
+    made for), h(k) = softmax at the end token,
     S(k) = prod(1 - h(i)), expected length = sum of S(k-1), clipped to [1, limit], rounded up.
     Costs one pass over prompt + limit columns. The probe reads the plain model: guidance, hooks and
     end-token controls do not touch it.
@@ -41,16 +43,17 @@ class Survival(LengthPolicy):
     turn end of chat models apart; `ends="any"` adds the two up.
     """
 
+    name: ClassVar[str] = "survival"
     price: ClassVar[str] = "one probe of `limit` slots"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
-    limit: int = 1024
+    limit: int | None = None
     estimate: Estimate = Mean()
     ends: str = "document"
     reading: Reading = Hazard()
 
     def __post_init__(self) -> None:
-        check_whole("Survival", "limit", self.limit, least=1)
+        check_said("Survival", "limit", self.limit)
         check_choice("Survival", "ends", self.ends, "document", "any")
         if not callable(self.estimate) or isinstance(self.estimate, type):
             raise SettingError(
@@ -68,9 +71,16 @@ class Survival(LengthPolicy):
                 "apart and 'any' adds them up: leave ends out"
             )
 
+    @property
+    def traits(self) -> LengthTraits:
+        return LengthTraits(limit=self.limit)
+
+    def settled(self, slots: Slots) -> Survival:
+        return replace(self, limit=slots.of(self.limit))
+
     def lengths(self, probe: Probe) -> LengthDistribution:
         """The length distribution behind the plan."""
-        return self.read(probe(self.limit))
+        return self.read(probe(said(self, self.limit)))
 
     def read(self, prediction: Prediction) -> LengthDistribution:
         """The distribution any pass over `limit` slots speaks of: a written slot ends or does not."""
@@ -82,12 +92,16 @@ class Survival(LengthPolicy):
         With `canvas`, words count as they stand there: those this pass chose included.
         """
         canvas = canvas or prediction.canvas
-        ids, slots = canvas.ids, slice(canvas.start, canvas.start + self.limit)
+        ids, slots = canvas.ids, slice(canvas.start, canvas.start + said(self, self.limit))
         written = canvas.answer & (canvas.tokens != ids.mask)
         turns = [end for end in ids.turn_ends if end != ids.end]
         turned = torch.isin(canvas.tokens, torch.tensor(turns, dtype=torch.long))
-        document = torch.where(written, canvas.ended.double(), prediction.probability_of(ids.end))
-        turn = torch.where(written, turned.double(), prediction.probability_of(*turns))
+        ends, others = (
+            prediction.columns.spread(prediction.probability_of(*some), 0.0)
+            for some in ([ids.end], turns)
+        )
+        document = torch.where(written, canvas.ended.double(), ends)
+        turn = torch.where(written, turned.double(), others)
         words = (written & (canvas.ended.cumsum(-1) == 0))[:, slots]
         reached = (words * torch.arange(1, words.shape[-1] + 1)).amax(-1)
         signal = EndSignal(document[:, slots], turn[:, slots], reached)
@@ -95,7 +109,7 @@ class Survival(LengthPolicy):
 
     def horizon(self, lengths: LengthDistribution) -> Int[Tensor, "B"]:
         """How many slots the estimate asks for."""
-        return self.estimate(lengths).clamp(1, self.limit).ceil().long()
+        return self.estimate(lengths).clamp(1, said(self, self.limit)).ceil().long()
 
     def plan(self, probe: Probe) -> Plan:
         lengths = self.lengths(probe)

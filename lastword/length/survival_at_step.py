@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -11,7 +11,16 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.checks import check_whole
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes
+from lastword.length.policy import (
+    LengthPolicy,
+    LengthTraits,
+    Plan,
+    Probe,
+    Reads,
+    Slots,
+    State,
+)
+from lastword.length.said import said
 from lastword.length.survival import Survival
 from lastword.passes.prediction import Prediction
 
@@ -31,6 +40,7 @@ class SurvivalAtStep(LengthPolicy):
     alone, read each step of a Fixed(limit) decoding: `Survival(limit).read(step.prediction)`.
     """
 
+    name: ClassVar[str] = "survival-at-step"
     price: ClassVar[str] = "no probe; `step` + 1 passes on the canvas of `limit` slots"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), step ablation"
 
@@ -46,30 +56,23 @@ class SurvivalAtStep(LengthPolicy):
             )
 
     @property
-    def limit(self) -> int:
-        """What a policy around it takes for the limit."""
-        return self.length.limit
+    def traits(self) -> LengthTraits:
+        reads: Reads = "one step" if self.step else "answer"  # the first pass reads all there is
+        return LengthTraits(resizes="any time", reads=reads, limit=self.length.limit)
 
-    @property
-    def reads_answer(self) -> bool:
-        return True
-
-    @property
-    def resizes(self) -> Resizes:
-        return "any time"
-
-    @property
-    def reads_step(self) -> int:
-        return self.step
+    def settled(self, slots: Slots) -> SurvivalAtStep:
+        return replace(self, length=self.length.settled(slots))
 
     def plan(self, probe: Probe) -> Plan:
-        return Plan(torch.full((probe.rows,), self.length.limit))
+        return Plan(torch.full((probe.rows,), said(self, self.length.limit)))
 
-    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        if clock.step != self.step:
-            return canvas
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
+        now = clock.step == self.step
+        if not bool(now.any()):
+            return canvas, state
         predicted = self.length.horizon(self.length.read(prediction))
         horizon = torch.maximum(predicted, canvas.least_horizon)
-        return canvas.crop(
-            torch.where(prediction.speaks_for(canvas.answer), horizon, canvas.horizon)
-        )
+        heard = now & prediction.speaks_for(canvas.answer)
+        return canvas.crop(torch.where(heard, horizon, canvas.horizon)), state

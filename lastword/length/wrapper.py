@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 
-from jaxtyping import Bool
-from torch import Tensor
-
-from lastword.calibration.ratios import Calibration
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Plan, Probe, Resizes, more_often
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots, State
 from lastword.length.survival import Survival
 from lastword.passes.prediction import Prediction
 
 
 @dataclass(frozen=True)
 class Wrapper(LengthPolicy):
-    """Plans as `length` does and changes a row between blocks, after `length` had its say."""
+    """Plans as `length` does and has its say after `length` had its own; the state is that of `length`."""
 
     length: LengthPolicy = Survival()
 
@@ -29,33 +27,25 @@ class Wrapper(LengthPolicy):
                 "as Survival() or Fixed(1024)"
             )
 
-    @property
-    def reads_answer(self) -> bool:
-        return self.length.reads_answer
-
-    @property
-    def resizes(self) -> Resizes:
-        return more_often("between blocks", self.length.resizes)
-
-    @property
-    def inner(self) -> LengthPolicy:
-        return self.length
-
-    @property
-    def plans_at_least(self) -> int:
-        return self.length.plans_at_least
-
-    def fitted(self, calibration: Calibration | None) -> LengthPolicy:
-        return replace(self, length=self.length.fitted(calibration))
+    def settled(self, slots: Slots) -> LengthPolicy:
+        return replace(self, length=self.length.settled(slots))
 
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)
 
-    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock) -> Canvas:
-        return self.length.revise(canvas, prediction, clock)
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
+        return self.length.revise(canvas, prediction, clock, state)
 
-    def releases(
-        self, ready: Bool[Tensor, "B"], canvas: Canvas, prediction: Prediction, clock: Clock
-    ) -> Bool[Tensor, "B"]:
-        """What acts between blocks can act on a row that was committed as well."""
-        return self.length.releases(ready, canvas, prediction, clock)
+
+def layers(policy: LengthPolicy) -> Iterator[LengthPolicy]:
+    """A policy and those it wraps, from the outside in; the last one plans."""
+    yield policy
+    if isinstance(policy, Wrapper):
+        yield from layers(policy.length)
+
+
+def traits_of(policy: LengthPolicy) -> LengthTraits:
+    """What holds for a policy together with those it wraps."""
+    return reduce(LengthTraits.with_inner, (layer.traits for layer in layers(policy)))

@@ -12,7 +12,7 @@ from lastword.calibration.ratios import Calibration
 from lastword.canvas.ids import TokenIds
 from lastword.errors import NumericError, SettingError
 from lastword.memory.memory import RowMemory
-from lastword.models.tokenizer import Tokenizer
+from lastword.models.predictor import USUAL_SLOTS, TextTokenizer
 
 
 class Adapter:
@@ -22,8 +22,8 @@ class Adapter:
     Hugging Face models do. `shifted=True` says that the output at a column predicts the next one
     (Dream). With `takes_mask=True` a padded batch is one call, `forward(tokens,
     attention_mask=...)`; without, rows of different widths are run one by one, which is always
-    right and sometimes slower. `name` tells it from other models where that matters: a calibration
-    belongs to one.
+    right and sometimes slower. `slots` is the canvas the model is made for. `name` tells it from other
+    models where that matters: a calibration belongs to one.
     """
 
     def __init__(
@@ -34,12 +34,14 @@ class Adapter:
         shifted: bool = False,
         takes_mask: bool = False,
         positions: int = 2**31,
+        slots: int = USUAL_SLOTS,
         device: torch.device | str = "cpu",
-        tokenizer: Tokenizer | None = None,
+        tokenizer: TextTokenizer | None = None,
         name: str | None = None,
     ) -> None:
         self.ids = ids
         self.positions = positions
+        self.slots = slots
         self.tokenizer = tokenizer
         self.name = name
         self.calibration: Calibration | None = None

@@ -18,7 +18,8 @@ from lastword.errors import CheckpointError, SettingError
 from lastword.models.config import Config
 from lastword.models.dream import Dream
 from lastword.models.llada import LLaDA
-from lastword.models.native import USUAL_SLOTS, NativeModel
+from lastword.models.native import NativeModel
+from lastword.models.predictor import USUAL_SLOTS
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
 from lastword.models.weights import load_weights, model_key, stored_dtype

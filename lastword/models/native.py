@@ -14,9 +14,8 @@ from lastword.canvas.ids import TokenIds
 from lastword.memory.memory import RowMemory
 from lastword.models.config import Config
 from lastword.models.layers import BidirectionalTransformer, Shape
+from lastword.models.predictor import USUAL_SLOTS
 from lastword.models.tokenizer import Tokenizer
-
-USUAL_SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
 
 
 class NativeModel(nn.Module):

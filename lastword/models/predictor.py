@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor, device
 
+from lastword.calibration.ratios import Calibration
 from lastword.canvas.ids import TokenIds
 from lastword.memory.memory import RowMemory
+
+USUAL_SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
+
+
+@runtime_checkable
+class TextTokenizer(Protocol):
+    """Text and chat messages to ids, and back."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str: ...
 
 
 @runtime_checkable
@@ -16,13 +31,19 @@ class MaskPredictor(Protocol):
 
     It knows tokens and memory; it knows nothing of steps, lengths or rules. Whatever the
     architecture does inside (Dream predicts each token from the column before it), the logits it
-    returns for a column are the prediction of the token AT that column.
-
-    A model may say in `slots` what canvas it is made for; the default length keeps to it.
+    returns for a column are the prediction of the token AT that column. A model of your own that
+    subclasses this has no tokenizer, the usual canvas and no calibration unless it says so.
     """
 
     ids: TokenIds
     positions: int  # prompt and answer together may not need more
+    slots: int = USUAL_SLOTS  # the canvas it is made for: what a length that says no limit keeps to
+    calibration: Calibration | None = None  # how long its answers came out beside predictions
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None:
+        """None: prompts are token ids."""
+        return None
 
     @property
     def device(self) -> device: ...

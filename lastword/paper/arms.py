@@ -11,7 +11,8 @@ from typing import Any
 from lastword.eval.journal import Record
 from lastword.length import Fixed
 from lastword.paper.pairing import answers, by_recipe, by_subject, latest
-from lastword.recipe.recipe import Recipe, default_length
+from lastword.recipe.names import default_length
+from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
 # The paper's benchmarks, by the names our families and the harness's tasks begin with.

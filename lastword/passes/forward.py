@@ -9,14 +9,14 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.columns import columns_of
+from lastword.canvas.columns import Columns
 from lastword.canvas.cost import Cost
 from lastword.errors import CapacityError, SettingError
 from lastword.memory.memory import Memory
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.passes.hooks import LogitsHook
-from lastword.passes.prediction import Prediction, Reading
+from lastword.passes.prediction import Prediction
 from lastword.passes.sampling import Sampling
 
 
@@ -52,40 +52,38 @@ class Forward:
         A pass sees the valid columns, or those of them that `sees` says: for it the others do not
         exist, and they cost nothing.
         """
-        self.check_room(canvas)
-        rows = read.any(-1).nonzero()[:, 0]
-        reading = Reading(rows, columns_of(read[rows]))
+        if not self._beyond_positions:
+            worst = int((canvas.prompt_length + canvas.horizon).argmax())
+            prompt, horizon = int(canvas.prompt_length[worst]), int(canvas.horizon[worst])
+            check_room(prompt, horizon, self._model.positions)
+        columns = Columns.of(read)
         sees = canvas.valid if sees is None else sees
         seen = sees.sum(-1)
         if memory is None or stale is None:
-            logits, computed = self._whole(canvas, reading, sees), seen
+            logits, computed = self._whole(canvas, columns, sees), seen
         else:
-            logits, computed = self._partial(canvas, read, reading, sees, stale, memory)
-        self.cost = self.cost.plus_pass(rows, computed, seen)
+            logits, computed = self._partial(canvas, read, columns, sees, stale, memory)
+        self.cost = self.cost.plus_pass(columns.rows, computed, seen)
         if self._sampling.guidance:
-            promptless = self._whole(_without_prompt(canvas), reading, sees)
-            self.cost = self.cost.plus_pass(rows, seen, seen, passes=0)
+            promptless = self._whole(_without_prompt(canvas), columns, sees)
+            self.cost = self.cost.plus_pass(columns.rows, seen, seen, passes=0)
             guided = promptless + (1 + self._sampling.guidance) * (logits - promptless)
             # A token both branches rule out stays ruled out: -inf less -inf is not a number.
             logits = torch.where(logits == promptless, logits, guided)
         if self._hook is not None:
-            logits = _hooked(self._hook(step, canvas, reading, logits), logits)
-        return Prediction.of(logits, reading, canvas, self._sampling, self._dice)
+            logits = _hooked(self._hook(step, canvas, columns, logits), logits)
+        return Prediction.of(logits, columns, canvas, self._sampling, self._dice)
 
-    def check_room(self, canvas: Canvas) -> None:
-        """Refuse a canvas that is longer than the model, unless told to go on all the same."""
-        if not self._beyond_positions:
-            _check_capacity(canvas, self._model.positions)
-
-    def _whole(self, canvas: Canvas, reading: Reading, sees: Bool[Tensor, "B L"]) -> Tensor:
+    def _whole(self, canvas: Canvas, columns: Columns, sees: Bool[Tensor, "B L"]) -> Tensor:
         """Compute everything, trimmed to the columns that are seen in some row."""
-        valid = sees[reading.rows]
+        rows = columns.rows
+        valid = sees[rows]
         used = valid.any(0).nonzero()[:, 0]
         trim = slice(int(used[0]), int(used[-1]) + 1)
         valid, device = valid[:, trim], self._model.device
         return self._model(
-            canvas.tokens[reading.rows][:, trim].to(device),
-            (reading.columns - trim.start).to(device),
+            canvas.tokens[rows][:, trim].to(device),
+            (columns.index[rows] - trim.start).to(device),
             valid=None if bool(valid.all()) else valid.to(device),
         )
 
@@ -93,7 +91,7 @@ class Forward:
         self,
         canvas: Canvas,
         read: Bool[Tensor, "B L"],
-        reading: Reading,
+        columns: Columns,
         sees: Bool[Tensor, "B L"],
         stale: Bool[Tensor, "B L"],
         memory: Memory,
@@ -108,19 +106,18 @@ class Forward:
             moved = canvas.moved_since(self._before)[:, None]
             stale = stale | (canvas.answer & sees & moved)
         self._before = canvas
-        everything = (stale == sees).all(-1)[reading.rows]
+        everything = (stale == sees).all(-1)[columns.rows]
         groups = (everything.nonzero()[:, 0], (~everything).nonzero()[:, 0])
         computed, device = torch.zeros_like(canvas.horizon), self._model.device
         parts: list[Tensor] = []
         for group in groups:
-            rows = reading.rows[group]
+            rows = columns.rows[group]
             if not len(rows):
                 continue
-            masks = (mask[rows] for mask in (stale, read, canvas.answer, sees))
-            part = memory.at(rows, *masks)
+            part = memory.at(rows, stale[rows], read[rows], canvas.answer[rows], sees[rows])
             logits = self._model(
                 canvas.tokens[rows].to(device),
-                reading.columns[group].to(device),
+                columns.index[rows].to(device),
                 valid=sees[rows].to(device),
                 stale=None if part.carried is None else part.carried.to(device),
                 memory=part,
@@ -129,8 +126,8 @@ class Forward:
             computed[rows] = part.computed.cpu()
         if len(parts) == 1:
             return parts[0], computed
-        place = torch.cat(groups).argsort().to(device)  # where each row of the reading ended up
-        return torch.cat(parts).index_select(0, place), computed
+        order = torch.cat(groups).argsort().to(device)  # where each row that took part ended up
+        return torch.cat(parts).index_select(0, order), computed
 
 
 def _hooked(given: object, logits: Tensor) -> Tensor:
@@ -147,18 +144,16 @@ def _without_prompt(canvas: Canvas) -> Canvas:
     return replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))
 
 
-def _check_capacity(canvas: Canvas, positions: int) -> None:
-    needed = canvas.prompt_length + canvas.horizon
-    worst = int(needed.argmax())
-    if int(needed[worst]) <= positions:
+def check_room(prompt: int, slots: int, positions: int) -> None:
+    """Refuse a canvas that is longer than the model."""
+    if prompt + slots <= positions:
         return
-    prompt, horizon = int(canvas.prompt_length[worst]), int(canvas.horizon[worst])
     room = positions - prompt
     advice = "the prompt alone is too long: shorten it"
     if room > 0:
         advice = f"lower the length limit to {room}, or shorten the prompt"
     raise CapacityError(
-        f"horizon {horizon} + prompt {prompt} exceeds the model's {positions} positions; {advice} "
+        f"horizon {slots} + prompt {prompt} exceeds the model's {positions} positions; {advice} "
         "(beyond_positions=True, on the command line --beyond-positions, goes on all "
         "the same, as the authors' code does)"
     )

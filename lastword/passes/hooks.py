@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
+from lastword.canvas.columns import Columns
 from lastword.errors import SettingError
-from lastword.passes.prediction import Reading
 
-LogitsHook = Callable[[int, Canvas, Reading, Tensor], Tensor]
+LogitsHook = Callable[[int, Canvas, Columns, Tensor], Tensor]
 TokensHook = Callable[[int | None, Canvas], Tensor]
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """`logits(step, canvas, reading, logits)` returns the logits [A, S, V] to use instead.
+    """`logits(step, canvas, columns, logits)` returns the logits [A, S, V] to use instead.
+
+    A are the rows that took part (`columns.rows`), S the columns read in each (`columns.index`).
 
     `tokens(step, canvas)` returns the tokens [B, L] to go on with; it is called once with step None
     before the first pass and then after every pass. It may rewrite answers, never prompts.

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
+from lastword.canvas.columns import Columns
 from lastword.errors import NumericError
 from lastword.passes.dice import Dice
 from lastword.passes.sampling import Sampling
@@ -21,58 +22,56 @@ NUMBERS_AT_ONCE = 2**25
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """Which rows took part in a pass and which columns were read in each."""
-
-    rows: Int[Tensor, "A"]
-    columns: Int[Tensor, "A S"]
-
-
-@dataclass(frozen=True, eq=False)
 class Prediction:
     """One forward pass. Rules take the view they need; each is computed once, on first use.
 
-    Views are [B, L] on the CPU, one number per canvas column; columns that were not read hold a
-    value no rule would choose. Confidence, margin and entropy are judged in float32 whatever the
-    model's dtype: bf16 rounds everything above 0.998 to 1 and turns ranking into tie-breaking.
+    Views are [B, S] on the CPU: one number for every column that the pass read, in the order of `columns`.
+    Where nothing was read they hold a value no rule would choose. Confidence, margin and entropy are judged
+    in float32 whatever the model's dtype: bf16 rounds everything above 0.998 to 1 and turns ranking into
+    tie-breaking.
     """
 
-    logits: Float[Tensor, "A S V"]
-    reading: Reading
-    canvas: Canvas
+    logits: Float[Tensor, "A S V"]  # of the rows that took part, columns.rows
+    columns: Columns
+    canvas: Canvas  # as the pass saw it
     sampling: Sampling
     dice: Dice
     candidates: Int[Tensor, "A S"]
 
     @classmethod
     def of(
-        cls, logits: Tensor, reading: Reading, canvas: Canvas, sampling: Sampling, dice: Dice
+        cls, logits: Tensor, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
     ) -> Prediction:
         """Draw the candidates at once: the authors draw tokens before they draw positions."""
-        drawn = _candidates(logits, reading, canvas, sampling, dice)
-        return cls(logits, reading, canvas, sampling, dice, drawn)
+        drawn = _candidates(logits, columns, canvas, sampling, dice)
+        return cls(logits, columns, canvas, sampling, dice, drawn)
 
     @cached_property
     def covers(self) -> Bool[Tensor, "B L"]:
-        """Columns this pass can speak for."""
-        return self._spread(torch.ones_like(self.reading.columns, dtype=torch.bool), False)
+        """Columns of the canvas this pass can speak for."""
+        return self.columns.spread(self.columns.read)
 
-    def speaks_for(self, columns: Bool[Tensor, "B L"]) -> Bool[Tensor, "B"]:
+    def speaks_for(self, wanted: Bool[Tensor, "B L"]) -> Bool[Tensor, "B"]:
         """Rows that took part in this pass and of which it read all these columns."""
-        return self.covers.any(-1) & ~(columns & ~self.covers).any(-1)
+        return self.columns.read.any(-1) & ~(wanted & ~self.covers).any(-1)
 
     @cached_property
-    def tokens(self) -> Int[Tensor, "B L"]:
+    def tokens(self) -> Int[Tensor, "B S"]:
         """The candidate for every column that was read; the mask elsewhere."""
-        return self._spread(self.candidates, self.canvas.ids.mask)
+        return self._rows(self.candidates, self.canvas.ids.mask)
 
     @cached_property
-    def likeliest(self) -> Int[Tensor, "B L"]:
+    def written(self) -> Int[Tensor, "B L"]:
+        """The candidates at their columns of the canvas, to be written; the mask elsewhere."""
+        return self.columns.spread(self.tokens, self.canvas.ids.mask)
+
+    @cached_property
+    def likeliest(self) -> Int[Tensor, "B S"]:
         """The model's first choice, whatever sampling allows or draws; the mask elsewhere."""
-        return self._spread(self.logits.argmax(-1), self.canvas.ids.mask)
+        return self._rows(self.logits.argmax(-1), self.canvas.ids.mask)
 
     @cached_property
-    def confidence(self) -> Float[Tensor, "B L"]:
+    def confidence(self) -> Float[Tensor, "B S"]:
         """Probability of the candidate."""
 
         def view(judged: Tensor, candidate: Tensor) -> Tensor:
@@ -81,7 +80,7 @@ class Prediction:
         return self._view(view)
 
     @cached_property
-    def margin(self) -> Float[Tensor, "B L"]:
+    def margin(self) -> Float[Tensor, "B S"]:
         """Largest minus second largest probability."""
 
         def view(judged: Tensor, candidate: Tensor) -> Tensor:
@@ -92,7 +91,7 @@ class Prediction:
         return self._view(view)
 
     @cached_property
-    def entropy(self) -> Float[Tensor, "B L"]:
+    def entropy(self) -> Float[Tensor, "B S"]:
         """Entropy of the judged distribution, in nats; infinite where nothing was read."""
 
         def view(judged: Tensor, candidate: Tensor) -> Tensor:
@@ -102,26 +101,26 @@ class Prediction:
         return self._view(view, nothing=torch.inf)
 
     @cached_property
-    def gap(self) -> Float[Tensor, "B L"]:
+    def gap(self) -> Float[Tensor, "B S"]:
         """Largest minus second largest raw logit."""
         best, second = self.logits.topk(2).values.float().unbind(-1)
-        return self._spread(best - second, -torch.inf)
+        return self._rows(best - second, -torch.inf)
 
-    def probability_of(self, *ids: int) -> Float[Tensor, "B L"]:
+    def probability_of(self, *ids: int) -> Float[Tensor, "B S"]:
         """Probability that the token at a column is one of `ids`, in float64; 0 where not read.
 
         Of the model's own distribution: no sampling setting touches it.
         """
-        return self._spread(token_probabilities(self.logits, ids).sum(-1), 0.0)
+        return self._rows(token_probabilities(self.logits, ids).sum(-1), 0.0)
 
     @cached_property
-    def ending(self) -> Float[Tensor, "B L"]:
+    def ending(self) -> Float[Tensor, "B S"]:
         """Probability of any end token."""
         return self.probability_of(*self.canvas.ids.ends)
 
     def _view(
         self, view: Callable[[Tensor, Tensor], Tensor], nothing: float = -torch.inf
-    ) -> Float[Tensor, "B L"]:
+    ) -> Float[Tensor, "B S"]:
         flat, candidates = self.logits.flatten(0, 1), self.candidates.flatten()
         at_once = _rows_at_once(flat)
         parts = [
@@ -130,17 +129,17 @@ class Prediction:
         ]
         values = torch.cat(parts).view(self.candidates.shape)
         _refuse_nan(values)
-        return self._spread(values, nothing)
+        return self._rows(values, nothing)
 
-    def _spread(self, values: Tensor, nothing: bool | int | float) -> Tensor:
-        """[A, S] values to their places on a [B, L] canvas."""
-        spread = torch.full(self.canvas.tokens.shape, nothing, dtype=values.dtype)
-        spread[self.reading.rows[:, None], self.reading.columns] = values.cpu()
-        return spread
+    def _rows(self, values: Tensor, nothing: int | float) -> Tensor:  # [A, S] -> [B, S]
+        """Values of the rows that took part, among all rows; `nothing` where no column was read."""
+        every = torch.full(self.columns.index.shape, nothing, dtype=values.dtype)
+        every[self.columns.rows] = values.cpu()
+        return every.masked_fill(~self.columns.read, nothing)
 
 
 def _candidates(
-    logits: Tensor, reading: Reading, canvas: Canvas, sampling: Sampling, dice: Dice
+    logits: Tensor, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
 ) -> Tensor:
     if sampling.temperature == 0:
         flat = logits.flatten(0, 1)
@@ -151,40 +150,42 @@ def _candidates(
         return torch.cat([part.indices for part in best]).view(logits.shape[:2])
     _refuse_nan(logits.amax(-1))
     draw = _gumbel_row if sampling.score == "model" else _categorical_row
-    rows = [draw(logits, place, reading, canvas, sampling, dice) for place in range(len(logits))]
-    return torch.stack(rows)
+    rows = columns.rows.tolist()
+    drawn = [draw(own, row, columns, canvas, sampling, dice) for own, row in zip(logits, rows)]
+    return torch.stack(drawn)
 
 
 def _gumbel_row(
-    logits: Tensor, place: int, reading: Reading, canvas: Canvas, sampling: Sampling, dice: Dice
-) -> Tensor:
+    logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
+) -> Tensor:  # [S, V] -> [S]
     """One row's candidates by Gumbel-max; noise is drawn for the row's every column, in order."""
-    row, columns = int(reading.rows[place]), reading.columns[place]
+    index = columns.index[row]
     own = canvas.valid[row].nonzero()[:, 0]
-    candidates = torch.empty_like(columns)
-    for chunk in torch.split(own, _rows_at_once(logits[place])):
+    candidates = torch.empty_like(index)
+    for chunk in torch.split(own, _rows_at_once(logits)):
         noise = dice.uniform(row, len(chunk), logits.shape[-1], dtype=torch.float64)
-        read_here = (columns >= chunk[0]) & (columns <= chunk[-1])
-        allowed = sampling.allowed(logits[place][read_here.to(logits.device)], canvas.ids)
-        noise = noise[(columns[read_here] - chunk[0]).to(noise.device)]
+        read_here = (index >= chunk[0]) & (index <= chunk[-1])
+        allowed = sampling.allowed(logits[read_here.to(logits.device)], canvas.ids)
+        noise = noise[(index[read_here] - chunk[0]).to(noise.device)]
         candidates[read_here] = sampling.noisy(allowed.to(noise.device), noise).argmax(-1).cpu()
     return candidates.to(logits.device)
 
 
 def _categorical_row(
-    logits: Tensor, place: int, reading: Reading, canvas: Canvas, sampling: Sampling, dice: Dice
-) -> Tensor:
+    logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
+) -> Tensor:  # [S, V] -> [S]
     """One row's candidates from the tempered, filtered distribution of each column it reads."""
-    row = int(reading.rows[place])
-    columns, first = torch.unique_consecutive(reading.columns[place], return_inverse=True)
-    read = logits[place][: len(columns)]
+    count = int(columns.read[row].sum())
     drawn = [
         dice.choose(
             row, sampling.distribution(sampling.allowed(chunk, canvas.ids)), 1, replace=True
         )[:, 0]
-        for chunk in torch.split(read, _rows_at_once(read))
+        for chunk in torch.split(logits[:count], _rows_at_once(logits))
     ]
-    return torch.cat(drawn).to(logits.device)[first.to(logits.device)]
+    repeated = drawn[-1][-1:].expand(
+        len(logits) - count
+    )  # the last column, where the row has no more
+    return torch.cat([*drawn, repeated]).to(logits.device)
 
 
 def _rows_at_once(flat: Tensor) -> int:

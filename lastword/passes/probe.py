@@ -56,9 +56,6 @@ class ModelProbe:
         columns = passes * width * self._branches
         return Cost(passes, columns, columns * width)
 
-    def reserve(self, slots: int) -> None:
-        self._forward.check_room(self._blank(slots))
-
     def _blank(self, slots: int | Int[Tensor, "B"]) -> Canvas:
         horizon = torch.full((self.rows,), slots) if isinstance(slots, int) else slots
         return Canvas.blank(self._prompts, horizon, self._ids)

@@ -30,6 +30,7 @@ class Sampling:
     the next best token unless `propose_mask` asks for theirs.
     """
 
+    name: ClassVar[str] = "sampling"
     price: ClassVar[str] = "nothing; guidance doubles the columns"
     source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
 

@@ -1,48 +1,43 @@
 """Which parts go together. What does not is refused when a recipe is made, before the first pass.
 
-Parts say what they do: a length policy when it resizes, a rule what it leaves out, a cache what it keeps.
-Here is what follows. No part is known by its name, so one of a user's own is judged by the same words.
+Parts say what they do (their traits): a length policy when it resizes, a rule what it leaves out, a cache
+what it keeps. Here is what follows. No part is known by its name, so one of a user's own is judged alike.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 from lastword.cache import Cache
 from lastword.commit import CommitRule
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy
-from lastword.passes.sampling import Sampling
+from lastword.length.wrapper import layers, traits_of
+from lastword.passes import Sampling
 from lastword.unmask import UnmaskRule
 
 
-@runtime_checkable
-class Parts(Protocol):
-    """What a recipe is made of."""
-
-    @property
-    def length(self) -> LengthPolicy: ...
-    @property
-    def unmask(self) -> UnmaskRule: ...
-    @property
-    def commit(self) -> CommitRule: ...
-    @property
-    def cache(self) -> Cache: ...
-    @property
-    def sampling(self) -> Sampling: ...
-
-
-def check_composition(parts: Parts) -> None:
+def check_composition(
+    length: LengthPolicy, unmask: UnmaskRule, commit: CommitRule, cache: Cache, sampling: Sampling
+) -> None:
     """Refuse parts that would mislead or undo one another, with the reason and what to use instead."""
-    for refusal in REFUSALS:
-        reason = refusal(parts)
+    reasons = (
+        _two_that_grow(length),
+        _growth_that_never_comes(length),
+        _work_that_is_paid_twice(length),
+        _passes_that_nobody_counts(length, unmask),
+        _confidence_that_means_nothing(length, unmask),
+        _columns_a_cache_would_miss(unmask, cache),
+        _a_step_that_is_not_read(length, unmask, cache),
+        _slots_ahead_that_are_not_read(length, unmask, cache),
+        _slots_that_move(length, commit),
+        _masks_that_are_refused_for_ever(unmask, sampling),
+    )
+    for reason in reasons:
         if reason is not None:
             raise SettingError(reason)
 
 
-def _two_that_grow(parts: Parts) -> str | None:
-    growing = [p for p in parts.length.layers() if p.grows and not p.replans]
+def _two_that_grow(length: LengthPolicy) -> str | None:
+    growing = [p for p in layers(length) if p.traits.grows and not p.traits.replans]
     if len(growing) < 2:
         return None
     outer, inner = map(_name, growing[:2])
@@ -53,10 +48,10 @@ def _two_that_grow(parts: Parts) -> str | None:
     )
 
 
-def _growth_that_never_comes(parts: Parts) -> str | None:
-    for policy in parts.length.layers():
-        least, most = policy.plans_at_least, policy.grows_to
-        if most is not None and least >= most:
+def _growth_that_never_comes(length: LengthPolicy) -> str | None:
+    for policy in layers(length):
+        least, most = traits_of(policy).least, policy.traits.limit
+        if policy.traits.grows and most is not None and least >= most:
             name = _name(policy)
             return (
                 f"{name} was given a limit of {most} around a plan of {least} slots, so no row can ever "
@@ -65,9 +60,9 @@ def _growth_that_never_comes(parts: Parts) -> str | None:
     return None
 
 
-def _work_that_is_paid_twice(parts: Parts) -> str | None:
-    bounding = [policy for policy in parts.length.layers() if policy.bounds_work]
-    moving = [policy for policy in parts.length.layers() if policy.resizes == "any time"]
+def _work_that_is_paid_twice(length: LengthPolicy) -> str | None:
+    bounding = [policy for policy in layers(length) if policy.traits.bounds_work]
+    moving = [policy for policy in layers(length) if policy.traits.resizes == "any time"]
     if not bounding or not moving:
         return None
     budget, policy = _name(bounding[0]), _name(moving[-1])
@@ -78,11 +73,11 @@ def _work_that_is_paid_twice(parts: Parts) -> str | None:
     )
 
 
-def _passes_that_nobody_counts(parts: Parts) -> str | None:
-    bounding = [policy for policy in parts.length.layers() if policy.bounds_work]
-    if not bounding or parts.unmask.counts_passes:
+def _passes_that_nobody_counts(length: LengthPolicy, unmask: UnmaskRule) -> str | None:
+    bounding = [policy for policy in layers(length) if policy.traits.bounds_work]
+    if not bounding or unmask.most_passes(1) is not None:
         return None
-    budget, rule = _name(bounding[0]), _name(parts.unmask)
+    budget, rule = _name(bounding[0]), _name(unmask)
     return (
         f"{budget} was given with {rule}, which follows a schedule and may idle but does not say how many "
         f"passes that takes: give {rule} a method most_passes(masks), or use a rule that has one, such as "
@@ -90,11 +85,11 @@ def _passes_that_nobody_counts(parts: Parts) -> str | None:
     )
 
 
-def _confidence_that_means_nothing(parts: Parts) -> str | None:
-    gated = [policy for policy in parts.length.layers() if policy.goes_by_confidence]
-    if not gated or parts.unmask.heeds_model:
+def _confidence_that_means_nothing(length: LengthPolicy, unmask: UnmaskRule) -> str | None:
+    gated = [policy for policy in layers(length) if policy.traits.by_confidence]
+    if not gated or unmask.traits.heeds_model:
         return None
-    policy, rule = _name(gated[0]), _name(parts.unmask)
+    policy, rule = _name(gated[0]), _name(unmask)
     return (
         f"{policy} was given with {rule}; it resizes by how sure the model is, and {rule} writes what the "
         "model is least sure of as soon as anything else: use a rule that goes by the model, such as "
@@ -102,47 +97,48 @@ def _confidence_that_means_nothing(parts: Parts) -> str | None:
     )
 
 
-def _columns_a_cache_would_miss(parts: Parts) -> str | None:
-    if not (parts.unmask.drops_columns and parts.cache.keeps):
+def _columns_a_cache_would_miss(unmask: UnmaskRule, cache: Cache) -> str | None:
+    if not (unmask.traits.drops_columns and cache.traits.keeps):
         return None
-    rule, cache = _name(parts.unmask), _name(parts.cache)
+    rule, kept = _name(unmask), _name(cache)
     return (
-        f"{rule} was given with {cache}; {rule} leaves columns out of its passes, and what the cache keeps "
+        f"{rule} was given with {kept}; {rule} leaves columns out of its passes, and what the cache keeps "
         "of them would be out of date: use NoCache() (on the command line --cache none), or a rule that "
         "sees every column, such as AboveThreshold()"
     )
 
 
-def _a_step_that_is_not_read(parts: Parts) -> str | None:
-    # The first pass sees and computes everything, whatever the cache and the rule.
-    bound = [policy for policy in parts.length.layers() if policy.reads_step]
-    if not bound or not (parts.cache.by_block or parts.unmask.drops_columns):
+def _a_step_that_is_not_read(length: LengthPolicy, unmask: UnmaskRule, cache: Cache) -> str | None:
+    bound = [policy for policy in layers(length) if policy.traits.reads == "one step"]
+    if not bound or not (cache.traits.by_block or unmask.traits.drops_columns):
         return None
-    policy, step = _name(bound[0]), bound[0].reads_step
-    if parts.cache.by_block:
-        what, instead = _name(parts.cache), "NoCache() or FeatureCache()"
+    policy = _name(bound[0])
+    if cache.traits.by_block:
+        what, instead = _name(cache), "NoCache() or FeatureCache()"
     else:
         what, instead = (
-            _name(parts.unmask),
+            _name(unmask),
             "a rule that sees every column, such as AboveThreshold()",
         )
     return (
-        f"{policy} was given with {what}; it predicts from step {step}, and {what} may keep that pass from "
+        f"{policy} was given with {what}; it predicts from one step, and {what} may keep that pass from "
         f"reading the whole answer: use {instead}, step 0, which reads all of it, or Survival(), which "
         "probes"
     )
 
 
-def _slots_ahead_that_are_not_read(parts: Parts) -> str | None:
-    ahead = [policy for policy in parts.length.layers() if policy.reads_ahead]
-    if not ahead or not (parts.cache.keeps_suffix or parts.unmask.drops_columns):
+def _slots_ahead_that_are_not_read(
+    length: LengthPolicy, unmask: UnmaskRule, cache: Cache
+) -> str | None:
+    ahead = [policy for policy in layers(length) if policy.traits.reads == "ahead"]
+    if not ahead or not (cache.traits.keeps_suffix or unmask.traits.drops_columns):
         return None
     policy = _name(ahead[0])
-    if parts.cache.keeps_suffix:
-        what, instead = _name(parts.cache), "PrefixCache(), FeatureCache() or NoCache()"
+    if cache.traits.keeps_suffix:
+        what, instead = _name(cache), "PrefixCache(), FeatureCache() or NoCache()"
     else:
         what, instead = (
-            _name(parts.unmask),
+            _name(unmask),
             "a rule that sees every column, such as AboveThreshold()",
         )
     return (
@@ -152,23 +148,23 @@ def _slots_ahead_that_are_not_read(parts: Parts) -> str | None:
     )
 
 
-def _places_that_move(parts: Parts) -> str | None:
-    moving = [p for p in parts.length.layers() if p.grows or p.resizes == "any time"]
-    if not parts.commit.fixes_places or not moving:
+def _slots_that_move(length: LengthPolicy, commit: CommitRule) -> str | None:
+    moving = [p for p in layers(length) if p.traits.grows or p.traits.resizes == "any time"]
+    if not commit.traits.counts_slots or not moving:
         return None
-    rule, policy = _name(parts.commit), _name(moving[-1])
+    rule, policy = _name(commit), _name(moving[-1])
     return (
-        f"{rule} was given slots at fixed places (literals, or an answer_start of 0 or more) with {policy}, "
+        f"{rule} was given slots at fixed indices (literals, or an answer_start of 0 or more) with {policy}, "
         "which moves the answer's end while decoding: count its region from the end (answer_start=-5) "
         "and leave out literals, or use a length that is planned once, such as Survival()"
     )
 
 
-def _masks_that_are_refused_for_ever(parts: Parts) -> str | None:
-    if not parts.sampling.propose_mask or parts.unmask.follows_schedule:
+def _masks_that_are_refused_for_ever(unmask: UnmaskRule, sampling: Sampling) -> str | None:
+    if not sampling.propose_mask or unmask.traits.follows_schedule:
         return None
     return (
-        f"Sampling(propose_mask=True) was given with {_name(parts.unmask)}, which might wait for ever for a "
+        f"Sampling(propose_mask=True) was given with {_name(unmask)}, which might wait for ever for a "
         "mask the model refuses to fill; use a rule on a schedule, such as MostConfident(), or leave "
         "propose_mask out"
     )
@@ -176,17 +172,3 @@ def _masks_that_are_refused_for_ever(parts: Parts) -> str | None:
 
 def _name(part: object) -> str:
     return type(part).__name__
-
-
-REFUSALS: tuple[Callable[[Parts], str | None], ...] = (
-    _two_that_grow,
-    _growth_that_never_comes,
-    _work_that_is_paid_twice,
-    _passes_that_nobody_counts,
-    _confidence_that_means_nothing,
-    _columns_a_cache_would_miss,
-    _a_step_that_is_not_read,
-    _slots_ahead_that_are_not_read,
-    _places_that_move,
-    _masks_that_are_refused_for_ever,
-)

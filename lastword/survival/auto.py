@@ -63,8 +63,10 @@ class Auto(Reading):
     picked and why.
     """
 
+    name: ClassVar[str] = "auto"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
+    readings: ClassVar[tuple[Reading, ...]] = (TurnEnd(), EndedBy(), FirstBoundary(), Hazard())
 
     def choose(self, signal: EndSignal) -> list[Choice]:
         """What each row is read as."""

@@ -18,6 +18,7 @@ from lastword.survival.curve import LengthDistribution
 class Mean:
     """The expected length, restricted to the probe: the paper's choice (Algorithm 1)."""
 
+    name: ClassVar[str] = "mean"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
@@ -35,6 +36,7 @@ class Quantile:
     Quantile(q=0.9)
     """
 
+    name: ClassVar[str] = "quantile"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "SmartCrop (arXiv 2603.06123)"
 
@@ -64,6 +66,7 @@ class Cheapest:
     far away is not followed there. Costs nothing.
     """
 
+    name: ClassVar[str] = "cheapest"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
@@ -91,6 +94,7 @@ class Scaled:
     19.0
     """
 
+    name: ClassVar[str] = "scaled"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours; split-conformal prediction (Vovk et al., 2005)"
 

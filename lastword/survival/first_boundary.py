@@ -31,6 +31,7 @@ class FirstBoundary(Reading):
     Our own; chosen on validation prompts of the embedded models (docs/lengths.md).
     """
 
+    name: ClassVar[str] = "first-boundary"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 

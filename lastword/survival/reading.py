@@ -20,6 +20,8 @@ from lastword.survival.signal import EndSignal
 class Reading(ABC):
     """One interpretation of the end signal."""
 
+    name: ClassVar[str] = ""  # what a recipe calls it
+
     @abstractmethod
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         """The distribution of the length; every row is read by itself."""
@@ -35,6 +37,7 @@ class Hazard(Reading):
     Language Models", Algorithm 1.
     """
 
+    name: ClassVar[str] = "hazard"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
@@ -50,6 +53,7 @@ class EndedBy(Reading):
     nearest one that never falls (isotonic regression, least squares), which keeps the mean.
     """
 
+    name: ClassVar[str] = "ended-by"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
@@ -66,6 +70,7 @@ class Boundary(Reading):
     documents may be much shorter than the spread of the answer's length, F rises too soon.
     """
 
+    name: ClassVar[str] = "boundary"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
@@ -82,6 +87,7 @@ class TurnEnd(Reading):
     h(k) = e(k) / (1 - d(k)) is the hazard of the paper, exactly. d is made to rise as in EndedBy.
     """
 
+    name: ClassVar[str] = "turn-end"
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 

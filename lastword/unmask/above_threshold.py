@@ -13,7 +13,7 @@ from lastword.canvas.clock import Clock
 from lastword.checks import check_number
 from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import best
-from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.rule import State, UnmaskRule
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class AboveThreshold(UnmaskRule):
     mention; where N / steps is no whole number it drops the fraction and leaves masks, ours does not.
     """
 
+    name: ClassVar[str] = "threshold"
     price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
@@ -40,8 +41,8 @@ class AboveThreshold(UnmaskRule):
             check_number("AboveThreshold", "pace", self.pace, least=1)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
         confidence = prediction.confidence.masked_fill(~open, -torch.inf)
         one = open.any(-1).long()
         # float32 calls certain what is a ten-millionth short of it.
@@ -53,4 +54,4 @@ class AboveThreshold(UnmaskRule):
             ).long()  # 3 x 0.1 is a hair off
             left = share - (clock.opened - remaining)
             passing = passing & best(confidence, left)
-        return best(confidence, one) | passing
+        return best(confidence, one) | passing, state

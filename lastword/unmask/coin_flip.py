@@ -12,7 +12,7 @@ from torch import Tensor
 from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
-from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.rule import RuleTraits, State, UnmaskRule
 from lastword.unmask.timesteps import Timesteps
 
 
@@ -24,6 +24,7 @@ class CoinFlip(UnmaskRule):
     uses it.
     """
 
+    name: ClassVar[str] = "coin-flip"
     price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "Dream origin (Ye et al., 2025)"
 
@@ -35,19 +36,13 @@ class CoinFlip(UnmaskRule):
                 f"CoinFlip(schedule={self.schedule!r}) was given; its coins follow Timesteps()"
             )
 
-    @property
-    def follows_schedule(self) -> bool:
-        return True
-
-    @property
-    def heeds_model(self) -> bool:
-        return False
+    traits = RuleTraits(follows_schedule=True, heeds_model=False)
 
     def most_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
         share = torch.tensor(self.schedule.share(clock), dtype=torch.float32)
-        return open & (prediction.dice.uniform_at(open) < share[:, None])
+        return open & (prediction.dice.uniform_at(open) < share[:, None]), state

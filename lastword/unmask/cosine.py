@@ -24,20 +24,14 @@ class Cosine(Schedule):
     left too early, MaskGIT waits for the last pass; ours fills it.
     """
 
+    name: ClassVar[str] = "cosine"
     price: ClassVar[str] = "masks / pace passes"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
-        left = [
-            self._left(opened, step + 1)
-            for opened, step in zip(clock.opened.tolist(), clock.in_window.tolist())
-        ]
-        return torch.minimum((remaining - torch.tensor(left)).clamp(min=1), remaining)
-
-    def _left(self, opened: int, passes: int) -> int:
-        """Masks to be left after so many passes."""
-        steps = self.steps(opened)
-        if passes >= steps:
-            return 0
+        passes, steps = clock.in_window + 1, self.steps_of(clock.opened)
+        share = torch.cos(math.pi * passes.double() / (2 * steps))
         # The tolerance keeps 78 cos(pi / 3) at 39, whichever side floating point puts it on.
-        return max(1, math.floor(opened * math.cos(math.pi * passes / (2 * steps)) + 1e-9))
+        left = (clock.opened * share + 1e-9).floor().clamp(min=1).long()
+        left = left.masked_fill(passes >= steps, 0)
+        return torch.minimum((remaining - left).clamp(min=1), remaining)

@@ -13,7 +13,7 @@ from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_number
 from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import leading, ranking
-from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.rule import State, UnmaskRule
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class EntropyBound(UnmaskRule):
     `margin`; the bound always takes the entropy. gamma = 0 fills one mask and every certain one.
     """
 
+    name: ClassVar[str] = "entropy-bound"
     price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
     source: ClassVar[str] = "EB-Sampler (Ben-Hamu et al., 2025, arXiv 2505.24857)"
 
@@ -36,8 +37,8 @@ class EntropyBound(UnmaskRule):
         check_choice("EntropyBound", "order", self.order, "entropy", "confidence", "margin")
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
         surest = {
             "entropy": lambda: -prediction.entropy,
             "confidence": lambda: prediction.confidence,
@@ -50,4 +51,4 @@ class EntropyBound(UnmaskRule):
         bound = entropy.cumsum(-1) - entropy.cummax(-1).values
         fits = (bound <= self.gamma) & open.gather(1, order)
         count = fits.long().cumprod(-1).sum(-1)  # at least one: the bound of the first is 0
-        return leading(order, count)
+        return leading(order, count), state

@@ -20,6 +20,7 @@ class EqualShares(Schedule):
     LLaDA's `get_num_transfer_tokens`: 32 masks in 10 passes are 4, 4, then 3 eight times.
     """
 
+    name: ClassVar[str] = "equal-shares"
     price: ClassVar[str] = "masks / pace passes"
     source: ClassVar[str] = "LLaDA (Nie et al., 2025)"
 

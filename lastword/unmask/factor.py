@@ -13,7 +13,7 @@ from lastword.canvas.clock import Clock
 from lastword.checks import check_number
 from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import leading, ranking
-from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.rule import State, UnmaskRule
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Factor(UnmaskRule):
     stops before it.
     """
 
+    name: ClassVar[str] = "factor"
     price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025), later versions"
 
@@ -34,11 +35,12 @@ class Factor(UnmaskRule):
         check_number("Factor", "factor", self.factor, above=0)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
         confidence = prediction.confidence.masked_fill(~open, -torch.inf)
         order = ranking(confidence)
         ordered = confidence.gather(1, order)
-        bar = 1 - self.factor / torch.arange(2, ordered.shape[1] + 2)
+        bar = 1 - self.factor / torch.arange(2, ordered.shape[1] + 2, device=order.device)
         passing = (ordered >= bar).long().cumprod(-1).sum(-1)
-        return leading(order, torch.maximum(passing, open.any(-1).long())) & open
+        count = torch.maximum(passing, open.any(-1).long())
+        return leading(order, count) & open, state

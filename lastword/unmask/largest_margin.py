@@ -16,6 +16,7 @@ from lastword.unmask.ranked import RankedRule
 class LargestMargin(RankedRule):
     """Fill where the best token leads the second best by most (Kim et al., 2025)."""
 
+    name: ClassVar[str] = "largest-margin"
     price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "Kim et al., 2025; Dream topk_margin"
 

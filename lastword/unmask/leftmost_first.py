@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from jaxtyping import Bool
@@ -13,7 +13,7 @@ from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
 from lastword.unmask.above_threshold import AboveThreshold
-from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.rule import RuleTraits, State, UnmaskRule
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class LeftmostFirst(UnmaskRule):
     their numbers; a schedule below it still counts the block's first pass, as theirs does.
     """
 
+    name: ClassVar[str] = "leftmost-first"
     price: ClassVar[str] = "about one pass more per block"
     source: ClassVar[str] = "Fast-dLLM on Dream (Wu et al., 2025)"
 
@@ -40,36 +41,23 @@ class LeftmostFirst(UnmaskRule):
             )
 
     @property
-    def follows_schedule(self) -> bool:
-        return self.unmask.follows_schedule
+    def traits(self) -> RuleTraits:
+        return self.unmask.traits
 
-    def most_passes(self, masks: int) -> int:
+    def most_passes(self, masks: int) -> int | None:
         # A schedule that fills several in a pass is late by what its first pass left.
         passes = self.unmask.most_passes(masks)
-        return passes if passes >= masks else passes + 1
+        return passes if passes is None or passes >= masks else passes + 1
 
-    @property
-    def counts_passes(self) -> bool:
-        return self.unmask.counts_passes
+    def begin(self, canvas: Canvas) -> State:
+        return self.unmask.begin(canvas)
 
-    @property
-    def heeds_model(self) -> bool:
-        return self.unmask.heeds_model
-
-    @property
-    def drops_columns(self) -> bool:
-        return self.unmask.drops_columns
-
-    def sees(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        return self.unmask.sees(canvas, clock)
-
-    def fresh(self) -> UnmaskRule:
-        twin = self.unmask.fresh()
-        return self if twin is self.unmask else replace(self, unmask=twin)
+    def sees(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
+        return self.unmask.sees(canvas, clock, state)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
         leftmost = open & (open.cumsum(-1) == 1)
-        later = self.unmask.choose(prediction, open, clock)
-        return leftmost.where(clock.opening[:, None], later)
+        later, state = self.unmask.choose(prediction, open, clock, state)
+        return leftmost.where(clock.opening[:, None], later), state

@@ -16,6 +16,7 @@ from lastword.unmask.ranked import RankedRule
 class LowestEntropy(RankedRule):
     """Fill where the distribution is least spread: the order behind Dream's published numbers."""
 
+    name: ClassVar[str] = "lowest-entropy"
     price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "Dream entropy (Ye et al., 2025)"
 

@@ -15,7 +15,7 @@ from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
 from lastword.unmask.cosine import Cosine
 from lastword.unmask.ranked import best
-from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.rule import RuleTraits, State, UnmaskRule
 from lastword.unmask.schedule import Schedule
 
 
@@ -28,6 +28,7 @@ class MaskGit(UnmaskRule):
     draws the same in any batch.
     """
 
+    name: ClassVar[str] = "maskgit"
     price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
 
@@ -41,28 +42,27 @@ class MaskGit(UnmaskRule):
             )
         check_number("MaskGit", "noise", self.noise, least=0)
 
-    @property
-    def follows_schedule(self) -> bool:
-        return True
+    traits = RuleTraits(follows_schedule=True)
 
     def most_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
         score = prediction.confidence.double().clamp(min=0).log()
         score = score + self._noise(prediction, open, clock)
         # A candidate of probability 0 is still an open mask, and ranks before the closed ones.
         score = score.clamp(min=torch.finfo(score.dtype).min).masked_fill(~open, -torch.inf)
-        return best(score, self.schedule.quota(open.sum(-1), clock)) & open
+        return best(score, self.schedule.quota(open.sum(-1), clock)) & open, state
 
     def _noise(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Float[Tensor, "B L"]:
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock
+    ) -> Float[Tensor, "B S"]:
         steps = self.schedule.steps_of(clock.opened)
         scale = self.noise * (1 - (clock.in_window + 1).double() / steps).clamp(min=0)
         scale = scale.masked_fill(~open.any(-1), 0)[:, None]
         own = prediction.canvas.valid & (scale > 0)
         uniform = prediction.dice.uniform_at(own, torch.float64).clamp(min=1e-300)
-        return torch.where(own, -scale * torch.log(-torch.log(uniform)), 0)
+        noise = torch.where(own, -scale * torch.log(-torch.log(uniform)), 0)
+        return prediction.columns.at(noise)

@@ -20,6 +20,7 @@ class MostConfident(RankedRule):
     (`maskgit_plus`, after MaskGIT, Chang et al., 2022).
     """
 
+    name: ClassVar[str] = "most-confident"
     price: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022); LLaDA low_confidence, Dream maskgit_plus"
 

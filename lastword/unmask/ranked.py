@@ -14,7 +14,7 @@ from lastword.checks import check_number
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
 from lastword.unmask.equal_shares import EqualShares
-from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.rule import RuleTraits, State, UnmaskRule
 from lastword.unmask.schedule import Schedule
 
 
@@ -36,56 +36,59 @@ class RankedRule(UnmaskRule):
             )
         check_number(type(self).__name__, "order_temperature", self.order_temperature, least=0)
 
-    @property
-    def follows_schedule(self) -> bool:
-        return True
+    traits = RuleTraits(follows_schedule=True)
 
     def most_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
 
     @abstractmethod
-    def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
+    def score(self, prediction: Prediction) -> Float[Tensor, "B S"]:
         """Higher is filled sooner."""
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
         quota = self.schedule.quota(open.sum(-1), clock)
         score = self.score(prediction).masked_fill(~open, -torch.inf)
         if self.order_temperature == 0:
-            return best(score, quota) & open
-        return self._drawn(score, quota, prediction)
+            return best(score, quota) & open, state
+        return self._drawn(score, quota, prediction), state
 
     def _drawn(
-        self, score: Float[Tensor, "B L"], quota: Int[Tensor, "B"], prediction: Prediction
-    ) -> Bool[Tensor, "B L"]:
-        chosen = torch.zeros_like(score, dtype=torch.bool)
+        self, score: Float[Tensor, "B S"], quota: Int[Tensor, "B"], prediction: Prediction
+    ) -> Bool[Tensor, "B S"]:
+        # The authors draw among all columns of the row: so many weights, so many numbers.
+        every = prediction.columns.spread(score, -torch.inf)
+        picked = torch.zeros_like(every, dtype=torch.bool)
         for row, count in enumerate(quota.tolist()):
             if count:
                 own = prediction.canvas.valid[row].nonzero()[:, 0]
-                weights = (score[row, own] / self.order_temperature).softmax(-1)
+                weights = (every[row, own] / self.order_temperature).softmax(-1)
                 likely = min(count, int((weights > 0).sum()))
                 drawn = prediction.dice.choose(row, weights, likely, replace=False)
-                chosen[row, own[drawn.cpu()]] = True
+                picked[row, own[drawn.cpu()]] = True
+        chosen = prediction.columns.at(picked)
         # A low temperature rounds the weight of unlikely masks to 0; they follow in order of score.
         missing = quota - chosen.sum(-1)
         return chosen | best(score.masked_fill(chosen, -torch.inf), missing)
 
 
-def best(score: Float[Tensor, "B L"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B L"]:
+def best(score: Float[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
     """The `count` highest scores of each row; of equal scores, the leftmost."""
-    if not bool((count > 1).any()):  # the usual pace, without the cost of sorting a large batch
-        first = score.argmax(-1, keepdim=True)
+    if score.is_cpu and not bool(
+        (count > 1).any()
+    ):  # the usual pace: no need to sort a large batch
+        first = score.argmax(-1, keepdim=True)  # the leftmost, which a GPU does not promise
         return (torch.arange(score.shape[1]) == first) & (count[:, None] > 0)
     return leading(ranking(score), count)
 
 
-def ranking(score: Float[Tensor, "B L"]) -> Int[Tensor, "B L"]:
+def ranking(score: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
     """The columns of each row, highest score first; of equal scores, the leftmost."""
     return score.argsort(dim=-1, descending=True, stable=True)
 
 
-def leading(order: Int[Tensor, "B L"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B L"]:
+def leading(order: Int[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
     """The first `count` columns of each row's ranking, as a mask."""
-    taken = torch.arange(order.shape[1]) < count[:, None]
+    taken = torch.arange(order.shape[1], device=order.device) < count[:, None]
     return torch.zeros_like(taken).scatter(1, order, taken)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -12,6 +14,20 @@ from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
 
+# What a part carries from step to step: a NamedTuple of tensors whose first axis is the rows, or ().
+State = Any
+
+
+@dataclass(frozen=True)
+class RuleTraits:
+    """What a rule says of itself: what other parts have to be ready for."""
+
+    follows_schedule: bool = (
+        False  # does its clock finish a window, even one the model refuses to fill?
+    )
+    heeds_model: bool = True  # does what the model says decide which masks are filled first?
+    drops_columns: bool = False  # may `sees` leave out columns, so that a cache's are out of date?
+
 
 class UnmaskRule(ABC):
     """Which masks to fill after this pass.
@@ -20,68 +36,52 @@ class UnmaskRule(ABC):
     whose last pass fills all.
     """
 
-    @abstractmethod
-    def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
-        """A subset of `open`, the masks of each row's window."""
-
-    def pick(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
-        """What `choose` says, held to the rule's promise: else decoding would never end."""
-        chosen = self.choose(prediction, open, clock) & open
-        idle = (open.any(-1) & ~chosen.any(-1)).nonzero()[:, 0].tolist()
-        stuck = [row for row in idle if not self._may_idle(clock, row)]
-        if stuck:
-            raise SettingError(
-                f"{type(self).__name__} chose no mask of row {stuck[0]} in pass {clock.step}, and decoding "
-                "would never end; a rule without a schedule fills at least one mask of every open row, and "
-                "one with a schedule fills all that are left in its last pass"
-            )
-        return chosen
-
-    def _may_idle(self, clock: Clock, row: int) -> bool:
-        """A schedule may leave a pass out, as long as it is not over."""
-        if not self.follows_schedule or not self.counts_passes:
-            return self.follows_schedule
-        return int(clock.in_window[row]) < self.most_passes(int(clock.opened[row]))
-
     @property
-    def follows_schedule(self) -> bool:
-        """Does its clock finish a window, even one whose masks the model refuses to fill?"""
-        return False
+    def traits(self) -> RuleTraits:
+        return RuleTraits()
 
-    def most_passes(self, masks: int) -> int:
-        """The most passes a window of so many masks takes, whatever the model says.
+    def begin(self, canvas: Canvas) -> State:
+        """The state before the first step; most rules remember nothing."""
+        return ()
 
-        A rule that follows a schedule may idle, so it says so itself.
-        """
-        return masks
-
-    @property
-    def counts_passes(self) -> bool:
-        """Does `most_passes` hold? A budget relies on it."""
-        own = type(self).most_passes is not UnmaskRule.most_passes
-        return own or not self.follows_schedule
-
-    @property
-    def heeds_model(self) -> bool:
-        """Does what the model says decide which masks are filled first?"""
-        return True
-
-    @property
-    def drops_columns(self) -> bool:
-        """May `sees` leave out columns? What a cache keeps of them would then be out of date."""
-        return False
-
-    def sees(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+    def sees(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
         """The columns that exist for the next pass: of every open row, at least one open mask.
 
         A row may lose columns at its end, not between others: positions count what is seen.
         """
         return canvas.valid
 
-    def fresh(self) -> UnmaskRule:
-        """A rule with memory returns a new twin that carries it; a rule without is its own twin."""
-        return self
+    @abstractmethod
+    def choose(
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
+        """A subset of `open`, the masks of each row's window among the columns read; the state after."""
+
+    def most_passes(self, masks: int) -> int | None:
+        """The most passes a window of so many masks takes, whatever the model says.
+
+        A rule that follows a schedule may idle, so it says so itself; None: it does not say.
+        """
+        return None if self.traits.follows_schedule else masks
+
+
+def check_progress(
+    rule: UnmaskRule, chosen: Bool[Tensor, "B S"], open: Bool[Tensor, "B S"], clock: Clock
+) -> None:
+    """Hold a rule to its promise: a row of which it chose nothing, for ever, would never end."""
+    idle = (open.any(-1) & ~chosen.any(-1)).nonzero()[:, 0].tolist()
+    stuck = [row for row in idle if not _may_idle(rule, clock, row)]
+    if stuck:
+        raise SettingError(
+            f"{type(rule).__name__} chose no mask of row {stuck[0]} in step {int(clock.step[stuck[0]])}, and "
+            "decoding would never end; a rule without a schedule fills at least one mask of every open row, "
+            "and one with a schedule fills all that are left in its last pass"
+        )
+
+
+def _may_idle(rule: UnmaskRule, clock: Clock, row: int) -> bool:
+    """A schedule may leave a pass out, as long as it is not over."""
+    if not rule.traits.follows_schedule:
+        return False
+    most = rule.most_passes(int(clock.opened[row]))
+    return most is None or int(clock.in_window[row]) < most

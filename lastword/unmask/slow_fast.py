@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,7 +14,7 @@ from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_number, check_whole
 from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import best
-from lastword.unmask.rule import UnmaskRule
+from lastword.unmask.rule import RuleTraits, State, UnmaskRule
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class SlowFast(UnmaskRule):
     spends on a finished block: they change nothing.
     """
 
+    name: ClassVar[str] = "slow-fast"
     price: ClassVar[str] = "fewer passes, most of them without what lies behind the span"
     source: ClassVar[str] = "Slow-Fast Sampling (2025, arXiv 2506.10848)"
 
@@ -58,22 +59,71 @@ class SlowFast(UnmaskRule):
         """The released code with its defaults."""
         return cls(sure=0.9, reach=0.3, explore=6, as_released=True)
 
-    @property
-    def drops_columns(self) -> bool:
-        return True
+    traits = RuleTraits(drops_columns=True)
+
+    def begin(self, canvas: Canvas) -> Cycles:
+        zero = torch.zeros_like(canvas.horizon)
+        notes = torch.full((len(zero), self.history), torch.nan, dtype=torch.float64)
+        return Cycles(zero, notes.to(zero.device), zero, zero - 1, zero.bool(), zero)
+
+    def sees(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
+        cycles = self._now(canvas, clock, state)
+        behind = torch.arange(canvas.width, device=cycles.end.device) >= cycles.end[:, None]
+        return canvas.valid & ~(behind & (cycles.fast_passes > 0)[:, None])
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
-        """The choice of a first pass; decoding asks a `fresh` twin, which remembers its cycles."""
-        return self.fresh().choose(prediction, open, clock)
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
+        cycles, column = self._now(prediction.canvas, clock, state), prediction.columns.index
+        last = torch.where(cycles.fast, cycles.end, clock.window.last)
+        span = open & (column >= cycles.start[:, None]) & (column < last[:, None])
+        confidence = prediction.confidence.masked_fill(~span, -torch.inf)
 
-    def fresh(self) -> UnmaskRule:
-        return _Running(self)
+        sure = confidence >= self.sure
+        together = (sure.sum(-1) > 1) & (cycles.fast | self.as_released)
+        chosen = torch.where(together[:, None], sure, best(confidence, span.any(-1).long()))
+
+        reached = torch.where(confidence >= self.reach, column + 1, 0).amax(-1)
+        return chosen, self._after(cycles, torch.maximum(reached, cycles.start + 1))
+
+    def _now(self, canvas: Canvas, clock: Clock, cycles: Cycles) -> Cycles:
+        """The cycles this pass belongs to, given what earlier passes really wrote."""
+        column = torch.arange(canvas.width, device=cycles.start.device)
+        masks = canvas.masked & clock.window.columns(canvas.width)
+        ahead = masks & (column >= cycles.start[:, None])
+        filled = cycles.fast & ~(ahead & (column < cycles.end[:, None])).any(-1)
+        cycles = cycles.restarted(filled, cycles.end)
+        # In a new window, and where a caller's hook put masks back behind the cycle, all begins anew.
+        ahead = masks & (column >= cycles.start[:, None])
+        return cycles.restarted(clock.opening | ~ahead.any(-1), clock.window.first)
+
+    def _after(self, cycles: Cycles, note: Int[Tensor, "B"]) -> Cycles:
+        """The cycles after a pass in which slow rows noted a possible end."""
+        slow = ~cycles.fast
+        notes = torch.cat((cycles.notes[:, 1:], note[:, None].double()), dim=1)
+        passes = cycles.slow_passes + 1
+        # Notes not made yet are NaN and compare false: too few are never settled.
+        settled = notes.std(-1, correction=0) < self.spread
+        mean = notes.nanmean(-1).long()
+        if self.as_released:
+            # The first note that settles stays the end, though the slow passes go on.
+            done = passes >= self.explore
+            end = torch.where(settled, note, torch.where(done, mean, -1))
+            end = torch.where(cycles.end >= 0, cycles.end, end)
+        else:
+            done = settled | (passes >= self.explore)
+            end = torch.where(done, mean, cycles.end)
+        return Cycles(
+            cycles.start,
+            torch.where(slow[:, None], notes, cycles.notes),
+            torch.where(slow, passes, cycles.slow_passes),
+            torch.where(slow, end, cycles.end),
+            cycles.fast | done,
+            cycles.fast_passes + cycles.fast,
+        )
 
 
-@dataclass(frozen=True, eq=False)
-class _Cycles:
+class Cycles(NamedTuple):
     """Where each row stands in its cycle; columns count from the left of the canvas."""
 
     start: Int[Tensor, "B"]
@@ -85,92 +135,13 @@ class _Cycles:
     fast: Bool[Tensor, "B"]  # has the fast phase begun?
     fast_passes: Int[Tensor, "B"]
 
-    @classmethod
-    def starting(cls, start: Int[Tensor, "B"], history: int) -> _Cycles:
-        zero = torch.zeros_like(start)
-        notes = torch.full((len(start), history), torch.nan, dtype=torch.float64)
-        return cls(start, notes, zero, zero - 1, zero.bool(), zero)
-
-    def restarted(self, rows: Bool[Tensor, "B"], start: Int[Tensor, "B"]) -> _Cycles:
+    def restarted(self, rows: Bool[Tensor, "B"], start: Int[Tensor, "B"]) -> Cycles:
         """A new cycle for some rows."""
-        return _Cycles(
+        return Cycles(
             torch.where(rows, start, self.start),
             self.notes.masked_fill(rows[:, None], torch.nan),
             self.slow_passes.masked_fill(rows, 0),
             self.end.masked_fill(rows, -1),
             self.fast & ~rows,
             self.fast_passes.masked_fill(rows, 0),
-        )
-
-
-class _Running(UnmaskRule):
-    """SlowFast at work on one batch."""
-
-    def __init__(self, rule: SlowFast) -> None:
-        self._rule = rule
-        self._cycles: _Cycles | None = None
-
-    @property
-    def drops_columns(self) -> bool:
-        return self._rule.drops_columns
-
-    def sees(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        cycles = self._now(canvas, clock)
-        behind = torch.arange(canvas.width) >= cycles.end[:, None]
-        return canvas.valid & ~(behind & (cycles.fast_passes > 0)[:, None])
-
-    def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], clock: Clock
-    ) -> Bool[Tensor, "B L"]:
-        rule, cycles = self._rule, self._now(prediction.canvas, clock)
-        column = torch.arange(open.shape[1])
-        last = torch.where(cycles.fast, cycles.end, clock.window.last)
-        span = open & (column >= cycles.start[:, None]) & (column < last[:, None])
-        confidence = prediction.confidence.masked_fill(~span, -torch.inf)
-
-        sure = confidence >= rule.sure
-        together = (sure.sum(-1) > 1) & (cycles.fast | rule.as_released)
-        chosen = torch.where(together[:, None], sure, best(confidence, span.any(-1).long()))
-
-        reached = torch.where(confidence >= rule.reach, column + 1, 0).amax(-1)
-        self._cycles = self._after(cycles, torch.maximum(reached, cycles.start + 1))
-        return chosen
-
-    def _now(self, canvas: Canvas, clock: Clock) -> _Cycles:
-        """The cycles this pass belongs to, given what earlier passes really wrote."""
-        if self._cycles is None:
-            return _Cycles.starting(clock.window.first, self._rule.history)
-        cycles = self._cycles
-        column = torch.arange(canvas.width)
-        masks = canvas.masked & clock.window.columns(canvas.width)
-        ahead = masks & (column >= cycles.start[:, None])
-        filled = cycles.fast & ~(ahead & (column < cycles.end[:, None])).any(-1)
-        cycles = cycles.restarted(filled, cycles.end)
-        # In a new window, and where a caller's hook put masks back behind the cycle, all begins anew.
-        ahead = masks & (column >= cycles.start[:, None])
-        return cycles.restarted(clock.opening | ~ahead.any(-1), clock.window.first)
-
-    def _after(self, cycles: _Cycles, note: Int[Tensor, "B"]) -> _Cycles:
-        """The cycles after a pass in which slow rows noted a possible end."""
-        rule, slow = self._rule, ~cycles.fast
-        notes = torch.cat((cycles.notes[:, 1:], note[:, None].double()), dim=1)
-        passes = cycles.slow_passes + 1
-        # Notes not made yet are NaN and compare false: too few are never settled.
-        settled = notes.std(-1, correction=0) < rule.spread
-        mean = notes.nanmean(-1).long()
-        if rule.as_released:
-            # The first note that settles stays the end, though the slow passes go on.
-            done = passes >= rule.explore
-            end = torch.where(settled, note, torch.where(done, mean, -1))
-            end = torch.where(cycles.end >= 0, cycles.end, end)
-        else:
-            done = settled | (passes >= rule.explore)
-            end = torch.where(done, mean, cycles.end)
-        return replace(
-            cycles,
-            notes=torch.where(slow[:, None], notes, cycles.notes),
-            slow_passes=torch.where(slow, passes, cycles.slow_passes),
-            end=torch.where(slow, end, cycles.end),
-            fast=cycles.fast | done,
-            fast_passes=cycles.fast_passes + cycles.fast,
         )

@@ -26,6 +26,7 @@ class Timesteps(Schedule):
     theirs, since drawing is not idle.
     """
 
+    name: ClassVar[str] = "timesteps"
     price: ClassVar[str] = "masks / pace passes, less those that fill nothing"
     source: ClassVar[str] = "Dream (Ye et al., 2025)"
 

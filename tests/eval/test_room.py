@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from lastword.length.within import within
 
 import lastword
 from lastword.calibration.ratios import Ratios
@@ -11,7 +12,6 @@ from lastword.errors import SettingError
 from lastword.eval import Journal, Sample, evaluate
 from lastword.eval.journal import read_records
 from lastword.eval.room import LEAST, fitted
-from lastword.length.within import within
 from lastword.models.toy import Toy
 from lastword.paper.overview import tables, unfit
 from lastword.recipe.names import PARTS

@@ -272,7 +272,7 @@ def test_it_reads_again_for_survival_alone(in_plain_python):
 
 
 def test_its_text_form():
-    from lastword.recipe.names import part
+    from lastword.recipe.text import part
 
     text = "stop-at-end:(grow-when-full:(reread:(survival:256,reading=auto),by=32),limit=256)"
     inner = Reread(Survival(256, reading=Auto()), by=32)

@@ -22,8 +22,9 @@ from lastword.length import (
     SurvivalAtStep,
 )
 from lastword.passes.sampling import Sampling
-from lastword.recipe.names import ALIASES, PARTS, as_text, part
+from lastword.recipe.names import ALIASES, PARTS
 from lastword.recipe.recipe import Recipe, default_length
+from lastword.recipe.text import as_text, part
 from lastword.survival import Auto, Boundary, Mean, Quantile, Scaled, TurnEnd
 from lastword.unmask import (
     AboveThreshold,

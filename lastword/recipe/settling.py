@@ -1,0 +1,114 @@
+"""Settling: what a recipe left unsaid, filled in for a model and its prompts, once and in one place."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from lastword.errors import SettingError
+from lastword.length import Calibrated, LengthPolicy
+from lastword.length.policy import Slots
+from lastword.length.wrapper import layers, traits_of
+from lastword.models.predictor import MaskPredictor
+from lastword.models.weights import model_key
+from lastword.passes.forward import check_room
+from lastword.recipe.recipe import Recipe
+from lastword.recipe.text import as_text
+
+BLOCK = 32  # slots, where blocks are needed and their size was not said; the LLaDA authors' own
+
+
+class BeyondTrainingWarning(UserWarning):
+    """More slots than the model is made for were asked for."""
+
+
+def settle(
+    recipe: Recipe,
+    model: MaskPredictor,
+    prompts: Sequence[Sequence[int]] = (),
+    *,
+    in_chat: Collection[bool | None] = (),
+    room: int | None = None,
+    beyond_positions: bool = False,
+) -> Recipe:
+    """The recipe as it runs on this model: limits, block size and calibration said, or a refusal.
+
+    A limit that was left out is `model.slots`. A number is a promise: more slots than that are kept, with
+    one warning; more than the model has positions for, behind the longest prompt, are refused unless
+    `beyond_positions`. With `room`, what was said is shortened to so many slots instead: evaluation does so
+    for prompts that leave no more. `in_chat` says of the prompts whether they go through the chat template,
+    None where nobody knows. A settled recipe settles to itself.
+    """
+    length = recipe.length.settled(Slots(model.slots, room, model.calibration))
+    settled = replace(recipe, length=length, block=_block(recipe, length))
+    if any(isinstance(policy, Calibrated) for policy in layers(recipe.length)):
+        _check_calibrated(settled, model, in_chat)
+    traits = traits_of(length)
+    slots = max(traits.least, traits.limit or 0)
+    if prompts and not beyond_positions:
+        check_room(max(map(len, prompts)), slots, model.positions)
+    if slots > model.slots:
+        warnings.warn(
+            f"{slots} slots were asked for and the model is made for {model.slots}: it was not trained "
+            "there, and what it predicts and writes may be nonsense",
+            BeyondTrainingWarning,
+            stacklevel=2,
+        )
+    return settled
+
+
+def _block(recipe: Recipe, length: LengthPolicy) -> int | None:
+    by_block = recipe.cache.traits.by_block or traits_of(length).needs_blocks
+    return BLOCK if recipe.block is None and by_block else recipe.block
+
+
+def _check_calibrated(
+    settled: Recipe, model: MaskPredictor, in_chat: Collection[bool | None]
+) -> None:
+    """Refuse a calibration of another model, another way to decode, or other prompts."""
+    for policy in layers(settled.length):
+        if isinstance(policy, Calibrated):
+            raise SettingError(
+                f"{type(settled.length).__name__} was put around Calibrated and does not pass on what the "
+                "model was calibrated to; give it a method `settled`, as lastword.length.wrapper.Wrapper has"
+            )
+    if model.calibration is not None:
+        model.calibration.check(model_key(model), "the model's calibration")
+        made_with = model.calibration.made_with
+        if made_with.get("recipe") is not None:  # else made by hand; it is taken at its word
+            then = Recipe.from_json(json.dumps(made_with["recipe"]))
+            _check_decodes_as(settled, replace(then, block=_block(then, then.length)))
+        _check_asked_as(made_with.get("chat"), in_chat)
+
+
+def _check_decodes_as(now: Recipe, then: Recipe) -> None:
+    """Refuse lengths of answers that were decoded otherwise."""
+    axes = ("unmask", "commit", "block", "sampling")
+    other = [axis for axis in axes if getattr(then, axis) != getattr(now, axis)]
+    if other:
+        theirs, ours = (
+            ", ".join(f"{axis} {as_text(getattr(recipe, axis))}" for axis in other).replace(
+                "block null", "no block"
+            )
+            for recipe in (then, now)
+        )
+        raise SettingError(
+            f"the model was calibrated on answers decoded with {theirs}, and this recipe has {ours}, by "
+            "which answers may come out longer: decode with the former, or calibrate for this recipe "
+            "(lastword.calibrate(..., recipe=...), lastword calibrate --recipe FILE)"
+        )
+
+
+def _check_asked_as(then: bool | None, now: Collection[bool | None]) -> None:
+    """Refuse lengths of answers to prompts that were laid out otherwise."""
+    if then is None or (not then) not in now:  # an old file, or one of ids, does not say
+        return
+    chat, plain = "chat messages", "plain text"
+    as_then, as_now = (chat, plain) if then else (plain, chat)
+    raise SettingError(
+        f"the model was calibrated on prompts given as {as_then}, and this prompt is {as_now}, to which "
+        "answers may come out longer: ask as it was calibrated (on the command line --chat wraps text in "
+        "the chat template), or calibrate on prompts like this one"
+    )

@@ -1,0 +1,183 @@
+"""Parts as text on the command line, as data in JSON, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lastword.errors import RecipeError
+from lastword.recipe.names import ALIASES, PARTS, SHORTHANDS, Part
+from lastword.unmask import EqualShares
+
+QUOTED_OR_LETTER = r'"(?:[^"\\]|\\.)*"|.'
+OPENING, CLOSING = "([{", ")]}"
+
+
+def part(axis: str, text: str) -> Part:
+    """A part from text: `survival`, `fixed:256`, `survival:512,estimate=quantile:0.9`, `default:512`.
+
+    The first value may go without its field's name; values are JSON, or a part's text. A part inside
+    another that has several settings goes in brackets: `stop-at-end:(survival:512,reading=auto)`.
+    """
+    name, _, settings = _unwrapped(text).partition(":")
+    cls = _lookup(axis, name)
+    names = _fields(cls)
+    data: dict[str, Any] = {}
+    for index, setting in enumerate(filter(None, _settings(settings))):
+        named = re.match(r"(\w+)=", setting)
+        if not named and (index or not names):
+            raise RecipeError(
+                f"{text!r} sets {setting!r} without a field name; {name} takes "
+                f"{', '.join(names) or 'no fields'}: write field=value, and a part with several "
+                "settings of its own in brackets, as in stop-at-end:(survival:512,reading=auto)"
+            )
+        field = named[1] if named else names[0]
+        if field in data:
+            raise RecipeError(
+                f"{text!r} sets {field} twice; the first value of {name} is its {field}: give it once"
+            )
+        data[field] = _value(setting[named.end() if named else 0 :])
+    return _built(cls, name, {k: from_data(k, v) for k, v in known_fields(cls, data).items()})
+
+
+def as_text(value: Any) -> str:
+    """A setting as it is written on the command line: the inverse of `part`, defaults left out.
+
+    A part of a user's own has no name there; its class's stands for it.
+    """
+    name = _name_of(value)
+    if name is None:
+        try:
+            return json.dumps(value)
+        except TypeError:
+            return type(value).__name__
+    settings = []
+    for index, field in enumerate(dataclasses.fields(value)):
+        own = getattr(value, field.name)
+        if own == field.default:
+            continue
+        text = as_text(own)
+        if dataclasses.is_dataclass(own) and set(text) & set(",:"):
+            text = f"({text})"
+        settings.append(text if not index else f"{field.name}={text}")
+    return f"{name}:{','.join(settings)}" if settings else name
+
+
+def _name_of(value: object) -> str | None:
+    """The name of a part of ours; a part of a user's own has none here."""
+    name = str(getattr(value, "name", ""))
+    return name if any(parts.get(name) is type(value) for parts in PARTS.values()) else None
+
+
+def _settings(text: str) -> list[str]:
+    """What commas part, those inside brackets or quotes left alone."""
+    parts, depth = [""], 0
+    for piece in re.findall(QUOTED_OR_LETTER, text, re.DOTALL):
+        if piece in OPENING:
+            depth += 1
+        elif piece in CLOSING:
+            depth -= 1
+        if depth < 0:
+            break
+        if piece == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    if depth:
+        raise RecipeError(
+            f"the brackets in {text!r} do not match; close each one that is opened, as in "
+            "stop-at-end:(survival:512,reading=auto)"
+        )
+    return parts
+
+
+def _unwrapped(text: str) -> str:
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _lookup(axis: str, name: object) -> Callable[..., Any]:
+    parts: dict[str, Callable[..., Any]] = {**PARTS[axis], **SHORTHANDS.get(axis, {})}
+    if not isinstance(name, str):
+        raise RecipeError(f"{axis} is called {name!r}; a part's name is text: {', '.join(parts)}")
+    if name in parts:
+        return parts[name]
+    ours = ALIASES.get(name.lower().replace("-", "_"))
+    if ours not in parts:
+        spelled = name.lower().replace("_", "-")
+        ours = next(iter(difflib.get_close_matches(spelled, parts, n=1, cutoff=0.5)), None)
+    hint = f"; did you mean {ours!r}?" if ours else ""
+    raise RecipeError(f"there is no {axis} called {name!r}; known: {', '.join(parts)}{hint}")
+
+
+def _fields(cls: Callable[..., Any]) -> list[str]:
+    """What a part can be set to, or what a shorthand for several can."""
+    return list(inspect.signature(cls).parameters)
+
+
+def known_fields(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The data, if it holds nothing but fields of the class."""
+    names = _fields(cls)
+    for name in data:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            for inner in (part for part in names if part in PARTS and not near):
+                hint = f"; a setting of its {inner} goes in brackets: {inner}=(name:{name}=...)"
+            raise RecipeError(
+                f"{cls.__name__} has no field {name!r}; known: {', '.join(names) or 'none'}{hint}"
+            )
+    return data
+
+
+def as_data(value: Any) -> Any:
+    """Dataclasses as objects with their name, so that a saved recipe reads by itself."""
+    if not dataclasses.is_dataclass(value):
+        return value
+    data = {field.name: as_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    name = _name_of(value)
+    if name is None:
+        raise RecipeError(
+            f"{type(value).__name__} is no part we know by name, so a saved recipe could not be read "
+            "back; pass the recipe as an object instead"
+        )
+    return {"name": name, **data}
+
+
+def from_data(axis: str, data: Any) -> Any:
+    """The inverse of `as_data`; a string on an axis of ours is a part's text."""
+    if axis not in PARTS:
+        return _hashable(data)
+    if isinstance(data, str):
+        return part(axis, data)
+    if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
+        return EqualShares(float(data))  # a bare number is a pace
+    if not isinstance(data, dict):
+        raise RecipeError(f"{axis} is {data!r}; give a name, or an object with a name and fields")
+    fields = {name: value for name, value in data.items() if name != "name"}
+    name = data.get("name", "sampling" if axis == "sampling" else "")
+    cls = _lookup(axis, name)
+    return _built(cls, name, {k: from_data(k, v) for k, v in known_fields(cls, fields).items()})
+
+
+def _hashable(data: Any) -> Any:
+    """JSON knows no tuples; parts compare and hash, so they hold no lists."""
+    return tuple(_hashable(value) for value in data) if isinstance(data, list) else data
+
+
+def _built(cls: Callable[..., Any], name: str, fields: dict[str, Any]) -> Any:
+    try:
+        return cls(**fields)
+    except TypeError as wrong:
+        raise RecipeError(f"{name} cannot be made from {fields}: {wrong}") from wrong
