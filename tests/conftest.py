@@ -78,9 +78,9 @@ def ids():
 def predicted(ids):
     """A Prediction from hand-made logits, one [T, V] tensor per row; prompts are `prompt` words."""
     from lastword.canvas.canvas import Canvas
-    from lastword.canvas.columns import columns_of
+    from lastword.canvas.columns import Columns
     from lastword.passes.dice import Dice
-    from lastword.passes.prediction import Prediction, Reading
+    from lastword.passes.prediction import Prediction
     from lastword.passes.sampling import Sampling
 
     def build(*rows, sampling=None, seeds=None, prompt=1):
@@ -90,7 +90,7 @@ def predicted(ids):
         padded = [torch.cat((row, row[-1:].expand(widest - len(row), -1))) for row in rows]
         return Prediction.of(
             torch.stack(padded).float(),
-            Reading(torch.arange(len(rows)), columns_of(canvas.answer)),
+            Columns.of(canvas.answer),
             canvas,
             sampling or Sampling(),
             Dice(seeds or range(len(rows))),
