@@ -162,7 +162,7 @@ def documents(
 
 
 def token_number(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a token the recipe cannot do without."""
+    """The id of a token that training cannot do without."""
     found = tokenizer.id_of(token)
     if found is None:
         raise CheckpointError(

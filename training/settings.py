@@ -1,4 +1,4 @@
-"""One model's recipe as a value, read from its TOML file."""
+"""Settings: how one model is trained, as a value read from its TOML file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Settings:
-    """A whole recipe. Paths are relative to the folder the command runs in."""
+    """All of a training run. Paths are relative to the folder the command runs in."""
 
     name: str
     family: str  # "llada" or "dream"

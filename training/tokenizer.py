@@ -1,7 +1,7 @@
 """Train the tokenizers of the embedded models: `python -m training.tokenizer OUT`.
 
 A byte-level BPE with single digits, learned from training examples alone. The special tokens of
-each family come behind the pieces, as in the real checkpoints. Needs the `recipe` extra.
+each family come behind the pieces, as in the real checkpoints. Needs the `training` extra.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Learn a model's lengths from its own finished answers: no labels, no reference."""
+"""`calibrate`: learn from a model's own finished answers how long they come out, without labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the predicted length move while the answer is written? The paper's step ablation."""
+"""`drift`: does the predicted length move while the answer is written? The paper's step ablation."""
 
 from __future__ import annotations
 

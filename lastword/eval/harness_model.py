@@ -1,4 +1,4 @@
-"""A model and a recipe for whoever drives an evaluation with lm-evaluation-harness itself."""
+"""LastwordLM: a model and a recipe for whoever drives lm-evaluation-harness itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask a model every sample of some tasks with one recipe and keep a record of each answer."""
+"""`evaluate`: ask a model every sample of some tasks with one recipe, and record each answer."""
 
 from __future__ import annotations
 

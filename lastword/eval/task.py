@@ -1,4 +1,4 @@
-"""What an evaluation task is: samples to ask, and a way to score the answers."""
+"""Sample and Task: what an evaluation asks, and how the answers are scored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our own models have in common: a network, its ids, its tokenizer."""
+"""NativeModel: what our own models have in common, a network, its ids and its tokenizer."""
 
 from __future__ import annotations
 

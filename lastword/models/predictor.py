@@ -1,4 +1,4 @@
-"""What decoding asks of a model."""
+"""MaskPredictor: what decoding asks of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to token ids and back, from the files both families ship beside their weights.
+"""Tokenizer: text to token ids and back, from the files both families ship beside their weights.
 
 LLaDA comes with a ready `tokenizer.json`; Dream only with the parts of one, put together here by
 Qwen2's rules. Nothing is added to a text: its beginning is the caller's or the template's business.

@@ -1,4 +1,4 @@
-"""How much a program may use."""
+"""Limits: how much time and memory, how many processes and how large files a program may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From a distribution to one number. Estimates are plain data, so a recipe that holds one can be saved."""
+"""Mean, Quantile, Cheapest, Scaled: from a length distribution to one number.
+
+Estimates are plain data, so a recipe that holds one can be saved.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From logits to the end-token probability at every position: the hazard's raw material."""
+"""Token probabilities from logits, in float64 without a float64 copy of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Readings: what the end-token signal is taken for. Each turns it into a length distribution.
+"""Hazard, EndedBy, Boundary, TurnEnd: what the end signal is taken for.
+
+Each turns it into a length distribution.
 
 A model learns where end tokens stood in its training rows, so on a canvas of masks the same number
 means different things: behind padded answers an end token at k says that the answer ended at k or
