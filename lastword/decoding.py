@@ -16,8 +16,9 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
+from lastword.canvas.state import State
 from lastword.errors import SettingError
-from lastword.length.policy import Plan, State
+from lastword.length.policy import Plan
 from lastword.length.wrapper import layers, traits_of
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice

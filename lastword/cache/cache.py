@@ -1,4 +1,4 @@
-"""What a cache is."""
+"""Cache: the contract of what says which columns to recompute."""
 
 from __future__ import annotations
 

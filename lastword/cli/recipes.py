@@ -31,7 +31,7 @@ def recipes() -> None:
         return Text.assemble(
             (inspect.getdoc(cls) or "").splitlines()[0],
             (f"\n{', '.join(settings)}" if settings else "", "green"),
-            (f"\ncost: {cls.price}", "dim"),
+            (f"\nprice: {cls.price}", "dim"),
             (f"\nsource: {cls.source}\n", "dim"),
         )
 

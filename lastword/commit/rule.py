@@ -1,4 +1,4 @@
-"""What a commit rule is."""
+"""CommitRule: the contract of what ends refining early."""
 
 from __future__ import annotations
 

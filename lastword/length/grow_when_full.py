@@ -9,8 +9,9 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.checks import check_whole
-from lastword.length.policy import LengthPolicy, LengthTraits, Slots, State
+from lastword.length.policy import LengthPolicy, LengthTraits, Slots
 from lastword.length.said import check_said, said
 from lastword.length.wrapper import Wrapper, layers
 from lastword.passes.prediction import Prediction

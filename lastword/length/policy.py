@@ -1,11 +1,11 @@
-"""What a length policy is."""
+"""LengthPolicy: the contract of what decides how long an answer gets."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -15,6 +15,7 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
 from lastword.canvas.ids import TokenIds
+from lastword.canvas.state import State
 from lastword.passes.prediction import Prediction
 from lastword.survival import LengthDistribution
 
@@ -22,9 +23,6 @@ Resizes = Literal["never", "between blocks", "any time"]
 Reads = Literal["masks", "answer", "ahead", "one step"]
 _SELDOM_TO_OFTEN: tuple[Resizes, ...] = ("never", "between blocks", "any time")
 _LITTLE_TO_MUCH: tuple[Reads, ...] = ("masks", "answer", "ahead", "one step")
-
-# What a part carries from step to step: a NamedTuple of tensors whose first axis is the rows, or ().
-State = Any
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.checks import check_choice, check_whole
 from lastword.errors import SettingError
 from lastword.length.calibrated import Calibrated
-from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots, State
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
 from lastword.length.said import said
 from lastword.length.survival import Survival
 from lastword.passes.prediction import Prediction
@@ -100,16 +101,17 @@ class Reread(LengthPolicy):
         complete = ~(left & clock.window.columns(canvas.width)).any(-1)
         heard = complete & left.any(-1) & ~canvas.ended.any(-1) & prediction.speaks_for(left)
         heard = heard & (canvas.horizon <= said(self, policy.limit))
-        if not isinstance(state, Heard) or not bool(heard.any()):
+        if not state or not bool(heard.any()):
             return canvas, state
+        hazard, picked = Heard(*state)
         signal = policy.signal(prediction, canvas)
         written = torch.maximum(clock.window.last - canvas.start, canvas.least_horizon)
-        survival = LengthDistribution(state.hazard).survival
-        hazard, horizon = state.hazard.clone(), canvas.horizon.clone()
+        survival = LengthDistribution(hazard).survival
+        hazard, horizon = hazard.clone(), canvas.horizon.clone()
         for row in heard.nonzero()[:, 0].tolist():
             first, last = int(written[row]), int(canvas.horizon[row])
-            picked = int(state.picked[row])
-            reading = Auto.readings[picked] if picked >= 0 else policy.reading
+            own = int(picked[row])
+            reading = Auto.readings[own] if own >= 0 else policy.reading
             again = reading(signal.row(row).first(last))
             if survival[row, last] < SPENT:
                 hazard[row, last : last + self.by] = 0.0
@@ -120,7 +122,7 @@ class Reread(LengthPolicy):
         if not self.shrink:
             horizon = torch.maximum(horizon, canvas.horizon)
         longer = (horizon - canvas.horizon).clamp(0, self.by)
-        return canvas.crop(horizon).extend(longer), Heard(hazard, state.picked)
+        return canvas.crop(horizon).extend(longer), Heard(hazard, picked)
 
 
 class Heard(NamedTuple):

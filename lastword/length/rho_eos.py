@@ -11,9 +11,10 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.checks import check_choice, check_number, check_whole
 from lastword.length.end_confidence import end_confidence
-from lastword.length.policy import Plan, Probe, State
+from lastword.length.policy import Plan, Probe
 from lastword.length.resizer import Resizer
 from lastword.length.said import said
 from lastword.passes.prediction import Prediction

@@ -9,7 +9,8 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.length.policy import LengthTraits, State
+from lastword.canvas.state import State
+from lastword.length.policy import LengthTraits
 from lastword.length.wrapper import Wrapper
 from lastword.passes.prediction import Prediction
 

@@ -9,6 +9,7 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.checks import check_whole
 from lastword.errors import SettingError
 from lastword.length.policy import (
@@ -18,7 +19,6 @@ from lastword.length.policy import (
     Probe,
     Reads,
     Slots,
-    State,
 )
 from lastword.length.said import said
 from lastword.length.survival import Survival

@@ -8,8 +8,9 @@ from functools import reduce
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots, State
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
 from lastword.length.survival import Survival
 from lastword.passes.prediction import Prediction
 

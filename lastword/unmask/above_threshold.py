@@ -10,10 +10,11 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.checks import check_number
 from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import best
-from lastword.unmask.rule import State, UnmaskRule
+from lastword.unmask.rule import UnmaskRule
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
-from lastword.unmask.rule import RuleTraits, State, UnmaskRule
+from lastword.unmask.rule import RuleTraits, UnmaskRule
 from lastword.unmask.timesteps import Timesteps
 
 

@@ -1,4 +1,4 @@
-"""Factor: Fast-dLLM's later rule."""
+"""Factor: Fast-dLLM's later rule, a bar that rises with every token filled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.checks import check_number
 from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import leading, ranking
-from lastword.unmask.rule import State, UnmaskRule
+from lastword.unmask.rule import UnmaskRule
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
 from lastword.unmask.above_threshold import AboveThreshold
-from lastword.unmask.rule import RuleTraits, State, UnmaskRule
+from lastword.unmask.rule import RuleTraits, UnmaskRule
 
 
 @dataclass(frozen=True)

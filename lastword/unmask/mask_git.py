@@ -10,12 +10,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.checks import check_number
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
 from lastword.unmask.cosine import Cosine
 from lastword.unmask.ranked import best
-from lastword.unmask.rule import RuleTraits, State, UnmaskRule
+from lastword.unmask.rule import RuleTraits, UnmaskRule
 from lastword.unmask.schedule import Schedule
 
 

@@ -10,11 +10,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.checks import check_number
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
 from lastword.unmask.equal_shares import EqualShares
-from lastword.unmask.rule import RuleTraits, State, UnmaskRule
+from lastword.unmask.rule import RuleTraits, UnmaskRule
 from lastword.unmask.schedule import Schedule
 
 

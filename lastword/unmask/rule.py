@@ -1,21 +1,18 @@
-"""What an unmask rule is."""
+"""UnmaskRule: the contract of what chooses the masks to fill."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
-
-# What a part carries from step to step: a NamedTuple of tensors whose first axis is the rows, or ().
-State = Any
 
 
 @dataclass(frozen=True)

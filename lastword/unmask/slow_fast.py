@@ -11,10 +11,11 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
 from lastword.checks import check_choice, check_number, check_whole
 from lastword.passes.prediction import Prediction
 from lastword.unmask.ranked import best
-from lastword.unmask.rule import RuleTraits, State, UnmaskRule
+from lastword.unmask.rule import RuleTraits, UnmaskRule
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,9 @@ class SlowFast(UnmaskRule):
         reached = torch.where(confidence >= self.reach, column + 1, 0).amax(-1)
         return chosen, self._after(cycles, torch.maximum(reached, cycles.start + 1))
 
-    def _now(self, canvas: Canvas, clock: Clock, cycles: Cycles) -> Cycles:
+    def _now(self, canvas: Canvas, clock: Clock, state: State) -> Cycles:
         """The cycles this pass belongs to, given what earlier passes really wrote."""
+        cycles = Cycles(*state)
         column = torch.arange(canvas.width, device=cycles.start.device)
         masks = canvas.masked & clock.window.columns(canvas.width)
         ahead = masks & (column >= cycles.start[:, None])

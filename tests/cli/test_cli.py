@@ -228,7 +228,7 @@ def test_recipes_lists_every_part(lastword):
     for parts in PARTS.values():
         for name, cls in parts.items():
             assert name in flat
-            assert f"cost: {cls.price}" in flat
+            assert f"price: {cls.price}" in flat
             assert f"source: {cls.source}" in flat
     assert "initial=64, limit=2048, by=8, window=32" in flat
     assert "length=survival, by=32, limit=null" in flat
