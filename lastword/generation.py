@@ -16,7 +16,7 @@ from lastword.commit import CommitRule
 from lastword.decoding import Step, decode
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Survival
-from lastword.length.policy import Slots
+from lastword.length.policy import Terms
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.passes.hooks import Hooks
@@ -188,7 +188,7 @@ def predict_length(
     """
     batch = as_batch(model, prompt)
     probe = ModelProbe(model, batch, beyond_positions=beyond_positions)
-    policy = Survival(limit=limit, ends=ends, reading=reading).settled(Slots(model.slots))
+    policy = Survival(limit=limit, ends=ends, reading=reading).settled(Terms(model.slots))
     return policy.lengths(probe)
 
 

@@ -14,7 +14,7 @@ from lastword.eval.journal import Journal, Record
 from lastword.eval.run import Layout, about, asked_of, check_counts, surroundings
 from lastword.eval.task import Task
 from lastword.length import Fixed, Survival
-from lastword.length.policy import Slots
+from lastword.length.policy import Terms
 from lastword.passes.dice import Dice
 from lastword.recipe.recipe import Recipe
 
@@ -49,7 +49,7 @@ def drift(
         check_whole("drift", "steps", later, least=1)
     if not steps:
         raise SettingError("drift was given no steps; give some, such as 2, 5, 7, 10")
-    length, slots = length.settled(Slots(model.slots)), length.limit or model.slots
+    length, slots = length.settled(Terms(model.slots)), length.limit or model.slots
     if max(steps) >= slots:
         raise SettingError(
             f"drift was given step {max(steps)} of a canvas of {slots} slots, which is full after "

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lastword.checks import check_number
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, Plan, Probe, Slots
+from lastword.length.policy import LengthPolicy, Plan, Probe, Terms
 from lastword.length.survival import Survival
 
 
@@ -41,15 +41,15 @@ class Calibrated(LengthPolicy):
                 f"Calibrated(family={self.family!r}) was given; it must be a family's name, or nothing"
             )
 
-    def settled(self, slots: Slots) -> Survival:
-        calibration = slots.calibration
+    def settled(self, terms: Terms) -> Survival:
+        calibration = terms.calibration
         if calibration is None:
             raise SettingError(
                 "Calibrated was given for a model that was not calibrated; run lastword calibrate, load the "
                 "model with its file (calibration=..., on the command line --calibration), or use Survival()"
             )
         return Survival(
-            slots.of(calibration.limit),
+            terms.of(calibration.limit),
             calibration.bound(self.coverage, self.family),
             calibration.ends,
             calibration.reading,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.said import check_said, said
 
 
@@ -28,8 +28,8 @@ class Fixed(LengthPolicy):
     def traits(self) -> LengthTraits:
         return LengthTraits(least=self.slots or 1)
 
-    def settled(self, slots: Slots) -> Fixed:
-        return replace(self, slots=slots.of(self.slots))
+    def settled(self, terms: Terms) -> Fixed:
+        return replace(self, slots=terms.of(self.slots))
 
     def plan(self, probe: Probe) -> Plan:
         return Plan(torch.full((probe.rows,), said(self, self.slots)))

@@ -11,7 +11,7 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
 from lastword.checks import check_whole
-from lastword.length.policy import LengthPolicy, LengthTraits, Slots
+from lastword.length.policy import LengthPolicy, LengthTraits, Terms
 from lastword.length.said import check_said, said
 from lastword.length.wrapper import Wrapper, layers
 from lastword.passes.prediction import Prediction
@@ -50,10 +50,10 @@ class GrowWhenFull(Wrapper):
     def traits(self) -> LengthTraits:
         return LengthTraits(resizes="between blocks", grows=True, limit=self.limit)
 
-    def settled(self, slots: Slots) -> LengthPolicy:
-        inner = self.length.settled(slots)
+    def settled(self, terms: Terms) -> LengthPolicy:
+        inner = self.length.settled(terms)
         inside = next((t.limit for p in layers(inner) if (t := p.traits).limit is not None), None)
-        limit = slots.of(inside if self.limit is None else self.limit)
+        limit = terms.of(inside if self.limit is None else self.limit)
         return replace(self, length=inner, limit=limit)
 
     def revise(

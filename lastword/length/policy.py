@@ -100,16 +100,17 @@ class Plan:
         return canvas if self.ends is None else canvas.followed_by(ids.end, self.ends)
 
 
-class Slots(NamedTuple):
-    """What a policy is settled for: how many slots there are where it does not say, and at most."""
+class Terms(NamedTuple):
+    """What a policy is settled on: a model's slots and calibration, and perhaps less room than was said."""
 
-    unsaid: int
-    most: int | None = None  # evaluation shortens what was said; decoding keeps it
+    slots: int  # where a policy does not say
+    room: int | None = None  # evaluation shortens what was said; decoding keeps it
     calibration: Calibration | None = None
 
     def of(self, said: int | None) -> int:
-        slots = self.unsaid if said is None else said
-        return slots if self.most is None else min(slots, self.most)
+        """A number of slots, as it was said or left unsaid."""
+        slots = self.slots if said is None else said
+        return slots if self.room is None else min(slots, self.room)
 
 
 class LengthPolicy(ABC):
@@ -120,7 +121,7 @@ class LengthPolicy(ABC):
         """What the policy itself says, without the one it wraps: `wrapper.traits_of` adds them up."""
         return LengthTraits()
 
-    def settled(self, slots: Slots) -> LengthPolicy:
+    def settled(self, terms: Terms) -> LengthPolicy:
         """The policy with what was left unsaid filled in, for a model; most hold no such number."""
         return self
 

@@ -15,7 +15,7 @@ from lastword.canvas.state import State
 from lastword.checks import check_choice, check_whole
 from lastword.errors import SettingError
 from lastword.length.calibrated import Calibrated
-from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.said import said
 from lastword.length.survival import Survival
 from lastword.passes.prediction import Prediction
@@ -87,8 +87,8 @@ class Reread(LengthPolicy):
             limit=self.length.limit,
         )
 
-    def settled(self, slots: Slots) -> Reread:
-        return replace(self, length=self.length.settled(slots))
+    def settled(self, terms: Terms) -> Reread:
+        return replace(self, length=self.length.settled(terms))
 
     def plan(self, probe: Probe) -> Plan:
         plan = self.length.plan(probe)

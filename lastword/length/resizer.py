@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, LengthTraits, Slots
+from lastword.length.policy import LengthPolicy, LengthTraits, Terms
 from lastword.length.said import check_said
 
 USUAL = 64  # slots to begin with, of both papers
@@ -37,7 +37,7 @@ class Resizer(LengthPolicy):
             resizes="any time", reads="answer", grows=True, by_confidence=True, limit=self.limit
         )
 
-    def settled(self, slots: Slots) -> Resizer:
-        limit = slots.of(self.limit)
-        initial = min(USUAL, limit) if self.initial is None else slots.of(self.initial)
+    def settled(self, terms: Terms) -> Resizer:
+        limit = terms.of(self.limit)
+        initial = min(USUAL, limit) if self.initial is None else terms.of(self.initial)
         return replace(self, initial=initial, limit=limit)

@@ -10,7 +10,7 @@ import torch
 
 from lastword.checks import check_number, check_whole
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.said import check_said, said
 from lastword.length.survival import Survival
 from lastword.survival import (
@@ -86,9 +86,9 @@ class Secant(LengthPolicy):
     def traits(self) -> LengthTraits:
         return LengthTraits(limit=self.limit)
 
-    def settled(self, slots: Slots) -> Secant:
-        limit = slots.of(self.limit)
-        initial = min(USUAL, limit) if self.initial is None else slots.of(self.initial)
+    def settled(self, terms: Terms) -> Secant:
+        limit = terms.of(self.limit)
+        initial = min(USUAL, limit) if self.initial is None else terms.of(self.initial)
         return replace(self, limit=limit, initial=initial)
 
     def plan(self, probe: Probe) -> Plan:

@@ -12,7 +12,7 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.checks import check_choice
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.said import check_said, said
 from lastword.passes.prediction import Prediction
 from lastword.survival import (
@@ -75,8 +75,8 @@ class Survival(LengthPolicy):
     def traits(self) -> LengthTraits:
         return LengthTraits(limit=self.limit)
 
-    def settled(self, slots: Slots) -> Survival:
-        return replace(self, limit=slots.of(self.limit))
+    def settled(self, terms: Terms) -> Survival:
+        return replace(self, limit=terms.of(self.limit))
 
     def lengths(self, probe: Probe) -> LengthDistribution:
         """The length distribution behind the plan."""

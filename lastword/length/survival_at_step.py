@@ -18,7 +18,7 @@ from lastword.length.policy import (
     Plan,
     Probe,
     Reads,
-    Slots,
+    Terms,
 )
 from lastword.length.said import said
 from lastword.length.survival import Survival
@@ -60,8 +60,8 @@ class SurvivalAtStep(LengthPolicy):
         reads: Reads = "one step" if self.step else "answer"  # the first pass reads all there is
         return LengthTraits(resizes="any time", reads=reads, limit=self.length.limit)
 
-    def settled(self, slots: Slots) -> SurvivalAtStep:
-        return replace(self, length=self.length.settled(slots))
+    def settled(self, terms: Terms) -> SurvivalAtStep:
+        return replace(self, length=self.length.settled(terms))
 
     def plan(self, probe: Probe) -> Plan:
         return Plan(torch.full((probe.rows,), said(self, self.length.limit)))

@@ -10,7 +10,7 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Slots
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.survival import Survival
 from lastword.passes.prediction import Prediction
 
@@ -28,8 +28,8 @@ class Wrapper(LengthPolicy):
                 "as Survival() or Fixed(1024)"
             )
 
-    def settled(self, slots: Slots) -> LengthPolicy:
-        return replace(self, length=self.length.settled(slots))
+    def settled(self, terms: Terms) -> LengthPolicy:
+        return replace(self, length=self.length.settled(terms))
 
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)

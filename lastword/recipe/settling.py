@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from lastword.errors import SettingError
 from lastword.length import Calibrated, LengthPolicy
-from lastword.length.policy import Slots
+from lastword.length.policy import Terms
 from lastword.length.wrapper import layers, traits_of
 from lastword.models.predictor import MaskPredictor
 from lastword.models.weights import model_key
@@ -41,7 +41,7 @@ def settle(
     for prompts that leave no more. `in_chat` says of the prompts whether they go through the chat template,
     None where nobody knows. A settled recipe settles to itself.
     """
-    length = recipe.length.settled(Slots(model.slots, room, model.calibration))
+    length = recipe.length.settled(Terms(model.slots, room, model.calibration))
     settled = replace(recipe, length=length, block=_block(recipe, length))
     if any(isinstance(policy, Calibrated) for policy in layers(recipe.length)):
         _check_calibrated(settled, model, in_chat)

@@ -54,7 +54,7 @@ class EndSignal:
 
     @property
     def text(self) -> Bool[Tensor, "B T"]:
-        """Slots known to be text: the row's answer cannot end in them."""
+        """Terms known to be text: the row's answer cannot end in them."""
         return torch.arange(self.document.shape[-1]) < self.reached[:, None]
 
     @property
