@@ -24,7 +24,7 @@ def drift(
     steps: Annotated[str, typer.Option(help="Denoising steps, separated by commas.")] = "2,5,7,10",
     slots: Annotated[
         Optional[int],
-        typer.Option(help="Terms of the canvas that is read. [the preset's 1024, or 256]"),
+        typer.Option(help="Slots of the canvas that is read. [the preset's 1024, or 256]"),
     ] = None,
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
     rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,

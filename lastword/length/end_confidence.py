@@ -11,7 +11,7 @@ from lastword.passes.prediction import Prediction
 def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:
     """Mean end-token probability of the last `count` slots at which the model would end.
 
-    Terms where another token is likelier are passed over, written slots count as well, and slots that
+    Slots where another token is likelier are passed over, written slots count as well, and slots that
     are missing to `count` count as 0. This is DAEDAL's code; its paper says "the last `count` slots".
     Needs logits of the whole answer.
     """

@@ -54,7 +54,7 @@ class EndSignal:
 
     @property
     def text(self) -> Bool[Tensor, "B T"]:
-        """Terms known to be text: the row's answer cannot end in them."""
+        """Slots known to be text: the row's answer cannot end in them."""
         return torch.arange(self.document.shape[-1]) < self.reached[:, None]
 
     @property
