@@ -39,7 +39,7 @@ class TokenIds:
                 )
         if self.mask in (self.end, self.pad, *self.turn_ends):
             raise SettingError(
-                f"the mask id {self.mask} is also an end or pad id, so finished positions would look "
+                f"the mask id {self.mask} is also an end or pad id, so finished slots would look "
                 "like work to do; give the mask an id of its own"
             )
 

@@ -15,7 +15,7 @@ from lastword.canvas.columns import Columns
 from lastword.errors import NumericError
 from lastword.passes.dice import Dice
 from lastword.passes.sampling import Sampling
-from lastword.survival.hazard import token_probabilities
+from lastword.survival.probabilities import token_probabilities
 
 # Logits are lifted to float32 (or float64) this many numbers at a time: 128 MB, not gigabytes.
 NUMBERS_AT_ONCE = 2**25
@@ -42,7 +42,7 @@ class Prediction:
     def of(
         cls, logits: Tensor, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
     ) -> Prediction:
-        """Draw the candidates at once: the authors draw tokens before they draw positions."""
+        """Draw the candidates at once: the authors draw tokens before they draw which masks to fill."""
         drawn = _candidates(logits, columns, canvas, sampling, dice)
         return cls(logits, columns, canvas, sampling, dice, drawn)
 

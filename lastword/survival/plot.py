@@ -42,7 +42,7 @@ def plot_lengths(
     if truth is not None:
         ax.axvline(truth, color="black", linestyle=":", label=f"true length {truth:.0f}")
     ax.set(
-        xlabel="answer position k",
+        xlabel="slot k",
         ylabel="probability",
         xlim=(0, one.slots),
         ylim=(0, 1.02),

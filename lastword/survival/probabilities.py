@@ -16,8 +16,8 @@ def token_probabilities(
 ) -> Float[Tensor, "*batch N"]:
     """softmax(logits) at `ids`, in float64, on the CPU.
 
-    Only the normaliser needs the whole vocabulary, so it is summed a few positions at a time: 1024
-    positions of a 126k vocabulary would need 1 GB in float64, and this needs 64 MB. The CPU waits for
+    Only the normaliser needs the whole vocabulary, so it is summed a few columns at a time: 1024
+    columns of a 126k vocabulary would need 1 GB in float64, and this needs 64 MB. The CPU waits for
     the device once, at the end: a wait per part made the probe of a large batch slower than its pass.
     """
     flat = logits.reshape(-1, logits.shape[-1])
