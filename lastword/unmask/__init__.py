@@ -9,6 +9,7 @@ from lastword.unmask.equal_shares import EqualShares as EqualShares
 from lastword.unmask.factor import Factor as Factor
 from lastword.unmask.largest_margin import LargestMargin as LargestMargin
 from lastword.unmask.leftmost_first import LeftmostFirst as LeftmostFirst
+from lastword.unmask.local_leap import LocalLeap as LocalLeap
 from lastword.unmask.lowest_entropy import LowestEntropy as LowestEntropy
 from lastword.unmask.mask_git import MaskGit as MaskGit
 from lastword.unmask.most_confident import MostConfident as MostConfident
