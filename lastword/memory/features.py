@@ -12,6 +12,8 @@ from lastword.canvas.columns import columns_of
 from lastword.memory.key_values import KeyValues
 from lastword.memory.memory import Memory, RowMemory
 
+NO_TURN = 1e-5  # the distance of two unit vectors that rounding alone may keep apart, in float32
+
 
 class Features(Memory):
     """Keys, values and the outputs of attention and MLP [B, L, W], by layer, row and column.
@@ -86,7 +88,9 @@ class RowFeatures(RowMemory):
         """Replace the values of every column there is a choice of; return how far they turned.
 
         The squared distance of unit vectors is 2 - 2 cosine without its cancellation: of columns that
-        hardly turned, rounding would choose.
+        hardly turned, rounding would choose. Of columns that did not turn it would as well, since what
+        a product rounds to hangs on how many rows and columns are multiplied at once: in a pass in which
+        a row wrote nothing a batch would choose other columns than the row alone. They are equals.
         """
         fresh = values(x[:, self._first :])  # [R, H, C, D]
         _, kept = self._memory.attention.storage(layer, fresh)
@@ -94,6 +98,8 @@ class RowFeatures(RowMemory):
         renewed = torch.where(self._choice[:, None, :, None], fresh, old)
         kept[self._rows, :, self._first :] = renewed
         turn = (_direction(fresh) - _direction(old)).square().sum(-1)
+        rounding = max(NO_TURN, torch.finfo(fresh.dtype).eps)
+        turn = turn.masked_fill(turn < rounding**2, 0)
         return F.pad(turn.masked_fill(~self._choice, -1.0), (self._first, 0), value=-1.0)  # [R, L]
 
     def update(

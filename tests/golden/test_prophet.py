@@ -66,10 +66,36 @@ def test_the_gap_is_theirs_at_every_pass(case):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_work_done_is_their_step_over_steps(case):
-    """Exactly, where every pass fills an equal share; literals count as work done beforehand."""
+    """Exactly, where every pass fills an equal share; literals are given, not done."""
     s = case["settings"]
     literals = len(s["constraints"] or {})
     for n, step in enumerate(steps_of(case)[:-1], 1):
-        theirs = n / s["steps"]
-        done = 1 - int(step.canvas.masked.sum()) / s["gen_length"]
-        assert done == pytest.approx(theirs + literals / s["gen_length"])
+        left = int(step.canvas.masked.sum())
+        assert (s["gen_length"] - left - literals) / s["gen_length"] == n / s["steps"]
+
+
+def their_exit(case, bars) -> int:
+    """The pass their code would leave at with other bars: until then the run is the recorded one."""
+    gaps = recorded()[f"{case['name']}.region_gap"].tolist()
+    for n, gap in enumerate(gaps, 1):
+        progress = n / case["settings"]["steps"]
+        if gap >= bars[0 if progress < 0.33 else 1 if progress < 0.67 else 2]:
+            return n
+    raise AssertionError("the recorded run is too short to say")
+
+
+@pytest.mark.parametrize(
+    ("name", "bars"),
+    [
+        ("p03_exit_in_middle_phase", (9.0, 0.7, 0.7)),
+        # Were literals work done, these would leave in passes 11, 5 and 10, not 14, 6 and 12.
+        ("p06_constraints", (9.0, 0.75, 0.75)),
+        ("p07_constraints_two_tokens_per_step", (9.0, 0.85, 0.85)),
+        ("p07_constraints_two_tokens_per_step", (9.0, 9.0, 0.85)),
+    ],
+)
+def test_literals_do_not_lower_the_bar(name, bars):
+    case = next(case for case in CASES if case["name"] == name)
+    early, middle, late = bars
+    other = {**case["settings"], "thresholds": {"early": early, "mid": middle, "late": late}}
+    assert len(steps_of({**case, "settings": other})) == their_exit(case, bars)

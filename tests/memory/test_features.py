@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from lastword.memory.features import Features
@@ -71,6 +72,25 @@ def test_tiny_turns_are_told_apart():
     fresh[5, 1] = 4e-5 * fresh[5, 0]
     _, columns = part(stored(BEFORE, 0.25), NOTHING, fresh)
     assert columns == [5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_is_no_turn(dtype):
+    """The last bit of a value differs with the shape of a batch; of equals, the leftmost."""
+    before, rounding = BEFORE.to(dtype), torch.finfo(dtype).eps / 2
+    fresh = before.clone()
+    fresh[4, 1] = rounding * fresh[4, 0]
+    fresh[5, 1] = -rounding * fresh[5, 0]
+    _, columns = part(stored(before, 0.5), NOTHING, fresh)
+    assert columns == [2, 3]
+
+
+def test_a_column_that_turned_comes_before_equals_on_its_left():
+    fresh = BEFORE.clone()
+    fresh[3, 1] = 1e-7 * fresh[3, 0]
+    fresh[5, 1] = 2e-5 * fresh[5, 0]
+    _, columns = part(stored(BEFORE, 0.5), NOTHING, fresh)
+    assert columns == [5, 2]
 
 
 def test_values_of_the_answer_are_renewed_those_of_the_prompt_kept():
