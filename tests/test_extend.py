@@ -4,7 +4,11 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SHOWN = ("lastword/unmask/local_leap.py", "lastword/unmask/__init__.py", "tests/unmask/test_local_leap.py")
+SHOWN = (
+    "lastword/unmask/local_leap.py",
+    "lastword/unmask/__init__.py",
+    "tests/unmask/test_local_leap.py",
+)
 
 
 def test_the_diffs_are_what_the_files_hold():

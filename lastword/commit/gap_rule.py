@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
@@ -20,7 +20,7 @@ from lastword.passes.prediction import Prediction
 class GapRule(CommitRule):
     """Ready when the lead of the best token over the second, averaged over a span, reaches a bar.
 
-    The bar falls with progress: the share of a row's slots that are filled once this pass has
+    The bar falls with progress: the share of a row's slots that passes have filled once this one has
     written its own choices. The peers count step / steps, which is the same number where every pass
     fills an equal share, and the only one that means anything once lengths vary.
 
@@ -43,6 +43,10 @@ class GapRule(CommitRule):
     def bar(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
         """The lead asked for, in logits."""
 
+    def given(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
+        """Written slots of each row that are no work done, as long as this window is open."""
+        return torch.zeros_like(canvas.horizon)
+
     def lead(self, prediction: Prediction, canvas: Canvas) -> Float[Tensor, "B"]:
         """The mean lead over the span, -inf where this pass read none of it."""
         span = prediction.columns.at(self.span(canvas))
@@ -52,7 +56,7 @@ class GapRule(CommitRule):
 
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
         slots = canvas.fillable.sum(-1)
-        filled = slots - canvas.masked.sum(-1)
+        filled = slots - canvas.masked.sum(-1) - self.given(canvas, clock)
         bar = self.bar(filled.double() / slots)
         if self.measure == "margin":
             bar = torch.tanh(bar / 2)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
 from lastword.canvas.window import Window
 from lastword.checks import check_number, check_whole
 from lastword.commit.gap_rule import GapRule
@@ -29,9 +30,9 @@ class Prophet(GapRule):
     to `middle_until` `middle`, then `late`.
 
     `literals` are token ids written before decoding, as (slot, id) pairs, slots counted like
-    `answer_start` ("The answer is" in the paper's runs); they take no pass. Released code tests before
-    it picks the pass's tokens, with the same result, and writes the mask token where the model
-    proposes it; ours writes the next best unless the sampling says otherwise.
+    `answer_start` ("The answer is" in the paper's runs); they take no pass and are no progress. Released
+    code tests before it picks the pass's tokens, with the same result, and writes the mask token where
+    the model proposes it; ours writes the next best unless the sampling says otherwise.
     """
 
     name: ClassVar[str] = "prophet"
@@ -83,6 +84,15 @@ class Prophet(GapRule):
         if not bool(canvas.masked.any(-1).all()):
             raise SettingError("Prophet's literals fill a whole canvas; leave some slots to decode")
         return canvas
+
+    def given(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
+        """Literals of this window and behind it: passes of earlier windows were spent on theirs, too."""
+        count = torch.zeros_like(canvas.horizon)
+        for slot, _ in self.literals:
+            index = _slots(slot, canvas)
+            ahead = canvas.start + index >= clock.window.first
+            count = count + (ahead & (index < canvas.fillable.sum(-1)))
+        return count
 
     def span(self, canvas: Canvas) -> Bool[Tensor, "B L"]:
         first = canvas.start + _slots(self.answer_start, canvas).clamp(min=0)

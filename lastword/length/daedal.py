@@ -31,7 +31,8 @@ class Daedal(Resizer):
 
     Costs one pass over the whole canvas per probe, about 29 for an answer of 300 slots; stage 2 costs
     no pass, but needs logits of the whole answer in each. The fill rule of the paper is
-    AboveThreshold(0.9) with block=32. Where we differ from the released code: a row at its limit is
+    AboveThreshold(0.9) with block=32, which also fills a candidate at exactly 0.9; the released code
+    fills strictly above it. Where else we differ from the released code: a row at its limit is
     not probed once more, a row of a batch is neither probed nor grown for the sake of another, no
     insertion pushes written text over the limit, and where the model proposes the mask token the
     next best token competes instead of none (Sampling).

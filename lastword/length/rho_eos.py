@@ -32,7 +32,8 @@ class RhoEos(Resizer):
     at its end. How many follows the gap in steps of 0.1, rounded up: as many (`pace="linear"`), twice
     as many with each step (`"exp"`), or always one (`"const"`); never more than 8. Resizing ends after
     `passes` passes, and for a row that reached `limit`. Costs no pass, but needs logits of the whole
-    answer in each. The fill rule of the paper is AboveThreshold(0.9) with block=32.
+    answer in each. The fill rule of the paper is AboveThreshold(0.9) with block=32, which also fills a
+    candidate at exactly 0.9; the released code fills strictly above it.
 
     The released code steers by DAEDAL's trailing end confidence over `window` slots instead of the
     density: `signal="released"`. Where we differ from it: a crop keeps written text and at least one

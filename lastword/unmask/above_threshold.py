@@ -22,7 +22,8 @@ class AboveThreshold(UnmaskRule):
     """Fill every mask whose candidate is at least this likely, and the likeliest in any case.
 
     Fast-dLLM (Wu et al., 2025): n tokens each above 1 - e with (n + 1) e <= 1 are what greedy
-    decoding one by one would write. A threshold of 1 fills one token a pass.
+    decoding one by one would write. A threshold of 1 fills one token a pass. At least, as in Fast-dLLM;
+    DAEDAL and rho-EOS ask for more than the threshold.
 
     `pace` caps the tokens per pass, on average: what a pass leaves of its share, later ones may use.
     Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does not
