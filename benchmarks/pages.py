@@ -7,7 +7,6 @@ bytes every time. A test says so.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -17,8 +16,10 @@ from pathlib import Path
 
 import lastword
 from benchmarks import begun, coverage
-from benchmarks.study import ARMS, BASE, GROUPS, MODELS, RECORDS, UNSEEN, recipe_of
-from lastword.eval.journal import Record, read_records
+from benchmarks.arms import ARMS, BASE, GROUPS, MODELS, UNSEEN, recipe_of
+from benchmarks.study import RECORDS
+from lastword.eval.journal import read_records
+from lastword.eval.records import Answer, Record
 from lastword.paper.arms import mean_slots
 from lastword.paper.compare import paired_p
 from lastword.paper.overview import seconds, spent, table
@@ -42,13 +43,19 @@ LENGTHS = (
 @lru_cache(maxsize=1)
 def study() -> list[Record]:
     """Every kept record of the study, models in our order."""
-    return [r for model in MODELS for r in read_records(RECORDS / f"{model}.jsonl.gz")]
+    return [r for model in MODELS for r in read_records(RECORDS / model)]
 
 
 @lru_cache(maxsize=3)
-def timed(folder: Path) -> list[Record]:
+def timed(folder: Path) -> list[Answer]:
     """The records of one of the folders of seconds."""
-    return read_records(folder)
+    return [record for record in read_records(folder) if isinstance(record, Answer)]
+
+
+@lru_cache(maxsize=16)
+def timed_arms(folder: Path, model: str) -> dict[Recipe, list[Answer]]:
+    """The same of one model, by recipe."""
+    return by_recipe(record for record in timed(folder) if record.model == model)
 
 
 def families() -> str:
@@ -69,7 +76,7 @@ def families() -> str:
 def accuracy(model: str) -> dict[str, float]:
     """Share of right answers on the fixed canvas of 256, one token a pass, by family."""
     records = _of_arm(model, "fixed 256")
-    scores = {f: [r["score"] for r in records if r["task"] == f] for f in BENCHMARKS}
+    scores = {f: [r.score for r in records if r.task == f] for f in BENCHMARKS}
     return {family: sum(mine) / len(mine) for family, mine in scores.items()}
 
 
@@ -80,7 +87,7 @@ def asked(model: str) -> int:
 
 def canvas() -> str:
     """Fixed, predicted and fixed at the mean prediction."""
-    records, titles = [], {}
+    records, titles = list[Answer](), dict[Recipe, str]()
     for model in MODELS:
         predictions = _of_arm(model, "survival")
         mean = Recipe(length=lastword.Fixed(mean_slots(predictions)))
@@ -90,18 +97,18 @@ def canvas() -> str:
             "fixed at the mean prediction": mean,
         }
         for title, recipe in named.items():
-            titles[_text(recipe)] = title
+            titles[recipe] = title
             records += _of(model, recipe)
     return table(records, titles)
 
 
 def parts() -> str:
     """Every decoding part, alone and together, on the base pair: all of one run a model."""
-    titles = {_text(recipe_of(arm)): arm for arm in GROUPS["parts"].arms}
-    records = []
+    titles = {recipe_of(arm): arm for arm in GROUPS["parts"].arms}
+    records: list[Answer] = []
     for model in BASE:
-        found = by_recipe(r for r in timed(PARTS) if r["model"] == model)
-        records += [record for text in titles for record in found[text]]
+        found = timed_arms(PARTS, model)
+        records += [record for recipe in titles for record in found[recipe]]
     return table(records, titles)
 
 
@@ -148,7 +155,7 @@ def against_fixed(model: str, arm: str, split: str = "test") -> Against | None:
     base, own = on_shared(*(_of(model, recipe_of(name), split) for name in ("fixed 256", arm)))
     if not own or len(own) < len(_of(model, recipe_of("fixed 256"), split)):
         return None
-    right = [[r["score"] > 0.5 for r in records] for records in (base, own)]
+    right = [[r.right for r in records] for records in (base, own)]
     return Against(
         100 * (sum(right[1]) - sum(right[0])) / len(own),
         paired_p(*right),
@@ -178,13 +185,16 @@ def _speed(folder: Path) -> str:
         "|---|---|---:|---:|---:|---:|",
     ]
     for model in MODELS:
-        found = by_recipe(r for r in timed(folder) if r["model"] == model)
-        fixed = found.get(_text(recipe_of("fixed 256")), [])
+        found = timed_arms(folder, model)
+        fixed = found.get(recipe_of("fixed 256"), [])
         for arm in GROUPS["speed"].arms:
-            base, own = on_shared(fixed, found.get(_text(recipe_of(arm)), []))
+            base, own = on_shared(fixed, found.get(recipe_of(arm), []))
             if own and len(own) == len(fixed):
                 mine, theirs = (seconds(records) / len(own) for records in (own, base))
-                work = [spent(own, what) / spent(base, what) for what in ("passes", "columns")]
+                work = [
+                    spent(own, "passes") / spent(base, "passes"),
+                    spent(own, "columns") / spent(base, "columns"),
+                ]
                 lines.append(
                     f"| {model} | {arm} | {len(own)} | {mine:.3g} ({theirs / mine:.1f}x) "
                     f"| {work[0]:.2f} | {work[1]:.2f} |"
@@ -218,26 +228,22 @@ def written(page: str) -> str:
 PAGES = [DOCS / name for name in ("choose.md", "embedded.md", "lengths.md", "results.md")]
 
 
-def _of_arm(model: str, arm: str) -> list[Record]:
+def _of_arm(model: str, arm: str) -> list[Answer]:
     return _of(model, recipe_of(arm))
 
 
-def _of(model: str, recipe: Recipe, split: str = "test") -> list[Record]:
-    return _answered(split).get((model, _text(recipe)), [])
+def _of(model: str, recipe: Recipe, split: str = "test") -> list[Answer]:
+    return _answered(split).get((model, recipe), [])
 
 
 @lru_cache(maxsize=3)
-def _answered(split: str) -> dict[tuple[str, str], list[Record]]:
+def _answered(split: str) -> dict[tuple[str, Recipe], list[Answer]]:
     """Answers to a split's prompts by model and recipe."""
-    found: dict[tuple[str, str], list[Record]] = {}
+    found: dict[tuple[str, Recipe], list[Answer]] = {}
     for recipe, records in by_recipe(answers(study(), split)).items():
         for record in records:
-            found.setdefault((record["model"], recipe), []).append(record)
+            found.setdefault((record.model, recipe), []).append(record)
     return found
-
-
-def _text(recipe: Recipe) -> str:
-    return json.dumps(json.loads(recipe.to_json()))
 
 
 def main() -> None:
