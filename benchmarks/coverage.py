@@ -234,7 +234,7 @@ def draws(pairs: Pairs, coverage: float) -> list[float]:
     chance, half, found = torch.Generator().manual_seed(0), len(pairs) // 2, []
     for _ in range(DRAWS):
         mixed = needed[torch.randperm(len(pairs), generator=chance)]
-        scale = at_rank(mixed[:half].tolist(), coverage)
+        scale = at_rank(mixed[:half].sort().values.tolist(), coverage)
         found.append((mixed[half:] <= scale).double().mean().item())
     return found
 

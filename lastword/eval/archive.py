@@ -101,7 +101,9 @@ def pack(records: Sequence[Record]) -> bytes:
     header = Header(
         **{name: getattr(first, name) for name in SHARED},
         tasks=[_part(mine) for mine in tasks],
-        prompts=sha256("".join(record.prompt or "" for record in ordered).encode()).hexdigest()[:16],
+        prompts=sha256("".join(record.prompt or "" for record in ordered).encode()).hexdigest()[
+            :16
+        ],
         seconds=times,
     )
     return packed.pack(_HEADER.dump_json(header), columns)
