@@ -43,6 +43,7 @@ from lastword.tasks import BENCHMARKS, FAMILIES, Example, Lengths, load_frozen
 RECORDS = Path(__file__).parent / "records" / "readings"
 FLOOR = RECORDS / "floor.json"
 ENDING = ".jsonl.xz"
+PRESET = 6 | lzma.PRESET_EXTREME
 MODELS = ("tiny-llada-base", "tiny-dream-base", "tiny-llada-instruct", "tiny-dream-instruct")
 LIMIT = 256
 QUANTILES = (0.5, 0.9, 0.95)
@@ -80,7 +81,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
 def write(path: Path, head: Record, records: Sequence[Record]) -> Path:
     """A line for what was measured and one for each record; `read` is the inverse."""
     lines = [json.dumps(line, separators=(",", ":")) for line in (head, *records)]
-    return columns.write(path, lzma.compress("\n".join(lines).encode(), preset=6))
+    return columns.write(path, lzma.compress("\n".join(lines).encode(), preset=PRESET))
 
 
 def asked(tokenizer: Tokenizes, texts: Iterable[str]) -> list[list[int]]:

@@ -1,8 +1,8 @@
 """An arm in few bytes: the records of one recipe on one model and split, as columns in a file of their own.
 
 An archive is what a repository keeps of a journal. Texts, digests of single prompts, squares, what the probe
-said and each row's own clock are left out; so are lengths of answers, except on a fixed canvas, whose lengths
-the others are held against. The rest is what tables need. The same records make the same bytes, and a file
+said and each row's own clock are left out; so are lengths of answers, except on a plain fixed canvas, which
+others are held against. The rest is what tables need. The same records make the same bytes, and a file
 that already says the same is left alone: adding an arm rewrites none.
 
 `columns` says how a file is written. A number that others tell is kept as the difference, mostly 0.
@@ -22,6 +22,8 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from lastword.cache import NoCache
+from lastword.commit import Never
 from lastword.errors import SettingError
 from lastword.eval import columns as packed
 from lastword.eval.columns import Column, Columns
@@ -159,7 +161,7 @@ def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Columns
     passes = column([a.cost.passes for a in answers])
     probes = column([a.probe_cost.passes for a in answers])
     lengths = [a.length for a in answers if a.length is not None]
-    fixed = isinstance(answers[0].recipe.length, Fixed) and len(lengths) == len(answers)
+    baseline = _may_be_baseline(answers[0].recipe) and len(lengths) == len(answers)
     return {
         "prompt_tokens": prompt,
         "horizon": horizon,
@@ -172,7 +174,13 @@ def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Columns
         "rows": column([a.rows for a in answers]),
         "shortened": column([a.shortened for a in answers]),
         "seconds": column([which[a.batch_seconds] for a in answers]),
-    } | ({"length": column(lengths)} if fixed else {})
+    } | ({"length": column(lengths)} if baseline else {})
+
+
+def _may_be_baseline(recipe: Recipe) -> bool:
+    """A fixed canvas without cache and early commit: its lengths are what others are held against."""
+    plain = (recipe.commit, recipe.cache) == (Never(), NoCache())
+    return plain and isinstance(recipe.length, Fixed)
 
 
 def _of_drift(drifts: Sequence[Drift]) -> Columns:

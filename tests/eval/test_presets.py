@@ -93,7 +93,7 @@ def test_the_command_runs_a_preset_and_resumes_it(hub, tmp_path):
         json.loads(line)
         for line in (tmp_path / "tiny-llada-base.test.jsonl").read_text().splitlines()
     ]
-    assert [record.group for record in records] == ["humaneval", "mbpp"]
+    assert [record["group"] for record in records] == ["humaneval", "mbpp"]
     assert command(*arguments)[1] == out
 
 
