@@ -20,7 +20,7 @@ import torch
 
 import lastword
 from benchmarks import readings
-from benchmarks.readings import LIMIT, MODELS, asked, write
+from benchmarks.readings import ENDING, LIMIT, MODELS, asked, write
 from lastword.canvas.canvas import Canvas
 from lastword.length import Survival
 from lastword.passes.dice import Dice
@@ -45,27 +45,27 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
         {"family": e.family, "length": len(answer) + 1, "product": {}, "auto": {}}
         for e, answer in zip(examples, answers)
     ]
-    order = sorted(range(len(examples)), key=lambda place: len(prompts[place]))
+    order = sorted(range(len(examples)), key=lambda index: len(prompts[index]))
     for first in range(0, len(order), rows):
         batch = order[first : first + rows]
         picked: dict[int, Reading] = {}
         for tokens in TOKENS:
-            places = [place for place in batch if len(answers[place]) >= tokens]
-            if not places:
+            longer = [index for index in batch if len(answers[index]) >= tokens]
+            if not longer:
                 continue
             signal = _signal(
-                model, [prompts[p] for p in places], [answers[p][:tokens] for p in places]
+                model, [prompts[i] for i in longer], [answers[i][:tokens] for i in longer]
             )
             # Auto chooses once, by the probe: the rest of a canvas looks like another kind of training.
             if tokens == 0:
-                picked = {p: c.reading for p, c in zip(places, Auto().choose(signal))}
-            for row, place in enumerate(places):
+                picked = {i: c.reading for i, c in zip(longer, Auto().choose(signal))}
+            for row, index in enumerate(longer):
                 own = signal.row(row)
-                for title, reading in (("product", Hazard()), ("auto", picked[place])):
-                    records[place][title][str(tokens)] = round(reading(own).mean.item(), 2)
+                for title, reading in (("product", Hazard()), ("auto", picked[index])):
+                    records[index][title][str(tokens)] = round(reading(own).mean.item(), 2)
     head = {"model": name, "limit": LIMIT, "per_family": per_family, "tokens": TOKENS}
     head |= {"torch": torch.__version__, "lastword": lastword.__version__}
-    return write(out / f"{name}.jsonl.gz", head, records)
+    return write(out / f"{name}{ENDING}", head, records)
 
 
 def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]) -> Any:
@@ -81,7 +81,7 @@ def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]
 
 def read(folder: Path = RECORDS) -> dict[str, list[Record]]:
     """Each model's records."""
-    paths = {model: folder / f"{model}.jsonl.gz" for model in MODELS}
+    paths = {model: folder / f"{model}{ENDING}" for model in MODELS}
     return {model: readings.read(path)[1] for model, path in paths.items() if path.is_file()}
 
 

@@ -13,6 +13,7 @@ that of the reference answer.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gzip
 import json
 import math
@@ -23,20 +24,28 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+import numpy as np
 import torch
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
 
 import lastword
+from benchmarks.arms import MODELS
 from benchmarks.readings import asked
-from benchmarks.study import MODELS, Bench
+from benchmarks.study import Bench
+from lastword.cache import DualCache
+from lastword.eval import packed
+from lastword.eval.records import CHECKED, Text
 from lastword.eval.run import surroundings
-from lastword.length import Survival
+from lastword.length import Fixed, StopAtEnd, Survival
 from lastword.passes.probe import ModelProbe
 from lastword.recipe.recipe import Recipe
 from lastword.survival import Auto, conformal_factor
 from lastword.survival.conformal import at_rank, factor_needed
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen, stream
+from lastword.unmask import AboveThreshold
 
 RECORDS = Path(__file__).parent / "records" / "coverage"
 PROMPTS = Path("out/coverage/prompts.jsonl.gz")
@@ -48,17 +57,54 @@ SETTLED = (
 LIMIT = 256
 COVERAGES = (0.9, 0.95)
 DRAWS = 100
-ANSWERS = Recipe.from_json(
-    json.dumps(
-        {
-            "length": f"stop-at-end:fixed:{LIMIT}",
-            "unmask": "threshold:0.9",
-            "block": 32,
-            "cache": "dual",
+ANSWERS = Recipe(StopAtEnd(Fixed(LIMIT)), AboveThreshold(0.9), cache=DualCache(), block=32)
+ENDING = ".columns.xz"
+
+
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
+class About:
+    """What the prompts of one model and family share."""
+
+    model: Text
+    family: Text
+    seed: int | None = None
+    hardware: Text
+    dtype: Text
+    versions: dict[Text, Text]
+
+
+_ABOUT: TypeAdapter[About] = TypeAdapter(About)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """What was said of each prompt of a family, and what came."""
+
+    about: About
+    reference: list[int]
+    own: list[int | None]  # None where the answer was cut
+    bounds: dict[float, list[int]]  # by coverage
+
+    def pack(self) -> bytes:
+        """As differences: an answer is often as long as the reference, and bounds lie together."""
+        reference = np.array(self.reference)
+        low, high = (np.array(self.bounds[coverage]) for coverage in COVERAGES)
+        found = {
+            "reference": reference,
+            "own": np.array([length or 0 for length in self.own]) - reference,
+            "low": low,
+            "high": high - low,
         }
-    )
-)
-Record = dict[str, Any]
+        return packed.pack(_ABOUT.dump_json(self.about), found)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Bounds:
+        """The inverse of `pack`."""
+        about, found = packed.unpack(data)
+        reference, low = found["reference"], found["low"]
+        own = [length or None for length in (found["own"] + reference).tolist()]
+        bounds = dict(zip(COVERAGES, (low.tolist(), (low + found["high"]).tolist())))
+        return cls(_ABOUT.validate_json(about), reference.tolist(), own, bounds)
 
 
 def fresh(family: str, count: int) -> list[Example]:
@@ -83,7 +129,7 @@ def write_prompts(count: int, path: Path) -> None:
     print(f"{path}: {len(lines)} prompts")
 
 
-def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Record:
+def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Bounds:
     """What was predicted for each prompt of a family, and how long its two answers are."""
     model = bench.use(name)
     tokenizer = model.tokenizer
@@ -93,71 +139,73 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Reco
         if mine == family
     ]
     prompts = asked(tokenizer, [prompt for prompt, _ in pairs])
-    found: dict[int, list[Any]] = {}
-    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+    found: dict[int, tuple[int, int | None, list[int]]] = {}
+    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     for first in range(0, len(order), rows):
-        places = order[first : first + rows]
-        batch = [prompts[place] for place in places]
+        indexes = order[first : first + rows]
+        batch = [prompts[index] for index in indexes]
         probe = ModelProbe(model, batch)
         lengths = Auto()(Survival(LIMIT).signal(probe(LIMIT)))
         bounds = [lengths.quantile(coverage).tolist() for coverage in COVERAGES]
         answers = lastword.generate(model, batch, recipe=ANSWERS, seed=0)
-        for row, place in enumerate(places):
+        for row, index in enumerate(indexes):
             ended = answers[row].finish is lastword.Finish.ENDED
-            found[place] = [
-                len(tokenizer.encode(pairs[place][1])) + 1,
+            found[index] = (
+                len(tokenizer.encode(pairs[index][1])) + 1,
                 len(answers[row].tokens) + 1 if ended else None,
-                *(int(bound[row]) for bound in bounds),
-            ]
-    columns = zip(*(found[place] for place in range(len(prompts))), strict=True)
-    names = ("reference", "own", *map(str, COVERAGES))
-    facts = {"model": name, "family": family, "seed": SEED, **surroundings(model)}
-    return facts | dict(zip(names, map(list, columns)))
+                [int(bound[row]) for bound in bounds],
+            )
+    ordered = [found[index] for index in range(len(prompts))]
+    return Bounds(
+        About(model=name, family=family, seed=SEED, **surroundings(model)),
+        [reference for reference, _, _ in ordered],
+        [own for _, own, _ in ordered],
+        {share: [said[at] for _, _, said in ordered] for at, share in enumerate(COVERAGES)},
+    )
 
 
 _BENCH: Bench | None = None
 
 
-def _measured(job: tuple[str, str, int, str, Path]) -> Record:
+def _measured(job: tuple[str, str, int, str, Path]) -> Bounds:
     global _BENCH
     name, family, rows, device, path = job
     _BENCH = _BENCH or Bench(device, alone=False)
     record = measure(_BENCH, name, family, rows, path)
-    print(name, family, len(record["own"]), flush=True)
+    print(name, family, len(record.own), flush=True)
     return record
 
 
 def run(models: Sequence[str], rows: int, workers: int, device: str, path: Path, out: Path) -> None:
-    """Every family of every model; a file a model."""
+    """Every family of every model, a file each."""
     jobs = [(name, family, rows, device, path) for name in models for family in BENCHMARKS]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        records = list(pool.map(_measured, jobs))
-    out.mkdir(parents=True, exist_ok=True)
-    for name in models:
-        lines = [json.dumps(r, separators=(",", ":")) for r in records if r["model"] == name]
-        (out / f"{name}.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
+        for record in pool.map(_measured, jobs):
+            path = out / record.about.model / f"{record.about.family}{ENDING}"
+            packed.write(path, record.pack())
 
 
-def read(folder: Path = RECORDS) -> dict[str, dict[str, Record]]:
+def read(folder: Path = RECORDS) -> dict[str, dict[str, Bounds]]:
     """Each model's families."""
-    found: dict[str, dict[str, Record]] = {}
+    found: dict[str, dict[str, Bounds]] = {}
     for model in MODELS:
-        path = folder / f"{model}.jsonl.gz"
-        if path.is_file():
-            lines = gzip.decompress(path.read_bytes()).splitlines()
-            found[model] = {record["family"]: record for record in map(json.loads, lines)}
+        paths = sorted((folder / model).glob(f"*{ENDING}"))
+        records = [Bounds.unpack(path.read_bytes()) for path in paths]
+        if records:
+            found[model] = {record.about.family: record for record in records}
     return found
 
 
-Pairs = list[
-    tuple[int, float]
-]  # predicted bound and true length, infinite where the answer was cut
+# Predicted bound and true length, infinite where the answer was cut.
+Pairs = list[tuple[int, float]]
+Truth = Literal["own", "reference"]
 
 
-def pairs_of(record: Record, truth: str, coverage: float) -> Pairs:
+def pairs_of(record: Bounds, truth: Truth, coverage: float) -> Pairs:
     """What was said and what came."""
-    lengths = (math.inf if length is None else length for length in record[truth])
-    return list(zip(record[str(coverage)], lengths, strict=True))
+    came = record.reference if truth == "reference" else record.own
+    lengths = (math.inf if length is None else length for length in came)
+    return list(zip(record.bounds[coverage], lengths, strict=True))
 
 
 def factor(pairs: Pairs, coverage: float) -> float:
@@ -186,12 +234,12 @@ def draws(pairs: Pairs, coverage: float) -> list[float]:
     chance, half, found = torch.Generator().manual_seed(0), len(pairs) // 2, []
     for _ in range(DRAWS):
         mixed = needed[torch.randperm(len(pairs), generator=chance)]
-        scale = at_rank(mixed[:half].tolist(), coverage)
+        scale = at_rank(mixed[:half].sort().values.tolist(), coverage)
         found.append((mixed[half:] <= scale).double().mean().item())
     return found
 
 
-def table(models: dict[str, dict[str, Record]], truth: str) -> str:
+def table(models: dict[str, dict[str, Bounds]], truth: Truth) -> str:
     """Markdown: coverage as read, with one factor for all, and with a factor a family."""
     lines = [
         f"| model | bound | slots of the true mean | all | {' | '.join(BENCHMARKS)} |",
@@ -218,7 +266,7 @@ def table(models: dict[str, dict[str, Record]], truth: str) -> str:
     return "\n".join(lines)
 
 
-def chance(models: dict[str, dict[str, Record]], truth: str) -> str:
+def chance(models: dict[str, dict[str, Bounds]], truth: Truth) -> str:
     """Markdown: coverage with a factor each over many halvings, its mean and spread in points."""
     lines = [
         f"| model | bound | {' | '.join(BENCHMARKS)} |",

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 
 import lastword
-from benchmarks.pages import study
-from benchmarks.study import MODELS
+from benchmarks.arms import MODELS
+from benchmarks.pages import PARTS, study, timed
+from lastword.eval.records import Record
 from lastword.length import Survival
 from lastword.paper.figures import save_figures
+from lastword.paper.pairing import by_recipe
 from lastword.passes.probe import ModelProbe
 from lastword.survival import Auto, EndSignal, Hazard, LengthDistribution, save_lengths
 from lastword.survival.plot import save
@@ -29,6 +31,7 @@ MODEL = "tests/golden/llada-tiny-eos"  # trained for minutes to end like a chat 
 PROMPT = [94, 183, 254, 187, 5, 49, 312, 245, 285, 156, 318, 338]
 LIMIT = 64
 CURVE_PROMPTS, CURVE_STEP = 40, 4
+COLOURS = 64
 READ = {"tiny-llada-base": "packed documents", "tiny-llada-instruct": "padded answers"}
 
 
@@ -171,8 +174,7 @@ def draw_curves(record: Path) -> None:
     for ax in axes[:, 0]:
         ax.set_ylabel("P(L > k)")
     axes[0, 0].legend(fontsize="x-small")
-    for ending in (".png", ".svg"):
-        save(figure, record.with_suffix(ending))
+    save(figure, record.with_suffix(".png"))
 
 
 # Name of a record -> how it is measured and drawn.
@@ -192,11 +194,26 @@ def main() -> None:
     for name, (measure, draw) in RECORDED.items():
         record = FIGURES / f"{name}.json"
         if given.measure or not record.is_file():
-            record.write_text(json.dumps(measure(), indent=1) + "\n")
+            record.write_text(json.dumps(measure()) + "\n")
         draw(record)
-        print(f"drew {record.with_suffix('.png').relative_to(ROOT)}")
-    for drawn in save_figures(study(), FIGURES):
+    save_figures(every_arm(), FIGURES, ("png",))
+    for drawn in sorted(FIGURES.glob("*.png")):
+        shrink(drawn)
         print(f"drew {drawn.relative_to(ROOT)}")
+
+
+def every_arm() -> list[Record]:
+    """The study's records, and of the parts' those of recipes that the study has not."""
+    known = by_recipe(study())
+    parts = by_recipe(timed(PARTS))
+    return study() + [r for recipe, mine in parts.items() if recipe not in known for r in mine]
+
+
+def shrink(picture: Path) -> None:
+    """A third of the bytes: a drawing has few colours."""
+    from PIL import Image
+
+    Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -7,22 +7,24 @@ bytes every time. A test says so.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import lastword
 from benchmarks import begun, coverage
-from benchmarks.study import ARMS, BASE, GROUPS, MODELS, RECORDS, UNSEEN, recipe_of
-from lastword.eval.journal import Record, read_records
+from benchmarks.arms import ARMS, BASE, GROUPS, MODELS, UNSEEN, recipe_of
+from benchmarks.study import RECORDS
+from lastword.eval.archive import ENDING, file_name
+from lastword.eval.journal import read_records
+from lastword.eval.records import Answer, Record
 from lastword.paper.arms import mean_slots
 from lastword.paper.compare import paired_p
 from lastword.paper.overview import seconds, spent, table
-from lastword.paper.pairing import answers, by_recipe, on_shared
+from lastword.paper.pairing import on_shared
 from lastword.paper.tables import paper_tables
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
@@ -39,16 +41,30 @@ LENGTHS = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=1)
+@cache
+def records_in(path: Path) -> list[Record]:
+    """The records of a file, read once."""
+    return read_records(path) if path.exists() else []
+
+
 def study() -> list[Record]:
-    """Every kept record of the study, models in our order."""
-    return [r for model in MODELS for r in read_records(RECORDS / f"{model}.jsonl.gz")]
+    """Every kept record of the study on test prompts, models in our order."""
+    paths = [path for model in MODELS for path in sorted((RECORDS / model / "test").iterdir())]
+    return [record for path in paths for record in records_in(path)]
 
 
-@lru_cache(maxsize=3)
-def timed(folder: Path) -> list[Record]:
+def timed(folder: Path) -> list[Answer]:
     """The records of one of the folders of seconds."""
-    return read_records(folder)
+    found = [record for path in sorted(folder.rglob(f"*{ENDING}")) for record in records_in(path)]
+    return [record for record in found if isinstance(record, Answer)]
+
+
+def answers_of(
+    model: str, recipe: Recipe, split: str = "test", folder: Path = RECORDS
+) -> list[Answer]:
+    """The answers of one arm, none if it is not kept."""
+    found = records_in(folder / model / split / file_name("answer", recipe))
+    return [record for record in found if isinstance(record, Answer)]
 
 
 def families() -> str:
@@ -68,21 +84,21 @@ def families() -> str:
 
 def accuracy(model: str) -> dict[str, float]:
     """Share of right answers on the fixed canvas of 256, one token a pass, by family."""
-    records = _of_arm(model, "fixed 256")
-    scores = {f: [r["score"] for r in records if r["task"] == f] for f in BENCHMARKS}
+    records = answers_of(model, recipe_of("fixed 256"))
+    scores = {f: [r.score for r in records if r.task == f] for f in BENCHMARKS}
     return {family: sum(mine) / len(mine) for family, mine in scores.items()}
 
 
 def asked(model: str) -> int:
     """How many prompts of each family that is."""
-    return len(_of_arm(model, "fixed 256")) // len(BENCHMARKS)
+    return len(answers_of(model, recipe_of("fixed 256"))) // len(BENCHMARKS)
 
 
 def canvas() -> str:
     """Fixed, predicted and fixed at the mean prediction."""
-    records, titles = [], {}
+    records, titles = list[Answer](), dict[Recipe, str]()
     for model in MODELS:
-        predictions = _of_arm(model, "survival")
+        predictions = answers_of(model, recipe_of("survival"))
         mean = Recipe(length=lastword.Fixed(mean_slots(predictions)))
         named = {
             "fixed 256": recipe_of("fixed 256"),
@@ -90,18 +106,18 @@ def canvas() -> str:
             "fixed at the mean prediction": mean,
         }
         for title, recipe in named.items():
-            titles[_text(recipe)] = title
-            records += _of(model, recipe)
+            titles[recipe] = title
+            records += answers_of(model, recipe)
     return table(records, titles)
 
 
 def parts() -> str:
     """Every decoding part, alone and together, on the base pair: all of one run a model."""
-    titles = {_text(recipe_of(arm)): arm for arm in GROUPS["parts"].arms}
-    records = []
+    titles = {recipe_of(arm): arm for arm in GROUPS["parts"].arms}
+    records: list[Answer] = []
     for model in BASE:
-        found = by_recipe(r for r in timed(PARTS) if r["model"] == model)
-        records += [record for text in titles for record in found[text]]
+        for recipe in titles:
+            records += answers_of(model, recipe, folder=PARTS)
     return table(records, titles)
 
 
@@ -145,10 +161,12 @@ class Against:
 
 def against_fixed(model: str, arm: str, split: str = "test") -> Against | None:
     """None where the arm was not asked all that the fixed canvas was."""
-    base, own = on_shared(*(_of(model, recipe_of(name), split) for name in ("fixed 256", arm)))
-    if not own or len(own) < len(_of(model, recipe_of("fixed 256"), split)):
+    base, own = on_shared(
+        *(answers_of(model, recipe_of(name), split) for name in ("fixed 256", arm))
+    )
+    if not own or len(own) < len(answers_of(model, recipe_of("fixed 256"), split)):
         return None
-    right = [[r["score"] > 0.5 for r in records] for records in (base, own)]
+    right = [[r.right for r in records] for records in (base, own)]
     return Against(
         100 * (sum(right[1]) - sum(right[0])) / len(own),
         paired_p(*right),
@@ -178,13 +196,15 @@ def _speed(folder: Path) -> str:
         "|---|---|---:|---:|---:|---:|",
     ]
     for model in MODELS:
-        found = by_recipe(r for r in timed(folder) if r["model"] == model)
-        fixed = found.get(_text(recipe_of("fixed 256")), [])
+        fixed = answers_of(model, recipe_of("fixed 256"), folder=folder)
         for arm in GROUPS["speed"].arms:
-            base, own = on_shared(fixed, found.get(_text(recipe_of(arm)), []))
+            base, own = on_shared(fixed, answers_of(model, recipe_of(arm), folder=folder))
             if own and len(own) == len(fixed):
                 mine, theirs = (seconds(records) / len(own) for records in (own, base))
-                work = [spent(own, what) / spent(base, what) for what in ("passes", "columns")]
+                work = [
+                    spent(own, "passes") / spent(base, "passes"),
+                    spent(own, "columns") / spent(base, "columns"),
+                ]
                 lines.append(
                     f"| {model} | {arm} | {len(own)} | {mine:.3g} ({theirs / mine:.1f}x) "
                     f"| {work[0]:.2f} | {work[1]:.2f} |"
@@ -216,28 +236,6 @@ def written(page: str) -> str:
 
 
 PAGES = [DOCS / name for name in ("choose.md", "embedded.md", "lengths.md", "results.md")]
-
-
-def _of_arm(model: str, arm: str) -> list[Record]:
-    return _of(model, recipe_of(arm))
-
-
-def _of(model: str, recipe: Recipe, split: str = "test") -> list[Record]:
-    return _answered(split).get((model, _text(recipe)), [])
-
-
-@lru_cache(maxsize=3)
-def _answered(split: str) -> dict[tuple[str, str], list[Record]]:
-    """Answers to a split's prompts by model and recipe."""
-    found: dict[tuple[str, str], list[Record]] = {}
-    for recipe, records in by_recipe(answers(study(), split)).items():
-        for record in records:
-            found.setdefault((record["model"], recipe), []).append(record)
-    return found
-
-
-def _text(recipe: Recipe) -> str:
-    return json.dumps(json.loads(recipe.to_json()))
 
 
 def main() -> None:

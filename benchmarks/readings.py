@@ -11,8 +11,8 @@ readings' settings were chosen on validation prompts; tables show test prompts.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
+import lzma
 import math
 import random
 import statistics
@@ -23,7 +23,10 @@ from typing import Any
 import torch
 
 import lastword
+from lastword.eval import packed
+from lastword.eval.tokens import tokenizer_of
 from lastword.length import Survival
+from lastword.models.predictor import MaskPredictor, TextTokenizer
 from lastword.passes.probe import ModelProbe
 from lastword.survival import (
     Auto,
@@ -39,6 +42,8 @@ from lastword.tasks import BENCHMARKS, FAMILIES, Example, Lengths, load_frozen
 
 RECORDS = Path(__file__).parent / "records" / "readings"
 FLOOR = RECORDS / "floor.json"
+ENDING = ".jsonl.xz"
+PRESET = 6 | lzma.PRESET_EXTREME
 MODELS = ("tiny-llada-base", "tiny-dream-base", "tiny-llada-instruct", "tiny-dream-instruct")
 LIMIT = 256
 QUANTILES = (0.5, 0.9, 0.95)
@@ -58,15 +63,10 @@ Record = dict[str, Any]
 
 
 def run(name: str, per_family: int, rows: int, out: Path) -> Path:
-    """Probe the first prompts of every family and split once each; write what every reading says."""
+    """Probe the first test prompts of every family once each; write what every reading says."""
     model: Any = lastword.load(name, device="cpu")
-    records = [
-        {"split": split, **record}
-        for split in ("validation", "test")
-        for record in measure(
-            model, [e for f in FAMILIES for e in load_frozen(split, f)[:per_family]], rows
-        )
-    ]
+    examples = [e for family in FAMILIES for e in load_frozen("test", family)[:per_family]]
+    records = list(measure(model, examples, rows))
     head = {
         "model": Path(name).name,
         "limit": LIMIT,
@@ -75,39 +75,37 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
         "torch": torch.__version__,
         "lastword": lastword.__version__,
     }
-    return write(out / f"{Path(name).name}.jsonl.gz", head, records)
+    return write(out / f"{Path(name).name}{ENDING}", head, records)
 
 
 def write(path: Path, head: Record, records: Sequence[Record]) -> Path:
     """A line for what was measured and one for each record; `read` is the inverse."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(line, separators=(",", ":")) for line in (head, *records)]
-    path.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
-    return path
+    return packed.write(path, lzma.compress("\n".join(lines).encode(), preset=PRESET))
 
 
-def asked(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
+def asked(tokenizer: TextTokenizer, texts: Iterable[str]) -> list[list[int]]:
     """Prompts as a model of its kind is asked: through the chat template, if there is one."""
-    if getattr(tokenizer, "chat_template", None) is None:
+    if tokenizer.chat_template is None:
         return [tokenizer.encode(text) for text in texts]
     return [tokenizer.chat([{"role": "user", "content": text}]) for text in texts]
 
 
-def measure(model: Any, examples: Sequence[Example], rows: int) -> Iterator[Record]:
+def measure(model: MaskPredictor, examples: Sequence[Example], rows: int) -> Iterator[Record]:
     """One record per example, in order; prompts of like length are probed together."""
-    tokenizer = model.tokenizer
+    tokenizer = tokenizer_of(model)
     prompts = asked(tokenizer, [e.prompt for e in examples])
-    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     found: dict[int, Record] = {}
     for first in range(0, len(order), rows):
-        places = order[first : first + rows]
-        probe = ModelProbe(model, [prompts[place] for place in places])
+        batch = order[first : first + rows]
+        probe = ModelProbe(model, [prompts[index] for index in batch])
         signal = Survival(LIMIT).signal(probe(LIMIT))
         lengths = {name: reading(signal) for name, reading in READINGS.items()}
         choices = Auto().choose(signal)
-        for row, place in enumerate(places):
-            example = examples[place]
-            found[place] = {
+        for row, index in enumerate(batch):
+            example = examples[index]
+            found[index] = {
                 "family": example.family,
                 "length": len(tokenizer.encode(example.answer)) + 1,
                 "picked": type(choices[row].reading).__name__,
@@ -118,14 +116,14 @@ def measure(model: Any, examples: Sequence[Example], rows: int) -> Iterator[Reco
             }
             if example.family == "known_hazard":
                 truth = true_lengths(example.target)
-                found[place] |= {
+                found[index] |= {
                     "true_mean": round(truth.mean.item(), 4),
                     "floor": round(deviation(truth), 4),
                     "distance": {
                         n: round(distance(one.row(row), truth), 3) for n, one in lengths.items()
                     },
                 }
-    return iter([found[place] for place in range(len(examples))])
+    return iter([found[index] for index in range(len(examples))])
 
 
 def true_lengths(target: str) -> LengthDistribution:
@@ -188,25 +186,21 @@ def deviations_of(counts: Sequence[int]) -> list[float]:
     """Each count's distance from the median of the others, which is what could be known of it."""
     ordered = sorted(counts)
     return [
-        abs(count - statistics.median(ordered[:place] + ordered[place + 1 :]))
-        for place, count in enumerate(ordered)
+        abs(count - statistics.median(ordered[:index] + ordered[index + 1 :]))
+        for index, count in enumerate(ordered)
     ]
 
 
 def read(path: Path) -> tuple[Record, list[Record]]:
     """The head of a records file, and its records."""
-    head, *records = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    head, *records = [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
     return head, records
 
 
-def all_records(folder: Path = RECORDS, split: str = "test") -> dict[str, list[Record]]:
-    """Each model's records of one split, in the order of MODELS."""
-    paths = [folder / f"{model}.jsonl.gz" for model in MODELS]
-    return {
-        path.name.removesuffix(".jsonl.gz"): [r for r in read(path)[1] if r["split"] == split]
-        for path in paths
-        if path.is_file()
-    }
+def all_records(folder: Path = RECORDS) -> dict[str, list[Record]]:
+    """Each model's records, in the order of MODELS."""
+    paths = {model: folder / f"{model}{ENDING}" for model in MODELS}
+    return {model: read(path)[1] for model, path in paths.items() if path.is_file()}
 
 
 def bias(records: Sequence[Record], reading: str) -> float:

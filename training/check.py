@@ -34,7 +34,7 @@ def check(
             limit=per_family,
             rows=rows,
         )
-    scores = {f: [r["score"] for r in records if r["task"] == f] for f in BENCHMARKS}
+    scores = {f: [r.score for r in records if r.task == f] for f in BENCHMARKS}
     shares = {family: round(sum(mine) / len(mine), 4) for family, mine in scores.items()}
     return {**shares, "mean": round(sum(shares.values()) / len(shares), 4)}
 

@@ -1,82 +1,274 @@
-"""Records in little room: what a run shares is written once, the rest column by column.
+"""An arm in few bytes: the records of one recipe on one model and split, as columns in a file of their own.
 
-An archive is what a repository keeps of a journal. Texts, and each row's own clock, are left out; a record
-read back has everything the tables need.
+An archive is what a repository keeps of a journal. Texts, digests of single prompts, squares, what the probe
+said and each row's own clock are left out; so are lengths of answers, except on a plain fixed canvas, which
+others are held against. The rest is what tables need. The same records make the same bytes, and a file
+that already says the same is left alone: adding an arm rewrites none.
+
+`columns` says how a file is written. A number that others tell is kept as the difference, mostly 0.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, fields
 from hashlib import sha256
+from itertools import groupby, islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-Record = dict[str, Any]
-LEFT_OUT = ("text", "seconds", "prompt")
-DECIMALS = 4
+import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
+from lastword.cache import NoCache
+from lastword.commit import Never
+from lastword.errors import SettingError
+from lastword.eval import packed
+from lastword.eval.packed import Column, Numbers
+from lastword.eval.records import (
+    CHECKED,
+    FINISHES,
+    Answer,
+    Drift,
+    Fields,
+    RecipeField,
+    Record,
+    Rows,
+    Seconds,
+    Spent,
+    Text,
+    reason,
+    unchecked,
+)
+from lastword.length import Fixed
+from lastword.recipe.recipe import Recipe
 
-def pack(records: Iterable[Record]) -> bytes:
-    """The same records make the same bytes, whatever order they come in."""
-    lines = sorted(json.dumps(_group(own)) for own in _runs(records).values())
-    return gzip.compress("\n".join(lines).encode(), 9, mtime=0)
-
-
-def unpack(group: Record) -> Iterator[Record]:
-    """The records of one line of an archive."""
-    shared, columns = group["shared"], group["columns"]
-    paths = [name.split("/") for name in columns]
-    for values in zip(*columns.values()):
-        record = dict(shared)
-        for path, value in zip(paths, values):
-            place = record
-            for step in path[:-1]:
-                place = place.setdefault(step, {})
-            place[path[-1]] = value
-        yield record
-
-
-def keep(records: Sequence[Record], path: Path) -> None:
-    """Write an archive; `read_records` reads it like a journal."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pack(records))
-
-
-def _runs(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Records of one model, recipe, task and surroundings belong together."""
-    runs: dict[str, list[Record]] = {}
-    apart = ("kind", "model", "weights", "recipe", "seed", "task", "split", "hardware", "versions")
-    for record in records:
-        runs.setdefault(json.dumps([record.get(name) for name in apart]), []).append(record)
-    return runs
+ENDING = ".arm.xz"
+DECIMALS = 10**4  # scores and expected lengths have four
+SHARED = (
+    "kind", "model", "weights", "recipe", "seed", "split", "layout", "hardware", "dtype", "versions",
+)  # fmt: skip
+STEP = "step_"  # begins the names of the columns of drift
+OF_TASK = ("task", "group", "task_version", "sandbox")
 
 
-def _group(records: list[Record]) -> Record:
-    records.sort(key=lambda record: record["place"])
-    digest = sha256("".join(record.get("prompt", "") for record in records).encode())
-    flat = [dict(_flat({k: v for k, v in r.items() if k not in LEFT_OUT})) for r in records]
-    # A record written before a field was known does not have it, and gets it as None.
-    names = list(dict.fromkeys(name for record in flat for name in record))
-    flat = [{name: record.get(name) for name in names} for record in flat]
-    constant = [n for n in names if n != "place" and all(r[n] == flat[0][n] for r in flat)]
-    shared: Record = {"prompts": digest.hexdigest()[:16]}
-    whole = {name.split("/")[0] for name in names} - {
-        name.split("/")[0] for name in names if name not in constant
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
+class TaskShare:
+    """What the records of one task share, and how many they are."""
+
+    task: Text
+    group: Text
+    task_version: Text
+    sandbox: dict[Text, int | float | Text] | None = None
+    samples: Rows
+
+
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
+class Header:
+    """What the records of an arm share."""
+
+    kind: Literal["answer", "drift"]
+    model: Text
+    weights: Text
+    recipe: RecipeField
+    seed: int
+    split: Text
+    layout: Text
+    hardware: Text
+    dtype: Text
+    versions: dict[Text, Text]
+    tasks: Annotated[list[TaskShare], Field(min_length=1)]
+    prompts: Text  # a digest of all, by task and index
+    seconds: list[Seconds | None]  # of batches, each once; a column says which
+
+
+_HEADER: TypeAdapter[Header] = TypeAdapter(Header)
+
+
+def pack(records: Sequence[Record]) -> bytes:
+    """The records of one arm, in any order."""
+    first = records[0]
+    for name in SHARED:
+        if any(getattr(record, name) != getattr(first, name) for record in records):
+            raise SettingError(f"records of one arm were expected, and they differ in {name!r}")
+    ordered = sorted(records, key=lambda record: (record.task, record.index))
+    tasks = [list(mine) for _, mine in groupby(ordered, key=lambda record: record.task)]
+    index = np.array([r.index - at for mine in tasks for at, r in enumerate(mine)])
+    answers = [record for record in ordered if isinstance(record, Answer)]
+    drifts = [record for record in ordered if isinstance(record, Drift)]
+    times = list(dict.fromkeys(answer.batch_seconds for answer in answers))
+    columns = {"index": index} | (_of_answers(answers, times) if answers else _of_drift(drifts))
+    header = Header(
+        **{name: getattr(first, name) for name in SHARED},
+        tasks=[_part(mine) for mine in tasks],
+        prompts=sha256("".join(record.prompt or "" for record in ordered).encode()).hexdigest()[
+            :16
+        ],
+        seconds=times,
+    )
+    return packed.pack(_HEADER.dump_json(header), columns)
+
+
+def unpack(data: bytes) -> list[Record]:
+    """The records of an archive; ValueError says what is wrong with it."""
+    line, columns = packed.unpack(data)
+    try:
+        header = _HEADER.validate_json(line)
+        if sum(part.samples for part in header.tasks) != len(columns["index"]):
+            raise ValueError("its tasks have other numbers of samples than its columns")
+        return list(_records(header, columns))
+    except ValidationError as wrong:
+        raise ValueError(reason(wrong)) from wrong
+    except KeyError as missing:
+        raise ValueError(f"it has no column {missing}") from missing
+
+
+def keep(records: Sequence[Record], folder: Path) -> Path:
+    """Write the records of one arm under its name; a file that says the same is left alone."""
+    path = folder / file_name(records[0].kind, records[0].recipe)
+    return packed.write(path, pack(records))
+
+
+def file_name(kind: str, recipe: Recipe) -> str:
+    """An arm's file, named by its recipe as the command line writes it.
+
+    >>> from lastword import Survival
+    >>> file_name("answer", Recipe(length=Survival(256), block=32))
+    'survival-256_block-32.arm.xz'
+    """
+    said = re.sub(r", ?", "_", re.sub(r"[()\"]", "", recipe.label()))
+    return f"{'' if kind == 'answer' else f'{kind}_'}{re.sub(r'[: ]', '-', said)}{ENDING}"
+
+
+def _part(records: Sequence[Record]) -> TaskShare:
+    first = records[0]
+    shared = {name: getattr(first, name) for name in OF_TASK}
+    for name, value in shared.items():
+        if any(getattr(record, name) != value for record in records):
+            raise SettingError(f"records of {first.task} were expected to agree in {name!r}")
+    return TaskShare(**shared, samples=len(records))
+
+
+def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Numbers:
+    def column(values: list[int]) -> Column:
+        return np.array(values, dtype=np.int64)
+
+    which = {seconds: at for at, seconds in enumerate(times)}
+    prompt = column([a.prompt_tokens for a in answers])
+    horizon = column([a.horizon for a in answers])
+    passes = column([a.cost.passes for a in answers])
+    probes = column([a.probe_cost.passes for a in answers])
+    lengths = [a.length for a in answers if a.length is not None]
+    baseline = _may_be_baseline(answers[0].recipe) and len(lengths) == len(answers)
+    return {
+        "prompt_tokens": prompt,
+        "horizon": horizon,
+        "passes": passes - horizon,
+        "columns": column([a.cost.columns for a in answers]) - passes * (prompt + horizon),
+        "probe_passes": probes,
+        "probe_columns": column([a.probe_cost.columns for a in answers]) - probes * prompt,
+        "finish": column([FINISHES.index(a.finish) for a in answers]),
+        "score": column([round(a.score * DECIMALS) for a in answers]),
+        "rows": column([a.rows for a in answers]),
+        "shortened": column([a.shortened for a in answers]),
+        "seconds": column([which[a.batch_seconds] for a in answers]),
+    } | ({"length": column(lengths)} if baseline else {})
+
+
+def _may_be_baseline(recipe: Recipe) -> bool:
+    """A fixed canvas without cache and early commit: its lengths are what others are held against."""
+    plain = (recipe.commit, recipe.cache) == (Never(), NoCache())
+    return plain and isinstance(recipe.length, Fixed)
+
+
+def _of_drift(drifts: Sequence[Drift]) -> Numbers:
+    steps = sorted({step for drift in drifts for step in drift.steps})
+    if any(len(drift.expected) != len(steps) for drift in drifts):
+        raise SettingError("drift records of one arm were expected to have the same steps")
+    return {
+        f"{STEP}{step}": np.array([round(d.steps[step] * DECIMALS) for d in drifts])
+        for step in steps
     }
-    shared |= {
-        name: records[0].get(name)
-        for name in dict.fromkeys(n.split("/")[0] for n in names)
-        if name in whole
+
+
+def _records(header: Header, columns: Numbers) -> Iterator[Record]:
+    """Bounds are intervals: if the least and the most of every column pass the schema, so does each row."""
+    kind: type[Answer | Drift]
+    kind, rows = (Answer, _answers) if header.kind == "answer" else (Drift, _drifts)
+    plain = _undone(header, columns)
+    shared: Fields = {name: getattr(header, name) for name in SHARED}
+    for end in (np.min, np.max):
+        extremes = {name: end(column, keepdims=True) for name, column in plain.items()}
+        for row in rows(header, extremes, Spent):
+            kind(**shared, **_of_task(header.tasks[0]), **row)
+    unsaid = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+    left = rows(header, plain, _work)
+    for part in header.tasks:
+        same = unsaid | shared | _of_task(part)
+        for row in islice(left, part.samples):
+            yield unchecked(kind, same | row)
+
+
+def _of_task(part: TaskShare) -> Fields:
+    return {name: getattr(part, name) for name in OF_TASK}
+
+
+def _work(passes: int, columns: int) -> Spent:
+    return unchecked(Spent, {"passes": passes, "columns": columns, "squares": None})
+
+
+def _undone(header: Header, columns: Numbers) -> Numbers:
+    """The columns as numbers of their own, not as differences."""
+    places = np.concatenate([np.arange(part.samples) for part in header.tasks])
+    plain = columns | {"index": columns["index"] + places}
+    if header.kind == "drift":
+        return plain
+    prompt, horizon, probes = (columns[n] for n in ("prompt_tokens", "horizon", "probe_passes"))
+    passes = columns["passes"] + horizon
+    for name, known in (("finish", len(FINISHES)), ("seconds", len(header.seconds))):
+        if columns[name].min() < 0 or columns[name].max() >= known:
+            raise ValueError(f"column {name!r} has numbers outside 0 to {known - 1}")
+    return plain | {
+        "passes": passes,
+        "columns": columns["columns"] + passes * (prompt + horizon),
+        "probe_columns": columns["probe_columns"] + probes * prompt,
     }
-    columns = {n: [r[n] for r in flat] for n in names if n.split("/")[0] not in whole}
-    return {"shared": shared, "columns": columns}
 
 
-def _flat(record: Record, before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in record.items():
-        if isinstance(value, dict) and name != "recipe":
-            yield from _flat(value, f"{before}{name}/")
-        else:
-            yield before + name, round(value, DECIMALS) if isinstance(value, float) else value
+def _answers(
+    header: Header, columns: Numbers, work: Callable[[int, int], Spent]
+) -> Iterator[Fields]:
+    """The fields that each answer has to itself."""
+    names = (
+        "index", "prompt_tokens", "horizon", "passes", "columns", "probe_passes", "probe_columns",
+        "finish", "rows", "shortened", "seconds",
+    )  # fmt: skip
+    lists = [columns[name].tolist() for name in names]
+    scores = (columns["score"] / DECIMALS).tolist()
+    lengths = columns["length"].tolist() if "length" in columns else repeat(None)
+    for row, score, length in zip(zip(*lists), scores, lengths):
+        index, prompt, horizon, passes, wide, probes, probe, finish, rows, shorter, clock = row
+        yield {
+            "index": index,
+            "prompt_tokens": prompt,
+            "horizon": horizon,
+            "cost": work(passes, wide),
+            "probe_cost": work(probes, probe),
+            "finish": FINISHES[finish],
+            "score": score,
+            "rows": rows,
+            "shortened": bool(shorter),
+            "batch_seconds": header.seconds[clock],
+            "length": length,
+        }
+
+
+def _drifts(
+    header: Header, columns: Numbers, work: Callable[[int, int], Spent]
+) -> Iterator[Fields]:
+    steps = [name.removeprefix(STEP) for name in columns if name.startswith(STEP)]
+    lengths = zip(*((columns[f"{STEP}{step}"] / DECIMALS).tolist() for step in steps))
+    for index, expected in zip(columns["index"].tolist(), lengths):
+        yield {"index": index, "expected": dict(zip(steps, expected))}

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from lastword.errors import SettingError
-from lastword.eval.journal import Record
+from lastword.eval.records import NOTHING, TOO_LONG, Fields, Spent
 from lastword.eval.room import within_room
 from lastword.generation import Generation, generate
+from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
 Key = TypeVar("Key")
-TOO_LONG = "too_long"
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,11 @@ class Reply(Generic[Key]):
 
     key: Key
     text: str
-    facts: Record
+    facts: Fields
 
 
 def ask(
-    model: Any, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    model: MaskPredictor, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
 ) -> Iterator[list[Reply[Key]]]:
     """Replies batch by batch, shortest prompts first; every question gets exactly one.
 
@@ -67,32 +66,24 @@ def ask(
             ]
 
 
-def first_token(tokenizer: Any) -> str:
-    """What a text begins with if it is to begin with the tokenizer's own first token."""
-    if tokenizer.bos is None:
-        raise SettingError(
-            "bos=True was given and the tokenizer names no token to begin a text with; leave it out"
-        )
-    return tokenizer.bos
-
-
-def _facts(answer: Generation) -> Record:
+def _facts(answer: Generation) -> Fields:
     data = answer.to_data()
     return {name: data[name] for name in data if name not in ("text", "tokens")} | {
-        "length": len(answer.tokens)
+        "probe_cost": Spent(**answer.probe_cost._asdict()),
+        "cost": Spent(**answer.cost._asdict()),
+        "length": len(answer.tokens),
     }
 
 
-def _unasked(prompt: int) -> Record:
+def _unasked(prompt: int) -> Fields:
     """What a record says of a sample that does not fit: no answer and no work."""
-    nothing = {"passes": 0, "columns": 0, "squares": 0}
     return {
         "prompt_tokens": prompt,
         "horizon": 0,
         "expected_length": None,
         "tail": None,
-        "probe_cost": nothing,
-        "cost": nothing,
+        "probe_cost": NOTHING,
+        "cost": NOTHING,
         "seconds": 0.0,
         "finish": TOO_LONG,
         "length": 0,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from lastword.checks import check_whole
 from lastword.decoding import decode
 from lastword.errors import SettingError
-from lastword.eval.journal import Journal, Record
+from lastword.eval.journal import Journal
+from lastword.eval.records import Drift, Identity, record_of
 from lastword.eval.run import Layout, about, asked_of, check_counts, surroundings
 from lastword.eval.task import Task
 from lastword.length import Fixed, Survival
 from lastword.length.policy import Terms
+from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.recipe.recipe import Recipe
 
@@ -23,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def drift(
-    model: Any,
+    model: MaskPredictor,
     name: str,
     tasks: Sequence[Task],
     journal: Journal,
@@ -35,7 +36,7 @@ def drift(
     chat: bool | None = None,
     bos: bool = False,
     recipe: Recipe = Recipe(),
-) -> list[Record]:
+) -> list[Drift]:
     """The expected length read from the first pass and from later ones of the same decoding.
 
     A record's `expected` holds a number for step 0 and for each of `steps`. Decoding stops after the
@@ -60,7 +61,7 @@ def drift(
     run = about(model, name, recipe, seed=0) | {"kind": "drift"}
     asked = asked_of(run, tasks, limit, layout)
     prompts = _fitting(model, {key: layout.ids(s) for key, (s, _) in asked.items()}, slots)
-    before = {key: _steps(record) for key, record in journal.done().items()}
+    before = {key: {*record.steps} - {0} for key, record in _drifts(journal).items()}
     lacking = [key for key in prompts if not {*steps} <= before.get(key, set())]
     order = sorted(lacking, key=lambda key: len(prompts[key]))
     for first in range(0, len(order), rows):
@@ -68,19 +69,20 @@ def drift(
         wanted = {*steps}.union(*(before.get(key, set()) for key in batch))
         expected = _expected(model, [prompts[key] for key in batch], length, recipe, wanted)
         journal.append(
-            asked[key][1] | surroundings(model) | {"expected": own}
+            record_of(asked[key][1] | surroundings(model) | {"expected": own})
             for key, own in zip(batch, expected)
         )
-    recorded = journal.done()
+    recorded = _drifts(journal)
     return [recorded[key] for key in prompts]
 
 
-def _steps(record: Record) -> set[int]:
-    """The later steps a record has."""
-    return {int(step) for step in record.get("expected", ())} - {0}
+def _drifts(journal: Journal) -> dict[Identity, Drift]:
+    return {key: record for key, record in journal.done().items() if isinstance(record, Drift)}
 
 
-def _fitting(model: Any, prompts: dict[str, list[int]], slots: int) -> dict[str, list[int]]:
+def _fitting(
+    model: MaskPredictor, prompts: dict[Identity, list[int]], slots: int
+) -> dict[Identity, list[int]]:
     """The prompts that leave the model room for so many slots."""
     fit = {key: ids for key, ids in prompts.items() if len(ids) + slots <= model.positions}
     left_out = len(prompts) - len(fit)
@@ -95,7 +97,11 @@ def _fitting(model: Any, prompts: dict[str, list[int]], slots: int) -> dict[str,
 
 
 def _expected(
-    model: Any, prompts: Sequence[list[int]], length: Survival, recipe: Recipe, steps: set[int]
+    model: MaskPredictor,
+    prompts: Sequence[list[int]],
+    length: Survival,
+    recipe: Recipe,
+    steps: set[int],
 ) -> list[dict[str, float]]:
     """The expected length of each prompt by step, step 0 among them."""
     found: list[dict[str, float]] = [{} for _ in prompts]

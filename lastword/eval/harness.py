@@ -18,6 +18,7 @@ from typing import Any
 from lastword.errors import ExtraError, TaskError
 from lastword.eval.code import isolated_code, passes
 from lastword.eval.dream_code import needed_code
+from lastword.eval.records import Fields
 from lastword.eval.task import Sample, Task
 from lastword.sandbox import Limits, sandbox_level
 
@@ -39,6 +40,8 @@ PROGRAMS = {
 }
 # Where the usual tasks are defined: all of the harness takes some ten seconds to index, these none.
 USUAL = ("gsm8k", "bbh/cot_fewshot", "minerva_math", "benchmarks", "humaneval", "mbpp")
+Document = Mapping[str, Any]  # whatever the dataset has
+Foreign = Any  # the harness is not typed
 _LOG = logging.getLogger(__name__)
 EXAMPLES_SEED = 1234  # the harness's own default, so that prompts are those of its command
 
@@ -48,7 +51,7 @@ class HarnessTask:
 
     def __init__(
         self,
-        task: Any,
+        task: Foreign,
         group: str,
         *,
         shots: int | None = None,
@@ -70,7 +73,7 @@ class HarnessTask:
         )
 
     @cached_property
-    def _docs(self) -> list[Mapping[str, Any]]:
+    def _docs(self) -> list[Document]:
         return list(self._task.eval_docs)
 
     def samples(self, limit: int | None = None) -> list[Sample]:
@@ -79,11 +82,11 @@ class HarnessTask:
         self._task.set_fewshot_seed(EXAMPLES_SEED)
         stop = tuple(self._task.config.generation_kwargs.get("until") or ())
         return [
-            self._sample(place, doc, () if self._dream_code else stop)
-            for place, doc in enumerate(self._docs[:limit])
+            self._sample(index, doc, () if self._dream_code else stop)
+            for index, doc in enumerate(self._docs[:limit])
         ]
 
-    def _sample(self, place: int, doc: Mapping[str, Any], stop: tuple[str, ...]) -> Sample:
+    def _sample(self, index: int, doc: Document, stop: tuple[str, ...]) -> Sample:
         asked = self._task.fewshot_context(
             doc,
             num_fewshot=self._shots,
@@ -93,13 +96,13 @@ class HarnessTask:
             gen_prefix=self._task.doc_to_prefix(doc),
         )
         if not self._chat:
-            return Sample(self.name, place, asked, stop)
-        return Sample(self.name, place, "\n".join(text for _, text in asked), stop, turns=asked)
+            return Sample(self.name, index, asked, stop)
+        return Sample(self.name, index, "\n".join(text for _, text in asked), stop, turns=asked)
 
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]:
-        docs = [self._docs[sample.place] for sample in samples]
+        docs = [self._docs[sample.index] for sample in samples]
         if self._dream_code:
-            found: list[Any] = [
+            found: list[object] = [
                 needed_code(doc["prompt"], text, doc["entry_point"])
                 for doc, text in zip(docs, texts)
             ]
@@ -107,16 +110,16 @@ class HarnessTask:
             found = self._filtered(docs, texts)
         if self.name in PROGRAMS:
             tests = [str(self._task.doc_to_target(doc)) for doc in docs]
-            programs = [one if isinstance(one, str) else one[0] for one in found]
+            programs = [_program(answer) for answer in found]
             return [float(passed) for passed in passes(programs, tests)]
         return [self._counted(sample, doc, one) for sample, doc, one in zip(samples, docs, found)]
 
-    def conditions(self) -> dict[str, Any]:
+    def conditions(self) -> Fields:
         if self.name not in PROGRAMS:
             return {}
         return {"sandbox": {"level": sandbox_level().value, **asdict(Limits())}}
 
-    def _counted(self, sample: Sample, doc: Mapping[str, Any], answer: Any) -> float:
+    def _counted(self, sample: Sample, doc: Document, answer: object) -> float:
         """The score of one answer. A record is final, so only what a model wrote may cost it its score."""
         try:
             scores = self._task.process_results(doc, [answer])
@@ -127,17 +130,23 @@ class HarnessTask:
                 "lm-eval's extras) and give the same command again"
             ) from broken
         except Exception as failed:  # a scorer reads what a model wrote: sympy fails in many ways
-            _LOG.warning("%s %d scores 0: %r in its scorer", self.name, sample.place, failed)
+            _LOG.warning("%s %d scores 0: %r in its scorer", self.name, sample.index, failed)
             return 0.0
         try:
-            return float(scores[self._metric])
+            score = float(scores[self._metric])
         except (KeyError, TypeError, ValueError) as missing:
             raise TaskError(
                 f"{self.name} was to be scored by {self._metric!r}, and its scorer gave "
                 f"{scores.get(self._metric)!r} for it; it has {', '.join(scores)}: choose one of them"
             ) from missing
+        if not 0 <= score <= 1:
+            raise TaskError(
+                f"{self.name} scored {score:g} by {self._metric!r}, and a record's score lies between 0 and "
+                "1: choose another of its scores"
+            )
+        return score
 
-    def _filtered(self, docs: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> list[Any]:
+    def _filtered(self, docs: Sequence[Document], texts: Sequence[str]) -> list[object]:
         """The answers after the harness's filter, which reads them from requests."""
         from lm_eval.api.instance import Instance
 
@@ -148,6 +157,11 @@ class HarnessTask:
         chosen = next(one for one in self._task._filters if one.name == self._filter)
         chosen.apply(requests)
         return [request.filtered_resps[self._filter] for request in requests]
+
+
+def _program(answer: object) -> str:
+    """The text of a filtered answer; some filters give a list of one."""
+    return str(answer[0]) if isinstance(answer, list) else str(answer)
 
 
 def harness_tasks(
@@ -197,7 +211,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 @lru_cache(maxsize=8)
-def _manager_of(names: tuple[str, ...]) -> Any:
+def _manager_of(names: tuple[str, ...]) -> Foreign:
     """A task manager that knows all of these."""
     try:
         import lm_eval
@@ -247,7 +261,7 @@ def _turns(
     return tuple((message["role"], message["content"]) for message in messages)
 
 
-def _shots(task: Any, asked: int | None) -> int:
+def _shots(task: Foreign, asked: int | None) -> int:
     """How many examples to show: what was asked, where the task allows it, or its own number."""
     own = task.config.num_fewshot or 0
     if asked is None or asked == own:
@@ -262,7 +276,7 @@ def _shots(task: Any, asked: int | None) -> int:
     return asked
 
 
-def _scored(task: Any, asked: str | None) -> tuple[str, str]:
+def _scored(task: Foreign, asked: str | None) -> tuple[str, str]:
     """The metric and filter that count; what cannot be scored sample by sample is refused."""
     from lm_eval.api.metrics import mean
 

@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 
 from lastword.checks import check_whole
 from lastword.errors import ExtraError, SettingError
-from lastword.eval.ask import Question, ask, first_token
-from lastword.eval.journal import Record
+from lastword.eval.ask import Question, ask
+from lastword.eval.records import Fields
 from lastword.eval.task import Sample
+from lastword.eval.tokens import first_token
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
 
@@ -47,7 +48,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
         self.model, self.recipe = model, settle(Recipe.checked(recipe), model)
         self.rows, self.seed = rows, seed
         self._begin = first_token(model.tokenizer) if bos else ""
-        self.log: list[Record] = []
+        self.log: list[Fields] = []
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """An answer per request, in their order, cut before the first stop string."""
@@ -69,7 +70,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
             for reply in replies:
                 sample = samples[reply.key]
                 texts[reply.key] = sample.cut(reply.text)
-                self.log.append({"task": sample.task, "doc_id": sample.place, **reply.facts})
+                self.log.append({"task": sample.task, "doc_id": sample.index, **reply.facts})
         return texts
 
     def _check(self, task: str, settings: dict[str, Any]) -> None:
@@ -108,6 +109,6 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
     def tokenizer_name(self) -> str:
         return type(self.model).__name__
 
-    def get_model_info(self) -> Record:
+    def get_model_info(self) -> Fields:
         """What the harness writes beside its results."""
         return {"recipe": self.recipe.to_json(), "rows": self.rows, "bos": bool(self._begin)}

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from lastword.checks import check_whole
-from lastword.eval.ask import TOO_LONG, Question, Reply, ask, first_token
-from lastword.eval.journal import Journal, Record, question_key
+from lastword.eval.ask import Question, Reply, ask
+from lastword.eval.journal import Journal
+from lastword.eval.records import TOO_LONG, Answer, Fields, Identity, Record, identity, record_of
 from lastword.eval.task import Sample, Task, conditions
+from lastword.eval.tokens import first_token, tokenizer_of
+from lastword.models.predictor import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
@@ -24,7 +25,7 @@ from lastword.version import __version__
 
 
 def evaluate(
-    model: Any,
+    model: MaskPredictor,
     name: str,
     tasks: Sequence[Task],
     recipe: Recipe,
@@ -37,7 +38,7 @@ def evaluate(
     seed: int = 0,
     timed: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Record]:
+) -> list[Answer]:
     """The records of this model and recipe, those already in the journal included.
 
     Samples go through in batches of like prompt length; every batch is scored and written before
@@ -57,7 +58,7 @@ def evaluate(
     settle(given, model, in_chat={layout.in_chat(s) for s, _ in asked.values()})  # or refused
     done = journal.done()
     questions = {
-        key: Question(layout.ids(sample), seed + sample.place)
+        key: Question(layout.ids(sample), seed + sample.index)
         for key, (sample, _) in asked.items()
         if key not in done
     }
@@ -68,18 +69,25 @@ def evaluate(
         texts = [sample.cut(reply.text) for sample, reply in zip(samples, replies)]
         scores = _scores(by_name, samples, texts, replies)
         journal.append(
-            asked[reply.key][1]
-            | surroundings(model)
-            | depends[sample.task]
-            | reply.facts
-            | ({} if timed else {"batch_seconds": None})
-            | {"text": text, "score": score}
+            record_of(
+                asked[reply.key][1]
+                | surroundings(model)
+                | depends[sample.task]
+                | reply.facts
+                | ({} if timed else {"batch_seconds": None})
+                | {"text": text, "score": score}
+            )
             for sample, reply, text, score in zip(samples, replies, texts, scores)
         )
         answered += len(replies)
         progress(answered, len(asked))
-    recorded = journal.done()
-    return [recorded[key] for key in asked]
+    return answers_to(asked, journal.done())
+
+
+def answers_to(asked: Iterable[Identity], recorded: Mapping[Identity, Record]) -> list[Answer]:
+    """The answers to these questions, in their order."""
+    found = [recorded[key] for key in asked]
+    return [record for record in found if isinstance(record, Answer)]
 
 
 def check_counts(owner: str, rows: int, limit: int | None = None) -> None:
@@ -89,12 +97,12 @@ def check_counts(owner: str, rows: int, limit: int | None = None) -> None:
         check_whole(owner, "limit", limit, least=1)
 
 
-def about(model: Any, name: str, recipe: Recipe, seed: int) -> Record:
+def about(model: MaskPredictor, name: str, recipe: Recipe, seed: int) -> Fields:
     """What the records of a run share and are known by."""
     return {
         "model": name,
         "weights": fingerprint(model),
-        "recipe": json.loads(recipe.to_json()),
+        "recipe": recipe,
         "seed": seed,
     }
 
@@ -103,15 +111,14 @@ def about(model: Any, name: str, recipe: Recipe, seed: int) -> Record:
 class Layout:
     """How a sample becomes token ids: through the chat template, or plain, begun with bos or not."""
 
-    tokenizer: Any
+    tokenizer: TextTokenizer
     chat: bool
     bos: bool = False
 
     @classmethod
-    def of(cls, model: Any, *, chat: bool | None = None, bos: bool = False) -> Layout:
-        if chat is None:
-            chat = getattr(model.tokenizer, "chat_template", None) is not None
-        return cls(model.tokenizer, chat, bos)
+    def of(cls, model: MaskPredictor, *, chat: bool | None = None, bos: bool = False) -> Layout:
+        tokenizer = tokenizer_of(model)
+        return cls(tokenizer, tokenizer.chat_template is not None if chat is None else chat, bos)
 
     def in_chat(self, sample: Sample) -> bool:
         return bool(sample.turns) or self.chat
@@ -129,10 +136,10 @@ class Layout:
 
 
 def asked_of(
-    run: Record, tasks: Sequence[Task], limit: int | None, layout: Layout
-) -> dict[str, tuple[Sample, Record]]:
-    """Every sample with what its record says of the question, by question_key."""
-    found: dict[str, tuple[Sample, Record]] = {}
+    run: Fields, tasks: Sequence[Task], limit: int | None, layout: Layout
+) -> dict[Identity, tuple[Sample, Fields]]:
+    """Every sample with what its record says of the question, by its identity."""
+    found: dict[Identity, tuple[Sample, Fields]] = {}
     for task in tasks:
         for sample in task.samples(limit):
             facts = run | {
@@ -140,11 +147,11 @@ def asked_of(
                 "group": task.group,
                 "task_version": task.version,
                 "split": sample.split,
-                "place": sample.place,
+                "index": sample.index,
                 "prompt": sample.digest,
                 "layout": layout.name(sample),
             }
-            found[question_key(facts)] = (sample, facts)
+            found[identity(facts)] = (sample, facts)
     return found
 
 
@@ -152,7 +159,7 @@ def _scores(
     tasks: dict[str, Task],
     samples: Sequence[Sample],
     texts: Sequence[str],
-    replies: Sequence[Reply[str]],
+    replies: Sequence[Reply[Identity]],
 ) -> list[float]:
     """A score per reply. What was not asked is not right, whatever a scorer makes of no text."""
     scores = [0.0] * len(samples)
@@ -169,7 +176,7 @@ def _scores(
     return scores
 
 
-def surroundings(model: Any) -> Record:
+def surroundings(model: MaskPredictor) -> Fields:
     """What a figure depends on besides model and recipe."""
     device = model.device
     weights = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None

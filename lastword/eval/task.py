@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
+
+from lastword.eval.records import Fields
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt of a task. `place` is its number there and, with the task's name, its identity.
+    """One prompt of a task. `index` is its number there and, with the task's name, its identity.
 
     A task may lay a conversation out itself, as (role, content) `turns`: then those are asked, and
     `prompt` is only their text. A last turn of the assistant is one to be continued.
     """
 
     task: str
-    place: int
+    index: int
     prompt: str
     stop: tuple[str, ...] = ()  # the answer is cut before the first of these
     split: str = "test"
@@ -52,7 +54,7 @@ class Task(Protocol):
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]: ...
 
 
-def conditions(task: Task) -> dict[str, Any]:
+def conditions(task: Task) -> Fields:
     """What a task's scores depend on besides the answers, for its records.
 
     A task that runs code has a method `conditions()`, which says how the code is kept in; it is asked

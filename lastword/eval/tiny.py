@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from lastword.errors import TaskError
+from lastword.eval.records import Fields
 from lastword.eval.task import Sample, Task
 from lastword.sandbox import Limits, sandbox_level
 from lastword.tasks import BENCHMARKS, FAMILIES, load_frozen
@@ -25,20 +25,20 @@ class TinyTask:
 
     def samples(self, limit: int | None = None) -> list[Sample]:
         return [
-            Sample(self.name, place, example.prompt, split=self.split)
-            for place, example in enumerate(self._examples[:limit])
+            Sample(self.name, index, example.prompt, split=self.split)
+            for index, example in enumerate(self._examples[:limit])
         ]
 
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]:
         """Recipes often agree to the letter, and running code is slow: no answer is scored twice."""
-        asked = [(sample.place, text) for sample, text in zip(samples, texts)]
+        asked = [(sample.index, text) for sample, text in zip(samples, texts)]
         new = [one for one in dict.fromkeys(asked) if one not in self._scores]
-        examples = [self._examples[place] for place, _ in new]
+        examples = [self._examples[index] for index, _ in new]
         right = FAMILIES[self.name].score_all(examples, [text for _, text in new])
         self._scores.update(zip(new, map(float, right)))
         return [self._scores[one] for one in asked]
 
-    def conditions(self) -> dict[str, Any]:
+    def conditions(self) -> Fields:
         if not FAMILIES[self.name].runs_code:
             return {}
         return {"sandbox": {"level": sandbox_level(plain=True).value, **asdict(Limits())}}

@@ -18,9 +18,21 @@ USUAL_SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas 
 class TextTokenizer(Protocol):
     """Text and chat messages to ids, and back."""
 
+    @property
+    def bos(self) -> str | None:
+        """What a text begins with where it is asked to; None: nothing."""
+        return None
+
+    @property
+    def chat_template(self) -> str | None:
+        """None: it has no chat format."""
+        return None
+
     def encode(self, text: str) -> list[int]: ...
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]: ...
+    def chat(
+        self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False
+    ) -> list[int]: ...
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str: ...
 

@@ -19,6 +19,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz "
 class Letters:
     """The toy's tokenizer: one id per small letter and the space."""
 
+    bos = None
+    chat_template = None
+
     def encode(self, text: str) -> list[int]:
         unknown = sorted(set(text.lower()) - set(LETTERS))
         if unknown:
@@ -32,7 +35,9 @@ class Letters:
         special = "" if skip_special else "?"
         return "".join(LETTERS[i] if i < len(LETTERS) else special for i in ids)
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def chat(
+        self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False
+    ) -> list[int]:
         raise PromptError(
             f"the toy model has no chat template for these {len(messages)} messages; give it plain text"
         )

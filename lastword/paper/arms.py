@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
 
-from lastword.eval.journal import Record
-from lastword.length import Fixed
+from lastword.cache import NoCache
+from lastword.commit import Never
+from lastword.eval.records import Answer, Asked, Drift, Record
+from lastword.length import Daedal, Fixed, StopAtEnd, Survival
 from lastword.paper.pairing import answers, by_recipe, by_subject, latest
 from lastword.recipe.names import default_length
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
+from lastword.unmask import AboveThreshold
 
 # The paper's benchmarks, by the names our families and the harness's tasks begin with.
 BENCHMARK = {
@@ -29,17 +30,18 @@ BENCHMARK = {
     "mbpp": "MBPP",
 }
 ORDER = ("BBH", "GSM8K", "MATH", "HumanEval", "MBPP")
+LENGTH, BLOCK = {"length"}, {"block"}  # choices in which an arm may differ from the baseline
 
 
-def benchmark_of(record: Record) -> str:
+def benchmark_of(record: Asked) -> str:
     """The benchmark a record counts for: that of the paper, or its own name."""
-    task = record["task"]
-    return next((mark for name, mark in BENCHMARK.items() if task.startswith(name)), task)
+    marks = (mark for name, mark in BENCHMARK.items() if record.task.startswith(name))
+    return next(marks, record.task)
 
 
-def said_as(benchmark: str, records: Iterable[Record]) -> str:
+def said_as(benchmark: str, records: Iterable[Asked]) -> str:
     """A benchmark in a table: an embedded family is not the benchmark it stands for."""
-    families = sorted({r["task"] for r in records if r["task"] in BENCHMARKS})
+    families = sorted({r.task for r in records if r.task in BENCHMARKS})
     return f"{families[0]} (for {benchmark})" if families else benchmark
 
 
@@ -47,24 +49,29 @@ def said_as(benchmark: str, records: Iterable[Record]) -> str:
 class Arm:
     """One recipe: its records, one a sample."""
 
-    recipe: dict[str, Any]
-    records: list[Record]
+    recipe: Recipe
+    records: list[Answer]
 
     @property
     def slots(self) -> int | None:
         """Of a fixed canvas; None for any other length."""
-        length = self.recipe["length"]
-        return int(length["slots"]) if length["name"] == "fixed" else None
-
-    @property
-    def rest(self) -> dict[str, Any]:
-        """Everything but the length."""
-        return {axis: part for axis, part in self.recipe.items() if axis != "length"}
+        length = self.recipe.length
+        return length.slots if isinstance(length, Fixed) else None
 
     @property
     def plain(self) -> bool:
         """Nothing but length, order and draw: no cache, no early commit."""
-        return self.recipe["commit"]["name"] == "never" and self.recipe["cache"]["name"] == "none"
+        return (self.recipe.commit, self.recipe.cache) == (Never(), NoCache())
+
+    def differs_from(self, other: Arm) -> set[str]:
+        """The choices in which two recipes differ."""
+        return differences(self.recipe, other.recipe)
+
+
+def differences(one: Recipe, other: Recipe) -> set[str]:
+    """The names of the choices that two recipes do not share."""
+    names = [choice.name for choice in fields(one)]
+    return {name for name in names if getattr(one, name) != getattr(other, name)}
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class Arms:
     stop: Arm | None = None  # the baseline with StopAtEnd
     default: Arm | None = None  # what generate does without a choice, on the baseline's canvas
     canvases: dict[int, Arm] = field(default_factory=dict)  # fixed ones by their slots
-    drift: list[Record] = field(default_factory=list)
+    drift: list[Drift] = field(default_factory=list)
 
     @property
     def fixed_at_mean(self) -> Arm | None:
@@ -92,9 +99,9 @@ class Arms:
         return said_as(self.benchmark, [*(self.fixed.records if self.fixed else ()), *self.drift])
 
 
-def mean_slots(records: Sequence[Record]) -> int:
+def mean_slots(records: Sequence[Answer]) -> int:
     """The mean predicted horizon, rounded up: a canvas that spends as much and knows no prompt."""
-    return math.ceil(sum(r["horizon"] for r in records) / len(records)) if records else 0
+    return math.ceil(sum(r.horizon for r in records) / len(records)) if records else 0
 
 
 def arms_of(records: Sequence[Record]) -> list[Arms]:
@@ -112,20 +119,22 @@ def arms_of(records: Sequence[Record]) -> list[Arms]:
     return found
 
 
-def recipes_of(records: Iterable[Record]) -> list[Arm]:
+def recipes_of(records: Iterable[Answer]) -> list[Arm]:
     """Every recipe, an arm each, in order of first appearance."""
-    return [Arm(mine[0]["recipe"], mine) for mine in by_recipe(records).values()]
+    return [Arm(recipe, mine) for recipe, mine in by_recipe(records).items()]
 
 
 def _counted(records: Sequence[Record]) -> list[Record]:
-    drift = [record for record in records if record.get("kind") == "drift"]
+    drift = [record for record in records if isinstance(record, Drift)]
     return [*answers(records), *latest(drift)]
 
 
 def _arms(subject: str, benchmark: str, records: Sequence[Record]) -> Arms:
-    arms = recipes_of([r for r in records if r.get("kind", "answer") == "answer"])
+    arms = recipes_of(r for r in records if isinstance(r, Answer))
     fixed = _baseline(arms)
-    canvases = {arm.slots: arm for arm in arms if fixed and arm.slots and arm.rest == fixed.rest}
+    canvases = {
+        arm.slots: arm for arm in arms if fixed and arm.slots and arm.differs_from(fixed) <= LENGTH
+    }
     return Arms(
         subject,
         benchmark,
@@ -135,58 +144,46 @@ def _arms(subject: str, benchmark: str, records: Sequence[Record]) -> Arms:
         _beside(fixed, arms, _is_stopped),
         _beside(fixed, arms, _is_default),
         canvases,
-        [r for r in records if r.get("kind") == "drift"],
+        [r for r in records if isinstance(r, Drift)],
     )
 
 
 def _baseline(arms: Sequence[Arm]) -> Arm | None:
     """The longest fixed canvas that is no mere trial, with the usual parts if there are several."""
-    usual = Arm(json.loads(Recipe(length=Fixed(1)).to_json()), []).rest
+    usual = Recipe(length=Fixed(1))
     fixed = [arm for arm in arms if arm.slots and arm.plain]
     most = max((len(arm.records) for arm in fixed), default=0)
     asked = [arm for arm in fixed if 2 * len(arm.records) >= most]
     return max(
-        asked, key=lambda arm: (arm.slots, len(arm.records), arm.rest == usual), default=None
+        asked,
+        key=lambda arm: (arm.slots, len(arm.records), differences(arm.recipe, usual) <= LENGTH),
+        default=None,
     )
 
 
-def _beside(base: Arm | None, arms: Sequence[Arm], fits: Any) -> Arm | None:
+def _beside(base: Arm | None, arms: Sequence[Arm], fits: Callable[[Arm, Arm], bool]) -> Arm | None:
     return next((arm for arm in arms if base is not None and fits(base, arm)), None)
 
 
 def _is_survival(base: Arm, arm: Arm) -> bool:
     """The paper's own: its mean, its reading, the baseline's canvas probed, the same other parts."""
-    length = arm.recipe["length"]
-    return (
-        length["name"] == "survival"
-        and length["limit"] == base.slots
-        and (length["estimate"]["name"], length["reading"]["name"]) == ("mean", "hazard")
-        and length["ends"] == "document"
-        and arm.rest == base.rest
-    )
+    return arm.recipe.length == Survival(base.slots or 1) and arm.differs_from(base) <= LENGTH
 
 
 def _is_default(base: Arm, arm: Arm) -> bool:
     """Our own default, probing and growing to the baseline's canvas; it comes with blocks."""
-    default = json.loads(Recipe(length=default_length(base.slots or 1)).to_json())
-    return (
-        arm.recipe["length"] == default["length"]
-        and {**arm.rest, "block": base.recipe["block"]} == base.rest
-    )
+    default = default_length(base.slots or 1)
+    return arm.recipe.length == default and arm.differs_from(base) <= LENGTH | BLOCK
 
 
 def _is_stopped(base: Arm, arm: Arm) -> bool:
     """The baseline's canvas, ended at an end token; that needs blocks, which the baseline may lack."""
-    length = arm.recipe["length"]
-    return (
-        length["name"] == "stop-at-end"
-        and length["length"].get("slots") == base.slots
-        and {**arm.rest, "block": base.recipe["block"]} == base.rest
-    )
+    stopped = StopAtEnd(base.recipe.length)
+    return arm.recipe.length == stopped and arm.differs_from(base) <= LENGTH | BLOCK
 
 
 def _daedal(arms: Sequence[Arm]) -> Arm | None:
     """DAEDAL with the rule of its paper where that was measured, else with any."""
-    found = [arm for arm in arms if arm.recipe["length"]["name"] == "daedal" and arm.plain]
-    by_rule = [arm for arm in found if arm.recipe["unmask"]["name"] == "threshold"]
+    found = [arm for arm in arms if isinstance(arm.recipe.length, Daedal) and arm.plain]
+    by_rule = [arm for arm in found if isinstance(arm.recipe.unmask, AboveThreshold)]
     return next(iter(by_rule + found), None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 from lastword.errors import ExtraError, SettingError
-from lastword.eval.journal import Record
+from lastword.eval.records import Fields, Record, Spent
 from lastword.paper.pairing import by_recipe
 
 
@@ -25,9 +25,9 @@ def export(records: Sequence[Record], path: Path) -> None:
     except ImportError as missing:
         raise ExtraError("Parquet needs pyarrow: pip install 'lastword[eval]'") from missing
     rows = [
-        dict(_flat(own | {"recipe": text}))
-        for text, mine in by_recipe(records).items()
-        for own in mine
+        dict(_flat(_fields(record) | {"recipe": recipe.to_json()}))
+        for recipe, mine in by_recipe(records).items()
+        for record in mine
     ]
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = pyarrow.Table.from_pydict({name: [row.get(name) for row in rows] for name in names})
@@ -38,8 +38,14 @@ def export(records: Sequence[Record], path: Path) -> None:
         raise SettingError(f"{path} cannot be written ({refused}); give another place") from refused
 
 
-def _flat(record: Record, before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in record.items():
+def _fields(record: Record) -> Fields:
+    named = {field.name: getattr(record, field.name) for field in fields(record)}
+    works = {name: asdict(work) for name, work in named.items() if isinstance(work, Spent)}
+    return named | works
+
+
+def _flat(given: Fields, before: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in given.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{name}_")
         else:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from lastword.errors import SettingError
-from lastword.eval.journal import Record
+from lastword.eval.records import Answer, Record
 from lastword.paper.arms import Arm, arms_of, benchmark_of, recipes_of, said_as
-from lastword.paper.overview import label, spent
-from lastword.paper.pairing import Key, answers, by_subject, on_shared, sample_of
+from lastword.paper.overview import spent
+from lastword.paper.pairing import Key, answers, by_subject, lengths_written, on_shared, sample_of
+from lastword.recipe.recipe import Recipe
 from lastword.survival.plot import matplotlib_of, save
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Name = TypeVar("Name")
 FORMATS = ("png", "svg")
 LOST = 10.0  # points: a recipe that loses more is no choice, and would squeeze the others together
 
 
-def save_figures(records: Sequence[Record], folder: Path) -> list[Path]:
+def save_figures(
+    records: Sequence[Record], folder: Path, formats: Sequence[str] = FORMATS
+) -> list[Path]:
     """Every figure, as PNG and SVG: a panel a model that answered on a fixed canvas."""
     panels = [
         panel
@@ -32,7 +39,7 @@ def save_figures(records: Sequence[Record], folder: Path) -> list[Path]:
     drawn = []
     for name, draw in FIGURES.items():
         figure = draw(panels)
-        for ending in FORMATS:
+        for ending in formats:
             drawn.append(folder / f"{name}.{ending}")
             save(figure, drawn[-1])
     return drawn
@@ -43,12 +50,12 @@ class Panel:
     """What is drawn of one model: its baseline, the paper's prediction, every recipe."""
 
     subject: str
-    fixed: list[Record]
-    survival: list[Record]
+    fixed: list[Answer]
+    survival: list[Answer]
     recipes: list[Arm]
 
     @classmethod
-    def of(cls, subject: str, records: Sequence[Record]) -> Panel | None:
+    def of(cls, subject: str, records: Sequence[Answer]) -> Panel | None:
         every = arms_of(records)
         fixed = [r for arms in every if arms.fixed for r in arms.fixed.records]
         survival = [r for arms in every if arms.survival for r in arms.survival.records]
@@ -57,10 +64,10 @@ class Panel:
     @property
     def written(self) -> dict[Key, int]:
         """Lengths of the answers the fixed canvas finished, end token included."""
-        return {sample_of(r): r["length"] + 1 for r in self.fixed if r["finish"] == "ended"}
+        return lengths_written(self.fixed)
 
 
-def predicted(panels: Sequence[Panel]) -> Any:
+def predicted(panels: Sequence[Panel]) -> Figure:
     """The paper's prediction against the length the fixed canvas wrote: a point a prompt."""
     figure, axes = _grid(len(panels), 3.2)
     for panel, ax in zip(panels, axes):
@@ -69,11 +76,14 @@ def predicted(panels: Sequence[Panel]) -> Any:
         for r in panel.survival:
             if sample_of(r) in written:
                 task = said_as(benchmark_of(r), [r])
-                marks.setdefault(task, []).append((written[sample_of(r)], r["horizon"]))
-        for place, (task, points) in enumerate(sorted(marks.items())):
-            look = {"color": f"C{place}", "s": 5, "alpha": 0.35, "linewidths": 0}
-            ax.scatter(*zip(*points), label=task, rasterized=True, **look)
-        longest = max(r["horizon"] for r in panel.fixed)
+                marks.setdefault(task, []).append((written[sample_of(r)], r.horizon))
+        for index, (task, points) in enumerate(sorted(marks.items())):
+            written_at, predicted_at = zip(*points)
+            ax.scatter(
+                written_at, predicted_at, s=5, color=f"C{index}", alpha=0.35, linewidths=0,
+                label=task, rasterized=True,
+            )  # fmt: skip
+        longest = max(r.horizon for r in panel.fixed)
         ax.plot((0, longest), (0, longest), color="black", linewidth=0.8)
         ax.set(title=panel.subject, xlabel="length written on the fixed canvas", ylabel="predicted")
         if marks:
@@ -81,12 +91,12 @@ def predicted(panels: Sequence[Panel]) -> Any:
     return figure
 
 
-def lengths(panels: Sequence[Panel]) -> Any:
+def lengths(panels: Sequence[Panel]) -> Figure:
     """How long answers are, and how long they were predicted to be."""
     figure, axes = _grid(len(panels), 2.6)
     for panel, ax in zip(panels, axes):
         written = list(panel.written.values())
-        horizons = [r["horizon"] for r in panel.survival]
+        horizons = [r.horizon for r in panel.survival]
         bins = range(0, max([*written, *horizons, 1]) + 8, 8)
         ax.hist(written, bins=bins, alpha=0.6, label="written on the fixed canvas")
         ax.hist(horizons, bins=bins, histtype="step", color="tab:red", label="predicted, the paper")
@@ -95,7 +105,7 @@ def lengths(panels: Sequence[Panel]) -> Any:
     return figure
 
 
-def pareto(panels: Sequence[Panel]) -> Any:
+def pareto(panels: Sequence[Panel]) -> Figure:
     """Accuracy against columns of every recipe that answered half of the baseline's samples or more.
 
     Those that no other beats in both are joined and numbered, one number for a recipe in every panel; what
@@ -104,7 +114,9 @@ def pareto(panels: Sequence[Panel]) -> Any:
     points = {panel.subject: _points(panel) for panel in panels}
     best = {subject: frontier(mine) for subject, mine in points.items()}
     work = {r: points[subject][r][0] for subject, mine in best.items() for r in mine}
-    numbers = {recipe: place for place, recipe in enumerate(sorted(work, key=work.__getitem__), 1)}
+    numbers = {
+        recipe: number for number, recipe in enumerate(sorted(work, key=work.__getitem__), 1)
+    }
     figure, axes = _grid(len(panels), 3.4, legend=0.15 * (len(numbers) + 2))
     for panel, ax in zip(panels, axes):
         mine = {r: (x, max(y, -LOST)) for r, (x, y) in points[panel.subject].items()}
@@ -112,50 +124,50 @@ def pareto(panels: Sequence[Panel]) -> Any:
         ax.plot(*zip(*mine.values()), "o", color="tab:gray", markersize=4, alpha=0.5)
         ax.plot(*zip(*front), "o-", color="tab:blue", markersize=11, alpha=0.35, linewidth=1)
         for recipe in best[panel.subject]:
-            ax.annotate(numbers[recipe], mine[recipe], ha="center", va="center", fontsize=7)
+            ax.annotate(str(numbers[recipe]), mine[recipe], ha="center", va="center", fontsize=7)
         ax.axhline(0, color="black", linewidth=0.6)
         ax.set(
             xscale="log", title=panel.subject, xlabel="columns, as a share of the fixed canvas's"
         )
         ax.set_ylabel("points of accuracy gained")
-    lines = [f"{number}  {label(recipe)}" for recipe, number in numbers.items()]
+    lines = [f"{number}  {recipe.label()}" for recipe, number in numbers.items()]
     figure.text(0.02, 0.005, "\n".join(lines), fontsize=7, va="bottom")
     return figure
 
 
-def frontier(points: Mapping[str, tuple[float, float]]) -> list[str]:
+def frontier(points: Mapping[Name, tuple[float, float]]) -> list[Name]:
     """The recipes that none beats: each more accurate than all that cost less, cheapest first.
 
     >>> frontier({"a": (0.1, -2.0), "b": (0.2, -3.0), "c": (0.3, 1.0)})
     ['a', 'c']
     """
-    found: list[str] = []
+    found: list[Name] = []
     for recipe in sorted(points, key=lambda r: (points[r][0], -points[r][1])):
         if not found or points[recipe][1] > points[found[-1]][1]:
             found.append(recipe)
     return found
 
 
-def _points(panel: Panel) -> dict[str, tuple[float, float]]:
-    """Columns and gain in accuracy of each recipe, by its JSON, on the samples both answered."""
+def _points(panel: Panel) -> dict[Recipe, tuple[float, float]]:
+    """Columns and gain in accuracy of each recipe, on the samples both answered."""
     found = {}
     for arm in panel.recipes:
         base, own = on_shared(panel.fixed, arm.records)
         if 2 * len(own) >= len(panel.fixed):
-            moved = sum(o["score"] - b["score"] for b, o in zip(base, own)) / len(own)
+            moved = sum(o.score - b.score for b, o in zip(base, own)) / len(own)
             columns = spent(own, "columns") / spent(base, "columns")
-            found[json.dumps(arm.recipe)] = (columns, 100 * moved)
+            found[arm.recipe] = (columns, 100 * moved)
     return found
 
 
-FIGURES: dict[str, Callable[[Sequence[Panel]], Any]] = {
+FIGURES: dict[str, Callable[[Sequence[Panel]], Figure]] = {
     "predicted": predicted,
     "lengths": lengths,
     "pareto": pareto,
 }
 
 
-def _grid(count: int, height: float, legend: float = 0.0) -> tuple[Any, list[Any]]:
+def _grid(count: int, height: float, legend: float = 0.0) -> tuple[Figure, list[Axes]]:
     """Panels, two a row; `legend` inches are left free below them."""
     rows = (count + 1) // 2
     tall = height * rows + legend

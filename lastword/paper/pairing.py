@@ -2,78 +2,75 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import TypeVar
 
-from lastword.eval.journal import IDENTITY, Record
+from lastword.eval.records import IDENTITY, Answer, Asked, Record
+from lastword.recipe.recipe import Recipe
 
 Key = tuple[str, str, int]
+AnyRecord = TypeVar("AnyRecord", bound=Asked)
+APART = ("weights", "seed", "layout")
+_identity_in_arm = attrgetter(*(name for name in IDENTITY if name != "recipe"))
 
 
-def sample_of(record: Record) -> Key:
+def sample_of(record: Asked) -> Key:
     """The sample a record answers: under another version of its task it is another one."""
-    return record["task"], record.get("task_version") or "", record["place"]
+    return record.task, record.task_version, record.index
 
 
-def latest(records: Iterable[Record]) -> list[Record]:
+def latest(records: Iterable[AnyRecord]) -> list[AnyRecord]:
     """Each answer once, the last one given: a folder may hold a record twice."""
-    rest = [name for name in IDENTITY if name != "recipe"]
-    return list(
-        {
-            (recipe, *map(record.get, rest)): record
-            for recipe, mine in by_recipe(records).items()
-            for record in mine
-        }.values()
-    )
-
-
-def by_recipe(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Records by their recipe as JSON, in order of first appearance.
-
-    Records of one archive share the recipe itself, so that few of a hundred thousand are written out.
-    """
-    texts: dict[int, tuple[object, str]] = {}
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        recipe = record["recipe"]
-        if id(recipe) not in texts:
-            texts[id(recipe)] = (recipe, json.dumps(recipe))  # held, so that no other takes its id
-        found.setdefault(texts[id(recipe)][1], []).append(record)
-    return found
-
-
-def answers(records: Iterable[Record], split: str = "test") -> list[Record]:
-    """The decoded answers of a split, each once."""
     return [
         record
-        for record in latest(records)
-        if record.get("kind", "answer") == "answer" and record.get("split", "test") == split
+        for mine in by_recipe(records).values()
+        for record in {_identity_in_arm(record): record for record in mine}.values()
     ]
 
 
-def by_subject(records: Iterable[Record]) -> dict[str, list[Record]]:
+def by_recipe(records: Iterable[AnyRecord]) -> dict[Recipe, list[AnyRecord]]:
+    """Records by their recipe, in order of first appearance."""
+    found: dict[Recipe, list[AnyRecord]] = {}
+    seen: dict[int, list[AnyRecord]] = {}  # most share one value, which is faster known than hashed
+    for record in records:
+        mine = seen.get(id(record.recipe))
+        if mine is None:
+            mine = seen[id(record.recipe)] = found.setdefault(record.recipe, [])
+        mine.append(record)
+    return found
+
+
+def answers(records: Iterable[Record], split: str = "test") -> list[Answer]:
+    """The decoded answers of a split, each once."""
+    return latest(r for r in records if isinstance(r, Answer) and r.split == split)
+
+
+def by_subject(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
     """Records by who answered: a model, or one of its seeds, weights or layouts if there are several.
 
     Answers are compared within one of these and never across.
     """
-    models: dict[str, dict[tuple[str, ...], list[Record]]] = {}
+    models: dict[str, dict[tuple[str, ...], list[AnyRecord]]] = {}
     for record in records:
-        facts = [record.get(name) for name in APART]
-        who = tuple("" if fact is None else str(fact) for fact in facts)
-        models.setdefault(record["model"], {}).setdefault(who, []).append(record)
+        who = (record.weights, str(record.seed), record.layout)
+        models.setdefault(record.model, {}).setdefault(who, []).append(record)
     found = {}
     for model, mine in models.items():
         differ = [at for at in range(len(APART)) if len({who[at] for who in mine}) > 1]
-        for who, own in mine.items():
-            said = ", ".join(f"{APART[at]} {who[at]}" for at in differ)
+        for those, own in mine.items():
+            said = ", ".join(f"{APART[at]} {those[at]}" for at in differ)
             found[f"{model} ({said})" if said else model] = own
     return found
 
 
-APART = ("weights", "seed", "layout")
+def lengths_written(records: Iterable[Answer]) -> dict[Key, int]:
+    """Lengths of the answers that were finished, end token included, by their sample."""
+    ended = [record for record in records if record.finish == "ended"]
+    return {sample_of(r): r.length + 1 for r in ended if r.length is not None}
 
 
-def on_shared(*arms: Sequence[Record]) -> list[list[Record]]:
+def on_shared(*arms: Sequence[AnyRecord]) -> list[list[AnyRecord]]:
     """The arms on the samples all of them answered, in the same order."""
     by_sample = [{sample_of(record): record for record in arm} for arm in arms]
     keys = [key for key in by_sample[0] if all(key in other for other in by_sample)]

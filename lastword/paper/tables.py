@@ -1,6 +1,6 @@
 """The tables of the survival paper from records, its published values beside ours.
 
-*Survival-Guided Length Control for Efficient Diffusion Language Models* (Kobyzev, Ghaddar, Cui). Work is
+*Survival-Guided Length Control for Efficient Diffusion Language Models* (Kobyzev, Ghaddar, Cui). Spent is
 counted in columns besides seconds, accuracy is compared on the samples both arms answered, and a last table
 holds what the paper does not compare with.
 """
@@ -12,13 +12,13 @@ import io
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Literal
 
-from lastword.eval.journal import Record
+from lastword.eval.records import Answer, Record
 from lastword.paper.arms import Arm, Arms, arms_of, mean_slots
 from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.overview import seconds, spent
-from lastword.paper.pairing import on_shared, sample_of
+from lastword.paper.pairing import lengths_written, on_shared, sample_of
 from lastword.paper.published import (
     ACCURACY,
     DAEDAL_ACCURACY,
@@ -28,6 +28,7 @@ from lastword.paper.published import (
     SPEED,
     published,
 )
+from lastword.recipe.text import as_text
 
 Rows = list[list[str]]
 
@@ -116,11 +117,11 @@ def fixed_mean(every: Sequence[Arms]) -> Table:
         pair = _together(arms.survival, arms.fixed_at_mean)
         predicted = pair[0] if pair else arms.survival.records if arms.survival else []
         if predicted:
-            horizons = [r["horizon"] for r in predicted]
+            horizons = [r.horizon for r in predicted]
             rows.append([
                 arms.subject, arms.task, str(len(horizons)),
                 f"{statistics.mean(horizons):.0f} ± {statistics.pstdev(horizons):.0f}",
-                str(pair[1][0]["horizon"] if pair else mean_slots(predicted)),
+                str(pair[1][0].horizon if pair else mean_slots(predicted)),
                 *(_compared(*pair) if pair else ("not run", "")),
                 published(FIXED_MEAN, arms.subject, arms.benchmark),
             ])  # fmt: skip
@@ -141,7 +142,7 @@ def daedal_speed(every: Sequence[Arms]) -> Table:
         three = _clocked(arms.fixed, arms.daedal, arms.survival)
         if three is not None:
             base, *others = three
-            rules.add(others[0][0]["recipe"]["unmask"]["name"])
+            rules.add(as_text(others[0][0].recipe.unmask).partition(":")[0])
             rows.append([
                 arms.subject, arms.task, str(len(base)), _seconds(base),
                 *(_faster(base, other) for other in others),
@@ -185,11 +186,11 @@ def daedal_accuracy(every: Sequence[Arms]) -> Table:
 
 def drift(every: Sequence[Arms]) -> Table:
     """Table 6: how far the expected length moves when a later step is read."""
-    steps = sorted({int(s) for arms in every for r in arms.drift for s in r["expected"]} - {0})
+    steps = sorted({step for arms in every for r in arms.drift for step in r.steps} - {0})
     rows: Rows = []
     for arms in every:
-        expected = [record["expected"] for record in arms.drift]
-        moved = [[e[str(s)] - e["0"] for e in expected if str(s) in e] for s in steps]
+        expected = [record.steps for record in arms.drift]
+        moved = [[e[step] - e[0] for e in expected if step in e] for step in steps]
         if expected:
             cells = [_spread(some) if some else "" for some in moved]
             paper = published(DRIFT, arms.subject, arms.benchmark)
@@ -246,32 +247,32 @@ def beyond(every: Sequence[Arms]) -> Table:
     )
 
 
-def _loses(base: Sequence[Record], other: Sequence[Record]) -> bool:
+def _loses(base: Sequence[Answer], other: Sequence[Answer]) -> bool:
     """Is the other worse by more than a point, or beyond chance? Few samples cannot say the latter."""
-    right = [[r["score"] > 0.5 for r in records] for records in (base, other)]
+    right = [[r.right for r in records] for records in (base, other)]
     lost = sum(right[0]) - sum(right[1])
     return lost > len(base) / 100 or (lost > 0 and paired_p(*right) < 0.05)
 
 
-def coverage(base: Sequence[Record], other: Sequence[Record]) -> tuple[float, float]:
+def coverage(base: Sequence[Answer], other: Sequence[Answer]) -> tuple[float, float]:
     """Of the answers the baseline finished: the share the other's plan has room for, and its spare slots."""
-    needed = {sample_of(r): r["length"] + 1 for r in base if r["finish"] == "ended"}
-    room = [r["horizon"] - needed[key] for r in other if (key := sample_of(r)) in needed]
+    needed = lengths_written(base)
+    room = [r.horizon - needed[key] for r in other if (key := sample_of(r)) in needed]
     if not room:
         return 0.0, 0.0
     return sum(spare >= 0 for spare in room) / len(room), sum(max(s, 0) for s in room) / len(room)
 
 
-def _together(*arms: Arm | None) -> list[list[Record]] | None:
+def _together(*arms: Arm | None) -> list[list[Answer]] | None:
     """Arms on the samples all of them answered, of one benchmark; None if one is missing."""
     there = [arm.records for arm in arms if arm is not None]
     shared = on_shared(*there) if len(there) == len(arms) else [[]]
     return shared if shared[0] else None
 
 
-def _clocked(*arms: Arm | None) -> list[list[Record]] | None:
+def _clocked(*arms: Arm | None) -> list[list[Answer]] | None:
     """The same with seconds, measured in one way; the way that most samples were measured in."""
-    there = [[r for r in arm.records if r.get("batch_seconds")] for arm in arms if arm is not None]
+    there = [[r for r in arm.records if r.batch_seconds] for arm in arms if arm is not None]
     if len(there) < len(arms):
         return None
     ways = dict.fromkeys(_way(record) for record in there[0])
@@ -280,8 +281,8 @@ def _clocked(*arms: Arm | None) -> list[list[Record]] | None:
     return found[-1] if found and found[-1][0] else None
 
 
-def _way(record: Record) -> tuple[Any, ...]:
-    return record["hardware"], record["dtype"], record["rows"]
+def _way(record: Answer) -> tuple[str, str, int]:
+    return record.hardware, record.dtype, record.rows
 
 
 def _machine_said_once(table: Table) -> Table:
@@ -291,28 +292,28 @@ def _machine_said_once(table: Table) -> Table:
     if len(machines) != 1:
         return table
     columns, *rows = (
-        [cell for place, cell in enumerate(line) if place != at]
+        [cell for index, cell in enumerate(line) if index != at]
         for line in [table.columns, *table.rows]
     )
     caption = f"{table.caption} Measured on {machines.pop()}."
     return replace(table, caption=caption, head=" | ".join(columns), rows=rows)
 
 
-def _measured_on(records: Sequence[Record]) -> str:
+def _measured_on(records: Sequence[Answer]) -> str:
     """Machine, number format and rows at once: without them a second says nothing."""
     hardware, dtype, rows = _way(records[0])
     return f"{hardware}, {dtype}, {rows} at once"
 
 
-def _share(records: Sequence[Record]) -> str:
-    scores = [r["score"] for r in records]
+def _share(records: Sequence[Answer]) -> str:
+    scores = [r.score for r in records]
     return f"{100 * statistics.mean(scores):.1f} ± {100 * standard_error(scores):.1f}"
 
 
-def _compared(base: Sequence[Record], other: Sequence[Record]) -> tuple[str, str]:
+def _compared(base: Sequence[Answer], other: Sequence[Answer]) -> tuple[str, str]:
     """The paired difference in percent with its error, and its p; records of the same samples."""
-    moved = [o["score"] - b["score"] for b, o in zip(base, other, strict=True)]
-    p = paired_p([r["score"] > 0.5 for r in base], [r["score"] > 0.5 for r in other])
+    moved = [o.score - b.score for b, o in zip(base, other, strict=True)]
+    p = paired_p([r.right for r in base], [r.right for r in other])
     return f"{100 * statistics.mean(moved):+.1f} ± {100 * standard_error(moved):.1f}", f"{p:.2g}"
 
 
@@ -320,13 +321,15 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):+.1f} ± {statistics.pstdev(values):.1f}"
 
 
-def _work(base: Sequence[Record], other: Sequence[Record], what: str) -> float:
+def _work(
+    base: Sequence[Answer], other: Sequence[Answer], what: Literal["passes", "columns"]
+) -> float:
     return spent(other, what) / spent(base, what)
 
 
-def _seconds(records: Sequence[Record]) -> str:
+def _seconds(records: Sequence[Answer]) -> str:
     return f"{seconds(records) / len(records):.3g}"
 
 
-def _faster(base: Sequence[Record], other: Sequence[Record]) -> str:
+def _faster(base: Sequence[Answer], other: Sequence[Answer]) -> str:
     return f"{_seconds(other)} ({seconds(base) / seconds(other):.1f}x)"

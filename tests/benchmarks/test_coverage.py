@@ -8,6 +8,10 @@ import pytest
 from benchmarks import coverage
 from lastword.tasks import load_frozen
 
+ABOUT = coverage.About(
+    model="m", family="algebra", hardware="h", dtype="float32", versions={"lastword": "1"}
+)
+
 
 def test_fresh_prompts_are_neither_frozen_nor_those_the_method_was_settled_on(monkeypatch):
     monkeypatch.setattr(coverage, "SETTLED", (coverage.SEED, 10))  # the next ones, then
@@ -20,7 +24,8 @@ def test_fresh_prompts_are_neither_frozen_nor_those_the_method_was_settled_on(mo
 
 
 def test_an_answer_that_was_cut_is_not_covered():
-    record = {"own": [5, None], "0.9": [8, 8]}
+    record = coverage.Bounds(ABOUT, [5, 6], [5, None], {0.9: [8, 8], 0.95: [9, 8]})
+    assert coverage.Bounds.unpack(record.pack()) == record
     pairs = coverage.pairs_of(record, "own", 0.9)
     assert pairs == [(8, 5), (8, math.inf)]
     assert coverage.covered(pairs, 1.0) == 0.5
@@ -32,7 +37,7 @@ def test_a_bound_is_rounded_up():
 
 
 def test_halves_are_random_and_whole():
-    pairs = [(place, place + 1) for place in range(100)]
+    pairs = [(index, index + 1) for index in range(100)]
     known, new = coverage.halves(pairs)
     assert sorted([*known, *new]) == pairs
     assert known != pairs[:50]

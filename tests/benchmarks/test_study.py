@@ -1,77 +1,101 @@
-"""Records of the study are merged without losing whole arms, and nothing is measured twice."""
-
-import json
+"""Whole arms of the study are kept, a file each, and nothing is measured twice."""
 
 import pytest
 
 from benchmarks import study
+from benchmarks.arms import FIXED_MEANS, GROUPS, MODELS, recipe_of
 from lastword.errors import SettingError
 from lastword.eval.archive import keep
+from lastword.eval.journal import Journal, read_records
+from lastword.length import Fixed
+from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS, load_frozen
+from tests.eval.made import answer
 
-COST = {"passes": 1, "columns": 1, "squares": 1}
 JOB = study.Job("tiny-llada-base", "fixed 64", "test", 2)
 
 
-def arm(
-    name="fixed 64", count=2, *, weights="w", tasks=BENCHMARKS, kind="answer", horizon=64, **more
-):
-    made = json.loads(study.recipe_of(name).to_json()) if isinstance(name, str) else name
+def arm(name="fixed 64", count=2, *, tasks=BENCHMARKS, **more):
+    made = recipe_of(name) if isinstance(name, str) else name
     return [
-        {
-            "kind": kind, "model": "tiny-llada-base", "weights": weights, "recipe": made, "split": "test",
-            "task": task, "place": place, "horizon": horizon, "score": 1.0, "finish": "ended", "length": 9,
-            "cost": COST, "probe_cost": COST, "rows": 1, "batch_seconds": None, "seed": 0, "hardware": "h",
-            "dtype": "d", "prompt_tokens": 1, "prompt": "", **more,
-        }
+        answer(
+            **{
+                "model": "tiny-llada-base",
+                "horizon": 64,
+                "recipe": made,
+                "task": task,
+                "index": index,
+            }
+            | more
+        )
         for task in tasks
-        for place in range(count)
-    ]  # fmt: skip
+        for index in range(count)
+    ]
 
 
-def test_arms_of_other_weights_are_dropped_whichever_come_first():
-    stale, now = arm(weights="old"), arm("fixed 96")
-    assert study.merge(stale, now, "w") == now
-    assert study.merge(now, stale, "w") == now
+def whole(records):
+    return [record for mine in study.whole_arms(records, "w").values() for record in mine]
 
 
-def test_an_arm_stopped_half_way_does_not_replace_a_whole_one():
-    kept, half = arm(count=2), arm(count=4)[:-1]
-    assert study.merge(kept, half, "w") == kept
-    assert study.merge([], half, "w") == []
-    assert study.merge(kept, arm(count=4), "w") == arm(count=4)
-    assert study.merge(arm(count=4), kept, "w") == arm(count=4)
+def test_arms_of_other_weights_are_dropped():
+    assert whole([*arm(weights="old"), *arm("fixed 96")]) == arm("fixed 96")
+
+
+def test_an_arm_stopped_half_way_is_not_whole():
+    assert whole(arm(count=4)[:-1]) == []
+    assert whole(arm(count=4)) == arm(count=4)
+
+
+def test_a_kept_arm_is_replaced_by_one_that_asks_no_less(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "shipped", lambda model: "w")
+    raw, kept = tmp_path / "raw", tmp_path / "kept"
+
+    def keep_all(*arms):
+        journal = Journal(raw / "raw.jsonl")
+        journal.path.write_text("")
+        for records in arms:
+            journal.append(records)
+        study.keep_all(raw, kept)
+        return {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.arm.xz")}
+
+    first = keep_all(arm(count=2), arm("fixed 96", count=2))
+    assert len(first) == 2
+    assert len(read_records(kept)) == 4 * len(BENCHMARKS)
+    assert keep_all(arm(count=1), arm("fixed 96", count=2)) == first  # fewer, and the same
+    then = keep_all(arm(count=3))
+    assert [name for name in first if then[name] != first[name]] == ["fixed-64.arm.xz"]
+    assert len(read_records(kept)) == 5 * len(BENCHMARKS)
 
 
 @pytest.mark.parametrize("name", ["fixed 256", "survival", "two tokens a pass"])
 def test_an_arm_stopped_between_two_families_is_not_whole(name):
-    assert study.merge([], arm(name, tasks=BENCHMARKS[:-1]), "w") == []
+    assert whole(arm(name, tasks=BENCHMARKS[:-1])) == []
 
 
 @pytest.mark.parametrize("slots", [64, 71])  # one of them is an arm of its own, too
 def test_a_mean_that_only_one_task_has_is_whole(slots):
-    mean = json.loads(study.fixed_at(arm(horizon=slots)).to_json())
-    one = arm(mean, tasks=BENCHMARKS[:1])
-    assert study.merge([], one, "w") == one
+    one = arm(study.fixed_at(arm(horizon=slots)), tasks=BENCHMARKS[:1])
+    assert whole(one) == one
 
 
 def test_one_worker_takes_model_after_model(monkeypatch, tmp_path):
     took = []
     monkeypatch.setattr(study, "_measured", lambda job, *rest, **more: took.append(job) or "")
     study.run(study.jobs(["speed"], 1, []), 1, "cpu", 1, tmp_path)
-    assert [job.model for job in took] == [m for m in study.MODELS for _ in range(6)]
+    assert [job.model for job in took] == [m for m in MODELS for _ in range(6)]
 
 
 def test_a_record_that_is_there_twice_is_no_whole_arm():
-    assert study.merge([], [*arm(), arm()[0]], "w") == []
+    assert whole([*arm(), arm()[0]]) == []
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "shipped", lambda model: "w")
 
-    def write(records):
-        keep(records, tmp_path / "tiny-llada-base.jsonl.gz")
+    def write(*arms):
+        for records in arms:
+            keep(records, tmp_path / "tiny-llada-base" / "test")
         return tmp_path
 
     return write
@@ -88,13 +112,12 @@ def test_what_is_held_is_not_measured_again(kept):
 
 
 def test_fixed_means_are_held_when_every_task_has_its_own(kept):
-    job = study.Job("tiny-llada-base", study.FIXED_MEANS, "test", 2)
+    job = study.Job("tiny-llada-base", FIXED_MEANS, "test", 2)
     survival = arm("survival", horizon=40)
-    at = {"length": {"name": "fixed", "slots": 40}}
-    made = {**json.loads(study.recipe_of("fixed 64").to_json()), **at}
+    made = Recipe(length=Fixed(40))
     assert study.left([job], kept(survival)) == [job]
-    assert study.left([job], kept([*survival, *arm(made, tasks=BENCHMARKS[:4])])) == [job]
-    assert study.left([job], kept([*survival, *arm(made)])) == []
+    assert study.left([job], kept(arm(made, tasks=BENCHMARKS[:4]))) == [job]
+    assert study.left([job], kept(arm(made))) == []
 
 
 def test_unknown_groups_and_models_are_refused():
@@ -111,7 +134,7 @@ def test_unseen_prompts_are_those_behind_the_tables():
     shown = load_frozen("test", "algebra")
     samples = task.samples()
     assert [sample.prompt for sample in samples] == [e.prompt for e in shown[study.SEEN :]]
-    assert {(sample.place < 700, sample.split) for sample in samples} == {(True, "unseen")}
+    assert {(sample.index < 700, sample.split) for sample in samples} == {(True, "unseen")}
     assert task.score(samples[:1], [shown[study.SEEN].answer]) == [1.0]
-    for name, group in study.GROUPS.items():
+    for name, group in GROUPS.items():
         assert group.split == "unseen" or group.per_family <= study.SEEN, name

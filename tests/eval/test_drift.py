@@ -31,9 +31,9 @@ def test_it_reads_what_decoding_says_at_each_step(model, tmp_path):
     steps = list(decode(model, prompts, Recipe(length=Fixed(24))))
     for index in (0, 1, 3):
         means = Survival(24).read(steps[index].prediction).mean.tolist()
-        got = [record["expected"][str(index)] for record in found]
+        got = [record.expected[str(index)] for record in found]
         assert got == pytest.approx(means, abs=0.01)
-    assert all(list(record["expected"]) == ["0", "1", "3"] for record in found)
+    assert all(list(record.expected) == ["0", "1", "3"] for record in found)
 
 
 def test_a_second_call_asks_nothing_again(model, tmp_path, monkeypatch):
@@ -51,10 +51,10 @@ def test_a_step_that_was_not_read_is_measured_and_none_is_lost(model, tmp_path):
     given = {"length": Survival(16), "rows": 2}
     drift(model, "m", tasks, journal, steps=(1, 3), limit=2, **given)
     (found,) = drift(model, "m", tasks, journal, steps=(2, 5), limit=1, **given)
-    assert list(found["expected"]) == ["0", "1", "2", "3", "5"]
+    assert list(found.expected) == ["0", "1", "2", "3", "5"]
     both = read_records(journal.path)  # the later record replaces the earlier
-    assert sorted(len(record["expected"]) for record in both) == [3, 5]
-    assert {record["place"] for record in both} == {0, 1}
+    assert sorted(len(record.expected) for record in both) == [3, 5]
+    assert {record.index for record in both} == {0, 1}
     lines = journal.path.read_text().count("\n")
     assert drift(model, "m", tasks, journal, steps=(1, 5), limit=1, **given) == [found]
     assert journal.path.read_text().count("\n") == lines
@@ -69,7 +69,7 @@ def test_prompts_without_room_for_the_canvas_are_left_out(tmp_path, caplog):
         journal = Journal(tmp_path / f"{slots}.jsonl")
         return drift(model, "m", [task], journal, length=Survival(slots), steps=(2,))
 
-    assert [record["place"] for record in measure(16)] == [0, 1]
+    assert [record.index for record in measure(16)] == [0, 1]
     assert "2 of 4 prompts leave no room for 16 slots" in caplog.text
     with pytest.raises(SettingError, match=r"none of 4 prompts leaves 80 of the model's 100.*70"):
         measure(80)

@@ -14,14 +14,16 @@ import lastword
 from lastword.errors import SandboxError, SettingError, TaskError
 from lastword.eval import Journal, Sample, evaluate, tiny_tasks
 from lastword.eval.journal import read_records
+from lastword.eval.records import Spent
 from lastword.paper.compare import paired_p, standard_error
-from lastword.paper.overview import label, table
+from lastword.paper.overview import table
 from lastword.sandbox import Limits, sandbox_level
+from tests.eval.made import answer
 
 RECIPE = lastword.Recipe(length=lastword.Fixed(24))
 NOT_TIME = (
     "task",
-    "place",
+    "index",
     "prompt",
     "text",
     "score",
@@ -40,32 +42,33 @@ def model():
 
 def facts(records):
     """What a record says apart from when and beside whom it was made."""
-    return sorted(json.dumps({name: record[name] for name in NOT_TIME}) for record in records)
+    return sorted(repr([getattr(record, name) for name in NOT_TIME]) for record in records)
 
 
 def test_a_record_says_everything_a_table_needs(model, tmp_path):
     journal = Journal(tmp_path / "a.jsonl")
     records = evaluate(model, "m", tiny_tasks(["algebra"]), RECIPE, journal, limit=2, rows=2)
-    assert [sorted(r) for r in records] == [sorted(records[0])] * 2
     one = records[0]
-    assert one["model"] == "m"
-    assert one["recipe"]["length"] == {"name": "fixed", "slots": 24}
-    assert one["prompt"] == tiny_tasks(["algebra"])[0].samples()[one["place"]].digest
-    assert one["cost"]["passes"] == 24
-    assert one["versions"]["lastword"] == lastword.__version__
-    assert {"hardware", "dtype", "seconds", "expected_length", "finish", "score"} <= set(one)
+    assert (one.model, one.recipe) == ("m", RECIPE)
+    assert one.prompt == tiny_tasks(["algebra"])[0].samples()[one.index].digest
+    assert one.cost.passes == 24
+    assert one.versions["lastword"] == lastword.__version__
+    assert None not in (one.seconds, one.batch_seconds, one.text, one.length, one.cost.squares)
+    line = json.loads(journal.path.read_text().splitlines()[0])
+    assert line["recipe"]["length"] == {"name": "fixed", "slots": 24}
+    assert {"hardware", "dtype", "seconds", "expected_length", "finish", "score"} <= set(line)
 
 
 def test_a_record_says_how_code_was_kept_in(model, tmp_path, monkeypatch):
     tasks = tiny_tasks(["algebra", "write_function"])
     records = evaluate(model, "m", tasks, RECIPE, Journal(tmp_path / "a.jsonl"), limit=1)
-    kept = {record["task"]: record.get("sandbox") for record in records}
+    kept = {record.task: record.sandbox for record in records}
     assert kept["algebra"] is None
     assert kept["write_function"] == {"level": sandbox_level(plain=True).value, **asdict(Limits())}
     monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     records = evaluate(model, "m", tasks[1:], RECIPE, Journal(tmp_path / "b.jsonl"), limit=1)
-    assert records[0]["sandbox"]["level"] == "plain"
+    assert records[0].sandbox["level"] == "plain"
 
 
 def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(
@@ -187,22 +190,19 @@ def test_unknown_tasks_and_broken_records_are_refused(tmp_path):
         read_records(tmp_path)
 
 
-def record(recipe, place, score, columns=10):
-    cost = {"passes": 2, "columns": columns, "squares": 0}
-    return {
-        "model": "m", "recipe": json.loads(recipe.to_json()), "task": "t", "place": place,
-        "score": score, "horizon": 8, "finish": "ended" if score else "truncated", "cost": cost,
-        "probe_cost": dict.fromkeys(cost, 0), "batch_seconds": 1.0, "rows": 1,
-    }  # fmt: skip
+def record(recipe, index, score, columns=10, **more):
+    finish = "ended" if score else "truncated"
+    cost = Spent(2, columns, 0)
+    return answer(recipe=recipe, index=index, score=score, cost=cost, finish=finish, **more)
 
 
 def test_the_table_compares_with_the_first_recipe_on_common_samples():
     fixed, other = RECIPE, lastword.Recipe(length=lastword.Survival(16), block=4)
-    records = [record(fixed, place, 1.0, columns=40) for place in range(10)]
-    records += [record(other, place, float(place > 7)) for place in range(2, 10)]
+    records = [record(fixed, index, 1.0, columns=40) for index in range(10)]
+    records += [record(other, index, float(index > 7)) for index in range(2, 10)]
     lines = table(records).splitlines()
     assert "| fixed:24 | 10 | 8 | 1.000 ± 0.000 |  | 0.00 | 1.00 | 1.00 | 1.00 |" in lines[2]
-    # Work too is compared on the eight samples both answered.
+    # Spent too is compared on the eight samples both answered.
     shown = "| survival:16, block 4 | 8 | 8 | 0.250 ± 0.164 | -0.750, p = 0.031 | 0.75 | 1.00 | 0.25 | 1.00 |"
     assert shown in lines[3]
     apart = table([records[0], records[-1]]).splitlines()
@@ -210,9 +210,8 @@ def test_the_table_compares_with_the_first_recipe_on_common_samples():
 
 
 def test_seeds_of_one_recipe_are_lines_of_their_own_and_copies_count_once():
-    records = [record(RECIPE, place, 1.0) for place in range(4)]
-    records = [{**r, "seed": 0} for r in records]
-    other = [{**r, "seed": 1, "score": 0.0} for r in records]
+    records = [record(RECIPE, index, 1.0) for index in range(4)]
+    other = [record(RECIPE, index, 0.0, seed=1) for index in range(4)]
     lines = table([*records, *records, *other]).splitlines()[2:]
     assert [line.split(" | ")[:3] for line in lines] == [
         ["| m (seed 0)", "fixed:24", "4"],
@@ -224,7 +223,7 @@ def test_a_recipe_is_labelled_by_what_is_not_default():
     recipe = lastword.Recipe(
         length=lastword.Fixed(64), unmask=lastword.AboveThreshold(), cache=lastword.DualCache()
     )
-    assert label(recipe.to_json()) == "fixed:64, threshold, dual"
+    assert recipe.label() == "fixed:64, threshold, dual"
 
 
 def test_a_paired_test_of_equals_finds_nothing_and_of_a_clear_loss_finds_it():

@@ -22,7 +22,7 @@ EACH = ["gsm8k", "bbh_cot_fewshot_navigate", "minerva_math_algebra", "humaneval"
 def answers_of(tasks, reply=reference):
     """Prompt to answer for every sample of these tasks."""
     return {
-        sample.prompt: reply(task.name, task._docs[sample.place])
+        sample.prompt: reply(task.name, task._docs[sample.index])
         for task in tasks
         for sample in task.samples()
     }
@@ -40,10 +40,10 @@ def run(model, tasks, tmp_path, recipe=AT_ONCE, name="oracle", **settings):
 def test_a_perfect_model_scores_one_on_all_tasks_mixed(hub, tmp_path):
     tasks = harness_tasks(EACH)
     records = run(oracle(answers_of(tasks)), tasks, tmp_path)
-    assert {record["task"] for record in records} == set(EACH)
-    assert {record["score"] for record in records} == {1.0}
-    wanted = [(task.name, sample.place) for task in tasks for sample in task.samples()]
-    assert [(record["task"], record["place"]) for record in records] == wanted
+    assert {record.task for record in records} == set(EACH)
+    assert {record.score for record in records} == {1.0}
+    wanted = [(task.name, sample.index) for task in tasks for sample in task.samples()]
+    assert [(record.task, record.index) for record in records] == wanted
 
 
 def test_a_model_that_is_wrong_scores_nothing(hub, tmp_path):
@@ -54,7 +54,7 @@ def test_a_model_that_is_wrong_scores_nothing(hub, tmp_path):
         "humaneval": "    return None\n", "mbpp": "def add_0(x):\n    return None\n[DONE]",
     }  # fmt: skip
     records = run(oracle(answers_of(tasks, lambda task, doc: wrong[task])), tasks, tmp_path)
-    assert {record["score"] for record in records} == {0.0}
+    assert {record.score for record in records} == {0.0}
 
 
 def test_groups_are_taken_apart_and_keep_their_name(hub):
@@ -88,7 +88,7 @@ def test_a_perfect_model_on_the_real_data(name, tmp_path_factory, tmp_path):
             for task in tasks:
                 whole = [reference(task.name, doc) for doc in task._docs]
                 assert set(task.score(task.samples(), whole)) == {1.0}
-    wrong = [(r["task"], r["place"], r["text"]) for r in records if r["score"] < 1]
+    wrong = [(r.task, r.index, r.text) for r in records if r.score < 1]
     assert (len(records) - len(wrong), len(records)) == FULL[name], wrong
 
 
@@ -136,7 +136,7 @@ def test_prompts_are_those_of_the_harness(hub):
             bootstrap_iters=0, confirm_run_unsafe_code=True,
         )  # fmt: skip
     ours = [
-        (task.name, s.place, s.prompt, list(s.stop))
+        (task.name, s.index, s.prompt, list(s.stop))
         for task in harness_tasks(EACH)
         for s in task.samples(2)
     ]
@@ -179,12 +179,12 @@ def test_chat_examples_are_turns_and_a_begun_answer_is_continued(hub, tmp_path):
             assert begun == (task.name != "gsm8k")
             opened = "```python" if task.name == "mbpp_instruct" else sample.turns[-1][1]
             assert prompt.endswith(opened if begun else "<|end|><|assistant|>")
-            answers[prompt] = reference(task.name, task._docs[sample.place])
+            answers[prompt] = reference(task.name, task._docs[sample.index])
     assert [role for role, _ in tasks[0].samples(1)[0].turns] == ["user", "assistant"] * 5 + [
         "user"
     ]
     records = run(oracle(answers, template=TEMPLATE), tasks, tmp_path, chat=True)
-    assert {(record["score"], record["layout"]) for record in records} == {(1.0, "chat")}
+    assert {(record.score, record.layout) for record in records} == {(1.0, "chat")}
 
 
 # Scores
@@ -196,10 +196,10 @@ def test_stop_strings_cut_before_scoring(hub, tmp_path):
     tail = "\n\nQuestion: another? Answer: #### 1"
     reply = answers_of([task], lambda name, doc: reference(name, doc) + tail)
     records = run(oracle(reply), [task], tmp_path)
-    assert {record["score"] for record in records} == {1.0}
-    assert not [record for record in records if "another" in record["text"]]
+    assert {record.score for record in records} == {1.0}
+    assert not [record for record in records if "another" in record.text]
     late = answers_of([task], lambda name, doc: tail + reference(name, doc))
-    assert {r["score"] for r in run(oracle(late), [task], tmp_path, name="late")} == {0.0}
+    assert {r.score for r in run(oracle(late), [task], tmp_path, name="late")} == {0.0}
 
 
 def test_bbh_drops_the_last_character_so_a_cut_answer_is_wrong(hub):
@@ -312,8 +312,8 @@ def test_two_models_do_not_share_answers(hub, tmp_path):
     right = oracle(answers_of(tasks))
     wrong = oracle(answers_of(tasks, lambda task, doc: " #### 7"))
     first = run(wrong, tasks, tmp_path, name="wrong")
-    assert {record["score"] for record in first} == {0.0}
-    assert {record["score"] for record in run(right, tasks, tmp_path, name="right")} == {1.0}
+    assert {record.score for record in first} == {0.0}
+    assert {record.score for record in run(right, tasks, tmp_path, name="right")} == {1.0}
     assert run(silenced(wrong), tasks, tmp_path, name="wrong") == first
     assert len(read_records(tmp_path / "records.jsonl")) == 8
 
@@ -334,8 +334,8 @@ def test_other_scores_layouts_and_versions_are_other_records(hub, tmp_path):
         assert len(read_records(tmp_path / "records.jsonl")) == 4 * count
     record = read_records(tmp_path / "records.jsonl")[-1]
     said = "lm-eval 0.4.13, task version 3.0, 5 shots, exact_match,"
-    assert record["task_version"] == f"{said}strict-match"
-    assert (record["layout"], record["group"]) == ("bos", "gsm8k")
+    assert record.task_version == f"{said}strict-match"
+    assert (record.layout, record.group) == ("bos", "gsm8k")
     shown = tables(read_records(tmp_path / "records.jsonl"))
     heads = [line for line in shown.splitlines() if line.startswith("gsm8k")]
     assert heads == [
@@ -376,9 +376,9 @@ def test_a_recipe_inside_the_harness_scores_the_same_and_logs_its_costs(hub):
     assert scores["humaneval"]["pass@1,create_test"] == 1.0
     assert scores["mbpp"]["pass_at_1,none"] == 1.0
     assert results["config"]["recipe"] == AT_ONCE.to_json()
-    wanted = {(task.name, sample.place) for task in tasks for sample in task.samples()}
+    wanted = {(task.name, sample.index) for task in tasks for sample in task.samples()}
     assert {(entry["task"], entry["doc_id"]) for entry in lm.log} == wanted
-    assert {entry["cost"]["passes"] for entry in lm.log} == {1}
+    assert {entry["cost"].passes for entry in lm.log} == {1}
 
 
 def test_the_answer_cache_of_the_harness_is_refused(hub, tmp_path):

@@ -3,39 +3,47 @@
 import csv
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import SettingError
+from lastword.eval.journal import Journal
 from lastword.eval.presets import PRESETS
+from lastword.eval.records import Spent
 from lastword.paper.arms import arms_of, benchmark_of, said_as
 from lastword.paper.figures import Panel, _points, save_figures
 from lastword.paper.tables import coverage, paper_tables
 from lastword.recipe.recipe import Recipe, default_length
+from lastword.unmask import MostConfident
+from tests.eval.made import answer, drift
 
-NO_COST = {"passes": 0, "columns": 0, "squares": 0}
 THRESHOLD = {"unmask": "threshold:0.9", "block": 32}
 
 
 def recipe(**choices):
-    return json.loads(Recipe().with_choices(**choices).to_json())
+    return Recipe().with_choices(**choices)
 
 
-def records(
-    made, scores, *, task="word_problems", model="tiny-llada-base", horizon=256, columns=100, **more
-):
+def records(made, scores, *, horizon=256, columns=100, **more):
     """A record a score; `horizon` may be a list."""
     horizons = horizon if isinstance(horizon, list) else [horizon] * len(scores)
+    fields = {
+        "model": "tiny-llada-base",
+        "task": "word_problems",
+        "batch_seconds": 4.0,
+        "length": 49,
+    }
     return [
-        {
-            "kind": "answer", "model": model, "weights": "w", "recipe": made, "seed": 0, "task": task,
-            "split": "test", "place": place, "hardware": "a machine", "dtype": "float32", "rows": 1,
-            "batch_seconds": 4.0, "horizon": slots, "length": 49, "finish": "ended", "score": float(score),
-            "cost": {"passes": slots, "columns": columns, "squares": 0}, "probe_cost": NO_COST, **more,
-        }
-        for place, (score, slots) in enumerate(zip(scores, horizons))
+        answer(
+            **fields | more | {
+                "recipe": made, "index": index, "score": float(score), "horizon": slots,
+                "cost": Spent(slots, columns, 0),
+            }
+        )
+        for index, (score, slots) in enumerate(zip(scores, horizons))
     ]  # fmt: skip
 
 
@@ -53,9 +61,12 @@ DAEDAL = records(
 )
 STOP = records(recipe(length="stop-at-end:fixed:256", block=32), [1, 1, 1, 1], columns=50)
 DRIFT = [
-    {**r, "kind": "drift", "expected": {"0": 50.0, "2": 52.0 + r["place"], "5": 49.0}}
+    drift(
+        model=r.model, task=r.task, recipe=r.recipe, index=r.index,
+        expected={"0": 50.0, "2": 52.0 + r.index, "5": 49.0},
+    )
     for r in SURVIVAL
-]
+]  # fmt: skip
 ALL = [*FIXED, *SURVIVAL, *MEAN, *DAEDAL, *STOP, *DRIFT]
 
 
@@ -100,14 +111,14 @@ def test_a_preset_asks_every_benchmark_with_its_own_recipe_and_none_is_lost(name
         base = setting.recipe.with_choices(length="fixed:1024")
         for made in (base, setting.recipe, base.with_choices(length="daedal", block=32)):
             for task in setting.tasks:
-                found += records(json.loads(made.to_json()), [1, 0], task=task, model=name)
+                found += records(made, [1, 0], task=task, model=name)
     tasks = [task for setting in PRESETS[name].settings for task in setting.tasks]
     for table in ("Table 1", "Table 2", "Table 4", "Table 5"):
         assert len(tables(found)[table].rows) == len(tasks)
 
 
 def test_seeds_weights_and_layouts_are_never_compared_with_one_another():
-    other = [{**r, "seed": 1, "score": 0.0} for r in [*FIXED, *SURVIVAL]]
+    other = [replace(r, seed=1, score=0.0) for r in [*FIXED, *SURVIVAL]]
     rows = tables([*ALL, *other])["Table 2"].rows
     assert [row[:4] for row in rows] == [
         ["tiny-llada-base (seed 0)", "word_problems (for GSM8K)", "4", "75.0 ± 25.0"],
@@ -120,15 +131,15 @@ def test_a_record_that_is_there_twice_counts_once():
 
 
 def test_another_version_of_a_task_is_another_sample():
-    newer = [{**r, "task_version": "2", "score": 0.0} for r in FIXED]
+    newer = [replace(r, task_version="2", score=0.0) for r in FIXED]
     (row,) = tables([*FIXED, *newer, *SURVIVAL])["Table 2"].rows
     assert row[2:4] == ["4", "75.0 ± 25.0"]
 
 
 def test_seconds_of_two_machines_or_batch_sizes_are_never_compared():
     for moved in ({"hardware": "another"}, {"rows": 8}, {"dtype": "bfloat16"}):
-        assert "Table 1" not in tables([*FIXED, *({**r, **moved} for r in SURVIVAL)])
-    elsewhere = [{**r, "rows": 8} for r in [*FIXED[:2], *SURVIVAL[:2]]]
+        assert "Table 1" not in tables([*FIXED, *(replace(r, **moved) for r in SURVIVAL)])
+    elsewhere = [replace(r, rows=8) for r in [*FIXED[:2], *SURVIVAL[:2]]]
     assert paper_tables(ALL, elsewhere)[0].rows[0][2] == "2"
 
 
@@ -139,11 +150,11 @@ def test_speed_is_a_ratio_on_the_same_samples_with_the_machine_named():
         "91, 16 (5.2x)",
     ]]  # fmt: skip
     assert made.caption.endswith("Measured on a machine, float32, 1 at once.")
-    elsewhere = [{**r, "model": "another", "hardware": "another machine"} for r in ALL]
+    elsewhere = [replace(r, model="another", hardware="another machine") for r in ALL]
     both = tables([*ALL, *elsewhere])["Table 1"]
     assert [row[7].split(",")[0] for row in both.rows] == ["a machine", "another machine"]
     assert "Measured" not in both.caption
-    untimed = [{**r, "batch_seconds": None} for r in ALL]
+    untimed = [replace(r, batch_seconds=None) for r in ALL if r.kind == "answer"]
     assert "Table 1" not in tables(untimed)
     assert "Table 2" in tables(untimed)
 
@@ -167,7 +178,7 @@ def test_a_fixed_mean_that_was_not_run_is_named():
 
 def test_table_four_says_by_which_rule_daedal_filled():
     assert "several tokens a pass" in tables()["Table 4"].caption
-    other = [{**r, "recipe": {**r["recipe"], "unmask": {"name": "most-confident"}}} for r in DAEDAL]
+    other = [replace(r, recipe=replace(r.recipe, unmask=MostConfident())) for r in DAEDAL]
     caption = tables([*FIXED, *SURVIVAL, *other])["Table 4"].caption
     assert "DAEDAL filled by most-confident; its own rule is a threshold" in caption
 
@@ -206,7 +217,7 @@ def test_coverage_asks_whether_the_answers_of_the_baseline_fit():
 def test_the_harness_tasks_of_a_benchmark_count_together():
     some = [*records(recipe(length="fixed:256"), [1, 0], task="bbh_cot_fewshot_navigate"),
             *records(recipe(length="fixed:256"), [1, 1], task="bbh_cot_fewshot_snarks")]  # fmt: skip
-    others = [{**r, "recipe": recipe(length="survival:256")} for r in some]
+    others = [replace(r, recipe=recipe(length="survival:256")) for r in some]
     (row,) = tables([*some, *others])["Table 2"].rows
     assert (row[1], row[2], row[3]) == ("BBH", "4", "75.0 ± 25.0")
     assert benchmark_of(some[0]) == "BBH"
@@ -215,7 +226,7 @@ def test_the_harness_tasks_of_a_benchmark_count_together():
 
 def test_benchmarks_measured_on_two_machines_are_both_shown():
     elsewhere = [
-        {**r, "hardware": "another", "task": "algebra"} for r in [*FIXED[:2], *SURVIVAL[:2]]
+        replace(r, hardware="another", task="algebra") for r in [*FIXED[:2], *SURVIVAL[:2]]
     ]
     assert [row[1] for row in tables([*ALL, *elsewhere])["Table 2"].rows] == [
         "word_problems (for GSM8K)", "algebra (for MATH)",
@@ -223,7 +234,7 @@ def test_benchmarks_measured_on_two_machines_are_both_shown():
 
 
 def test_the_command_writes_the_same_bytes_every_time(tmp_path):
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ALL))
+    Journal(tmp_path / "m.jsonl").append(ALL)
     outs = []
     for name in ("one", "two"):
         given = ["tables", "--records", str(tmp_path / "m.jsonl"), "--out", str(tmp_path / name)]
@@ -237,7 +248,7 @@ def test_the_command_writes_the_same_bytes_every_time(tmp_path):
 
 
 def test_a_table_without_a_baseline_has_no_figures(tmp_path):
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in DRIFT))
+    Journal(tmp_path / "m.jsonl").append(DRIFT)
     out = tmp_path / "out"
     done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path), "--out", str(out)])
     assert done.exit_code == 0, done.output
@@ -246,7 +257,7 @@ def test_a_table_without_a_baseline_has_no_figures(tmp_path):
 
 def test_without_matplotlib_nothing_is_written_but_tables_can_be_had(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ALL))
+    Journal(tmp_path / "m.jsonl").append(ALL)
     given = ["tables", "--records", str(tmp_path / "m.jsonl"), "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 1
@@ -271,7 +282,7 @@ def test_the_export_can_be_queried(tmp_path):
 
 
 def test_records_with_nothing_to_compare_are_refused(tmp_path):
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in DAEDAL))
+    Journal(tmp_path / "m.jsonl").append(DAEDAL)
     done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path)])
     assert done.exit_code == 1
     assert "nothing to compare" in done.output
@@ -282,8 +293,7 @@ def test_records_with_nothing_to_compare_are_refused(tmp_path):
 def test_a_point_of_the_figure_is_on_the_samples_both_answered():
     some = records(recipe(length="survival:256,reading=auto"), [1, 1], columns=30)
     panel = Panel.of("m", [*FIXED, *some])
-    (made,) = {json.dumps(r["recipe"]) for r in some}
-    assert _points(panel)[made] == (0.3, 0.0)
+    assert _points(panel)[some[0].recipe] == (0.3, 0.0)
 
 
 def test_figures_of_many_tasks_and_of_answers_that_never_ended_are_drawn(tmp_path):
@@ -296,10 +306,10 @@ def test_figures_of_many_tasks_and_of_answers_that_never_ended_are_drawn(tmp_pat
 def test_the_default_is_shown_beside_the_papers_arms():
     """With or without its blocks written down; on another canvas it is another recipe."""
     for block in (None, 32):
-        made = json.loads(Recipe(length=default_length(256), block=block).to_json())
+        made = Recipe(length=default_length(256), block=block)
         shown = {row[1]: row for row in tables([*ALL, *records(made, [1] * 4)])["Table 7"].rows}
         assert shown["our default"][3] == "100.0 ± 0.0"
-    other = json.loads(Recipe(length=default_length(128)).to_json())
+    other = Recipe(length=default_length(128))
     assert "our default" not in {
         row[1] for row in tables([*ALL, *records(other, [1] * 4)])["Table 7"].rows
     }

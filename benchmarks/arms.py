@@ -1,0 +1,230 @@
+"""Every arm of the study, a recipe with tags, and the groups that are measured together.
+
+"Alone" changes one axis of the plain recipe (fixed canvas of 256 slots, one token a pass); no canvas has more
+than 256 slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
+from lastword.commit import CommitRule, Never, Prophet, StableMargin
+from lastword.errors import SettingError
+from lastword.length import (
+    Daedal,
+    Fixed,
+    GrowWhenFull,
+    LengthPolicy,
+    Reread,
+    RhoEos,
+    Secant,
+    StopAtEnd,
+    Survival,
+    SurvivalAtStep,
+)
+from lastword.recipe.recipe import Recipe
+from lastword.survival import Auto, Cheapest, Quantile
+from lastword.unmask import (
+    AboveThreshold,
+    AtRandom,
+    CoinFlip,
+    Cosine,
+    EntropyBound,
+    EqualShares,
+    Factor,
+    LargestMargin,
+    LeftmostFirst,
+    LowestEntropy,
+    MaskGit,
+    MostConfident,
+    SlowFast,
+    UnmaskRule,
+)
+
+SLOTS = 256
+BASE = ("tiny-llada-base", "tiny-dream-base")
+MODELS = (*BASE, "tiny-llada-instruct", "tiny-dream-instruct")
+UNSEEN = "unseen"  # a split: the frozen test prompts behind the first 500, asked once the default was set
+
+# Tags. An arm of OURS chooses a length as we do; a CANDIDATE for the default fills or caches faster besides;
+# a PART is measured on the base pair for what it costs, alone or with a predicted length.
+OURS, CANDIDATE, PART = "ours", "candidate", "part"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A recipe and what it is measured for."""
+
+    recipe: Recipe
+    tags: frozenset[str] = frozenset()
+
+
+def _arm(
+    length: LengthPolicy,
+    *tags: str,
+    unmask: UnmaskRule = MostConfident(),
+    commit: CommitRule = Never(),
+    cache: Cache = NoCache(),
+    block: int | None = None,
+) -> Arm:
+    return Arm(Recipe(length, unmask, commit, cache, block), frozenset(tags))
+
+
+def _grow_stop(length: LengthPolicy) -> StopAtEnd:
+    return StopAtEnd(GrowWhenFull(length, limit=SLOTS))
+
+
+PLAIN, PREDICTED, STOP = Fixed(SLOTS), Survival(SLOTS), StopAtEnd(Fixed(SLOTS))
+AUTO = Survival(SLOTS, reading=Auto())
+AUTO_90, AUTO_95 = replace(AUTO, estimate=Quantile(0.9)), replace(AUTO, estimate=Quantile(0.95))
+DAEDAL, RHO_EOS = Daedal(64, limit=SLOTS), RhoEos(64, limit=SLOTS)
+THRESHOLD, BOUND, TWO = AboveThreshold(0.9), EntropyBound(0.1), MostConfident(EqualShares(2.0))
+FEATURE = FeatureCache(25, response_interval=5, share=0.25)
+DEFAULT = "auto, grow, stop"
+
+ARMS: dict[str, Arm] = {
+    "fixed 256": _arm(PLAIN, PART),
+    # how long: the paper, its peers, plain baselines
+    "survival": _arm(PREDICTED, PART),
+    "fixed 64": _arm(Fixed(64)),
+    "fixed 96": _arm(Fixed(96)),
+    "fixed 128": _arm(Fixed(128)),
+    "fixed 192": _arm(Fixed(192)),
+    "stop at end": _arm(STOP, PART, block=32),
+    "DAEDAL": _arm(DAEDAL, PART, unmask=THRESHOLD, block=32),
+    "rho-EOS": _arm(RHO_EOS, PART, unmask=THRESHOLD, block=32),
+    "rho-EOS, released signal": _arm(
+        replace(RHO_EOS, signal="released"), PART, unmask=THRESHOLD, block=32
+    ),
+    "DAEDAL, one token a pass": _arm(DAEDAL, block=32),
+    "rho-EOS, one token a pass": _arm(RHO_EOS, block=32),
+    "survival, blocks": _arm(PREDICTED, PART, block=32),
+    # how long: ours
+    "auto": _arm(AUTO, OURS, PART),
+    "auto, quantile 0.9": _arm(AUTO_90, OURS),
+    "auto, quantile 0.95": _arm(AUTO_95, OURS),
+    "auto, cheapest 1000": _arm(replace(AUTO, estimate=Cheapest(1000.0)), OURS),
+    "auto, grow, stop": _arm(_grow_stop(AUTO), OURS, PART, block=32),
+    "auto, quantile 0.9, grow, stop": _arm(_grow_stop(AUTO_90), OURS, block=32),
+    "auto, reread": _arm(Reread(AUTO), OURS, block=32),
+    "auto, reread, grow, stop": _arm(_grow_stop(Reread(AUTO)), OURS, block=32),
+    "auto, quantile 0.9, reread, grow, stop": _arm(_grow_stop(Reread(AUTO_90)), OURS, block=32),
+    "secant": _arm(Secant(SLOTS, initial=128), PART),
+    "survival, quantile 0.9": _arm(replace(PREDICTED, estimate=Quantile(0.9)), PART),
+    "survival at step 32": _arm(SurvivalAtStep(32, PREDICTED), PART),
+    "survival, grow when full": _arm(GrowWhenFull(PREDICTED, limit=SLOTS), PART, block=32),
+    # which masks
+    "largest margin": _arm(PLAIN, PART, unmask=LargestMargin()),
+    "lowest entropy": _arm(PLAIN, PART, unmask=LowestEntropy()),
+    "at random": _arm(PLAIN, PART, unmask=AtRandom()),
+    "coin flip": _arm(PLAIN, PART, unmask=CoinFlip()),
+    "two tokens a pass": _arm(PLAIN, PART, unmask=TWO),
+    "threshold 0.9": _arm(PLAIN, PART, unmask=THRESHOLD, block=32),
+    "leftmost first, threshold 0.9": _arm(PLAIN, PART, unmask=LeftmostFirst(THRESHOLD), block=32),
+    "factor 1": _arm(PLAIN, PART, unmask=Factor(1.0), block=32),
+    "entropy bound 0.1": _arm(PLAIN, PART, unmask=BOUND),
+    "entropy bound 0.1, by confidence": _arm(
+        PLAIN, PART, unmask=replace(BOUND, order="confidence")
+    ),
+    "entropy bound 0.1, by margin": _arm(PLAIN, PART, unmask=replace(BOUND, order="margin")),
+    "SlowFast": _arm(PLAIN, PART, unmask=SlowFast()),
+    "MaskGIT, cosine, two a pass": _arm(PLAIN, PART, unmask=MaskGit(Cosine(2.0))),
+    # when to stop refining
+    "Prophet": _arm(PLAIN, PART, commit=Prophet()),
+    "stable margin": _arm(PLAIN, PART, commit=StableMargin()),
+    # what to recompute
+    "prefix cache": _arm(PLAIN, PART, cache=PrefixCache(), block=32),
+    "dual cache": _arm(PLAIN, PART, cache=DualCache(), block=32),
+    "feature cache": _arm(PLAIN, PART, cache=FEATURE),
+    # together
+    "survival + two tokens a pass": _arm(PREDICTED, PART, unmask=TWO),
+    "survival + threshold": _arm(PREDICTED, CANDIDATE, PART, unmask=THRESHOLD, block=32),
+    "survival + factor": _arm(PREDICTED, PART, unmask=Factor(1.0), block=32),
+    "survival + entropy bound": _arm(PREDICTED, PART, unmask=BOUND),
+    "survival + SlowFast": _arm(PREDICTED, PART, unmask=SlowFast()),
+    "survival + Prophet": _arm(PREDICTED, PART, commit=Prophet()),
+    "survival + stable margin": _arm(PREDICTED, PART, commit=StableMargin()),
+    "survival + dual cache": _arm(PREDICTED, PART, cache=DualCache(), block=32),
+    "survival + threshold + prefix cache": _arm(
+        PREDICTED, PART, unmask=THRESHOLD, cache=PrefixCache(), block=32
+    ),
+    "survival + threshold + dual cache": _arm(
+        PREDICTED, PART, unmask=THRESHOLD, cache=DualCache(), block=32
+    ),
+    "survival + threshold + feature cache": _arm(
+        PREDICTED, PART, unmask=THRESHOLD, cache=FEATURE, block=32
+    ),
+    "auto + threshold": _arm(AUTO, CANDIDATE, unmask=THRESHOLD, block=32),
+    "auto, grow, stop + threshold": _arm(
+        _grow_stop(AUTO), CANDIDATE, PART, unmask=THRESHOLD, block=32
+    ),
+    "auto, reread, grow, stop + threshold": _arm(
+        _grow_stop(Reread(AUTO)), CANDIDATE, unmask=THRESHOLD, block=32
+    ),
+    "auto, grow, stop + threshold + dual cache": _arm(
+        _grow_stop(AUTO), CANDIDATE, PART, unmask=THRESHOLD, cache=DualCache(), block=32
+    ),
+    "auto, grow, stop + dual cache": _arm(
+        _grow_stop(AUTO), CANDIDATE, PART, cache=DualCache(), block=32
+    ),
+    "stop at end + threshold": _arm(STOP, CANDIDATE, PART, unmask=THRESHOLD, block=32),
+    "stop at end + threshold + dual cache": _arm(
+        STOP, CANDIDATE, PART, unmask=THRESHOLD, cache=DualCache(), block=32
+    ),
+}
+FIXED_MEANS = "fixed at each task's mean"  # of the survival arm's predictions: the paper's Table 3
+FIXED_MEAN = "fixed at the mean"  # one number for all tasks
+DRIFT = "drift"  # no arm: the expected length at later steps, the paper's Table 6
+
+
+def recipe_of(arm: str) -> Recipe:
+    """The recipe of an arm."""
+    if arm not in ARMS:
+        raise SettingError(f"there is no arm {arm!r}; known: {'; '.join(ARMS)}")
+    return ARMS[arm].recipe
+
+
+def tagged(tag: str) -> tuple[str, ...]:
+    """The arms with this tag, in their order."""
+    return tuple(name for name, arm in ARMS.items() if tag in arm.tags)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Arms that are measured on the same models and prompts."""
+
+    arms: tuple[str, ...]
+    models: tuple[str, ...] = MODELS
+    split: str = "test"
+    per_family: int = 500
+    apart: bool = False  # a batch holds prompts of one task, so that its seconds are that task's
+
+
+_PEERS = ("DAEDAL, one token a pass", "rho-EOS", "rho-EOS, one token a pass")
+GROUPS = {
+    "paper": Group(
+        ("fixed 256", "survival", FIXED_MEANS, FIXED_MEAN, DRIFT, "stop at end", "DAEDAL"),
+        apart=True,
+    ),
+    "choose": Group(
+        ("fixed 256", "survival", *tagged(OURS), *tagged(CANDIDATE)), MODELS, "validation", 300
+    ),
+    "lengths": Group((*tagged(OURS), *_PEERS, *tagged(CANDIDATE))),
+    "beyond": Group(("fixed 64", "fixed 96", "fixed 128", "fixed 192", DEFAULT)),  # Table 7
+    "confirm": Group(
+        ("fixed 256", "survival", DEFAULT, f"{DEFAULT} + dual cache"), MODELS, UNSEEN, 700
+    ),
+    "peers": Group(
+        (*_PEERS, "DAEDAL", f"{DEFAULT} + threshold"), MODELS[len(BASE) :], UNSEEN, 700
+    ),
+    # Seconds want a machine of their own: one worker, --out and --kept apart.
+    "speed": Group(
+        (
+            "fixed 256", "survival", "DAEDAL", DEFAULT, f"{DEFAULT} + threshold",
+            f"{DEFAULT} + threshold + dual cache",
+        ),
+        apart=True,
+    ),
+    "parts": Group(tagged(PART), BASE, per_family=300),
+}  # fmt: skip

@@ -1,0 +1,100 @@
+"""What the kept records say, as one JSON object: `python -m tests.benchmarks.summary`.
+
+In a process of its own, for half a million records take long where the types of every call are checked.
+"""
+
+import gc
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from benchmarks import coverage, pages
+from benchmarks.arms import BASE, GROUPS, MODELS, UNSEEN, recipe_of
+from lastword.eval.records import Answer
+
+PEERS = ("DAEDAL, one token a pass", "rho-EOS, one token a pass")
+
+
+def summary() -> dict[str, object]:
+    """Everything the tests of the records ask for."""
+    compared = {
+        "validation": GROUPS["choose"].arms,
+        "test": ("auto, grow, stop", "survival", *PEERS),
+        UNSEEN: ("auto, grow, stop", "survival", *PEERS),
+    }
+    return {
+        "stale": [p.name for p in pages.PAGES if pages.written(p.read_text()) != p.read_text()],
+        "weights": {m: weights(m) for m in MODELS},
+        "accuracy": {m: pages.accuracy(m) for m in MODELS},
+        "asked": {m: pages.asked(m) for m in MODELS},
+        "against_fixed": {
+            split: {arm: [against(m, arm, split) for m in MODELS] for arm in arms}
+            for split, arms in compared.items()
+        },
+        "unseen": {
+            f"{arm}, {model}": len(pages.answers_of(model, recipe_of(arm), UNSEEN))
+            for name in ("confirm", "peers")
+            for arm in GROUPS[name].arms
+            for model in GROUPS[name].models
+        },
+        "batches": {
+            f"{arm}, {model}": batches(
+                pages.answers_of(model, recipe_of(arm), folder=pages.BATCH_SPEED)
+            )
+            for arm in GROUPS["speed"].arms
+            for model in MODELS
+        },
+        "parts": {
+            f"{arm}, {model}": batches(pages.answers_of(model, recipe_of(arm), folder=pages.PARTS))
+            for arm in GROUPS["parts"].arms
+            for model in BASE
+        },
+        "covered": list(covered()),
+    }
+
+
+def against(model: str, arm: str, split: str) -> dict[str, float] | None:
+    """An arm against the fixed canvas."""
+    found = pages.against_fixed(model, arm, split)
+    return found and asdict(found)
+
+
+def weights(model: str) -> list[str]:
+    """What the weights of the study's records are known by."""
+    return sorted({record.weights for record in pages.study() if record.model == model})
+
+
+def batches(records: Sequence[Answer]) -> list[list[object]]:
+    """How many prompts of each task were asked, from the first on, so many at once."""
+    tasks = dict.fromkeys(record.task for record in records)
+    mine = {task: [r for r in records if r.task == task] for task in tasks}
+    return [
+        [
+            task,
+            len(own),
+            [r.index for r in own] == list(range(len(own))),
+            sorted({r.rows for r in own}),
+        ]
+        for task, own in mine.items()
+    ]
+
+
+def covered():
+    """How often the bounds that a half was calibrated for hold on the other: wanted, measured, prompts."""
+    for families in coverage.read().values():
+        for record in families.values():
+            for share in coverage.COVERAGES:
+                known, new = coverage.halves(coverage.pairs_of(record, "own", share))
+                factor = coverage.factor(known, share)
+                yield (
+                    record.about.family,
+                    share,
+                    coverage.covered(new, factor),
+                    len(known),
+                    len(new),
+                )
+
+
+if __name__ == "__main__":
+    gc.disable()  # nothing is freed before the end
+    print(json.dumps(summary()))
