@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+OPTIONS = ("-p", "no:cacheprovider", "--continue-on-collection-errors", "-c", os.devnull)
 PROGRAM = """
 import pytest
 
@@ -29,8 +30,7 @@ def test_what_is_missing_is_a_failure(tmp_path):
     (tmp_path / "test_program.py").write_text(PROGRAM)
     (tmp_path / "test_package.py").write_text(PACKAGE)
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
-        + ["--continue-on-collection-errors", "-c", os.devnull, str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", *OPTIONS, str(tmp_path)],
         capture_output=True,
         text=True,
         cwd=ROOT,
