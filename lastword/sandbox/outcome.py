@@ -1,4 +1,4 @@
-"""How a program was kept in, and what became of it."""
+"""Level, Verdict, Outcome: how a program was kept in, and what became of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run programs side by side, each at the strongest level that works here."""
+"""run_programs: programs side by side, each at the strongest level that works here."""
 
 from __future__ import annotations
 

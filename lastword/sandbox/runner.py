@@ -1,4 +1,4 @@
-"""Run a program in a fresh interpreter that is kept in at a given level, and judge it.
+"""run_one: a program in a fresh interpreter that is kept in at a given level, and its verdict.
 
 A program passes if a token drawn for it comes back after its last line. Nothing is ever forked from
 this process, which may hold a model: every interpreter is spawned.
