@@ -1,17 +1,37 @@
-# `make demo` and `make test` set up everything they need in a fresh clone.
+# Every target sets up what it needs in a fresh clone.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Tests start many interpreters: each would compile all it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint setup figures paper paper-sample paper-gpu clean
+.PHONY: demo check test test-all lint setup figures paper paper-sample paper-gpu clean
 
 demo: setup
 	$(BIN)/lastword demo --plot out/demo.png
 
 # A worker per core with one thread each: torch threads that share a core wait for one another.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+
+# What `check` leaves to `test`: other programs, records, training, and laws that need a network, above all
+# that rows of a batch equal their solo runs.
+BEYOND_CHECK := lastword/eval lastword/paper $(addprefix tests/,benchmarks eval paper sandbox tasks \
+	training laws/test_cross.py test_package.py test_readme.py test_skips.py)
+SLOW := tests/length/test_budget.py::test_no_recipe_spends_more
+
+# While you work: units, contracts, laws on the toy model, golden runs. Under 2 minutes on two cores.
+check: setup
+	$(PYTEST) -m 'not gpu and not full and not slow' -k 'not solo_run and not (laws and (llada or dream))' \
+		$(BEYOND_CHECK:%=--ignore=%) $(SLOW:%=--deselect=%)
+
+# Before a commit: lint, types and every test that is not slow by nature. Under 7 minutes on two cores.
 test: setup lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+	$(PYTEST)
+
+# Slow by nature: the full cross, whole datasets, wheel and sdist, other Pythons. Under 45 minutes on two cores.
+test-all: setup
+	$(PYTEST) -m full
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -1,5 +1,6 @@
 """README and docs say what is true: links lead somewhere, and the commands run."""
 
+import json
 import os
 import re
 import shlex
@@ -11,6 +12,73 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EVALUATION = (ROOT / "docs" / "evaluate.md").read_text()
+
+# Imports once what every example imports, then gives each job, code or the words of a command, a child
+# of its own: nothing one of them does reaches the next.
+RUNNER = """
+import json, os, sys, tempfile, traceback
+import lastword, lastword.generation, lastword.cli
+
+def work(job):
+    if isinstance(job, str):
+        sys.modules["__main__"] = type(sys)("__main__")
+        exec(compile(job, "<example>", "exec"), sys.modules["__main__"].__dict__)
+    else:
+        sys.argv = job
+        lastword.cli.main()
+
+jobs = os.fdopen(os.dup(0))
+for line in jobs:
+    typed, out, err = (tempfile.TemporaryFile() for _ in range(3))
+    typed.write(b"abc")
+    typed.seek(0)
+    child = os.fork()
+    if child == 0:
+        for number, file in enumerate((typed, out, err)):
+            os.dup2(file.fileno(), number)
+        sys.stdin = os.fdopen(0)
+        status = 0
+        try:
+            work(json.loads(line))
+        except SystemExit as end:
+            status = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    _, ending = os.waitpid(child, 0)
+    said = [os.waitstatus_to_exitcode(ending)]
+    for file in (out, err):
+        file.seek(0)
+        said.append(file.read().decode())
+    print(json.dumps(said), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Runs an example, or the words of a command, in a plain interpreter; gives what it printed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUNNER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"},
+    )
+
+    def one(job: str | list[str]) -> str:
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.flush()
+        status, out, err = json.loads(process.stdout.readline())
+        assert status == 0, err
+        return out
+
+    yield one
+    process.communicate()
 
 
 def code_blocks(language: str) -> list[tuple[str, str]]:
@@ -22,56 +90,40 @@ def code_blocks(language: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "block"), code_blocks("python"))
-def test_python_examples_run(page, block, tmp_path):
+def test_python_examples_run(page, block, run):
     if re.search(r"^[^#\n]*(GSAI-ML|Dream-org)/", block, re.MULTILINE):  # a comment may name them
         compile(block, page, "exec")  # the real weights are 16 GB: checked for syntax only
         return
-    run = subprocess.run(
-        [sys.executable, "-c", block],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        env={**os.environ, "MPLBACKEND": "agg"},
-    )
-    assert run.returncode == 0, run.stderr
+    run(block)
 
 
-def shell_commands() -> list[str]:
-    commands = []
+def first_evaluation() -> list[str]:
+    return re.search(r"```bash\n(.*?)```", EVALUATION, re.DOTALL)[1].splitlines()
+
+
+def shell_commands() -> list[object]:
+    """All but the first evaluation, which has a test of its own."""
+    commands: list[object] = []
     for _, block in code_blocks("bash"):
         for line in block.replace("\\\n", " ").splitlines():
             if line.startswith("lastword ") and "GSAI-ML/" not in line and "Dream-org/" not in line:
-                commands.append(line)
+                every_record = "benchmarks/records" in line  # most of a minute
+                marks = [pytest.mark.full] if every_record else []
+                commands += [pytest.param(line, marks=marks)] * (line not in first_evaluation())
     return commands
 
 
 @pytest.mark.parametrize("command", shell_commands())
-def test_commands_run(command, tmp_path):
-    words = shlex.split(command, comments=True)
-    run = subprocess.run(
-        [sys.executable, "-m", *words],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        input="abc",
-    )
-    assert run.returncode == 0, run.stderr
+def test_commands_run(command, run):
+    run(shlex.split(command, comments=True))
 
 
-def test_the_first_evaluation_ends_as_its_page_says(tmp_path):
+def test_the_first_evaluation_ends_as_its_page_says(tmp_path, run):
     """All but the seconds, which are another machine's."""
-    page = (ROOT / "docs" / "evaluate.md").read_text()
-    commands = re.search(r"```bash\n(.*?)```", page, re.DOTALL)[1].splitlines()
-    shown = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1]
-    for command in commands:
-        words = [*shlex.split(command), "--out", str(tmp_path), "--device", "cpu"]
-        run = subprocess.run(
-            [sys.executable, "-m", *words], capture_output=True, text=True, check=False
-        )
-        assert run.returncode == 0, run.stderr
-    assert [line.rsplit("|", 2)[0] for line in run.stdout.splitlines()] == [
+    shown = re.search(r"```text\n(.*?)```", EVALUATION, re.DOTALL)[1]
+    for command in first_evaluation():
+        printed = run([*shlex.split(command), "--out", str(tmp_path), "--device", "cpu"])
+    assert [line.rsplit("|", 2)[0] for line in printed.splitlines()] == [
         line.rsplit("|", 2)[0] for line in shown.splitlines()
     ]
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomllib
-
 from lastword.errors import SettingError
 from lastword.models.layers import Shape
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Section = TypeVar("Section")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from enum import Enum
 
 from lastword.errors import SandboxError
 from lastword.sandbox.limits import Limits
+from lastword.sandbox.outcome import Level, Verdict
+from lastword.sandbox.runner import run_one
 
 UNSAFE = "LASTWORD_UNSAFE_CODE"
 # Reads the standard library, writes to the working folder: what any program may expect.
@@ -18,15 +19,6 @@ _BUSY = tuple(
     os.strerror(number) for number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 )
 _found: dict[Level, bool] = {}
-
-
-class Level(Enum):
-    """How programs are kept in, strongest first. The value is what records hold."""
-
-    BUBBLEWRAP = "bubblewrap"  # own file system, no network, own processes, by bwrap
-    NAMESPACES = "namespaces"  # the same by system calls
-    PLAIN = "plain"  # a bare child, and only programs that could do nothing anyway: see plain.py
-    NONE = "none"  # a bare child with resource limits, and Landlock where the kernel has it
 
 
 def sandbox_level(*, plain: bool = False, unsafe: bool | None = None) -> Level:
@@ -70,8 +62,6 @@ def works(level: Level) -> bool:
 
 
 def _try(level: Level) -> bool:
-    from lastword.sandbox.runner import Verdict, run_one
-
     for seconds in PATIENCE:
         try:
             outcome = run_one(PROBE, level, Limits(wall_seconds=seconds))

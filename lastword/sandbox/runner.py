@@ -1,4 +1,4 @@
-"""Run programs side by side, each in a fresh interpreter that is kept in, and judge them.
+"""run_one: a program in a fresh interpreter that is kept in at a given level, and its verdict.
 
 A program passes if a token drawn for it comes back after its last line. Nothing is ever forked from
 this process, which may hold a model: every interpreter is spawned.
@@ -14,24 +14,19 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType
 from typing import IO
 
-from lastword.checks import check_whole
 from lastword.errors import SandboxError
 from lastword.sandbox.bubblewrap import bubblewrap
 from lastword.sandbox.inside.nobody import NOBODY
 from lastword.sandbox.inside.program import BEGUN
-from lastword.sandbox.level import UNSAFE, Level, sandbox_level
 from lastword.sandbox.limits import Limits
+from lastword.sandbox.outcome import Level, Outcome, Verdict
 from lastword.sandbox.plain import why_not_plain
 
 BARE = (Level.PLAIN, Level.NONE)
@@ -50,56 +45,6 @@ for name, code in modules:
     exec(code, sys.modules[name].__dict__)
 sys.modules[name].start(**job)
 """
-
-
-class Verdict(Enum):
-    """What became of a program."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    TIMED_OUT = "timed out"
-    REFUSED = "refused"  # not run: more than plain Python, and no sandbox
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The verdict, how the program was kept in, and the end of what it printed or why it stopped."""
-
-    verdict: Verdict
-    level: Level
-    detail: str
-
-    @property
-    def passed(self) -> bool:
-        return self.verdict is Verdict.PASSED
-
-
-def run_programs(
-    programs: Sequence[str],
-    *,
-    limits: Limits = Limits(),
-    workers: int | None = None,
-    plain: bool = False,
-    unsafe: bool | None = None,
-) -> list[Outcome]:
-    """The outcome of each program, in their order; `workers` run at a time (default: two per core).
-
-    `plain` and `unsafe` say what to do where there is no sandbox: see `sandbox_level`.
-    """
-    if workers is not None:
-        check_whole("run_programs", "workers", workers, least=1)
-    if not programs:
-        return []
-    level = sandbox_level(plain=plain, unsafe=unsafe)
-    if level is Level.NONE:
-        warnings.warn(
-            f"no sandbox works here, and {len(programs)} model-written programs run without one, as "
-            f"--unsafe-code, unsafe=True or {UNSAFE}=1 asks; install bubblewrap to keep them in",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    with ThreadPoolExecutor(workers or 2 * (os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda program: run_one(program, level, limits), programs))
 
 
 def run_one(program: str, level: Level, limits: Limits = Limits()) -> Outcome:

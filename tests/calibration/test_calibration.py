@@ -456,6 +456,7 @@ def calibrated(tmp_path_factory):
     return run, out
 
 
+@pytest.mark.slow
 def test_the_command_line_calibrates_by_family(calibrated):
     run, out = calibrated
     assert run.exit_code == 0, run.output
@@ -468,6 +469,7 @@ def test_the_command_line_calibrates_by_family(calibrated):
     assert made.weights == model_key(lastword.load("tiny-llada-base", device="cpu"))
 
 
+@pytest.mark.slow
 def test_the_file_is_found_by_name_and_used_by_name(calibrated):
     from typer.testing import CliRunner
 

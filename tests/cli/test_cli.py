@@ -318,6 +318,7 @@ def test_demo_compares_the_two_canvases(lastword, golden, tmp_path):
     assert "1.00" in out
 
 
+@pytest.mark.slow
 def test_demo_checks_the_answers_of_an_embedded_model(lastword):
     code, out, _ = lastword(
         "demo", "-m", "tiny-dream-instruct", "-f", "complete_function", "--pace", "8"
@@ -328,6 +329,7 @@ def test_demo_checks_the_answers_of_an_embedded_model(lastword):
     assert "8 tokens a pass" in out
 
 
+@pytest.mark.slow
 def test_demo_checks_code_where_there_is_no_sandbox(lastword, monkeypatch):
     monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
     monkeypatch.setenv("LASTWORD_UNSAFE_CODE", "0")

@@ -348,6 +348,7 @@ def offline(tmp_path, golden, plain_python):
     return plain_python(HF_HUB_OFFLINE="1", HF_HUB_CACHE=str(tmp_path / "hub"))
 
 
+@pytest.mark.slow
 def test_a_hub_name_loads_from_the_cache_offline_and_no_other_does(offline):
     same = "torch.equal(m.network.head.weight, lastword.load(golden / 'llada-tiny').network.head.weight)"
     expected = {

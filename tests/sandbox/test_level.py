@@ -75,7 +75,7 @@ def probes(monkeypatch):
                 raise result
             return Outcome(result, level, "what it printed")
 
-        monkeypatch.setattr("lastword.sandbox.runner.run_one", run_one)
+        monkeypatch.setattr("lastword.sandbox.level.run_one", run_one)
         return left
 
     return say

@@ -70,8 +70,7 @@ def test_whole_slots_do_not_make_a_bound_cover_more_than_it_says():
     assert 0.89 <= sum(covered) / len(covered) <= 0.92
 
 
-@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
-@pytest.mark.parametrize("distortion", [0.55, 1.0, 2.0])
+@pytest.mark.parametrize(("coverage", "distortion"), [(0.8, 0.55), (0.9, 1.0), (0.95, 2.0)])
 def test_the_bound_covers_new_answers_as_often_as_it_says(coverage, distortion):
     """Averaged over calibrations, whatever the predictor's own scale."""
     rng = random.Random(1)

@@ -45,7 +45,7 @@ WRONG = {
 @pytest.fixture(params=FAMILIES)
 def name(request: pytest.FixtureRequest) -> str:
     if request.param == "word_problems":
-        pytest.importorskip("reasoning_gym")
+        pytest.importorskip("reasoning_gym", reason="needs the package reasoning-gym")
     return str(request.param)
 
 
@@ -155,7 +155,7 @@ def test_every_equation_is_true(name: str) -> None:
 def test_a_question_can_be_answered_in_another_manner(name: str) -> None:
     """The manner changes the answer and what the prompt says of it, never the question."""
     if name == "word_problems":
-        pytest.importorskip("reasoning_gym")
+        pytest.importorskip("reasoning_gym", reason="needs the package reasoning-gym")
     made = [
         FAMILIES[name].generate(random.Random(4), random.Random(manner)) for manner in range(20)
     ]

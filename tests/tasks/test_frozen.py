@@ -33,7 +33,7 @@ def test_frozen_prompts_are_distinct_and_of_their_split(split: str, family: str)
 @pytest.mark.parametrize("split", COUNTS)
 def test_the_generator_still_makes_them(split: str, family: str) -> None:
     if family == "word_problems":
-        pytest.importorskip("reasoning_gym")
+        pytest.importorskip("reasoning_gym", reason="needs the package reasoning-gym")
     sample = frozen_examples(split, family, 15)
     assert sample == load_frozen(split, family)[:15]
 

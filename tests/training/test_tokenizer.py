@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-pytest.importorskip("reasoning_gym")
+pytest.importorskip("reasoning_gym", reason="needs the package reasoning-gym")
 
 from lastword.tasks import FAMILIES, load_frozen
 from training.tokenizer import DREAM, LLADA, SPECIALS, Specials, config_of, train, write
