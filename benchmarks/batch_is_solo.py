@@ -22,6 +22,7 @@ import torch
 
 import lastword
 from lastword.errors import LastwordError, SettingError
+from lastword.recipe.names import PARTS
 from lastword.tasks import BENCHMARKS, load_frozen
 
 MODELS = ("tiny-llada-base", "tiny-llada-instruct", "tiny-dream-base", "tiny-dream-instruct")
@@ -157,6 +158,7 @@ def unmask(rng: random.Random) -> lastword.UnmaskRule:
         ),
         lambda: lastword.LeftmostFirst(lastword.AboveThreshold(bar)),
         lambda: lastword.LeftmostFirst(lastword.MostConfident(times)),
+        lambda: rng.choice([*PARTS["unmask"].values()])(),  # one that is new here
     ]
     return rng.choice(of)()
 
@@ -174,6 +176,7 @@ def commit(rng: random.Random) -> lastword.CommitRule:
             measure, late + 4, late + 1, late, answer_start=2, literals=((1, 17), (-1, 18))
         ),
         lambda: lastword.StableMargin(measure, start=late + 4, end=late),
+        lambda: rng.choice([*PARTS["commit"].values()])(),
     ]
     return rng.choice(of)()
 
@@ -186,6 +189,7 @@ def kept(rng: random.Random) -> lastword.Cache:
         lastword.DualCache,
         lambda: lastword.FeatureCache(rng.randint(1, 25), rng.randint(1, 8), rng.random()),
         lambda: lastword.FeatureCache(rng.randint(1, 25), rng.randint(1, 8), 0.0),
+        lambda: rng.choice([*PARTS["cache"].values()])(),
     ]
     return rng.choice(of)()
 

@@ -3,18 +3,19 @@
 from dataclasses import replace
 
 import pytest
-from lastword.length.within import within
 
 import lastword
 from lastword.calibration.ratios import Ratios
 from lastword.errors import SettingError
 from lastword.eval import Journal, Sample, evaluate
 from lastword.eval.journal import read_records
-from lastword.eval.room import LEAST, fitted
+from lastword.eval.room import LEAST, within_room
 from lastword.models.toy import Toy
+from lastword.models.weights import model_key
 from lastword.paper.overview import tables, unfit
 from lastword.recipe.names import PARTS
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
 from lastword.survival import Hazard, Mean
 from tests.eval.oracle import AT_ONCE, oracle
 
@@ -81,23 +82,22 @@ LENGTHS = lastword.Calibration(
 
 
 @pytest.mark.parametrize("name", PARTS["length"])
-def test_every_policy_can_be_fitted(name):
+def test_every_policy_keeps_to_the_room_it_is_given(name):
     """On a model with room for 80 slots, a policy asks for no more than those."""
-    policy = PARTS["length"][name]().fitted(LENGTHS)
-    shorter = within(policy, 80)
-    assert shorter != policy
-    assert within(shorter, 80) == shorter
     model = Toy()
-    model.positions = 83
+    model.positions, model.slots = 83, 256
+    model.calibration = replace(LENGTHS, weights=model_key(model))
     block = {"block": 16} if name in ("stop-at-end", "grow-when-full", "reread") else {}
-    recipe = fitted(Recipe(length=policy, unmask=lastword.AboveThreshold(0.1), **block), 3, 83)
-    assert lastword.generate(model, "abc", recipe=recipe).horizon <= 80
+    recipe = Recipe(length=PARTS["length"][name](), unmask=lastword.AboveThreshold(0.1), **block)
+    settled = settle(recipe, model)
+    shorter = within_room(settled, model, 3)
+    assert shorter != settled
+    assert within_room(shorter, model, 3) == shorter
+    assert lastword.generate(model, "abc", recipe=shorter).horizon <= 80
 
 
 @pytest.mark.parametrize("made_in_chat", [True, False])
 def test_an_evaluation_asks_as_was_calibrated(made_in_chat, tmp_path):
-    from lastword.models.weights import model_key
-
     model, task = Toy(), Echo(3)
     said = {"chat": made_in_chat}
     model.calibration = replace(LENGTHS, weights=model_key(model), made_with=said)
@@ -118,7 +118,6 @@ def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
     from lm_eval.api.instance import Instance
 
     from lastword.eval.harness_model import LastwordLM
-    from lastword.models.weights import model_key
 
     model = Toy()
     model.positions, model.calibration = 100, replace(LENGTHS, weights=model_key(model))
