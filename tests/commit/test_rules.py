@@ -13,6 +13,7 @@ from lastword.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.decoding import decode
 from lastword.errors import SettingError
 from lastword.length import Fixed, GrowWhenFull, LengthPolicy, Plan, StopAtEnd
+from lastword.length.policy import LengthTraits
 from lastword.recipe.recipe import Recipe
 
 RULES = [
@@ -27,33 +28,31 @@ RULES = [
 @pytest.fixture
 def asked(predicted):
     prediction = predicted(torch.zeros(5, 8), torch.zeros(2, 8))
-    return prediction, prediction.canvas, Clock.start(2).tick(prediction.canvas, None)
+    canvas = prediction.canvas
+    return prediction, canvas, Clock.start(canvas).tick(canvas, None)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_rule_answers_once_per_row(rule, asked):
-    ready = rule.ready(*asked)
-    assert ready.dtype == torch.bool
-    assert ready.shape == (2,)
-    assert not ready.any()  # flat logits decide nothing
+def test_a_rule_answers_once_per_row(asked):
+    for rule in RULES:
+        ready = rule.ready(*asked)
+        assert ready.dtype == torch.bool, rule
+        assert ready.shape == (2,), rule
+        assert not ready.any(), rule  # flat logits decide nothing
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_rule_is_plain_data(rule):
-    assert pickle.loads(pickle.dumps(rule)) == rule
-    assert Recipe.from_json(Recipe(length=Fixed(9), commit=rule).to_json()).commit == rule
-    assert isinstance(rule.reads_answer, bool)
-    assert isinstance(rule.fixes_places, bool)
+def test_a_rule_is_plain_data():
+    for rule in RULES:
+        assert pickle.loads(pickle.dumps(rule)) == rule
+        assert Recipe.from_json(Recipe(length=Fixed(9), commit=rule).to_json()).commit == rule
 
 
-def test_never_is_never_ready_and_reads_nothing_more(asked):
-    assert not Never().ready(*asked).any()
-    assert not Never().reads_answer
+def test_every_rule_but_never_reads_the_answer():
+    assert [rule.traits.reads_answer for rule in RULES] == [rule != Never() for rule in RULES]
 
 
 class AfterTwo(CommitRule):
     def ready(self, prediction, canvas, clock):
-        return torch.full((len(canvas.horizon),), clock.step >= 1)
+        return clock.step >= 1
 
 
 def test_a_rule_that_is_ready_fills_every_mask_at_once(toy):
@@ -120,7 +119,7 @@ def verdict(rule, prediction, filled=0):
     canvas = prediction.canvas
     first = torch.arange(canvas.width) < canvas.start + filled
     canvas = canvas.write(first.expand_as(canvas.masked), torch.zeros_like(canvas.tokens))
-    clock = Clock.start(len(canvas.horizon)).tick(canvas, None)
+    clock = Clock.start(canvas).tick(canvas, None)
     return rule.ready(prediction, canvas, clock).tolist()
 
 
@@ -159,7 +158,7 @@ def test_prophets_bar_falls_with_work_done(predicted, filled, bar):
 def test_end_tokens_written_behind_an_answer_are_none_of_its_work(predicted):
     """Two slots of four are filled, and two end tokens close them: progress is a half, not two thirds."""
     prediction = predicted(torch.zeros(4, 8))
-    canvas = prediction.canvas.close(torch.tensor([2]))
+    canvas = prediction.canvas.followed_by(prediction.canvas.ids.end, torch.tensor([2]))
     first = canvas.answer & (torch.arange(canvas.width) < canvas.start + 2)
     canvas = canvas.write(first, torch.zeros_like(canvas.tokens))
     asked = []
@@ -170,7 +169,7 @@ def test_end_tokens_written_behind_an_answer_are_none_of_its_work(predicted):
             return super().bar(progress)
 
     assert int(Asking().span(canvas).sum()) == 4
-    Asking().ready(predicted(torch.zeros(6, 8)), canvas, Clock.start(1).tick(canvas, None))
+    Asking().ready(predicted(torch.zeros(6, 8)), canvas, Clock.start(canvas).tick(canvas, None))
     assert asked == [[0.5]]
 
 
@@ -235,11 +234,11 @@ def test_literals_that_cannot_be_placed_are_refused(llada, literals, words):
         next(decode(llada, [[5, 6]], Recipe(length=Fixed(8), commit=Prophet(literals=literals))))
 
 
-def test_only_a_prophet_that_counts_from_the_left_or_wrote_something_fixes_places():
-    assert not Prophet().fixes_places
-    assert not StableMargin().fixes_places
-    assert Prophet(answer_start=0).fixes_places
-    assert Prophet(literals=((-1, 3),)).fixes_places
+def test_only_a_prophet_that_counts_from_the_left_or_wrote_something_counts_slots():
+    assert not Prophet().traits.counts_slots
+    assert not StableMargin().traits.counts_slots
+    assert Prophet(answer_start=0).traits.counts_slots
+    assert Prophet(literals=((-1, 3),)).traits.counts_slots
 
 
 @pytest.mark.parametrize(
@@ -282,15 +281,14 @@ def test_settings_of_the_wrong_kind_are_refused(in_plain_python):
 class GrowsThrice(LengthPolicy):
     """Two slots more after each of the first three passes, in every other row."""
 
-    resizes = "any time"
-    grows = True
+    traits = LengthTraits(resizes="any time", grows=True)
 
     def plan(self, probe):
         return Plan(torch.full((probe.rows,), 5))
 
-    def revise(self, canvas, prediction, clock):
-        more = 2 * (torch.arange(len(canvas.horizon)) % 2) if clock.step < 3 else 0
-        return canvas.extend(torch.zeros_like(canvas.horizon) + more)
+    def revise(self, canvas, prediction, clock, state):
+        every_other = torch.arange(len(canvas.horizon)) % 2
+        return canvas.extend(torch.where(clock.step < 3, 2 * every_other, 0)), state
 
 
 class AtOnce(CommitRule):

@@ -71,7 +71,7 @@ def test_stage_one(case):
     step, settings = run(case)[0], case["settings"]
     assert step.plan.horizon.tolist() == case["length_after_stage1"]
     tail = [full - slots for full, slots in zip(case["length_after_eos_tail"], step.plan.horizon)]
-    assert step.plan.closing.tolist() == tail
+    assert step.plan.ends.tolist() == tail
     # A row is probed at each length it had, but not at its limit, where their code looks once more
     # in vain; nor for the sake of a longer row of its batch.
     grown = [slots - settings["initial_gen_length"] for slots in case["length_after_stage1"]]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.unmask import ranked
+from lastword.unmask.ranked import RankedRule
 from tests.golden.cases import Case, cases, model
 
 RULES = {
@@ -107,16 +107,19 @@ def test_dream_pass_by_pass(case, monkeypatch):
     if case.name == TIED:
         # The authors' topk order among equals is unspecified; ours is the leftmost. With theirs,
         # everything else about this seeded run must agree.
-        monkeypatch.setattr(ranked, "best", best_by_topk)
+        monkeypatch.setattr(RankedRule, "choose", choose_by_topk)
     ours = run(case, dream_recipe(case, keep_idle=True), hooks=dream_hooks(case))
     assert torch.equal(ours, recorded_dream(case))
 
 
-def best_by_topk(score, count):
-    chosen = torch.zeros_like(score, dtype=torch.bool)
-    for row, k in enumerate(count.tolist()):
-        chosen[row, score[row].topk(k).indices] = True
-    return chosen
+def choose_by_topk(rule, prediction, open, clock, state):
+    """As the authors do, among all columns of the canvas."""
+    score = rule.score(prediction).masked_fill(~open, -torch.inf)
+    every = prediction.columns.spread(score, -torch.inf)
+    chosen = torch.zeros_like(every, dtype=torch.bool)
+    for row, k in enumerate(rule.schedule.quota(open.sum(-1), clock).tolist()):
+        chosen[row, every[row].topk(k).indices] = True
+    return prediction.columns.at(chosen), state
 
 
 # Where the model proposes masks, its passes do not fill what they planned.

@@ -52,7 +52,8 @@ def test_pass_by_pass(case):
     proposals, confidences = recorded()[f"{name}.proposal"], recorded()[f"{name}.confidence"]
     for step, proposal, confidence in zip(steps, proposals, confidences):
         read = step.prediction.covers[0] & (proposal != case["mask_id"])
-        assert torch.allclose(step.prediction.confidence[0, read], confidence[read], atol=1e-3)
+        ours = step.prediction.columns.spread(step.prediction.confidence)[0]
+        assert torch.allclose(ours[read], confidence[read], atol=1e-3)
 
 
 class StoredGuidance:
@@ -65,20 +66,20 @@ class StoredGuidance:
         self.cache, self.settings = recipe_of(case).cache, case["settings"]
         self.model = model(case["model"])
         self.forward = Forward(self.model, lastword.Sampling(), lastword.Dice([0]))
-        self.memory, self.clock, self.difference = None, Clock.start(1), None
+        self.memory, self.clock, self.difference = None, None, None
 
-    def __call__(self, step, canvas, reading, logits):
+    def __call__(self, step, canvas, columns, logits):
         if step < 5 or step % self.settings["cfg_interval"] == 0:
             hidden = torch.where(canvas.answer, canvas.tokens, canvas.ids.mask)
             promptless = replace(canvas, tokens=hidden)
             self.memory = self.memory or self.cache.open(canvas)
-            self.clock = self.clock.tick(promptless, None)
+            self.clock = (self.clock or Clock.start(promptless)).tick(promptless, None)
             stale = self.cache.stale(promptless, self.clock)
             other = self.forward(promptless, canvas.answer, stale=stale, memory=self.memory)
             self.difference = torch.zeros(canvas.width, logits.shape[-1])
-            columns = reading.columns[0]
-            self.difference[columns] = logits[0] - other.logits[0][columns - canvas.start]
-        return logits + self.settings["cfg_scale"] * self.difference[reading.columns[0]]
+            index = columns.index[0]
+            self.difference[index] = logits[0] - other.logits[0][index - canvas.start]
+        return logits + self.settings["cfg_scale"] * self.difference[columns.index[0]]
 
 
 def test_stored_guidance_is_a_hook_away():
@@ -113,5 +114,5 @@ def test_our_guidance_computes_the_promptless_branch_in_full():
         for sampling in (lastword.Sampling(), scale)
     ]
     whole = len(prompt[0]) + GUIDED["settings"]["gen_length"]
-    assert cost[1]["passes"] == cost[0]["passes"]
-    assert cost[1]["columns"] == cost[0]["columns"] + cost[0]["passes"] * whole
+    assert cost[1].passes == cost[0].passes
+    assert cost[1].columns == cost[0].columns + cost[0].passes * whole

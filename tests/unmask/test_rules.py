@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import pickle
+from itertools import islice, product
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 import lastword
+from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
+from lastword.passes.prediction import Prediction
 from lastword.unmask import (
     AboveThreshold,
     AtRandom,
@@ -28,6 +32,7 @@ from lastword.unmask import (
     SlowFast,
     Timesteps,
 )
+from lastword.unmask.rule import RuleTraits, check_progress
 
 RANKED = [MostConfident, LargestMargin, LowestEntropy, AtRandom]
 RULES = [
@@ -64,85 +69,149 @@ def noise(*shape, seed=0):
 
 
 def first_tick(prediction, block=None):
-    return Clock.start(len(prediction.canvas.horizon)).tick(prediction.canvas, block)
+    return Clock.start(prediction.canvas).tick(prediction.canvas, block)
+
+
+def choose(rule, prediction, open_masks, clock):
+    """What a rule chooses in a first step, over the canvas."""
+    columns, state = prediction.columns, rule.begin(prediction.canvas)
+    chosen, _ = rule.choose(prediction, columns.at(open_masks), clock, state)
+    return columns.spread(chosen)
 
 
 def chosen_words(rule, prediction, block=None):
     """The answer places a rule chooses in the first pass, per row."""
     clock, canvas = first_tick(prediction, block), prediction.canvas
     open_masks = canvas.masked & clock.window.columns(canvas.width)
-    chosen = rule.choose(prediction, open_masks, clock)
+    chosen = choose(rule, prediction, open_masks, clock)
     return [(row.nonzero()[:, 0] - canvas.start).tolist() for row in chosen]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_rule_chooses_among_open_masks_only(rule, predicted):
+class Pass(NamedTuple):
+    """One pass of a run in which every pass says the same."""
+
+    canvas: Canvas  # before it
+    clock: Clock
+    prediction: Prediction
+    state: Any  # before it
+    seen: torch.Tensor
+    chosen: torch.Tensor  # over the canvas
+
+
+def following(rule, prediction, block=None):
+    """The passes of a rule until nothing is left to fill, 60 at most."""
+    canvas, columns = prediction.canvas, prediction.columns
+    clock, state = Clock.start(canvas), rule.begin(canvas)
+    for _ in range(60):
+        if not canvas.masked.any():
+            return
+        clock = clock.tick(canvas, block)
+        seen = rule.sees(canvas, clock, state)
+        open_masks = columns.at(canvas.masked & clock.window.columns(canvas.width) & seen)
+        now = dataclasses.replace(prediction, canvas=canvas)
+        chosen, after = rule.choose(now, open_masks, clock, state)
+        chosen = columns.spread(chosen)
+        yield Pass(canvas, clock, now, state, seen, chosen)
+        canvas, state = canvas.write(chosen, torch.zeros_like(canvas.tokens)), after
+    raise AssertionError(f"{rule} does not seem to end")
+
+
+# The contract, rule by rule: an assertion that fails names the rule
+
+
+def test_a_rule_chooses_among_open_masks_only(predicted):
     prediction = predicted(noise(9, 8), noise(4, 8, seed=1))
-    for block in (None, 1, 4):
+    for rule, block in product(RULES, (None, 1, 4)):
         for row, places in enumerate(chosen_words(rule, prediction, block)):
-            assert all(0 <= place < min(block or 9, (9, 4)[row]) for place in places)
+            most = min(block or 9, (9, 4)[row])
+            assert all(0 <= place < most for place in places), (rule, block)
 
 
-@pytest.mark.parametrize(
-    "rule", [rule for rule in RULES if not isinstance(rule, CoinFlip)], ids=str
-)
-def test_a_ranked_rule_fills_at_least_one_mask_of_every_open_row(rule, predicted):
+def test_a_rule_without_coins_fills_at_least_one_mask_of_every_open_row(predicted):
     prediction = predicted(noise(9, 8), noise(1, 8, seed=1), noise(5, 8, seed=2))
-    assert all(chosen_words(rule, prediction))
+    for rule in RULES:
+        assert all(chosen_words(rule, prediction)) or isinstance(rule, CoinFlip), rule
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_row_without_open_masks_is_left_alone(rule, predicted):
+def test_a_row_without_open_masks_is_left_alone(predicted):
     prediction = predicted(noise(5, 8), noise(5, 8, seed=1))
     open_masks = prediction.canvas.masked.clone()
     open_masks[0] = False
-    assert not rule.choose(prediction, open_masks, first_tick(prediction))[0].any()
+    for rule in RULES:
+        assert not choose(rule, prediction, open_masks, first_tick(prediction))[0].any(), rule
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_following_a_rule_fills_everything(rule, predicted, ids):
-    prediction = predicted(noise(9, 8), noise(4, 8, seed=1))
-    canvas, clock = prediction.canvas, Clock.start(2)
-    for _ in range(60):
-        clock = clock.tick(canvas, 4)
-        open_masks = canvas.masked & clock.window.columns(canvas.width)
-        canvas = canvas.write(rule.choose(prediction, open_masks, clock), prediction.tokens)
-    assert not canvas.masked.any()
+def test_following_a_rule_fills_everything_and_sees_what_it_must(predicted):
+    """A rule that drops columns says so, drops them at a row's end, and keeps a mask to fill in sight."""
+    for rule in RULES:
+        prediction = predicted(noise(9, 8), noise(4, 8, seed=1))
+        for number, step in enumerate(following(rule, prediction, block=4)):
+            valid, open_masks = step.canvas.valid, step.canvas.masked
+            open_masks = open_masks & step.clock.window.columns(step.canvas.width)
+            assert not (step.chosen & ~open_masks).any(), rule
+            assert ((open_masks & step.seen).any(-1) == open_masks.any(-1)).all(), rule
+            if number and rule.traits.drops_columns:
+                assert not (step.seen & ~valid).any(), rule
+                assert not (step.seen[:, 1:] & valid[:, :-1] & ~step.seen[:, :-1]).any(), rule
+            else:
+                assert torch.equal(step.seen, valid), rule
+    assert {type(rule) for rule in RULES if rule.traits.drops_columns} == {SlowFast}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_row_is_chosen_for_as_if_it_were_alone(rule, predicted):
-    rows = [noise(9, 8), noise(4, 8, seed=1)]
-    together = chosen_words(rule, predicted(*rows, seeds=[5, 6]))
-    alone = [chosen_words(rule, predicted(row, seeds=[seed]))[0] for row, seed in zip(rows, [5, 6])]
-    assert together == alone
+def test_a_rule_is_plain_data():
+    for rule in RULES:
+        assert pickle.loads(pickle.dumps(rule)) == rule
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_rule_is_plain_data_without_memory(rule):
-    assert pickle.loads(pickle.dumps(rule)) == rule
-    assert (rule.fresh() is rule) != isinstance(rule, SlowFast)  # its twin remembers, it does not
+def test_a_state_has_the_rows_first_and_says_all_that_a_rule_remembers(predicted):
+    """Asked again with the same state and the same dice, a rule says the same and leaves it as it was."""
+
+    def copied(state):
+        return type(state)(*(field.clone() for field in state)) if state else state
+
+    def same(one, other):
+        assert type(one) is type(other)
+        return all(torch.equal(a.nan_to_num(-9), b.nan_to_num(-9)) for a, b in zip(one, other))
+
+    rows = noise(9, 8), noise(4, 8, seed=1)
+    for rule in RULES:
+        remembers = rule.begin(predicted(*rows).canvas) != ()
+        assert remembers == isinstance(rule, SlowFast), rule
+        for step in islice(following(rule, predicted(*rows), block=4), None if remembers else 1):
+            assert all(len(field) == 2 for field in step.state), rule
+            open_masks = step.canvas.masked & step.clock.window.columns(step.canvas.width)
+            before, told = copied(step.state), []
+            for _ in range(2):
+                again = dataclasses.replace(predicted(*rows), canvas=step.canvas)
+                open_now = again.columns.at(open_masks & step.seen)
+                told.append(rule.choose(again, open_now, step.clock, step.state))
+                assert torch.equal(rule.sees(step.canvas, step.clock, step.state), step.seen), rule
+            assert torch.equal(told[0][0], told[1][0]), rule
+            assert same(told[0][1], told[1][1]), rule
+            assert same(before, step.state), rule
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_rule_that_drops_columns_says_so(rule, predicted):
-    canvas = predicted(noise(9, 8), noise(4, 8, seed=1)).canvas
-    assert torch.equal(rule.sees(canvas, Clock.start(2).tick(canvas, 4)), canvas.valid)
-    assert rule.drops_columns == isinstance(rule, SlowFast)
+def test_leftmost_first_says_of_itself_what_the_rule_it_wraps_says(predicted):
+    canvas = predicted(noise(9, 8)).canvas
+    for inner in RULES:
+        rule = LeftmostFirst(inner)
+        assert rule.traits == inner.traits, inner
+        assert type(rule.begin(canvas)) is type(inner.begin(canvas)), inner
+    assert len({str(rule.traits) for rule in RULES}) == 4  # so that this says something
 
 
-@pytest.mark.parametrize("kind", RANKED)
-def test_quotas_hold_per_row(kind, predicted):
+def test_quotas_hold_per_row(predicted):
     prediction = predicted(noise(12, 8), noise(4, 8, seed=1), noise(1, 8, seed=2))
-    counts = [len(places) for places in chosen_words(kind(EqualShares(4.0)), prediction)]
-    assert counts == [4, 4, 1]
+    for kind in RANKED:
+        counts = [len(places) for places in chosen_words(kind(EqualShares(4.0)), prediction)]
+        assert counts == [4, 4, 1], kind
 
 
-@pytest.mark.parametrize("kind", [MostConfident, LargestMargin, LowestEntropy])
-@pytest.mark.parametrize("count", [1, 3, 6])
-def test_ties_go_to_the_leftmost(kind, count, predicted, sure):
+def test_ties_go_to_the_leftmost(predicted, sure):
     prediction = predicted(sure(*[0.5] * 6))
-    assert chosen_words(kind(EqualShares(float(count))), prediction) == [list(range(count))]
+    for kind, count in product((MostConfident, LargestMargin, LowestEntropy), (1, 3, 6)):
+        chosen = chosen_words(kind(EqualShares(float(count))), prediction)
+        assert chosen == [list(range(count))], kind
 
 
 def test_most_confident_takes_the_likeliest_candidates(predicted, sure):
@@ -171,12 +240,12 @@ def test_lowest_entropy_differs_from_largest_margin(predicted):
     assert chosen_words(LowestEntropy(), prediction) == [[1]]
 
 
-@pytest.mark.parametrize("rule", RANDOM, ids=str)
-def test_random_rules_repeat_per_seed(rule, predicted):
+def test_random_rules_repeat_per_seed(predicted):
     logits = noise(24, 8)
-    picks = [chosen_words(rule, predicted(logits, seeds=[seed])) for seed in (1, 1, 2, 3, 4)]
-    assert picks[0] == picks[1]
-    assert len({str(pick) for pick in picks}) > 1
+    for rule in RANDOM:
+        picks = [chosen_words(rule, predicted(logits, seeds=[seed])) for seed in (1, 1, 2, 3, 4)]
+        assert picks[0] == picks[1], rule
+        assert len({str(pick) for pick in picks}) > 1, rule
 
 
 def test_at_random_reaches_every_mask_alike(predicted):
@@ -195,16 +264,16 @@ def test_order_temperature_prefers_but_does_not_insist(predicted, sure):
     assert counts[0].item() / 80 == pytest.approx(0.82, abs=0.12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_low_order_temperature_still_fills_the_quota_with_open_masks(predicted, sure, seed):
+def test_a_low_order_temperature_still_fills_the_quota_with_open_masks(predicted, sure):
     # exp(-0.6 / 0.001) is 0 in any float: the unlikely masks must win by rank, not by weight.
-    prediction = predicted(sure(0.95, 0.3, 0.2, 0.25, 0.35, 0.3), seeds=[seed], prompt=3)
     rule = MostConfident(EqualShares(3.0), order_temperature=1e-3)
-    open_masks = prediction.canvas.masked.clone()
-    open_masks[:, -2:] = False
-    chosen = rule.choose(prediction, open_masks, first_tick(prediction))
-    assert not (chosen & ~open_masks).any()
-    assert chosen.sum().item() == 3
+    for seed in range(5):
+        prediction = predicted(sure(0.95, 0.3, 0.2, 0.25, 0.35, 0.3), seeds=[seed], prompt=3)
+        open_masks = prediction.canvas.masked.clone()
+        open_masks[:, -2:] = False
+        chosen = choose(rule, prediction, open_masks, first_tick(prediction))
+        assert not (chosen & ~open_masks).any(), seed
+        assert chosen.sum().item() == 3, seed
 
 
 def test_coin_flip_fills_the_share_its_schedule_says(predicted):
@@ -216,10 +285,10 @@ def test_coin_flip_fills_the_share_its_schedule_says(predicted):
 
 
 @pytest.mark.parametrize("kind", RANKED)
-@pytest.mark.parametrize("temperature", [-1.0, float("inf"), float("nan")])
-def test_an_impossible_order_temperature_is_refused(kind, temperature):
-    with pytest.raises(SettingError, match="order_temperature"):
-        kind(order_temperature=temperature)
+def test_an_impossible_order_temperature_is_refused(kind):
+    for temperature in (-1.0, math.inf, math.nan):
+        with pytest.raises(SettingError, match="order_temperature"):
+            kind(order_temperature=temperature)
 
 
 def test_a_schedule_of_the_wrong_kind_is_refused_when_the_rule_is_made(in_plain_python):
@@ -296,13 +365,7 @@ def test_bounds_outside_their_range_are_refused(wrong):
 
 def filled_per_pass(rule, prediction, block=None):
     """How many masks each pass fills if every pass said the same."""
-    canvas, clock, counts = prediction.canvas, Clock.start(1), []
-    while canvas.masked.any():
-        clock = clock.tick(canvas, block)
-        chosen = rule.choose(prediction, canvas.masked & clock.window.columns(canvas.width), clock)
-        canvas = canvas.write(chosen, torch.zeros_like(canvas.tokens))
-        counts.append(int(chosen.sum()))
-    return counts
+    return [int(step.chosen.sum()) for step in following(rule, prediction, block)]
 
 
 def test_a_pace_caps_the_threshold(predicted):
@@ -314,9 +377,9 @@ def test_a_pace_caps_the_threshold(predicted):
 def test_what_a_pass_leaves_of_its_pace_later_passes_may_use(predicted):
     unsure, sure = predicted(sharp(*[0.5] * 6)), predicted(sharp(*[0.95] * 6))
     rule, clock, canvas = AboveThreshold(0.9, pace=2.0), first_tick(unsure), unsure.canvas
-    one = rule.choose(unsure, canvas.masked, clock)
+    one = choose(rule, unsure, canvas.masked, clock)
     canvas = canvas.write(one, torch.zeros_like(canvas.tokens))
-    two_and_the_one_left = rule.choose(sure, canvas.masked, clock.tick(canvas, None))
+    two_and_the_one_left = choose(rule, sure, canvas.masked, clock.tick(canvas, None))
     assert (int(one.sum()), int(two_and_the_one_left.sum())) == (1, 3)
 
 
@@ -340,16 +403,16 @@ def gumbel(row_seed, columns):
     return -torch.log(-torch.log(uniform))
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_maskgit_ranks_by_log_probability_and_fading_noise(predicted, sure, seed):
+def test_maskgit_ranks_by_log_probability_and_fading_noise(predicted, sure):
     """The formula itself: 12 masks in 3 passes, so the first pass has 4.5 * (1 - 1/3) of noise."""
     chances = [0.9, 0.2, 0.5, 0.4, 0.7, 0.3, 0.25, 0.6, 0.8, 0.35, 0.45, 0.55]
-    drawn = gumbel(seed, 2 + len(chances))[2:]  # the prompt's two columns are drawn for as well
-    score = torch.tensor(chances, dtype=torch.float64).log() + 4.5 * (1 - 1 / 3) * drawn
     count = 12 - math.floor(12 * math.cos(math.pi / 6))
-    expected = sorted(score.argsort(descending=True)[:count].tolist())
-    prediction = predicted(sure(*chances), seeds=[seed], prompt=2)
-    assert chosen_words(MaskGit(Cosine(4.0)), prediction) == [expected]
+    for seed in range(6):
+        drawn = gumbel(seed, 2 + len(chances))[2:]  # the prompt's two columns are drawn for as well
+        score = torch.tensor(chances, dtype=torch.float64).log() + 4.5 * (1 - 1 / 3) * drawn
+        expected = sorted(score.argsort(descending=True)[:count].tolist())
+        prediction = predicted(sure(*chances), seeds=[seed], prompt=2)
+        assert chosen_words(MaskGit(Cosine(4.0)), prediction) == [expected], seed
 
 
 def test_maskgits_last_pass_has_no_noise(predicted):
@@ -359,17 +422,17 @@ def test_maskgits_last_pass_has_no_noise(predicted):
     )  # pass 2 of 2, with masks to choose from
     open_masks, quiet = prediction.canvas.masked, MostConfident(EqualShares(3.0))
     state = prediction.dice._generators[0].get_state()
-    chosen = MaskGit(EqualShares(3.0), noise=1e6).choose(prediction, open_masks, last)
-    assert torch.equal(chosen, quiet.choose(prediction, open_masks, last))
+    chosen = choose(MaskGit(EqualShares(3.0), noise=1e6), prediction, open_masks, last)
+    assert torch.equal(chosen, choose(quiet, prediction, open_masks, last))
     assert chosen.sum() == 3
     assert torch.equal(prediction.dice._generators[0].get_state(), state)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_maskgit_without_noise_is_most_confident(predicted, seed):
-    prediction = predicted(noise(20, 8, seed=seed))
+def test_maskgit_without_noise_is_most_confident(predicted):
     quiet, plain = MaskGit(EqualShares(7.0), noise=0.0), MostConfident(EqualShares(7.0))
-    assert chosen_words(quiet, prediction) == chosen_words(plain, prediction)
+    for seed in range(5):
+        prediction = predicted(noise(20, 8, seed=seed))
+        assert chosen_words(quiet, prediction) == chosen_words(plain, prediction), seed
 
 
 def test_maskgit_fills_its_quota_even_with_candidates_of_no_probability(predicted):
@@ -383,17 +446,11 @@ def test_maskgit_fills_its_quota_even_with_candidates_of_no_probability(predicte
 
 def run_of(rule, prediction, passes, block=None):
     """(places chosen, columns seen) of each pass, for a prediction that never changes."""
-    canvas, clock, running = prediction.canvas, Clock.start(1), rule.fresh()
-    told = []
-    for _ in range(passes):
-        clock = clock.tick(canvas, block)
-        open_masks = canvas.masked & clock.window.columns(canvas.width)
-        seen = running.sees(canvas, clock)
-        now = dataclasses.replace(prediction, canvas=canvas)
-        chosen = running.choose(now, open_masks, clock)
-        canvas = canvas.write(chosen, torch.zeros_like(canvas.tokens))
-        told.append(((chosen[0].nonzero()[:, 0] - canvas.start).tolist(), int(seen.sum())))
-    return told
+    start = prediction.canvas.start
+    return [
+        ((step.chosen[0].nonzero()[:, 0] - start).tolist(), int(step.seen.sum()))
+        for step in islice(following(rule, prediction, block), passes)
+    ]
 
 
 CHANCES = [0.5, 0.6, 0.95, 0.93, 0.2, 0.91, 0.15, 0.15]
@@ -466,23 +523,46 @@ def test_impossible_settings_are_refused(wrong, words):
         wrong()
 
 
-def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for():
-    class Idle(lastword.unmask.UnmaskRule):
-        def choose(self, prediction, open, clock):
-            return torch.zeros_like(open)
+class Idle(lastword.unmask.UnmaskRule):
+    def choose(self, prediction, open, clock, state):
+        return torch.zeros_like(open), state
 
+
+class Late(MostConfident):
+    def choose(self, prediction, open, clock, state):
+        return torch.zeros_like(open), state
+
+
+class Unsaid(Idle):
+    """Follows a schedule and does not say how many passes it takes."""
+
+    traits = RuleTraits(follows_schedule=True)
+
+
+def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for(predicted, toy):
+    prediction = predicted(noise(3, 8), noise(4, 8, seed=1))
+    clock, columns = first_tick(prediction), prediction.columns
+    open_masks = columns.at(prediction.canvas.masked)
+    none, row_0 = torch.zeros_like(open_masks), torch.tensor([[True], [False]])
+    check_progress(Idle(), open_masks, open_masks, clock)
+    check_progress(Idle(), none, open_masks & none, clock)  # nothing to choose from
+    check_progress(Idle(), open_masks & row_0, open_masks & row_0, clock)
+    with pytest.raises(SettingError, match="Idle chose no mask of row 1 in step 0"):
+        check_progress(Idle(), open_masks & row_0, open_masks, clock)
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Idle())
-    with pytest.raises(SettingError, match="Idle chose no mask of row 0 in pass 0"):
-        list(lastword.decode(lastword.load("toy"), [[1, 2]], recipe))
+    with pytest.raises(SettingError, match="Idle chose no mask of row 0 in step 0"):
+        list(lastword.decode(toy, [[1, 2]], recipe))
 
 
 @pytest.mark.parametrize("block", [None, 2])
-def test_a_rule_on_a_schedule_that_is_over_is_stopped_too(block):
-    class Late(lastword.MostConfident):
-        def choose(self, prediction, open, clock):
-            return torch.zeros_like(open)
-
+def test_a_rule_on_a_schedule_that_is_over_is_stopped_too(block, toy):
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Late(), block=block)
     over = block or 4
-    with pytest.raises(SettingError, match=f"Late chose no mask of row 0 in pass {over}"):
-        list(lastword.decode(lastword.load("toy"), [[1, 2]], recipe))
+    with pytest.raises(SettingError, match=f"Late chose no mask of row 0 in step {over}"):
+        list(lastword.decode(toy, [[1, 2]], recipe))
+
+
+def test_a_rule_that_does_not_say_how_long_it_takes_may_idle(toy):
+    assert Unsaid().most_passes(4) is None
+    recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Unsaid())
+    assert len(list(islice(lastword.decode(toy, [[1, 2]], recipe), 9))) == 9

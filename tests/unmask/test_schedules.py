@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -20,11 +21,12 @@ def counts(schedule, masks, block=None):
         step = 0
         while left:
             clock = Clock(
-                len(filled),
-                Window(torch.tensor([first]), torch.tensor([first + opened])),
-                torch.tensor([step]),
-                torch.tensor([opened]),
-                torch.tensor([step == 0]),
+                step=torch.tensor([len(filled)]),
+                window=Window(torch.tensor([first]), torch.tensor([first + opened])),
+                in_window=torch.tensor([step]),
+                opened=torch.tensor([opened]),
+                opening=torch.tensor([step == 0]),
+                horizon=torch.tensor([masks]),
             )
             filled.append(schedule.quota(torch.tensor([left]), clock).item())
             left, step = left - filled[-1], step + 1
@@ -123,47 +125,35 @@ def test_cosine_does_not_fall_short_where_the_share_is_whole():
     assert sum(counts(Cosine(2.0), 78)[:26]) == 39
 
 
-@pytest.mark.parametrize("masks", [1, 2, 3, 7, 30])
-@pytest.mark.parametrize("pace", [0.2, 0.5, 1.0])
-def test_cosine_never_idles(masks, pace):
-    filled = counts(Cosine(pace), masks)
-    assert min(filled) >= 1
-    assert sum(filled) == masks
+def test_cosine_never_idles():
+    for masks, pace in product([1, 2, 3, 7, 30], [0.2, 0.5, 1.0]):
+        filled = counts(Cosine(pace), masks)
+        assert min(filled) >= 1, (masks, pace)
+        assert sum(filled) == masks, (masks, pace)
 
 
 @pytest.mark.parametrize("schedule", [EqualShares, Timesteps, Cosine])
-@pytest.mark.parametrize("pace", [0.0, -1.0, math.inf, math.nan])
-def test_a_pace_that_is_no_pace_is_refused(schedule, pace):
-    with pytest.raises(SettingError, match=str(pace)):
-        schedule(pace)
+def test_a_pace_that_is_no_pace_is_refused(schedule):
+    for pace in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(SettingError, match=str(pace)):
+            schedule(pace)
 
 
-@pytest.mark.parametrize("eps", [0.0, 1.0, -0.1, math.nan])
-def test_timesteps_refuse_an_eps_outside_its_range(eps):
-    with pytest.raises(SettingError, match="eps"):
-        Timesteps(eps=eps)
+def test_timesteps_refuse_an_eps_outside_its_range():
+    for eps in (0.0, 1.0, -0.1, math.nan):
+        with pytest.raises(SettingError, match="eps"):
+            Timesteps(eps=eps)
 
 
-@pytest.mark.parametrize(
-    "schedule", [EqualShares(), Timesteps(), Timesteps(keep_idle=True), Cosine(3.0)]
-)
-def test_rows_of_a_batch_get_what_they_would_get_alone(ids, schedule):
-    horizons = [3, 40, 17]
-    together = Canvas.blank([[1]] * 3, torch.tensor(horizons), ids)
-    quota = schedule.quota(together.masked.sum(-1), Clock.start(3).tick(together, None))
-    for row, horizon in enumerate(horizons):
-        alone = Canvas.blank([[1]], torch.tensor([horizon]), ids)
-        own = schedule.quota(alone.masked.sum(-1), Clock.start(1).tick(alone, None))
-        assert quota[row] == own[0]
-
-
-@pytest.mark.parametrize(
-    "schedule", [EqualShares(), Timesteps(), Timesteps(keep_idle=True), Cosine(3.0)]
-)
-def test_a_row_with_nothing_left_gets_nothing(ids, schedule):
+def test_a_row_with_nothing_left_gets_nothing_and_the_others_their_own(ids):
     canvas = Canvas.blank([[1], [1]], torch.tensor([2, 9]), ids)
     where = canvas.masked.clone()
     where[1] = False
     done = canvas.write(where, torch.zeros_like(canvas.tokens))
-    clock = Clock.start(2).tick(canvas, None).tick(done, None)
-    assert schedule.quota(done.masked.sum(-1), clock)[0] == 0
+    clock = Clock.start(canvas).tick(canvas, None).tick(done, None)
+    alone = Canvas.blank([[1]], torch.tensor([9]), ids)
+    own_clock = Clock.start(alone).tick(alone, None).tick(alone, None)
+    for schedule in (EqualShares(), Timesteps(), Timesteps(keep_idle=True), Cosine(3.0)):
+        quota = schedule.quota(done.masked.sum(-1), clock)
+        assert quota[0] == 0, schedule
+        assert quota[1] == schedule.quota(alone.masked.sum(-1), own_clock)[0], schedule
