@@ -8,6 +8,7 @@ import torch
 
 import lastword
 from lastword.canvas.canvas import Canvas
+from lastword.canvas.cost import Work
 from lastword.canvas.ids import TokenIds
 from lastword.errors import CapacityError, NumericError, PromptError, SettingError
 from lastword.models import Adapter, Toy
@@ -138,6 +139,7 @@ NO_PROMPTS = [
     "lastword.generate(toy, [0, 1, 'c'])",
     "lastword.generate(toy, [['a', 'b']])",
     "next(lastword.decode(toy, [], Recipe()))",
+    "next(lastword.decode(toy, torch.ones(0, 2).long(), Recipe()))",
     "next(lastword.decode(toy, [1, 2, 3], Recipe()))",
     "next(lastword.decode(toy, 'abc', Recipe()))",
 ]
@@ -153,6 +155,8 @@ LIKE_IDS = [
     "lastword.generate(toy, __import__('numpy').array([0, 1]))",
     "lastword.generate(toy, list(__import__('numpy').array([0, 1])))",
     "lastword.generate(toy, range(3))",
+    "next(lastword.decode(toy, torch.tensor([[0, 1], [2, 3]]), Recipe()))",
+    "next(lastword.decode(toy, __import__('numpy').array([[0, 1], [2, 3]]), Recipe()))",
     "lastword.generate(toy, 'abc', seed=__import__('numpy').int64(3))",
 ]
 
@@ -280,10 +284,10 @@ def test_an_answer_with_masks_before_its_end_did_not_simply_end(saying):
 
 def test_a_generation_reports_what_it_cost(toy):
     answer = lastword.generate(toy, "abc", length="survival:20")
-    assert answer.probe_cost == {"passes": 1, "columns": 23, "squares": 23**2}
+    assert answer.probe_cost == Work(1, 23, 23**2)
     width = 3 + answer.horizon
-    assert answer.cost["passes"] == answer.horizon
-    assert answer.cost["columns"] == answer.horizon * width
+    assert answer.cost.passes == answer.horizon
+    assert answer.cost.columns == answer.horizon * width
     assert answer.lengths.slots == 20
     assert answer.seconds > 0
 
@@ -291,8 +295,8 @@ def test_a_generation_reports_what_it_cost(toy):
 def test_guidance_counts_both_branches(llada):
     plain = run(llada, IDS)
     guided = run(llada, IDS, sampling=Sampling(guidance=1.0))
-    assert guided.cost["passes"] == plain.cost["passes"]
-    assert guided.cost["columns"] == 2 * plain.cost["columns"]
+    assert guided.cost.passes == plain.cost.passes
+    assert guided.cost.columns == 2 * plain.cost.columns
 
 
 def test_guidance_works_on_a_model_that_rules_tokens_out(toy):
@@ -303,7 +307,7 @@ def test_guidance_works_on_a_model_that_rules_tokens_out(toy):
 def test_rows_that_finish_early_stop_paying(llada):
     answers = lastword.generate(llada, [IDS, IDS[:2]], length=lastword.Survival(40))
     for answer in answers:
-        assert answer.cost["passes"] == answer.horizon
+        assert answer.cost.passes == answer.horizon
 
 
 def test_the_seconds_of_an_answer_count_its_probe(ids):
@@ -315,7 +319,7 @@ def test_the_seconds_of_an_answer_count_its_probe(ids):
 
     length = lastword.Survival(limit=2, estimate=lastword.Quantile(0.99))
     answer = lastword.generate(Adapter(slow, ids), [1], length=length)
-    assert (answer.probe_cost["passes"], answer.cost["passes"]) == (1, 2)
+    assert (answer.probe_cost.passes, answer.cost.passes) == (1, 2)
     assert answer.seconds >= 0.06
 
 
@@ -347,9 +351,9 @@ def test_a_predicted_length_is_what_generate_uses(llada):
 def test_the_logits_hook_sees_every_pass_and_its_answer_counts(toy):
     steps = []
 
-    def ban_e(step, canvas, reading, logits):
+    def ban_e(step, canvas, columns, logits):
         steps.append(step)
-        assert logits.shape[:2] == reading.columns.shape
+        assert logits.shape[:2] == columns.index[columns.rows].shape
         changed = logits.clone()
         changed[..., 4] = -torch.inf
         return changed
@@ -360,7 +364,7 @@ def test_the_logits_hook_sees_every_pass_and_its_answer_counts(toy):
 
 
 def test_the_probe_does_not_go_through_the_hooks(toy):
-    def never_ends(step, canvas, reading, logits):
+    def never_ends(step, canvas, columns, logits):
         changed = logits.clone()
         changed[..., toy.ids.end] = -torch.inf
         return changed
@@ -397,8 +401,8 @@ def test_a_tokens_hook_that_leaves_nothing_to_decode_is_refused(toy):
 WRONG_HOOKS = [
     "lastword.generate(toy, 'abc', hooks=lastword.Hooks(tokens=lambda step, canvas: canvas.tokens[:, :2]))",
     "lastword.generate(toy, 'abc', hooks=lastword.Hooks(tokens=lambda step, canvas: None))",
-    "lastword.generate(toy, 'abc', hooks=lastword.Hooks(logits=lambda s, c, r, x: None))",
-    "lastword.generate(toy, 'abc', hooks=lastword.Hooks(logits=lambda s, c, r, x: x[:, :1]))",
+    "lastword.generate(toy, 'abc', hooks=lastword.Hooks(logits=lambda step, canvas, columns, x: None))",
+    "lastword.generate(toy, 'abc', hooks=lastword.Hooks(logits=lambda step, canvas, columns, x: x[:, :1]))",
 ]
 
 
@@ -414,7 +418,7 @@ def test_decode_yields_one_step_per_pass_and_fills_only_masks(toy):
     assert len(steps) == 5
     before = Canvas.blank([[0, 1, 2], [5]], torch.tensor([5, 5]), toy.ids)
     for number, step in enumerate(steps):
-        assert step.clock.step == number
+        assert step.clock.step.tolist() == [number, number]
         changed = step.canvas.tokens != before.tokens
         assert not (changed & ~before.masked).any()
         assert torch.equal(changed, step.chosen)

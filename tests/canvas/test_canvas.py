@@ -165,14 +165,15 @@ def test_an_answer_may_grow_by_more_than_its_width(canvas):
     assert canvas.extend(torch.tensor([40, 1])).answer_of(0) == [canvas.ids.mask] * 42
 
 
-def test_an_answer_may_be_closed_with_end_tokens_that_are_not_the_model_s(canvas):
-    closed = canvas.close(torch.tensor([2, 1]))
+def test_an_answer_may_be_followed_by_end_tokens_that_are_not_the_model_s(canvas):
+    closed = canvas.followed_by(canvas.ids.end, torch.tensor([2, 1]))
+    assert closed.suffix.tolist() == [2, 1]
     assert [closed.answer_of(row) for row in (0, 1)] == [[6, 6, 7, 7], [6, 6, 6, 7]]
     assert not closed.ended.any()
     assert closed.least_horizon.tolist() == [1, 1]
     longer = closed.extend(torch.tensor([1, 0]))
     assert longer.answer_of(0) == [6, 6, 6, 7, 7]
-    assert longer.crop(torch.tensor([4, 2])).closing.tolist() == [1, 0]
+    assert longer.crop(torch.tensor([4, 2])).suffix.tolist() == [1, 0]
     ended = closed.write(closed.masked, torch.full_like(closed.tokens, 7))
     assert ended.ended.sum(-1).tolist() == [2, 3]
 

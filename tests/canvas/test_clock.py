@@ -14,8 +14,9 @@ def fill(canvas, row, count):
 
 
 def test_first_tick_opens_every_row(ids):
-    clock = Clock.start(2).tick(Canvas.blank([[1], [1]], torch.tensor([4, 2]), ids), None)
-    assert clock.step == 0
+    canvas = Canvas.blank([[1], [1]], torch.tensor([4, 2]), ids)
+    clock = Clock.start(canvas).tick(canvas, None)
+    assert clock.step.tolist() == [0, 0]
     assert clock.opening.tolist() == [True, True]
     assert clock.in_window.tolist() == [0, 0]
     assert clock.opened.tolist() == [4, 2]
@@ -23,22 +24,22 @@ def test_first_tick_opens_every_row(ids):
 
 def test_steps_count_while_the_window_stays(ids):
     canvas = Canvas.blank([[1]], torch.tensor([4]), ids)
-    clock = Clock.start(1).tick(canvas, None)
+    clock = Clock.start(canvas).tick(canvas, None)
     clock = clock.tick(fill(canvas, 0, 1), None)
-    assert (clock.step, clock.in_window.item(), clock.opened.item()) == (1, 1, 4)
+    assert (clock.step.item(), clock.in_window.item(), clock.opened.item()) == (1, 1, 4)
     assert not clock.opening.item()
 
 
 def test_the_next_block_opens_anew_with_its_own_masks(ids):
     canvas = Canvas.blank([[1]], torch.tensor([5]), ids)
-    clock = Clock.start(1).tick(canvas, 3).tick(fill(canvas, 0, 3), 3)
+    clock = Clock.start(canvas).tick(canvas, 3).tick(fill(canvas, 0, 3), 3)
     assert (clock.in_window.item(), clock.opened.item()) == (0, 2)
     assert clock.opening.item()
 
 
 def test_rows_keep_their_own_time(ids):
     canvas = Canvas.blank([[1], [1]], torch.tensor([4, 4]), ids)
-    clock = Clock.start(2).tick(canvas, 2).tick(fill(canvas, 1, 2), 2)
+    clock = Clock.start(canvas).tick(canvas, 2).tick(fill(canvas, 1, 2), 2)
     assert clock.in_window.tolist() == [1, 0]
     assert clock.opening.tolist() == [False, True]
 
@@ -46,7 +47,7 @@ def test_rows_keep_their_own_time(ids):
 def test_a_window_whose_edge_moved_opens(ids):
     short = Canvas.blank([[1]], torch.tensor([3]), ids)
     longer = Canvas.blank([[1]], torch.tensor([6]), ids)
-    clock = Clock.start(1).tick(short, None).tick(longer, None)
+    clock = Clock.start(short).tick(short, None).tick(longer, None)
     assert clock.opening.item()
     assert clock.opened.item() == 6
 
@@ -54,7 +55,7 @@ def test_a_window_whose_edge_moved_opens(ids):
 def test_a_resized_row_opens_its_window_anew(ids):
     """Its edges may stay where they are: an insertion pushes other columns out of the block."""
     canvas = Canvas.blank([[1], [1]], torch.tensor([6, 6]), ids)
-    clock = Clock.start(2).tick(canvas, 3)
+    clock = Clock.start(canvas).tick(canvas, 3)
     longer = canvas.insert(torch.tensor([2, 2]), torch.tensor([0, 2]))
     clock = clock.tick(longer, 3)
     assert clock.opening.tolist() == [False, True]

@@ -230,7 +230,7 @@ def test_recipes_lists_every_part(lastword):
             assert name in flat
             assert f"price: {cls.price}" in flat
             assert f"source: {cls.source}" in flat
-    assert "initial=64, limit=2048, by=8, window=32" in flat
+    assert "initial=null, limit=null, by=8, window=32" in flat
     assert "length=survival, by=32, limit=null" in flat
     shorthand = flat.split("default The plan that costs least")[1]
     assert "limit=None short for stop-at-end:(grow-when-full:(survival:reading=auto)" in shorthand
@@ -274,7 +274,7 @@ def test_what_goes_together_may_still_not_fit_a_small_model(lastword):
         ),
         (
             ["--length", "daedal", "--commit", "prophet:answer_start=4"],
-            "Prophet was given slots at fixed places",
+            "Prophet was given slots at fixed indices",
             "answer_start=-5",
             ["--length", "daedal:8,limit=24", "--commit", "prophet:answer_start=-5"],
         ),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -22,6 +22,7 @@ from lastword import (
     Survival,
     Timesteps,
 )
+from lastword.commit import CommitRule
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Plan
 from tests.laws.test_decode_laws import RULES
@@ -92,7 +93,7 @@ def test_growth_stops_where_the_money_does():
     grown = lastword.generate(
         toy, "abc", length=Budget(GrowWhenFull(Fixed(4), by=4), passes=11), block=2
     )
-    assert (grown.finish, len(grown.tokens), grown.cost["passes"]) == (Finish.TRUNCATED, 11, 11)
+    assert (grown.finish, len(grown.tokens), grown.cost.passes) == (Finish.TRUNCATED, 11, 11)
     around = lastword.generate(
         toy, "abc", length=GrowWhenFull(Budget(Fixed(4), passes=11), by=4), block=2
     )
@@ -102,29 +103,31 @@ def test_growth_stops_where_the_money_does():
 SETTINGS = [{"passes": 7}, {"passes": 13}, {"passes": None, "columns": 150}]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("block", [None, 3])
-@pytest.mark.parametrize("family", ["llada", "dream"])
-def test_no_recipe_spends_more(settings, block, family, request):
-    model = request.getfixturevalue(family)
+@pytest.mark.parametrize("number", range(3), ids=lambda number: str(SETTINGS[number]))
+def test_no_recipe_spends_more(number, llada, dream):
+    """Every rule under every setting meets both models and both ways to part the answer."""
+    settings = SETTINGS[number]
     inner = [Fixed(30), GrowWhenFull(Fixed(5), by=2, limit=40), Survival(20)]
     inner += [
         StopAtEnd(Reread(Survival(20), by=3)),
         GrowWhenFull(Reread(Survival(9)), by=1, limit=30),
     ]
     met = 0
-    for place, unmask in enumerate(RULES):
+    for place, unmask in enumerate(RULES, number):
         length = Budget(inner[place % len(inner)], **settings)
-        sampling = Sampling(propose_mask=True) if unmask.follows_schedule and place % 2 else None
-        try:
-            recipe = Recipe(length=length, unmask=unmask, block=block)
-        except SettingError:
-            continue
-        _, cost = spent(model, recipe.with_choices(sampling=sampling), [PROMPT, [9]])
-        for name, most in settings.items():
-            assert most is None or max(cost[name]) <= most, (recipe, cost)
-        met += 1
-    assert met > 8
+        proposes = unmask.traits.follows_schedule and bool(place % 2)
+        models = (llada, dream) if place % 4 < 2 else (dream, llada)
+        for model, block in zip(models, (None, 3)):
+            try:
+                recipe = Recipe(length=length, unmask=unmask, block=block)
+            except SettingError:
+                continue
+            recipe = replace(recipe, sampling=Sampling(propose_mask=proposes))
+            _, cost = spent(model, recipe, [PROMPT, [9]])
+            for name, most in settings.items():
+                assert most is None or max(cost[name]) <= most, (recipe, cost)
+            met += 1
+    assert met > 16
 
 
 @pytest.mark.parametrize(
@@ -144,8 +147,10 @@ def test_a_budget_that_pays_for_nothing_is_refused_with_what_it_takes(length, wo
 def test_only_what_is_given_is_bounded():
     assert Budget().most_passes == 256
     assert Budget(columns=90000).most_passes is None
+    toy = lastword.models.Toy()
+    toy.slots = 300
     recipe = Recipe(length=Budget(Fixed(300), columns=10**6))
-    first = next(lastword.decode(lastword.models.Toy(), [[0]], recipe))
+    first = next(lastword.decode(toy, [[0]], recipe))
     assert first.plan.horizon.tolist() == [300]  # a pass a slot, more than the usual 256
 
 
@@ -157,19 +162,34 @@ class Closed(LengthPolicy):
     ends: int
 
     def plan(self, probe):
-        return Plan(torch.tensor([self.slots]), closing=torch.tensor([self.ends]))
+        return Plan(torch.tensor([self.slots]), ends=torch.tensor([self.ends]))
 
 
-@pytest.mark.parametrize(("slots", "ends"), [(30, 4), (9, 4), (3, 12), (2, 3)])
+@pytest.mark.parametrize(("slots", "ends"), [(30, 4), (9, 4), (3, 12), (2, 3), (30, 40)])
 def test_end_tokens_that_close_the_answer_are_paid_for(slots, ends, llada):
-    recipe = Recipe(length=Budget(Closed(slots, ends), columns=129))
+    recipe = Recipe(length=Budget(Closed(slots, ends), columns=108))
     last, cost = spent(llada, recipe)
-    assert cost["columns"][0] <= 129
+    assert cost["columns"][0] <= 108  # nine passes of 3 + 9 columns, to the last one
     assert int(last.canvas.horizon) == min(slots + ends, 9)
-    closing = int(last.canvas.closing)
-    assert last.canvas.answer_of(0)[-closing:] == [llada.ids.end] * closing
-    assert closing <= ends
+    suffix = int(last.canvas.suffix)
+    assert last.canvas.answer_of(0)[-suffix:] == [llada.ids.end] * suffix
+    assert suffix <= ends
     assert bool(last.canvas.fillable[0, last.canvas.start])  # the model writes at least a slot
+
+
+@dataclass(frozen=True)
+class Hasty(CommitRule):
+    """Is ready after two passes in a block."""
+
+    def ready(self, prediction, canvas, clock):
+        return clock.in_window >= 1
+
+
+def test_a_row_that_asks_for_room_nobody_pays_for_is_committed_all_the_same(llada):
+    length = Budget(Reread(Survival(40), by=1), passes=7)
+    last, cost = spent(llada, Recipe(length=length, commit=Hasty(), block=2))
+    assert last.canvas.horizon.tolist() == last.plan.most.tolist() == [6]
+    assert cost["passes"] == [1 + 2]
 
 
 def test_no_passes_are_no_budget():

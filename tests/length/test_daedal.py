@@ -25,9 +25,16 @@ def logits(*slots):
 def after_a_pass(prediction, threshold=0.9):
     """The canvas an AboveThreshold pass without blocks leaves, and its clock."""
     canvas = prediction.canvas
-    clock = Clock.start(len(canvas.horizon)).tick(canvas, None)
-    chosen = AboveThreshold(threshold).choose(prediction, canvas.masked, clock)
-    return canvas.write(chosen, prediction.tokens), clock
+    clock, columns = Clock.start(canvas).tick(canvas, None), prediction.columns
+    chosen, _ = AboveThreshold(threshold).choose(prediction, columns.at(canvas.masked), clock, ())
+    return canvas.write(columns.spread(chosen), prediction.written), clock
+
+
+def revised(policy, prediction):
+    canvas, clock = after_a_pass(prediction)
+    after, state = policy.revise(canvas, prediction, clock, ())
+    assert state == ()
+    return after
 
 
 def test_end_confidence_passes_over_words_and_counts_from_the_right(predicted):
@@ -53,22 +60,15 @@ GROWING = Daedal(initial=2, limit=20, by=4, window=2, keep_growing=0.9, lost=0.3
 
 def test_the_least_sure_mask_becomes_several(predicted):
     prediction = predicted(logits((1, 0.95), (2, 0.25), (3, 0.2), (END, 0.8)))
-    canvas, clock = after_a_pass(prediction)
-    revised = GROWING.revise(canvas, prediction, clock)
-    assert canvas.answer_of(0) == [1, MASK, MASK, MASK]
-    assert revised.answer_of(0) == [1, MASK, MASK, MASK, MASK, MASK, MASK]
-    assert revised.horizon.tolist() == [4 + 3]
+    assert after_a_pass(prediction)[0].answer_of(0) == [1, MASK, MASK, MASK]
+    after = revised(GROWING, prediction)
+    assert after.answer_of(0) == [1, MASK, MASK, MASK, MASK, MASK, MASK]
+    assert after.horizon.tolist() == [4 + 3]
 
 
 def test_what_stands_right_of_the_insertion_moves(predicted):
     prediction = predicted(logits((2, 0.2), (3, 0.95)))
-    revised = GROWING.revise(*_args(prediction))
-    assert revised.answer_of(0) == [MASK] * 4 + [3]
-
-
-def _args(prediction):
-    canvas, clock = after_a_pass(prediction)
-    return canvas, prediction, clock
+    assert revised(GROWING, prediction).answer_of(0) == [MASK] * 4 + [3]
 
 
 @pytest.mark.parametrize(
@@ -80,15 +80,15 @@ def _args(prediction):
     ],
 )
 def test_nothing_is_inserted_without_need(slots, predicted):
-    canvas, prediction, clock = _args(predicted(logits(*slots)))
-    assert GROWING.revise(canvas, prediction, clock).horizon.tolist() == [len(slots)]
+    assert revised(GROWING, predicted(logits(*slots))).horizon.tolist() == [len(slots)]
 
 
 def test_only_masks_of_the_window_are_looked_at(predicted):
     prediction = predicted(logits((1, 0.95), (2, 0.5), (3, 0.2), (3, 0.2)))
     canvas = prediction.canvas
-    clock = Clock.start(1).tick(canvas, 2)
-    assert GROWING.revise(canvas, prediction, clock).horizon.tolist() == [4]
+    clock = Clock.start(canvas).tick(canvas, 2)
+    after, _ = GROWING.revise(canvas, prediction, clock, ())
+    assert after.horizon.tolist() == [4]
 
 
 def test_at_the_limit_end_tokens_fall_off_but_no_text_does(predicted):
@@ -97,15 +97,16 @@ def test_at_the_limit_end_tokens_fall_off_but_no_text_does(predicted):
         logits((2, 0.2), (1, 0.95), (2, 0.5), (END, 0.8)),
         logits((2, 0.2), (1, 0.95), (2, 0.5), (1, 0.95)),
     )
-    revised = policy.revise(*_args(prediction))
-    assert revised.answer_of(0) == [MASK, MASK, MASK, MASK, 1]
-    assert revised.answer_of(1) == [MASK, MASK, 1, MASK, 1]
+    after = revised(policy, prediction)
+    assert after.answer_of(0) == [MASK, MASK, MASK, MASK, 1]
+    assert after.answer_of(1) == [MASK, MASK, 1, MASK, 1]
 
 
 def test_a_row_at_its_limit_is_left_alone(predicted):
     policy = Daedal(initial=2, limit=3, by=4, window=2, lost=0.3)
-    canvas, prediction, clock = _args(predicted(logits((2, 0.2), (1, 0.2), (END, 0.8))))
-    assert policy.revise(canvas, prediction, clock).answer_of(0) == canvas.answer_of(0)
+    prediction = predicted(logits((2, 0.2), (1, 0.2), (END, 0.8)))
+    canvas, _ = after_a_pass(prediction)
+    assert revised(policy, prediction).answer_of(0) == canvas.answer_of(0)
     assert "likeliest" not in prediction.__dict__  # nor is the whole answer read for it
 
 
@@ -118,9 +119,6 @@ class FakeProbe:
 
     def most(self, slots):
         return self.cost
-
-    def reserve(self, slots):
-        pass
 
     def __call__(self, slots, asking=None):
         self.asked.append((slots, asking.tolist()))
@@ -142,9 +140,9 @@ def test_stage_one_asks_growing_rows_only_and_never_at_the_limit(predicted):
 
 def test_the_plan_closes_with_half_a_window_of_end_tokens_within_the_limit(predicted, ids):
     plan = Daedal(initial=3, limit=10, by=3, window=7).plan(FakeProbe(predicted, 99, 99))
-    assert plan.closing.tolist() == [0, 0]
+    assert plan.ends.tolist() == [0, 0]
     plan = Daedal(initial=8, limit=10, by=3, window=7, enough=0.0).plan(FakeProbe(predicted, 1))
-    assert plan.closing.tolist() == [2]
+    assert plan.ends.tolist() == [2]
     assert plan.canvas([[0]], ids).answer_of(0) == [MASK] * 8 + [END] * 2
 
 

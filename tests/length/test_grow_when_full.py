@@ -16,6 +16,9 @@ from lastword import (
     SurvivalAtStep,
     TokenIds,
 )
+from lastword.canvas.clock import Clock
+from lastword.errors import SettingError
+from lastword.length.policy import Slots
 
 IDS = TokenIds(mask=6, end=7, pad=7, vocabulary=8)
 PROMPT = 2
@@ -91,8 +94,8 @@ def test_stop_at_end_drops_the_room_that_was_not_needed():
     assert roomy.tokens == stopped.tokens == WORDS[:5]
     assert stopped.canvas == [*WORDS[:5], IDS.end]
     # The room was seen, not filled: as many passes as without growth.
-    assert stopped.cost["passes"] == answer(5, Fixed(6), block=2).cost["passes"] == 6
-    assert roomy.cost["passes"] == 10
+    assert stopped.cost.passes == answer(5, Fixed(6), block=2).cost.passes == 6
+    assert roomy.cost.passes == 10
 
 
 def test_the_order_of_the_wrappers_does_not_matter():
@@ -112,10 +115,8 @@ def test_blocks_that_were_not_given_are_those_of_32():
     alone, given = (answer(9, length, block) for block in (None, 32))
     assert (alone.canvas, alone.cost) == (given.canvas, given.cost)
     assert len(alone.canvas) == 32
-    assert alone.cost["passes"] == 32
-    assert (
-        answer(9, Fixed(70)).cost["passes"] == 70
-    )  # no policy that acts between blocks, no blocks
+    assert alone.cost.passes == 32
+    assert answer(9, Fixed(70)).cost.passes == 70  # no policy that acts between blocks, no blocks
 
 
 @pytest.mark.parametrize("slot", [3, 40, 75])
@@ -127,17 +128,21 @@ def test_generate_without_a_choice_finishes_the_answer_and_says_how_it_read_the_
     assert paper.lengths.read_as is None
 
 
-@pytest.mark.parametrize(
-    ("policy", "most"),
-    [
+def test_without_a_limit_it_has_that_of_the_policy_inside_or_the_model_s():
+    for policy, most in (
         (GrowWhenFull(Survival(48)), 48),
         (GrowWhenFull(StopAtEnd(Survival(48))), 48),
         (GrowWhenFull(Survival(48), limit=96), 96),
         (GrowWhenFull(Reread(Survival(48))), 48),
         (GrowWhenFull(SurvivalAtStep(3, Survival(48))), 48),
-        (GrowWhenFull(Fixed(48)), 1024),
-    ],
-    ids=str,
-)
-def test_without_a_limit_it_has_that_of_the_policy_inside(policy, most):
-    assert policy.grows_to == most
+        (GrowWhenFull(Fixed(48)), 512),
+        (GrowWhenFull(Survival()), 512),
+    ):
+        assert policy.settled(Slots(512)).limit == most, policy
+
+
+def test_growth_to_a_limit_nobody_said_is_refused(predicted, sure):
+    prediction = predicted(sure(0.9))
+    clock = Clock.start(prediction.canvas).tick(prediction.canvas, None)
+    with pytest.raises(SettingError, match="before it was settled for a model"):
+        GrowWhenFull(Fixed(1)).revise(prediction.canvas, prediction, clock, ())

@@ -8,6 +8,7 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.cost import Work
 from lastword.errors import CapacityError, SettingError
 from lastword.length import (
     Budget,
@@ -21,6 +22,8 @@ from lastword.length import (
     Survival,
     SurvivalAtStep,
 )
+from lastword.length.policy import LengthTraits
+from lastword.length.wrapper import layers, traits_of
 from lastword.models import Toy
 from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
@@ -61,25 +64,24 @@ class CountingProbe(ModelProbe):
         return super().__call__(slots, asking)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_a_plan_has_a_whole_number_of_slots_per_row(policy, toy):
-    plan = policy.plan(CountingProbe(toy, [[1, 2, 3], [4]]))
-    assert plan.horizon.dtype == torch.long
-    assert plan.horizon.shape == (2,)
-    assert plan.horizon.min() >= 1
+def test_a_plan_has_a_whole_number_of_slots_per_row(toy):
+    for policy in POLICIES:
+        plan = policy.plan(CountingProbe(toy, [[1, 2, 3], [4]]))
+        assert (plan.horizon.dtype, plan.horizon.shape) == (torch.long, (2,)), policy
+        assert plan.horizon.min() >= 1, policy
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_a_row_is_planned_as_if_alone(policy, llada):
+def test_a_row_is_planned_as_if_alone(llada):
     prompts = [[5, 42, 17], [9], [100, 63, 7, 7, 21]]
-    together = policy.plan(CountingProbe(llada, prompts)).horizon
-    alone = [policy.plan(CountingProbe(llada, [prompt])).horizon.item() for prompt in prompts]
-    assert together.tolist() == alone
+    for policy in POLICIES:
+        together = policy.plan(CountingProbe(llada, prompts)).horizon
+        alone = [policy.plan(CountingProbe(llada, [prompt])).horizon.item() for prompt in prompts]
+        assert together.tolist() == alone, policy
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_a_policy_is_plain_data(policy):
-    assert pickle.loads(pickle.dumps(policy)) == policy
+def test_a_policy_is_plain_data():
+    for policy in POLICIES:
+        assert pickle.loads(pickle.dumps(policy)) == policy
 
 
 def test_fixed_never_probes(toy):
@@ -88,14 +90,14 @@ def test_fixed_never_probes(toy):
     assert plan.horizon.tolist() == [9, 9]
     assert plan.lengths is None
     assert probe.asked == []
-    assert probe.cost.row(0)["passes"] == 0
+    assert probe.cost.row(0).passes == 0
 
 
 def test_survival_probes_once_over_its_limit(toy):
     probe = CountingProbe(toy, [[1], [2, 3]])
     Survival(20).plan(probe)
     assert probe.asked == [20]
-    assert probe.cost.row(1) == {"passes": 1, "columns": 22, "squares": 22**2}
+    assert probe.cost.row(1) == Work(1, 22, 22**2)
 
 
 @pytest.mark.parametrize("hazard", [0.5, 0.25, 0.05])
@@ -154,36 +156,54 @@ def test_a_probe_beyond_the_models_positions_is_refused_unless_allowed(llada):
     assert Survival(93).plan(CountingProbe(llada, [[1, 2, 3]])).horizon > 0
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [GrowWhenFull(Fixed(5), limit=94), Daedal(limit=94), RhoEos(limit=94)],
-    ids=str,
-)
-def test_a_limit_beyond_the_models_positions_is_refused_before_the_first_pass(policy, llada):
-    probe = CountingProbe(llada, [[1, 2, 3]])
-    with pytest.raises(CapacityError, match="lower the length limit to 93"):
-        policy.plan(probe)
-    assert probe.asked == []
+def test_a_policy_says_when_it_and_what_it_wraps_resize():
+    for policy, own, together in (
+        (Fixed(7), "never", "never"),
+        (Survival(), "never", "never"),
+        (StopAtEnd(Fixed(7)), "between blocks", "between blocks"),
+        (GrowWhenFull(StopAtEnd()), "between blocks", "between blocks"),
+        (SurvivalAtStep(), "any time", "any time"),
+        (Daedal(), "any time", "any time"),
+        (StopAtEnd(Daedal()), "between blocks", "any time"),
+        (Budget(GrowWhenFull(RhoEos())), "never", "any time"),
+    ):
+        assert policy.traits.resizes == own, policy
+        assert traits_of(policy).resizes == together, policy
 
 
-@pytest.mark.parametrize(
-    ("policy", "resizes"),
-    [
-        (Fixed(7), "never"),
-        (Survival(), "never"),
-        (StopAtEnd(Fixed(7)), "between blocks"),
-        (GrowWhenFull(Fixed(7)), "between blocks"),
-        (GrowWhenFull(StopAtEnd()), "between blocks"),
-        (SurvivalAtStep(), "any time"),
-        (Daedal(), "any time"),
-        (RhoEos(), "any time"),
-        (StopAtEnd(Daedal()), "any time"),
-        (GrowWhenFull(RhoEos()), "any time"),
-    ],
-    ids=str,
-)
-def test_a_policy_says_when_it_resizes(policy, resizes):
-    assert policy.resizes == resizes
+def test_traits_add_up_over_what_is_wrapped():
+    policy = StopAtEnd(GrowWhenFull(Budget(Reread(Survival(48))), limit=96))
+    assert [type(layer) for layer in layers(policy)] == [StopAtEnd, GrowWhenFull, Budget, Reread]
+    assert traits_of(policy) == LengthTraits(
+        resizes="between blocks",
+        reads="ahead",
+        grows=True,
+        replans=True,
+        bounds_work=True,
+        needs_blocks=True,
+        limit=96,
+    )
+    assert traits_of(StopAtEnd(Fixed(48))).least == 48
+    assert traits_of(StopAtEnd(Fixed(48))).limit is None
+
+
+def test_a_policy_that_plans_before_it_is_settled_says_so(toy):
+    for policy in (
+        Fixed(),
+        Survival(),
+        Secant(),
+        Daedal(),
+        RhoEos(),
+        SurvivalAtStep(),
+        Reread(),
+        StopAtEnd(GrowWhenFull(Survival(reading=Auto()))),
+        Daedal(initial=8),
+        Secant(initial=8),
+    ):
+        probe = CountingProbe(toy, [[1]])
+        with pytest.raises(SettingError, match="before it was settled for a model"):
+            policy.plan(probe)
+        assert probe.asked == [], policy
 
 
 @pytest.mark.parametrize(
@@ -198,10 +218,10 @@ def test_a_policy_says_when_it_resizes(policy, resizes):
 )
 def test_a_policy_that_reads_the_answer_waits_for_a_pass_that_does(policy, llada):
     canvas = Canvas.blank([[5, 42, 17]], torch.tensor([8]), llada.ids)
-    clock, forward = Clock.start(1).tick(canvas, 4), Forward(llada, Sampling(), Dice([0]))
+    clock, forward = Clock.start(canvas).tick(canvas, 4), Forward(llada, Sampling(), Dice([0]))
     block = clock.window.columns(canvas.width)
     horizons = [
-        policy.revise(canvas, forward(canvas, read), clock).horizon.tolist()
+        policy.revise(canvas, forward(canvas, read), clock, ())[0].horizon.tolist()
         for read in (block, canvas.answer)
     ]
     assert horizons[0] == [8] != horizons[1]

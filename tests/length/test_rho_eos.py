@@ -18,7 +18,7 @@ def ending(ends, of, chance=0.9):
 
 
 def later(prediction, passes=0):
-    clock = Clock.start(len(prediction.canvas.horizon))
+    clock = Clock.start(prediction.canvas)
     for _ in range(passes + 1):
         clock = clock.tick(prediction.canvas, None)
     return clock
@@ -26,7 +26,9 @@ def later(prediction, passes=0):
 
 def revised(policy, prediction, canvas=None, passes=0):
     canvas = prediction.canvas if canvas is None else canvas
-    return policy.revise(canvas, prediction, later(prediction, passes))
+    after, state = policy.revise(canvas, prediction, later(prediction, passes), ())
+    assert state == ()
+    return after
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_a_row_at_the_limit_is_left_alone(predicted):
 
 
 def test_resizing_ends_after_some_passes(predicted):
-    policy, prediction = RhoEos(unit=1, passes=3), predicted(ending(0, of=4))
+    policy, prediction = RhoEos(limit=64, unit=1, passes=3), predicted(ending(0, of=4))
     assert revised(policy, prediction, passes=2).horizon.tolist() == [12]
     assert revised(policy, prediction, passes=3).horizon.tolist() == [4]
 
@@ -99,10 +101,10 @@ def test_resizing_ends_after_some_passes(predicted):
 def test_shrinking_keeps_text_and_one_slot(answer, left, predicted):
     prediction = predicted(ending(6, of=6))
     canvas = prediction.canvas.overwrite(torch.tensor([[0, *answer]]))
-    assert revised(RhoEos(unit=8), prediction, canvas).answer_of(0) == left
+    assert revised(RhoEos(limit=64, unit=8), prediction, canvas).answer_of(0) == left
 
 
 def test_rows_are_resized_apart(predicted):
     prediction = predicted(ending(0, of=4), ending(2, of=4), ending(4, of=4))
-    after = revised(RhoEos(unit=1, pace="const"), prediction)
+    after = revised(RhoEos(limit=64, unit=1, pace="const"), prediction)
     assert after.horizon.tolist() == [5, 4, 3]

@@ -21,9 +21,6 @@ class FakeProbe:
     def most(self, slots):
         return self.cost
 
-    def reserve(self, slots):
-        self.reserved = slots
-
     def __call__(self, slots, asking=None):
         rows = []
         for row, (count, asked) in enumerate(zip(slots.tolist(), asking.tolist())):
@@ -115,7 +112,7 @@ def test_the_reading_is_a_setting(predicted):
         ({"limit": 0}, "limit=0"),
         ({"probes": 0}, "probes=0"),
         ({"enough": 1.0}, "enough=1.0"),
-        ({"initial": 2000}, "raise the limit or start with fewer slots"),
+        ({"limit": 1024, "initial": 2000}, "raise the limit or start with fewer slots"),
         ({"reading": FirstBoundary()}, r"use Survival\(reading=FirstBoundary\(\)\)"),
         ({"reading": Boundary()}, "which reads one long canvas"),
         ({"reading": Auto()}, "which reads one long canvas"),

@@ -33,7 +33,7 @@ def test_a_complete_block_with_an_end_token_ends_the_row():
     stopped = lastword.generate(model, [1, 1], length=StopAtEnd(Fixed(8)), block=2)
     assert full.tokens == stopped.tokens == [1, 2, 3]
     assert stopped.canvas == [1, 2, 3, 7]
-    assert (full.cost["passes"], stopped.cost["passes"]) == (8, 4)
+    assert (full.cost.passes, stopped.cost.passes) == (8, 4)
     assert stopped.horizon == 8  # what was planned
     assert stopped.finish is lastword.Finish.ENDED
 
@@ -42,7 +42,7 @@ def test_an_end_token_alone_does_not_stop_an_unfinished_block():
     # Inside the block of four the end token comes first; the words to its left must still be written.
     stopped = lastword.generate(saying(*WORDS), [1, 1], length=StopAtEnd(Fixed(8)), block=4)
     assert stopped.tokens == [1, 2, 3]
-    assert stopped.cost["passes"] == 4
+    assert stopped.cost.passes == 4
 
 
 def test_with_one_block_it_changes_nothing():

@@ -16,7 +16,7 @@ def test_step_zero_predicts_what_the_probe_predicts(llada):
     survival = Survival(40)
     plan = survival.plan(ModelProbe(llada, prompts))
     step = next(lastword.decode(llada, prompts, Recipe(length=SurvivalAtStep(0, survival))))
-    least = step.prediction.canvas.write(step.chosen, step.prediction.tokens).least_horizon
+    least = step.prediction.canvas.write(step.chosen, step.prediction.written).least_horizon
     assert step.canvas.horizon.tolist() == torch.maximum(plan.horizon, least).tolist()
     assert step.probe_cost.passes.tolist() == [0, 0, 0]
 
@@ -86,15 +86,16 @@ def test_the_crop_keeps_words_beyond_the_horizon(answer, left, predicted):
     policy = SurvivalAtStep(0, Survival(5, Quantile(0.5)))
     canvas = prediction.canvas.overwrite(torch.tensor([[0, *answer]]))
     object.__setattr__(prediction, "canvas", canvas)
-    clock = Clock.start(1).tick(canvas, None)
-    assert policy.revise(canvas, prediction, clock).horizon.tolist() == [left]
+    clock = Clock.start(canvas).tick(canvas, None)
+    assert policy.revise(canvas, prediction, clock, ())[0].horizon.tolist() == [left]
 
 
 def test_the_estimate_is_that_of_the_survival_it_reads_for(predicted):
     prediction = predicted(half_ending(20))
-    clock = Clock.start(1).tick(prediction.canvas, None)
+    canvas = prediction.canvas
+    clock = Clock.start(canvas).tick(canvas, None)
     planned = [
-        SurvivalAtStep(0, Survival(20, estimate)).revise(prediction.canvas, prediction, clock)
+        SurvivalAtStep(0, Survival(20, estimate)).revise(canvas, prediction, clock, ())[0]
         for estimate in (Mean(), Quantile(0.9))
     ]
     assert [canvas.horizon.item() for canvas in planned] == [2, 4]

@@ -1,5 +1,6 @@
 """Each refusal says why and what to use instead, and what it advises works."""
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from lastword.length import (
 )
 from lastword.memory.key_values import KeyValues
 from lastword.passes.sampling import Sampling
-from lastword.recipe.composition import REFUSALS
+from lastword.recipe import composition
 from lastword.recipe.recipe import Recipe
 from lastword.survival import Quantile
 from lastword.unmask import (
@@ -36,6 +37,7 @@ from lastword.unmask import (
     SlowFast,
     UnmaskRule,
 )
+from lastword.unmask.rule import RuleTraits
 
 DAEDAL = Daedal(initial=8, limit=24, by=4, window=4)
 RHO_EOS = RhoEos(initial=8, limit=24, unit=2)
@@ -66,12 +68,10 @@ NEVER_GROWN = {"length": StopAtEnd(GrowWhenFull(StopAtEnd(Fixed(24)), by=4, limi
 class Idle(UnmaskRule):
     """May idle, as its schedule says, and does not say how long that takes."""
 
-    @property
-    def follows_schedule(self):
-        return True
+    traits = RuleTraits(follows_schedule=True)
 
-    def choose(self, prediction, open, clock):
-        return open
+    def choose(self, prediction, open, clock, state):
+        return open, state
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ REFUSED = {
     ),
     "a step that is not read": Refused(
         LATE,
-        "SurvivalAtStep was given with PrefixCache; it predicts from step 3",
+        "SurvivalAtStep was given with PrefixCache; it predicts from one step",
         {
             "use NoCache()": instead(LATE, cache=NoCache()),
             "or FeatureCache()": instead(LATE, cache=FeatureCache()),
@@ -214,12 +214,12 @@ REFUSED = {
     ),
     "places that move with what is read": Refused(
         AHEAD_PLACED,
-        "Prophet was given slots at fixed places .* with Reread",
+        "Prophet was given slots at fixed indices .* with Reread",
         {"planned once, such as Survival()": instead(AHEAD_PLACED, length=SURVIVAL)},
     ),
     "places that move": Refused(
         PLACED,
-        "Prophet was given slots at fixed places .* with Daedal, which moves",
+        "Prophet was given slots at fixed indices .* with Daedal, which moves",
         {
             "count its region from the end (answer_start=-5)": instead(
                 PLACED, commit=Prophet(answer_start=-5)
@@ -229,12 +229,12 @@ REFUSED = {
     ),
     "literals that move": Refused(
         PLACED_LITERALS,
-        "Prophet was given slots at fixed places .* with GrowWhenFull",
+        "Prophet was given slots at fixed indices .* with GrowWhenFull",
         {"leave out literals": instead(PLACED_LITERALS, commit=Prophet())},
     ),
     "literals that keep a crop from cutting": Refused(
         PLACED_CROPPED,
-        "Prophet was given slots at fixed places .* with RhoEos",
+        "Prophet was given slots at fixed indices .* with RhoEos",
         {"leave out literals": instead(PLACED_CROPPED, commit=Prophet())},
     ),
     "passes that nobody counts": Refused(
@@ -263,45 +263,37 @@ REFUSED = {
         },
     ),
 }
-ADVICE = [
-    pytest.param(refused.choices, words, choices, id=f"{name}: {words}")
-    for name, refused in REFUSED.items()
-    for words, choices in refused.advice.items()
-]
 
 
-@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
-def test_what_does_not_go_together_is_refused_when_the_recipe_is_made(refused):
-    with pytest.raises(SettingError, match=refused.words):
-        Recipe(**refused.choices)
-
-
-@pytest.mark.parametrize(("refused", "words", "choices"), ADVICE)
-def test_what_is_advised_works(refused, words, choices, llada):
-    with pytest.raises(SettingError) as raised:
-        Recipe(**refused)
-    assert words in str(raised.value)
-    *_, last = decode(llada, [[5, 42, 17], [8]], Recipe(**choices))
-    assert not last.canvas.masked.any()
+def test_what_does_not_go_together_is_refused_and_what_is_advised_works(llada):
+    for name, refused in REFUSED.items():
+        with pytest.raises(SettingError, match=refused.words) as raised:
+            Recipe(**refused.choices)
+        for words, choices in refused.advice.items():
+            assert words in str(raised.value), name
+            *_, last = decode(llada, [[5, 42, 17], [8]], Recipe(**choices))
+            assert not last.canvas.masked.any(), f"{name}: {words}"
 
 
 def test_every_refusal_has_a_case():
-    @dataclass(frozen=True)
-    class Defaults:
-        length: Any = SURVIVAL
-        unmask: Any = MostConfident()
-        commit: Any = Recipe().commit
-        cache: Any = NoCache()
-        block: Any = None
-        sampling: Any = Sampling()
-
-    met = {
-        refusal
-        for refused in REFUSED.values()
-        for refusal in REFUSALS
-        if refusal(Defaults(**refused.choices)) is not None
+    usual = {
+        "length": SURVIVAL,
+        "unmask": MostConfident(),
+        "commit": Recipe().commit,
+        "cache": NoCache(),
+        "sampling": Sampling(),
     }
-    assert met == set(REFUSALS)
+    refusals = {
+        refusal: list(inspect.signature(refusal).parameters)
+        for refusal in vars(composition).values()
+        if inspect.isfunction(refusal) and refusal.__annotations__["return"] == "str | None"
+    }
+    assert len(refusals) == 10
+    for refusal, axes in refusals.items():
+        cases = ({**usual, **refused.choices} for refused in REFUSED.values())
+        said = [refusal(*(parts[axis] for axis in axes)) for parts in cases]
+        assert any(said), f"{refusal.__name__} has no case"
+        assert not all(said), f"{refusal.__name__} refuses everything"
 
 
 # Parts of a user's own are judged by what they say
@@ -309,12 +301,10 @@ def test_every_refusal_has_a_case():
 
 @dataclass(frozen=True)
 class Shortsighted(UnmaskRule):
-    @property
-    def drops_columns(self):
-        return True
+    traits = RuleTraits(drops_columns=True)
 
-    def choose(self, prediction, open, clock):
-        return open
+    def choose(self, prediction, open, clock, state):
+        return open, state
 
 
 @dataclass(frozen=True)
@@ -365,7 +355,7 @@ def test_under_a_block_cache_a_row_is_resized_where_the_block_opens(cache, lengt
     recipe = Recipe(length=length, unmask=AboveThreshold(0.9), cache=cache, block=4)
     resized, left_alone, changed = 0, 0, torch.zeros(1, dtype=torch.bool)
     for step in decode(llada, [[5, 42, 17]], recipe):
-        canvas, columns = step.prediction.canvas, step.prediction.reading.columns
+        canvas, columns = step.prediction.canvas, step.prediction.columns.index
         if changed.any():
             fresh = llada(canvas.tokens, columns)
             torch.testing.assert_close(step.prediction.logits, fresh, atol=1e-4, rtol=0)
@@ -381,8 +371,10 @@ def test_under_a_block_cache_a_row_is_resized_where_the_block_opens(cache, lengt
 class Late(RhoEos):
     """Wants to grow in every pass but those that open a block."""
 
-    def revise(self, canvas, prediction, clock):
-        return canvas if bool(clock.opening.all()) else super().revise(canvas, prediction, clock)
+    def revise(self, canvas, prediction, clock, state):
+        if bool(clock.opening.all()):
+            return canvas, state
+        return super().revise(canvas, prediction, clock, state)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +405,7 @@ def test_a_region_from_the_end_is_none_of_the_end_tokens_daedal_writes(llada):
     recipe = Recipe(length=length, commit=rule)
     step = next(decode(llada, [[5, 42, 17]], recipe))
     canvas = step.prediction.canvas
-    assert canvas.closing.tolist() == [2]
+    assert canvas.suffix.tolist() == [2]
     region = rule.span(canvas)[0].nonzero()[:, 0]
     assert region.tolist() == list(range(canvas.width - 5, canvas.width - 2))
     assert not torch.isin(canvas.tokens[0, region], torch.tensor(canvas.ids.ends)).any()
