@@ -18,7 +18,7 @@ from lastword import (
 )
 from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
-from lastword.length.policy import Slots
+from lastword.length.policy import Terms
 
 IDS = TokenIds(mask=6, end=7, pad=7, vocabulary=8)
 PROMPT = 2
@@ -138,7 +138,7 @@ def test_without_a_limit_it_has_that_of_the_policy_inside_or_the_model_s():
         (GrowWhenFull(Fixed(48)), 512),
         (GrowWhenFull(Survival()), 512),
     ):
-        assert policy.settled(Slots(512)).limit == most, policy
+        assert policy.settled(Terms(512)).limit == most, policy
 
 
 def test_growth_to_a_limit_nobody_said_is_refused(predicted, sure):

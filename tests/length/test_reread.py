@@ -71,7 +71,7 @@ def test_new_hazards_are_joined_to_the_old_ones_behind_the_canvas(predicted):
 def test_an_answer_that_will_not_fit_gets_more_room(predicted):
     never = [0.0] * 6
     canvas, _ = reread(Reread(Survival(8)), predicted, [1, 2, *[MASK] * 4], never, OLD)
-    # Slots 3 to 6 are sure to be text, then 1/4 ends in slot 7 and the rest in slot 8.
+    # Terms 3 to 6 are sure to be text, then 1/4 ends in slot 7 and the rest in slot 8.
     assert canvas.horizon.tolist() == [8]
     assert canvas.answer_of(0) == [1, 2, *[MASK] * 6]
     slow, hazard = reread(Reread(Survival(8), by=1), predicted, [1, 2, *[MASK] * 4], never, OLD)

@@ -30,7 +30,7 @@ from lastword import (
 from lastword.calibration.ratios import Calibration, Ratios
 from lastword.errors import CapacityError, SettingError
 from lastword.length import LengthPolicy
-from lastword.length.policy import LengthTraits, Plan, Slots
+from lastword.length.policy import LengthTraits, Plan, Terms
 from lastword.length.wrapper import layers, traits_of
 from lastword.models import Toy
 from lastword.models.weights import model_key
@@ -193,7 +193,7 @@ def test_more_than_the_model_is_made_for_is_kept_with_one_warning():
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             kept = settle(Recipe(length=length), Unasked(), [PROMPT])
-        assert kept.length == length.settled(Slots(256)), length
+        assert kept.length == length.settled(Terms(256)), length
         traits = traits_of(kept.length)
         assert max(traits.least, traits.limit or 0) == 1024, length
         assert [one.category for one in warned] == [BeyondTrainingWarning], length
