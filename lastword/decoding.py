@@ -13,12 +13,13 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas
+from lastword.canvas.canvas import Canvas, checked_prompts
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
+from lastword.canvas.ids import PromptIds
 from lastword.canvas.state import State
 from lastword.errors import SettingError
-from lastword.length.policy import Plan
+from lastword.length.policy import LengthTraits, Plan
 from lastword.length.wrapper import layers, traits_of
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
@@ -50,7 +51,7 @@ class Step:
 
 def decode(
     model: MaskPredictor,
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[PromptIds],
     recipe: Recipe = Recipe(),
     *,
     dice: Dice | None = None,
@@ -62,8 +63,10 @@ def decode(
 
     `in_chat` says whether the prompts went through the chat template, for a calibration to agree with.
     """
+    prompts = checked_prompts(prompts, model.ids)
     recipe = settle(recipe, model, prompts, in_chat=in_chat, beyond_positions=beyond_positions)
     length, unmask, commit, cache = recipe.length, recipe.unmask, recipe.commit, recipe.cache
+    traits = traits_of(length)
     dice = dice or Dice(range(len(prompts)), model.device)
     if len(dice) != len(prompts):
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
@@ -87,7 +90,7 @@ def decode(
         window = canvas.masked & clock.window.columns(canvas.width)
         sees = unmask.sees(canvas, clock, rule_state)
         stale = cache.stale(canvas, clock) & sees
-        read = (window | _reads(recipe, canvas, clock)) & sees
+        read = (window | _reads(recipe, traits, canvas, clock)) & sees
         prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=number)
         columns, tokens = prediction.columns, prediction.written
         open = columns.at(window)
@@ -96,7 +99,7 @@ def decode(
         check_progress(unmask, chosen, open, clock)
         filled = canvas.write(columns.spread(chosen), tokens)
         ready = commit.ready(prediction, filled, clock) & prediction.speaks_for(canvas.masked)
-        ready = _content(ready, recipe, filled, prediction, clock, length_state)
+        ready = _content(ready, plan, recipe, filled, prediction, clock, length_state)
         writes = columns.spread(chosen) | (ready[:, None] & canvas.masked)
         canvas = canvas.write(writes, tokens).give_up(window, writes)
         canvas, length_state = length.revise(canvas, prediction, clock, length_state)
@@ -106,13 +109,15 @@ def decode(
         number += 1
 
 
-def _reads(recipe: Recipe, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+def _reads(
+    recipe: Recipe, length: LengthTraits, canvas: Canvas, clock: Clock
+) -> Bool[Tensor, "B L"]:
     """What a pass must read beside the open masks: nothing, or as much of the answer as it can.
 
     A policy that resizes at any time is heard, under a cache that keeps by block, where a block
     opens: within one every resize would cost a full pass and give the cache nothing to keep.
     """
-    length, cache = traits_of(recipe.length), recipe.cache.traits
+    cache = recipe.cache.traits
     if length.reads == "masks" and not recipe.commit.traits.reads_answer:
         return torch.zeros_like(canvas.answer)
     readable = canvas.valid if cache.fills_in else recipe.cache.stale(canvas, clock)
@@ -123,6 +128,7 @@ def _reads(recipe: Recipe, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
 
 def _content(
     ready: Bool[Tensor, "B"],
+    plan: Plan,
     recipe: Recipe,
     canvas: Canvas,
     prediction: Prediction,
@@ -138,4 +144,5 @@ def _content(
         return ready
     *_, planner = layers(recipe.length)
     revised, _ = planner.revise(canvas, prediction, clock, state)
-    return ready & (revised.horizon <= canvas.horizon)
+    wanted = revised.horizon if plan.most is None else torch.minimum(revised.horizon, plan.most)
+    return ready & (wanted <= canvas.horizon)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas.columns import leftmost
-from lastword.canvas.ids import TokenIds, token_id
+from lastword.canvas.ids import PromptIds, TokenIds, token_id
 from lastword.canvas.window import Window
 from lastword.errors import PromptError, SettingError
 
@@ -36,16 +36,14 @@ class Canvas:
 
     @classmethod
     def blank(
-        cls, prompts: Sequence[Sequence[int]], horizon: Int[Tensor, "B"], ids: TokenIds
+        cls, prompts: Sequence[PromptIds], horizon: Int[Tensor, "B"], ids: TokenIds
     ) -> Canvas:
         """Each prompt followed by its own number of masks."""
         if bool((horizon < 1).any()):
             raise SettingError(
                 f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot"
             )
-        rows = [checked_prompt(prompt, row, ids) for row, prompt in enumerate(prompts)]
-        if not rows:
-            raise PromptError("no prompt was given; give at least one")
+        rows = checked_prompts(prompts, ids)
         start = max(len(row) for row in rows)
         tokens = torch.full((len(rows), start + int(horizon.max())), ids.pad)
         for row, prompt in enumerate(rows):
@@ -199,12 +197,21 @@ class Canvas:
         return self.tokens[row, self.start : self.start + int(self.horizon[row])].tolist()
 
 
-def checked_prompt(prompt: Sequence[int], number: int, ids: TokenIds) -> Int[Tensor, "P"]:
-    """A prompt's ids as a tensor, or an error that says what is wrong with which of them."""
+def checked_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]:
+    """The prompts as tensors of ids, or an error that says what is wrong with which of them."""
+    if not len(prompts):
+        raise PromptError("no prompt was given; give at least one")
+    return [_checked(prompt, number, ids) for number, prompt in enumerate(prompts)]
+
+
+def _checked(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
     try:
-        plain = set(map(type, prompt)) == {int}  # nearly always: looking at each takes longer
-        whole = prompt if plain else [token_id(token) for token in prompt]
-        row = torch.tensor(whole, dtype=torch.long)
+        if isinstance(prompt, Tensor) and (prompt.dtype, prompt.ndim) == (torch.long, 1):
+            row = prompt
+        else:
+            plain = set(map(type, prompt)) == {int}  # nearly always: looking at each takes longer
+            whole = prompt if plain else [token_id(token) for token in prompt]
+            row = torch.tensor(whole, dtype=torch.long)
     except (TypeError, ValueError, RuntimeError) as wrong:
         raise PromptError(
             f"prompt {number} is no list of token ids ({wrong}); give text, chat messages or "

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from lastword.errors import SettingError
+
+# The token ids of one prompt.
+PromptIds = Sequence[int] | Tensor
 
 
 def token_id(value: object) -> int:

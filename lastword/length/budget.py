@@ -61,7 +61,9 @@ class Budget(Wrapper):
             more = slots + 2**power
             slots = torch.where(self._pays(probe, more), more, slots)
         most = slots if plan.most is None else torch.minimum(slots, plan.most)
-        return replace(plan, horizon=torch.minimum(plan.horizon, most), most=most)
+        ends = torch.zeros_like(most) if plan.ends is None else plan.ends
+        horizon = torch.minimum(plan.horizon, (most - ends).clamp(min=1))
+        return replace(plan, horizon=horizon, ends=torch.minimum(ends, most - horizon), most=most)
 
     def _pays(self, probe: Probe, slots: Int[Tensor, "B"]) -> Bool[Tensor, "B"]:
         spent, most = probe.cost, probe.most(slots)

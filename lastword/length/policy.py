@@ -14,7 +14,7 @@ from lastword.calibration.ratios import Calibration
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
-from lastword.canvas.ids import TokenIds
+from lastword.canvas.ids import PromptIds, TokenIds
 from lastword.canvas.state import State
 from lastword.passes.prediction import Prediction
 from lastword.survival import LengthDistribution
@@ -94,7 +94,7 @@ class Plan:
     )
     most: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
 
-    def canvas(self, prompts: Sequence[Sequence[int]], ids: TokenIds) -> Canvas:
+    def canvas(self, prompts: Sequence[PromptIds], ids: TokenIds) -> Canvas:
         """The canvas the plan asks for."""
         canvas = Canvas.blank(prompts, self.horizon, ids)
         return canvas if self.ends is None else canvas.followed_by(ids.end, self.ends)

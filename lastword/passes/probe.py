@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Cost
+from lastword.canvas.ids import PromptIds
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
@@ -27,7 +28,7 @@ class ModelProbe:
     def __init__(
         self,
         model: MaskPredictor,
-        prompts: Sequence[Sequence[int]],
+        prompts: Sequence[PromptIds],
         *,
         most_passes: Callable[[int], int] = lambda slots: slots,
         guided: bool = False,

@@ -54,7 +54,7 @@ def _growth_that_never_comes(length: LengthPolicy) -> str | None:
         if policy.traits.grows and most is not None and least >= most:
             name = _name(policy)
             return (
-                f"{name} was given a limit of {most} around a plan of {least} slots, so no row can ever "
+                f"{name} has a limit of {most} around a plan of {least} slots, so no row can ever "
                 f"grow: raise the limit above {least}, plan fewer slots, or leave {name} out"
             )
     return None

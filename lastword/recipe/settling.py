@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from lastword.canvas.ids import PromptIds
 from lastword.errors import SettingError
 from lastword.length import Calibrated, LengthPolicy
 from lastword.length.policy import Terms
@@ -27,7 +28,7 @@ class BeyondTrainingWarning(UserWarning):
 def settle(
     recipe: Recipe,
     model: MaskPredictor,
-    prompts: Sequence[Sequence[int]] = (),
+    prompts: Sequence[PromptIds] = (),
     *,
     in_chat: Collection[bool | None] = (),
     room: int | None = None,

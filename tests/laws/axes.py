@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import lastword
 from lastword.errors import SettingError
+from lastword.recipe.names import PARTS
 from tests.golden.cases import FOLDER
 
 MODELS = ["llada-tiny-eos", "llada-tiny", "dream-tiny"]
@@ -75,6 +76,11 @@ RULES = [
     lastword.MaskGit(),
     lastword.MaskGit(lastword.Cosine(3.0), noise=1.0),
 ]
+RULES += [
+    part()
+    for part in PARTS["unmask"].values()
+    if part is not lastword.SlowFast and not any(isinstance(rule, part) for rule in RULES)
+]  # what is new, as it comes
 SLOW_FAST = [
     lastword.SlowFast(sure=0.7, reach=0.5, explore=2),
     lastword.SlowFast(sure=0.7, reach=0.5, explore=2, history=3, as_released=True),

@@ -67,6 +67,9 @@ AXES = {
     ],
     "block": [None, 8],
 }
+for axis in ("unmask", "commit", "cache"):  # what is new, as it comes
+    known = {type(value) for value in AXES[axis]}
+    AXES[axis] += [part() for part in PARTS[axis].values() if part not in known]
 PLACED = AXES["commit"][2]
 
 # The pairs no recipe holds, whatever the rest of it. Everything else runs.

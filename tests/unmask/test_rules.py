@@ -16,6 +16,7 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
+from lastword.recipe.names import PARTS
 from lastword.unmask import (
     AboveThreshold,
     AtRandom,
@@ -56,6 +57,9 @@ RULES = [
     SlowFast(),
     SlowFast.released(),
 ]
+RULES += [
+    part() for part in PARTS["unmask"].values() if part not in {type(rule) for rule in RULES}
+]  # what is new, as it comes
 RANDOM = [
     AtRandom(EqualShares(2.0)),
     MostConfident(EqualShares(2.0), 1.0),
