@@ -63,6 +63,7 @@ class GrowWhenFull(Wrapper):
         window = clock.window
         complete = ~(canvas.masked & window.columns(canvas.width)).any(-1)
         at_most_a_block = canvas.masked.sum(-1) <= window.last - window.first
-        grows = complete & at_most_a_block & ~canvas.ended.any(-1)
+        worked_on = prediction.columns.read.any(-1)  # a row at the bound of a budget asks once
+        grows = complete & at_most_a_block & worked_on & ~canvas.ended.any(-1)
         room = (said(self, self.limit) - canvas.horizon).clamp(0, self.by)
         return canvas.extend(torch.where(grows, room, 0)), state

@@ -126,7 +126,7 @@ REFUSED = {
     ),
     "growth that never comes": Refused(
         NEVER_GROWN,
-        "GrowWhenFull was given a limit of 24 around a plan of 24 slots",
+        "GrowWhenFull has a limit of 24 around a plan of 24 slots",
         {
             "raise the limit above 24": instead(
                 NEVER_GROWN, length=GrowWhenFull(Fixed(24), by=4, limit=28)
