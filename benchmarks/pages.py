@@ -16,7 +16,7 @@ from pathlib import Path
 
 import lastword
 from benchmarks import begun, coverage
-from benchmarks.arms import ARMS, BASE, GROUPS, MODELS, UNSEEN, recipe_of
+from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.study import RECORDS
 from lastword.eval.archive import ENDING, file_name
 from lastword.eval.journal import read_records
@@ -39,6 +39,12 @@ LENGTHS = (
     "stop at end", "fixed 128", "fixed 192", "DAEDAL", "rho-EOS", "DAEDAL, one token a pass",
     "rho-EOS, one token a pass",
 )  # fmt: skip
+
+FRONT = {
+    "fixed 256": "fixed canvas of 256 slots",
+    "survival": "the paper's prediction",
+    "DAEDAL": "DAEDAL, several tokens a pass",
+}
 
 
 @cache
@@ -138,6 +144,20 @@ def confirmed() -> str:
     return _on_all_models(UNSEEN, [*GROUPS["confirm"].arms, *GROUPS["peers"].arms])
 
 
+def front() -> str:
+    """The fixed canvas, the paper, its nearest peer and the default: accuracy, and columns as a share."""
+    lines = [f"| length | {' | '.join(MODELS)} |", f"|---|{'---:|' * len(MODELS)}"]
+    for arm in ("fixed 256", "survival", "DAEDAL", DEFAULT):
+        cells = []
+        for model in MODELS:
+            own = answers_of(model, recipe_of(arm))
+            share = against_fixed(model, arm)
+            right = 100 * sum(answer.right for answer in own) / len(own)
+            cells.append(f"{right:.1f}, {share.columns:.2f}" if share else "")
+        lines.append(f"| {FRONT.get(arm, 'our default')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _on_all_models(split: str, arms: Sequence[str]) -> str:
     """A line per recipe, a column per model: points against the fixed canvas, p, and share of its columns."""
     lines = [f"| recipe | {' | '.join(MODELS)} |", f"|---|{'---:|' * len(MODELS)}"]
@@ -213,6 +233,7 @@ def _speed(folder: Path) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "front": front,
     "families": families,
     "canvas": canvas,
     "parts": parts,
@@ -235,7 +256,10 @@ def written(page: str) -> str:
     return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", page)
 
 
-PAGES = [DOCS / name for name in ("choose.md", "embedded.md", "lengths.md", "results.md")]
+PAGES = [
+    DOCS.parent / "README.md",
+    *(DOCS / name for name in ("choose.md", "embedded.md", "lengths.md", "results.md")),
+]
 
 
 def main() -> None:
