@@ -59,7 +59,7 @@ def drift(
     recipe = Recipe(length=length, unmask=recipe.unmask, sampling=recipe.sampling)
     layout = Layout.of(model, chat=chat, bos=bos)
     run = about(model, name, recipe, seed=0) | {"kind": "drift"}
-    asked = asked_of(run, tasks, limit, layout)
+    asked = asked_of(run, [(task, task.samples(limit)) for task in tasks], layout)
     prompts = _fitting(model, {key: layout.ids(s) for key, (s, _) in asked.items()}, slots)
     before = {key: {*record.steps} - {0} for key, record in _drifts(journal).items()}
     lacking = [key for key in prompts if not {*steps} <= before.get(key, set())]

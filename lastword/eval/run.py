@@ -49,13 +49,14 @@ def evaluate(
     something else besides say nothing.
     """
     check_counts("evaluate", rows, limit)
-    layout, given = Layout.of(model, chat=chat, bos=bos), recipe
-    recipe = settle(given, model)  # records say what was planned with, not where it was looked up
+    layout = Layout.of(model, chat=chat, bos=bos)
+    sampled = [(task, task.samples(limit)) for task in tasks]
+    in_chat = {layout.in_chat(sample) for _, samples in sampled for sample in samples}
+    recipe = settle(recipe, model, in_chat=in_chat)  # what records are known by
     by_name = {task.name: task for task in tasks}
     depends = {task.name: conditions(task) for task in tasks}
     run = about(model, name, recipe, seed) | {"kind": "answer"}
-    asked = asked_of(run, tasks, limit, layout)
-    settle(given, model, in_chat={layout.in_chat(s) for s, _ in asked.values()})  # or refused
+    asked = asked_of(run, sampled, layout)
     done = journal.done()
     questions = {
         key: Question(layout.ids(sample), seed + sample.index)
@@ -136,12 +137,12 @@ class Layout:
 
 
 def asked_of(
-    run: Fields, tasks: Sequence[Task], limit: int | None, layout: Layout
+    run: Fields, sampled: Iterable[tuple[Task, Sequence[Sample]]], layout: Layout
 ) -> dict[Identity, tuple[Sample, Fields]]:
     """Every sample with what its record says of the question, by its identity."""
     found: dict[Identity, tuple[Sample, Fields]] = {}
-    for task in tasks:
-        for sample in task.samples(limit):
+    for task, samples in sampled:
+        for sample in samples:
             facts = run | {
                 "task": sample.task,
                 "group": task.group,
