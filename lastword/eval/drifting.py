@@ -61,17 +61,18 @@ def drift(
     run = about(model, name, recipe, seed=0) | {"kind": "drift"}
     asked = asked_of(run, [(task, task.samples(limit)) for task in tasks], layout)
     prompts = _fitting(model, {key: layout.ids(s) for key, (s, _) in asked.items()}, slots)
-    before = {key: {*record.steps} - {0} for key, record in _drifts(journal).items()}
-    lacking = [key for key in prompts if not {*steps} <= before.get(key, set())]
-    order = sorted(lacking, key=lambda key: len(prompts[key]))
-    for first in range(0, len(order), rows):
-        batch = order[first : first + rows]
-        wanted = {*steps}.union(*(before.get(key, set()) for key in batch))
-        expected = _expected(model, [prompts[key] for key in batch], length, recipe, wanted)
-        journal.append(
-            record_of(asked[key][1] | surroundings(model) | {"expected": own})
-            for key, own in zip(batch, expected)
-        )
+    with journal.writing():
+        before = {key: {*record.steps} - {0} for key, record in _drifts(journal).items()}
+        lacking = [key for key in prompts if not {*steps} <= before.get(key, set())]
+        order = sorted(lacking, key=lambda key: len(prompts[key]))
+        for first in range(0, len(order), rows):
+            batch = order[first : first + rows]
+            wanted = {*steps}.union(*(before.get(key, set()) for key in batch))
+            expected = _expected(model, [prompts[key] for key in batch], length, recipe, wanted)
+            journal.append(
+                record_of(asked[key][1] | surroundings(model) | {"expected": own})
+                for key, own in zip(batch, expected)
+            )
     recorded = _drifts(journal)
     return [recorded[key] for key in prompts]
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from lastword.errors import SettingError
 from lastword.eval import archive
 from lastword.eval.records import Drift, Identity, Record, from_line, identity, to_line
 
+NEWLINE = b"\n"
+BEGINNING = b'{"'  # of every line
+
 
 class Journal:
-    """An append-only file of records. Opening it drops a last line that was cut in the middle."""
+    """An append-only file of records, written by one process at a time.
+
+    `writing` takes a lock that the kernel drops with its holder, so that two equal commands cannot ask
+    everything twice. A last line that was cut in the middle is dropped then, in place; a file that holds
+    anything but records is refused and left as it is.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -22,19 +33,41 @@ class Journal:
             raise SettingError(
                 f"records cannot be written to {path.parent} ({refused}); give a folder"
             ) from refused
-        if path.exists():
-            whole = path.read_bytes()
-            kept = whole[: whole.rfind(b"\n") + 1]
-            if len(kept) < len(whole):
-                path.write_bytes(kept)
+        self._file: BinaryIO | None = None
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the journal, alone: records may be appended while this lasts."""
+        try:
+            self._file = self.path.open("a+b")
+        except OSError as refused:
+            raise SettingError(f"records cannot be written to {self.path} ({refused})") from refused
+        try:
+            with self._file:
+                self._lock(self._file)
+                self._mend(self._file)
+                yield
+        finally:
+            self._file = None
 
     def append(self, records: Iterable[Record]) -> None:
-        """Write records so that they survive a crash of this process or the machine."""
+        """Write records so that they survive a crash of this process or the machine: all of them or none."""
+        if self._file is None:
+            with self.writing():
+                return self.append(records)
         lines = b"".join(to_line(record) + b"\n" for record in records)
-        with self.path.open("ab") as file:
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            self._file.write(lines)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as refused:
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), end)
+            raise SettingError(
+                f"records cannot be written to {self.path} ({refused}); what was written before is kept: "
+                "make room and give the same command again"
+            ) from refused
 
     def __iter__(self) -> Iterator[Record]:
         return iter(read_records(self.path)) if self.path.exists() else iter(())
@@ -42,6 +75,51 @@ class Journal:
     def done(self) -> dict[Identity, Record]:
         """The records by what they answer: those need not be asked again."""
         return {identity(record): record for record in self}
+
+    def _lock(self, file: BinaryIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as held:
+            raise SettingError(
+                f"{self.path} is being written by {_holder(file)}; wait for it, end it, or give another "
+                "folder (--out)"
+            ) from held
+
+    def _mend(self, file: BinaryIO) -> None:
+        """End the last line, or drop it if it was cut; whatever else is no record stops us here."""
+        file.seek(0)
+        data = file.read()
+        kept = data.rfind(b"\n") + 1
+        last = data[kept:]
+        try:
+            _lines(data[:kept])
+            if not last:
+                return
+            if not last.startswith(BEGINNING):
+                raise ValueError(f"line {data.count(NEWLINE) + 1} is no record")
+        except ValueError as foreign:
+            raise SettingError(
+                f"{self.path} holds something other than records ({foreign}); it was left as it is: move it "
+                "away, or give another folder (--out)"
+            ) from foreign
+        try:
+            from_line(last)
+        except ValueError:
+            os.ftruncate(file.fileno(), kept)
+        else:
+            file.write(NEWLINE)
+            file.flush()
+
+
+def _holder(file: BinaryIO) -> str:
+    """Who holds the lock, where the kernel tells."""
+    number = os.fstat(file.fileno()).st_ino
+    try:
+        locks = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        locks = []
+    holders = [line.split()[4] for line in locks if line.split()[5].endswith(f":{number}")]
+    return f"process {holders[0]}" if holders else "another process"
 
 
 def read_records(path: Path) -> list[Record]:

@@ -153,12 +153,12 @@ class Drift(Asked):
 Record = Answer | Drift
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
-# What a record answers. Another model, other weights under the same name, another recipe or seed, a task
-# whose prompts or scoring changed, or a prompt laid out otherwise is another question: answers are never
-# taken from one for the other.
+# What a record answers. Another model, other weights or another dtype under the same name, another recipe or
+# seed, a task whose prompts or scoring changed, or a prompt laid out otherwise is another question: answers
+# are never taken from one for the other.
 IDENTITY = (
-    "kind", "model", "weights", "recipe", "seed", "task", "task_version", "split", "index", "prompt",
-    "layout",
+    "kind", "model", "weights", "dtype", "recipe", "seed", "task", "task_version", "split", "index",
+    "prompt", "layout",
 )  # fmt: skip
 Identity = tuple[object, ...]
 _of_record, _of_fields = attrgetter(*IDENTITY), itemgetter(*IDENTITY)

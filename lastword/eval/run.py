@@ -57,31 +57,32 @@ def evaluate(
     depends = {task.name: conditions(task) for task in tasks}
     run = about(model, name, recipe, seed) | {"kind": "answer"}
     asked = asked_of(run, sampled, layout)
-    done = journal.done()
-    questions = {
-        key: Question(layout.ids(sample), seed + sample.index)
-        for key, (sample, _) in asked.items()
-        if key not in done
-    }
-    answered = len(asked) - len(questions)
-    progress(answered, len(asked))
-    for replies in ask(model, questions, recipe, rows=rows):
-        samples = [asked[reply.key][0] for reply in replies]
-        texts = [sample.cut(reply.text) for sample, reply in zip(samples, replies)]
-        scores = _scores(by_name, samples, texts, replies)
-        journal.append(
-            record_of(
-                asked[reply.key][1]
-                | surroundings(model)
-                | depends[sample.task]
-                | reply.facts
-                | ({} if timed else {"batch_seconds": None})
-                | {"text": text, "score": score}
-            )
-            for sample, reply, text, score in zip(samples, replies, texts, scores)
-        )
-        answered += len(replies)
+    with journal.writing():
+        done = journal.done()
+        questions = {
+            key: Question(layout.ids(sample), seed + sample.index)
+            for key, (sample, _) in asked.items()
+            if key not in done
+        }
+        answered = len(asked) - len(questions)
         progress(answered, len(asked))
+        for replies in ask(model, questions, recipe, rows=rows):
+            samples = [asked[reply.key][0] for reply in replies]
+            texts = [sample.cut(reply.text) for sample, reply in zip(samples, replies)]
+            scores = _scores(by_name, samples, texts, replies)
+            journal.append(
+                record_of(
+                    asked[reply.key][1]
+                    | surroundings(model)
+                    | depends[sample.task]
+                    | reply.facts
+                    | ({} if timed else {"batch_seconds": None})
+                    | {"text": text, "score": score}
+                )
+                for sample, reply, text, score in zip(samples, replies, texts, scores)
+            )
+            answered += len(replies)
+            progress(answered, len(asked))
     return answers_to(asked, journal.done())
 
 
@@ -103,6 +104,7 @@ def about(model: MaskPredictor, name: str, recipe: Recipe, seed: int) -> Fields:
     return {
         "model": name,
         "weights": fingerprint(model),
+        "dtype": _dtype(model),
         "recipe": recipe,
         "seed": seed,
     }
@@ -180,16 +182,20 @@ def _scores(
 def surroundings(model: MaskPredictor) -> Fields:
     """What a figure depends on besides model and recipe."""
     device = model.device
-    weights = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
     return {
         "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "dtype": str(getattr(weights, "dtype", torch.float32)).removeprefix("torch."),
         "versions": {
             "lastword": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
     }
+
+
+def _dtype(model: MaskPredictor) -> str:
+    """What the model computes in."""
+    weights = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
+    return str(getattr(weights, "dtype", torch.float32)).removeprefix("torch.")
 
 
 @lru_cache(maxsize=1)
