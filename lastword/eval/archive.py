@@ -131,9 +131,28 @@ def unpack(data: bytes) -> list[Record]:
 
 
 def keep(records: Sequence[Record], folder: Path) -> Path:
-    """Write the records of one arm under its name; a file that says the same is left alone."""
-    path = folder / file_name(records[0].kind, records[0].recipe)
+    """Write the records of one arm over those of the same arm; a file that says the same is left alone."""
+    kind, recipe = records[0].kind, records[0].recipe
+    path = arms_in(folder).get((kind, recipe), folder / file_name(kind, recipe))
+    if path.exists() and _arm_of(path) != (kind, recipe):  # a default has changed since
+        digest = sha256(recipe.to_json().encode()).hexdigest()[:8]
+        path = path.with_name(f"{path.name.removesuffix(ENDING)}_{digest}{ENDING}")
     return packed.write(path, pack(records))
+
+
+def arms_in(folder: Path) -> dict[tuple[str, Recipe], Path]:
+    """The archives of a folder by what they hold: kind and recipe. Names are for people."""
+    return {_arm_of(path): path for path in sorted(folder.glob(f"*{ENDING}"))}
+
+
+def _arm_of(path: Path) -> tuple[str, Recipe]:
+    try:
+        header = _HEADER.validate_json(packed.unpack(path.read_bytes())[0])
+    except ValidationError as wrong:
+        raise SettingError(f"{path} is no archive of records ({reason(wrong)})") from wrong
+    except ValueError as wrong:
+        raise SettingError(f"{path} is no archive of records ({wrong})") from wrong
+    return header.kind, header.recipe
 
 
 def file_name(kind: str, recipe: Recipe) -> str:
