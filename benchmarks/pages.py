@@ -18,7 +18,7 @@ import lastword
 from benchmarks import begun, coverage
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.study import RECORDS
-from lastword.eval.archive import ENDING, file_name
+from lastword.eval.archive import ENDING, arms_in
 from lastword.eval.journal import read_records
 from lastword.eval.records import Answer, Record
 from lastword.paper.arms import mean_slots
@@ -50,7 +50,10 @@ FRONT = {
 @cache
 def records_in(path: Path) -> list[Record]:
     """The records of a file, read once."""
-    return read_records(path) if path.exists() else []
+    return read_records(path)
+
+
+_arms_in = cache(arms_in)
 
 
 def study() -> list[Record]:
@@ -69,7 +72,8 @@ def answers_of(
     model: str, recipe: Recipe, split: str = "test", folder: Path = RECORDS
 ) -> list[Answer]:
     """The answers of one arm, none if it is not kept."""
-    found = records_in(folder / model / split / file_name("answer", recipe))
+    path = _arms_in(folder / model / split).get(("answer", recipe))
+    found = records_in(path) if path else []
     return [record for record in found if isinstance(record, Answer)]
 
 

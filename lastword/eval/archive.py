@@ -36,7 +36,9 @@ from lastword.eval.records import (
     RecipeField,
     Record,
     Rows,
+    Sandbox,
     Seconds,
+    Seed,
     Spent,
     Text,
     reason,
@@ -61,7 +63,7 @@ class TaskShare:
     task: Text
     group: Text
     task_version: Text
-    sandbox: dict[Text, int | float | Text] | None = None
+    sandbox: Sandbox | None = None
     samples: Rows
 
 
@@ -73,7 +75,7 @@ class Header:
     model: Text
     weights: Text
     recipe: RecipeField
-    seed: int
+    seed: Seed
     split: Text
     layout: Text
     hardware: Text
@@ -100,12 +102,11 @@ def pack(records: Sequence[Record]) -> bytes:
     drifts = [record for record in ordered if isinstance(record, Drift)]
     times = list(dict.fromkeys(answer.batch_seconds for answer in answers))
     columns = {"index": index} | (_of_answers(answers, times) if answers else _of_drift(drifts))
+    asked = "".join(record.prompt or "" for record in ordered)
     header = Header(
         **{name: getattr(first, name) for name in SHARED},
         tasks=[_part(mine) for mine in tasks],
-        prompts=sha256("".join(record.prompt or "" for record in ordered).encode()).hexdigest()[
-            :16
-        ],
+        prompts=sha256(asked.encode()).hexdigest()[:16],
         seconds=times,
     )
     return packed.pack(_HEADER.dump_json(header), columns)
@@ -116,9 +117,13 @@ def unpack(data: bytes) -> list[Record]:
     line, columns = packed.unpack(data)
     try:
         header = _HEADER.validate_json(line)
-        if sum(part.samples for part in header.tasks) != len(columns["index"]):
+        samples = sum(part.samples for part in header.tasks)
+        if samples != len(columns["index"]):
             raise ValueError("its tasks have other numbers of samples than its columns")
-        return list(_records(header, columns))
+        found = list(_records(header, columns))
+        if len(found) != samples:
+            raise ValueError(f"it says {samples} samples and has {len(found)}")
+        return found
     except ValidationError as wrong:
         raise ValueError(reason(wrong)) from wrong
     except KeyError as missing:
@@ -126,9 +131,28 @@ def unpack(data: bytes) -> list[Record]:
 
 
 def keep(records: Sequence[Record], folder: Path) -> Path:
-    """Write the records of one arm under its name; a file that says the same is left alone."""
-    path = folder / file_name(records[0].kind, records[0].recipe)
+    """Write the records of one arm over those of the same arm; a file that says the same is left alone."""
+    kind, recipe = records[0].kind, records[0].recipe
+    path = arms_in(folder).get((kind, recipe), folder / file_name(kind, recipe))
+    if path.exists() and _arm_of(path) != (kind, recipe):  # a default has changed since
+        digest = sha256(recipe.to_json().encode()).hexdigest()[:8]
+        path = path.with_name(f"{path.name.removesuffix(ENDING)}_{digest}{ENDING}")
     return packed.write(path, pack(records))
+
+
+def arms_in(folder: Path) -> dict[tuple[str, Recipe], Path]:
+    """The archives of a folder by what they hold: kind and recipe. Names are for people."""
+    return {_arm_of(path): path for path in sorted(folder.glob(f"*{ENDING}"))}
+
+
+def _arm_of(path: Path) -> tuple[str, Recipe]:
+    try:
+        header = _HEADER.validate_json(packed.unpack(path.read_bytes())[0])
+    except ValidationError as wrong:
+        raise SettingError(f"{path} is no archive of records ({reason(wrong)})") from wrong
+    except ValueError as wrong:
+        raise SettingError(f"{path} is no archive of records ({wrong})") from wrong
+    return header.kind, header.recipe
 
 
 def file_name(kind: str, recipe: Recipe) -> str:
@@ -221,8 +245,8 @@ def _work(passes: int, columns: int) -> Spent:
 
 def _undone(header: Header, columns: Numbers) -> Numbers:
     """The columns as numbers of their own, not as differences."""
-    places = np.concatenate([np.arange(part.samples) for part in header.tasks])
-    plain = columns | {"index": columns["index"] + places}
+    positions = np.concatenate([np.arange(part.samples) for part in header.tasks])
+    plain = columns | {"index": columns["index"] + positions}
     if header.kind == "drift":
         return plain
     prompt, horizon, probes = (columns[n] for n in ("prompt_tokens", "horizon", "probe_passes"))

@@ -14,6 +14,7 @@ from operator import attrgetter, itemgetter
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -33,6 +34,8 @@ FINISHES: tuple[FinishName, ...] = get_args(FinishName)
 TOO_LONG: FinishName = "too_long"  # the prompt left no room, so it was not asked
 
 Text = Annotated[str, Field(max_length=1_000)]
+LongText = Annotated[str, Field(max_length=10**7)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Slots = Annotated[int, Field(ge=0, le=10**7)]
 Rows = Annotated[int, Field(ge=1, le=10**6)]
@@ -40,6 +43,7 @@ Seconds = Annotated[float, Field(ge=0, le=10**9)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Expected = Annotated[float, Field(ge=0, le=10**7)]
 Step = Annotated[str, Field(pattern=r"^[0-9]{1,7}$")]  # a key of a JSON object is text
+Sandbox = dict[Text, Count | Seconds | Text]
 
 CHECKED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -67,6 +71,12 @@ def recipe_data(recipe: Recipe) -> Fields:
     return json.loads(recipe.to_json())
 
 
+def _from_the_first(expected: dict[str, float]) -> dict[str, float]:
+    if "0" not in expected:
+        raise ValueError("later steps are compared with step 0, which is missing")
+    return expected
+
+
 RecipeField = Annotated[Recipe, PlainValidator(_recipe), PlainSerializer(recipe_data)]
 
 
@@ -89,7 +99,7 @@ class Asked:
     model: Text
     weights: Text  # a fingerprint: other weights under the same name are another model
     recipe: RecipeField
-    seed: int
+    seed: Seed
     task: Text
     group: Text  # the benchmark the task belongs to
     task_version: Text
@@ -100,7 +110,7 @@ class Asked:
     hardware: Text
     dtype: Text
     versions: dict[Text, Text]
-    sandbox: dict[Text, int | float | Text] | None = None  # how code that was run was kept in
+    sandbox: Sandbox | None = None  # how code that was run was kept in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=CHECKED)
@@ -120,7 +130,7 @@ class Answer(Asked):
     rows: Rows  # in the batch
     batch_seconds: Seconds | None  # None where something else ran on the machine
     shortened: bool = False  # asked on a canvas cut to what the prompt left
-    text: str | None = None
+    text: LongText | None = None
     score: Share
 
     @property
@@ -143,7 +153,7 @@ class Drift(Asked):
     """The expected length by step of one decoding, step 0 among them."""
 
     kind: Literal["drift"]
-    expected: dict[Step, Expected]
+    expected: Annotated[dict[Step, Expected], AfterValidator(_from_the_first)]
 
     @property
     def steps(self) -> dict[int, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lastword.errors import SettingError
-from lastword.eval.archive import file_name, keep, pack, unpack
+from lastword.eval.archive import arms_in, file_name, keep, pack, unpack
 from lastword.eval.journal import read_records
 from lastword.eval.records import FINISHES, Spent, to_line
 from lastword.length import Fixed, Survival
@@ -77,6 +77,26 @@ def test_a_file_that_says_the_same_is_left_alone(tmp_path):
     assert path.stat().st_mtime_ns == before
     assert keep([record(i) for i in range(8)], tmp_path) == path
     assert len(read_records(path)) == 8
+
+
+def test_an_arm_is_found_by_its_recipe_whatever_its_file_is_called(tmp_path):
+    path = keep([record(0)], tmp_path).rename(tmp_path / "another name.arm.xz")
+    assert keep([record(0), record(1)], tmp_path) == path
+    assert arms_in(tmp_path) == {("answer", FIXED): path}
+
+
+def test_a_name_that_is_taken_by_another_recipe_is_left_to_it(tmp_path):
+    path = keep([record(0, recipe=PREDICTED)], tmp_path)
+    path = path.rename(tmp_path / file_name("answer", FIXED))
+    other = keep([record(0)], tmp_path)
+    assert other != path
+    assert arms_in(tmp_path) == {("answer", FIXED): other, ("answer", PREDICTED): path}
+
+
+def test_what_is_no_archive_is_named(tmp_path):
+    (tmp_path / "bad.arm.xz").write_bytes(b"bad")
+    with pytest.raises(SettingError, match=r"bad\.arm\.xz is no archive"):
+        arms_in(tmp_path)
 
 
 def test_records_of_two_arms_are_no_archive():

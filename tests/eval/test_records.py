@@ -84,6 +84,15 @@ def test_a_field_that_is_missing_is_named(missing):
         from_line(json.dumps(given))
 
 
+@pytest.mark.parametrize(
+    "expected", [{}, {"2": 5.0}, {"0": -1.0}, {"0": float("nan")}, {"0": 5.0, "two": 6.0}, None]
+)
+def test_drift_is_read_from_the_first_step_on(expected):
+    given = json.loads(to_line(drift())) | {"expected": expected}
+    with pytest.raises(ValueError, match="expected"):
+        from_line(json.dumps(given))
+
+
 def test_fields_that_make_no_record_are_refused_before_they_are_written():
     with pytest.raises(SettingError, match="score: Input should be less than or equal to 1"):
         record_of(ASKED | ANSWERED | {"score": 1.5})
