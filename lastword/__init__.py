@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from lastword.cache import *
     from lastword.calibration import *
     from lastword.calibration.learn import *
-    from lastword.canvas import *
+    from lastword.canvas.ids import TokenIds as TokenIds
     from lastword.commit import *
     from lastword.decoding import *
-    from lastword.errors import *
+    from lastword.errors import LastwordError as LastwordError
     from lastword.generation import *
     from lastword.length import *
     from lastword.models import *
@@ -25,43 +25,34 @@ if TYPE_CHECKING:
     from lastword.survival import *
     from lastword.unmask import *
 
-# Where public names live: all that a folder exports, or some of a file. They are imported on first use,
-# so that `lastword --help` does not wait for torch.
-_HOMES = {
-    "cache": "*",
-    "calibration": "*",
-    "calibration.learn": "calibrate",
-    "canvas": "TokenIds",
-    "commit": "*",
-    "decoding": "Step decode",
-    "errors": "LastwordError",
-    "generation": "Finish Generation generate predict_length",
-    "length": "*",
-    "models": "*",
-    "passes": "*",
-    "recipe": "*",
-    "survival": "*",
-    "unmask": "*",
-}
+# Where public names live: what a file lists in `__all__`, what a folder exports, or one name of ours. They
+# are imported on first use, so that `lastword --help` does not wait for torch.
+_FILES = ("decoding", "generation", "calibration.learn")
+_FOLDERS = (
+    "cache", "calibration", "commit", "length", "models", "passes", "recipe", "survival", "unmask",
+)  # fmt: skip
+_SINGLE = {"canvas.ids": "TokenIds", "errors": "LastwordError"}
 
 
 def _public(home: str) -> list[str]:
-    """What a home gives to `lastword` itself; a folder gives its classes and functions."""
-    if _HOMES[home] != "*":
-        return _HOMES[home].split()
-    exported = vars(import_module(f"lastword.{home}")).items()
-    return [name for name, value in exported if callable(value) and not name.startswith("_")]
+    """What a home gives to `lastword` itself."""
+    if home in _SINGLE:
+        return [_SINGLE[home]]
+    module = import_module(f"lastword.{home}")
+    if home in _FILES:
+        return list(module.__all__)
+    return [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]
 
 
 def __getattr__(name: str) -> object:
+    homes = (*_SINGLE, *_FILES, *_FOLDERS)
     if name == "__all__":
-        return sorted({name for home in _HOMES for name in _public(home)} | {"__version__"})
-    if not name.startswith("_"):
-        for home in _HOMES:
-            if name == home and _HOMES[home] == "*":
-                return import_module(f"lastword.{home}")
-            if name in _public(home):
-                return getattr(import_module(f"lastword.{home}"), name)
+        return sorted({name for home in homes for name in _public(home)} | {"__version__"})
+    if name in _FOLDERS:
+        return import_module(f"lastword.{name}")
+    for home in homes if name[0] != "_" else ():
+        if name in _public(home):
+            return getattr(import_module(f"lastword.{home}"), name)
     raise AttributeError(f"module 'lastword' has no attribute {name!r}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool
@@ -21,7 +22,7 @@ from lastword.canvas.state import State
 from lastword.errors import SettingError
 from lastword.length.policy import LengthTraits, Plan
 from lastword.length.wrapper import layers, traits_of
-from lastword.models.predictor import MaskPredictor
+from lastword.models.predictor import MaskPredictor, check_model
 from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
 from lastword.passes.hooks import Hooks
@@ -29,7 +30,11 @@ from lastword.passes.prediction import Prediction
 from lastword.passes.probe import ModelProbe
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
-from lastword.unmask.rule import check_progress
+from lastword.unmask.rule import checked_choice
+
+__all__ = ["Step", "decode"]
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +68,7 @@ def decode(
 
     `in_chat` says whether the prompts went through the chat template, for a calibration to agree with.
     """
+    check_model(model)
     prompts = checked_prompts(prompts, model.ids)
     recipe = settle(recipe, model, prompts, in_chat=in_chat, beyond_positions=beyond_positions)
     length, unmask, commit, cache = recipe.length, recipe.unmask, recipe.commit, recipe.cache
@@ -94,15 +100,14 @@ def decode(
         prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=number)
         columns, tokens = prediction.columns, prediction.written
         open = columns.at(window)
-        chosen, rule_state = unmask.choose(prediction, open, clock, rule_state)
-        chosen = chosen & open
-        check_progress(unmask, chosen, open, clock)
+        chosen, rule_state = _pair(unmask.choose(prediction, open, clock, rule_state), unmask)
+        chosen = checked_choice(unmask, chosen, open, clock)
         filled = canvas.write(columns.spread(chosen), tokens)
         ready = commit.ready(prediction, filled, clock) & prediction.speaks_for(canvas.masked)
         ready = _content(ready, plan, recipe, filled, prediction, clock, length_state)
         writes = columns.spread(chosen) | (ready[:, None] & canvas.masked)
         canvas = canvas.write(writes, tokens).give_up(window, writes)
-        canvas, length_state = length.revise(canvas, prediction, clock, length_state)
+        canvas, length_state = _pair(length.revise(canvas, prediction, clock, length_state), length)
         canvas = canvas if plan.most is None else canvas.crop(plan.most)
         canvas = hooks.after(number, canvas)
         yield Step(clock, canvas, writes, prediction, plan, probe.cost, forward.cost, recipe)
@@ -124,6 +129,16 @@ def _reads(
     if cache.by_block and length.resizes == "any time":
         readable = readable & clock.opening[:, None]
     return canvas.unfinished & readable
+
+
+def _pair(returned: tuple[Made, State], part: object) -> tuple[Made, State]:
+    """What a part returned, if it is what it made and its state."""
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise SettingError(
+            f"{type(part).__name__} returned a {type(returned).__name__}; `choose` and `revise` return what "
+            "they made and the state: (chosen, state), (canvas, state)"
+        )
+    return returned
 
 
 def _content(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, overload
 
@@ -16,7 +16,6 @@ from lastword.commit import CommitRule
 from lastword.decoding import Step, decode
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Survival
-from lastword.length.policy import Terms
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.passes.hooks import Hooks
@@ -24,8 +23,11 @@ from lastword.passes.probe import ModelProbe
 from lastword.passes.sampling import Sampling
 from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
 from lastword.survival import Auto, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
+
+__all__ = ["Finish", "Generation", "generate", "predict_length"]
 
 
 class Finish(Enum):
@@ -65,6 +67,7 @@ class Generation:
             "text": self.text,
             "tokens": self.tokens,
             "prompt_tokens": len(self.prompt),
+            "recipe": self.recipe.label(),
             "horizon": self.horizon,
             "expected_length": None if lengths is None else lengths.mean.item(),
             "tail": None if lengths is None else lengths.tail.item(),
@@ -187,9 +190,10 @@ def predict_length(
     `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()` is the paper's.
     """
     batch = as_batch(model, prompt)
+    survival = Survival(limit=limit, ends=ends, reading=reading)
+    settled = settle(Recipe(length=survival), model, batch, beyond_positions=beyond_positions)
     probe = ModelProbe(model, batch, beyond_positions=beyond_positions)
-    policy = Survival(limit=limit, ends=ends, reading=reading).settled(Terms(model.slots))
-    return policy.lengths(probe)
+    return replace(survival, limit=settled.length.traits.limit).lengths(probe)
 
 
 def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastword.canvas.ids import token_id
 from lastword.errors import PromptError
-from lastword.models.predictor import MaskPredictor
+from lastword.models.predictor import MaskPredictor, check_model
 
 Message = Mapping[str, str]
 # Text, token ids, or a conversation; a lone message is a conversation of one.
@@ -20,6 +20,7 @@ Prompt = str | Sequence[int] | Tensor | Message | Sequence[Message]
 
 def as_batch(model: MaskPredictor, prompt: Any) -> list[list[int]]:
     """One prompt or several, as a list of id lists. The canvas checks the ids."""
+    check_model(model)
     return [_ids(model, one) for one in _each(prompt)]
 
 

@@ -31,6 +31,8 @@ from lastword.survival import (
 from lastword.unmask import AboveThreshold
 from lastword.version import __version__
 
+__all__ = ["calibrate"]
+
 FAST = Recipe(length=Fixed(), unmask=AboveThreshold(0.9), block=32)
 
 

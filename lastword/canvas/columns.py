@@ -25,8 +25,8 @@ class Columns:
     @classmethod
     def of(cls, chosen: Bool[Tensor, "B L"]) -> Columns:
         index = columns_of(chosen)
-        slot = torch.arange(index.shape[1], device=index.device)
-        return cls(index, slot < chosen.sum(-1, keepdim=True), chosen.shape[1])
+        entry = torch.arange(index.shape[1], device=index.device)
+        return cls(index, entry < chosen.sum(-1, keepdim=True), chosen.shape[1])
 
     @cached_property
     def rows(self) -> Int[Tensor, "A"]:
@@ -48,8 +48,8 @@ class Columns:
 
     @cached_property
     def _first(self) -> Int[Tensor, "B S"]:
-        slot = torch.arange(self.index.shape[1], device=self.index.device)
-        return torch.minimum(slot, (self.read.sum(-1, keepdim=True) - 1).clamp(min=0))
+        entry = torch.arange(self.index.shape[1], device=self.index.device)
+        return torch.minimum(entry, (self.read.sum(-1, keepdim=True) - 1).clamp(min=0))
 
 
 def columns_of(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
@@ -63,8 +63,8 @@ def columns_of(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
     found = torch.zeros(len(chosen), widest, dtype=torch.long, device=chosen.device)
     found[row, chosen.cumsum(-1)[row, column] - 1] = column
     last = (counts - 1).clamp(min=0)[:, None]
-    slot = torch.arange(widest, device=chosen.device).expand(len(chosen), -1)
-    return found.gather(1, torch.minimum(slot, last))
+    entry = torch.arange(widest, device=chosen.device).expand(len(chosen), -1)
+    return found.gather(1, torch.minimum(entry, last))
 
 
 def leftmost(chosen: Tensor) -> Tensor:  # bool [B, N] -> [B]

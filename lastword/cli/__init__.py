@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -87,4 +88,17 @@ def options(
 
 def main() -> None:
     """Entry point of the `lastword` command."""
+    warnings.showwarning = _warn
     app()
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning as one line of ours, without where in the code it comes from."""
+    typer.echo(f"lastword: {message}", err=True)

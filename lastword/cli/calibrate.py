@@ -22,8 +22,11 @@ def calibrate(
     ] = None,
     coverage: Annotated[float, typer.Option(help="The share of answers that should fit.")] = 0.9,
     limit: Annotated[
-        int, typer.Option(help="Masks of the probe, and slots of the canvas to finish on.")
-    ] = 1024,
+        Optional[int],
+        typer.Option(
+            help="Masks of the probe, and slots to finish on; the model's own if left out."
+        ),
+    ] = None,
     reading: Annotated[str, typer.Option(help="As in predict.")] = "auto",
     estimate: Annotated[str, typer.Option(help="mean, quantile:0.9, cheapest:300.")] = "mean",
     ends: Annotated[str, typer.Option(help="As in predict.")] = "document",

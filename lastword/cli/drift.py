@@ -24,7 +24,7 @@ def drift(
     steps: Annotated[str, typer.Option(help="Denoising steps, separated by commas.")] = "2,5,7,10",
     slots: Annotated[
         Optional[int],
-        typer.Option(help="Slots of the canvas that is read. [the preset's 1024, or 256]"),
+        typer.Option(help="Slots of the canvas that is read; the preset's, or the model's own."),
     ] = None,
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
     rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
@@ -64,7 +64,7 @@ def drift(
     plan = planned(preset, tasks)
     check_tasks([name for setting in plan.settings for name in setting.tasks])
     name = model or plan.model
-    canvas = slots if slots is not None else CANVAS if preset else 256
+    canvas = CANVAS if slots is None and preset else slots
     loaded = lastword.load(name, device=device, dtype=dtype)
     chat = Layout.of(loaded, chat=plan.chat).chat
     journal = Journal(out / f"{Path(name).name}.drift.jsonl")

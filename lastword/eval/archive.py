@@ -5,7 +5,7 @@ said and each row's own clock are left out; so are lengths of answers, except on
 others are held against. The rest is what tables need. The same records make the same bytes, and a file
 that already says the same is left alone: adding an arm rewrites none.
 
-`columns` says how a file is written. A number that others tell is kept as the difference, mostly 0.
+`packed` says how a file is written. A number that others tell is kept as the difference, mostly 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lastword.eval.records import (
     Fields,
     RecipeField,
     Record,
-    Rows,
+    RowCount,
     Sandbox,
     Seconds,
     Seed,
@@ -64,7 +64,7 @@ class TaskShare:
     group: Text
     task_version: Text
     sandbox: Sandbox | None = None
-    samples: Rows
+    samples: RowCount
 
 
 @dataclass(frozen=True, kw_only=True, config=CHECKED)

@@ -68,7 +68,7 @@ def ask(
 
 def _facts(answer: Generation) -> Fields:
     data = answer.to_data()
-    return {name: data[name] for name in data if name not in ("text", "tokens")} | {
+    return {name: data[name] for name in data if name not in ("text", "tokens", "recipe")} | {
         "probe_cost": Spent(**answer.probe_cost._asdict()),
         "cost": Spent(**answer.cost._asdict()),
         "length": len(answer.tokens),

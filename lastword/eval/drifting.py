@@ -14,10 +14,10 @@ from lastword.eval.records import Drift, Identity, record_of
 from lastword.eval.run import Layout, about, asked_of, check_counts, surroundings
 from lastword.eval.task import Task
 from lastword.length import Fixed, Survival
-from lastword.length.policy import Terms
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
 
 STEPS = (2, 5, 7, 10)  # the paper's
 _LOG = logging.getLogger(__name__)
@@ -50,7 +50,8 @@ def drift(
         check_whole("drift", "steps", later, least=1)
     if not steps:
         raise SettingError("drift was given no steps; give some, such as 2, 5, 7, 10")
-    length, slots = length.settled(Terms(model.slots)), length.limit or model.slots
+    slots = settle(Recipe(length=length), model).length.traits.limit or model.slots
+    length = replace(length, limit=slots)
     if max(steps) >= slots:
         raise SettingError(
             f"drift was given step {max(steps)} of a canvas of {slots} slots, which is full after "

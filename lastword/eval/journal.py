@@ -6,8 +6,8 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from lastword.errors import SettingError
 from lastword.eval import archive
@@ -33,13 +33,13 @@ class Journal:
             raise SettingError(
                 f"records cannot be written to {path.parent} ({refused}); give a folder"
             ) from refused
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the journal, alone: records may be appended while this lasts."""
         try:
-            self._file = self.path.open("a+b")
+            self._file = self.path.open("a+b", buffering=0)
         except OSError as refused:
             raise SettingError(f"records cannot be written to {self.path} ({refused})") from refused
         try:
@@ -58,8 +58,8 @@ class Journal:
         lines = b"".join(to_line(record) + b"\n" for record in records)
         end = self._file.seek(0, os.SEEK_END)
         try:
-            self._file.write(lines)
-            self._file.flush()
+            while lines:
+                lines = lines[self._file.write(lines) :]
             os.fsync(self._file.fileno())
         except OSError as refused:
             with suppress(OSError):
@@ -76,7 +76,7 @@ class Journal:
         """The records by what they answer: those need not be asked again."""
         return {identity(record): record for record in self}
 
-    def _lock(self, file: BinaryIO) -> None:
+    def _lock(self, file: FileIO) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:
@@ -85,7 +85,7 @@ class Journal:
                 "folder (--out)"
             ) from held
 
-    def _mend(self, file: BinaryIO) -> None:
+    def _mend(self, file: FileIO) -> None:
         """End the last line, or drop it if it was cut; whatever else is no record stops us here."""
         file.seek(0)
         data = file.read()
@@ -108,10 +108,9 @@ class Journal:
             os.ftruncate(file.fileno(), kept)
         else:
             file.write(NEWLINE)
-            file.flush()
 
 
-def _holder(file: BinaryIO) -> str:
+def _holder(file: FileIO) -> str:
     """Who holds the lock, where the kernel tells."""
     number = os.fstat(file.fileno()).st_ino
     try:

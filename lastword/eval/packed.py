@@ -35,22 +35,22 @@ FILTERS = [
 
 
 @dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
-class Layout:
+class Widths:
     """How many numbers a column has, and the bytes of one."""
 
     count: Annotated[int, Field(ge=1, le=10**7)]
     widths: Annotated[dict[str, Width], Field(max_length=100)]
 
 
-_LAYOUT: TypeAdapter[Layout] = TypeAdapter(Layout)
+_WIDTHS: TypeAdapter[Widths] = TypeAdapter(Widths)
 
 
 def pack(header: bytes, columns: Mapping[str, Column]) -> bytes:
     """A line of JSON and columns of the same length, compressed."""
     widths = {name: _width(column) for name, column in columns.items()}
-    layout = Layout(len(next(iter(columns.values()))), widths)
+    layout = Widths(len(next(iter(columns.values()))), widths)
     body = [_bytes(column, widths[name]) for name, column in columns.items()]
-    data = b"".join([_LAYOUT.dump_json(layout), b"\n", header, b"\n", *body])
+    data = b"".join([_WIDTHS.dump_json(layout), b"\n", header, b"\n", *body])
     return lzma.compress(data, check=lzma.CHECK_CRC32, filters=FILTERS)
 
 
@@ -66,7 +66,7 @@ def unpack(data: bytes) -> tuple[bytes, Numbers]:
     first, _, rest = text.partition(b"\n")
     header, _, body = rest.partition(b"\n")
     try:
-        layout = _LAYOUT.validate_json(first)
+        layout = _WIDTHS.validate_json(first)
     except ValidationError as wrong:
         raise ValueError(f"its first line is no layout ({wrong.errors()[0]['msg']})") from wrong
     return header, _columns(layout, body)
@@ -91,7 +91,7 @@ def _bytes(column: Column, width: Width) -> bytes:
     return narrow.view(np.uint8).reshape(len(narrow), -1).T.tobytes()
 
 
-def _columns(layout: Layout, body: bytes) -> Numbers:
+def _columns(layout: Widths, body: bytes) -> Numbers:
     sizes = {name: layout.count * int(width[1]) for name, width in layout.widths.items()}
     if sum(sizes.values()) != len(body):
         raise ValueError(f"it says {sum(sizes.values())} bytes of columns and has {len(body)}")

@@ -38,11 +38,11 @@ LongText = Annotated[str, Field(max_length=10**7)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Slots = Annotated[int, Field(ge=0, le=10**7)]
-Rows = Annotated[int, Field(ge=1, le=10**6)]
+RowCount = Annotated[int, Field(ge=1, le=10**6)]
 Seconds = Annotated[float, Field(ge=0, le=10**9)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Expected = Annotated[float, Field(ge=0, le=10**7)]
-Step = Annotated[str, Field(pattern=r"^[0-9]{1,7}$")]  # a key of a JSON object is text
+StepKey = Annotated[str, Field(pattern=r"^[0-9]{1,7}$")]  # a key of a JSON object is text
 Sandbox = dict[Text, Count | Seconds | Text]
 
 CHECKED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -127,7 +127,7 @@ class Answer(Asked):
     seconds: Seconds | None = None  # until this row was done
     finish: FinishName
     length: Slots | None = None  # of the answer in tokens, its end token left out
-    rows: Rows  # in the batch
+    rows: RowCount  # in the batch
     batch_seconds: Seconds | None  # None where something else ran on the machine
     shortened: bool = False  # asked on a canvas cut to what the prompt left
     text: LongText | None = None
@@ -153,7 +153,7 @@ class Drift(Asked):
     """The expected length by step of one decoding, step 0 among them."""
 
     kind: Literal["drift"]
-    expected: Annotated[dict[Step, Expected], AfterValidator(_from_the_first)]
+    expected: Annotated[dict[StepKey, Expected], AfterValidator(_from_the_first)]
 
     @property
     def steps(self) -> dict[int, float]:

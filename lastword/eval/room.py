@@ -18,7 +18,7 @@ LEAST = 64  # room for a short program: the median references of HumanEval and M
 
 def within_room(recipe: Recipe, model: MaskPredictor, prompt: int) -> Recipe | None:
     """A settled recipe for a prompt of so many tokens: itself, on a shorter canvas, or None: too long."""
-    room, traits = model.positions - prompt, traits_of(recipe.length)
-    if max(traits.least, traits.limit or 0) <= room:
+    room = model.positions - prompt
+    if traits_of(recipe.length).most <= room:
         return recipe
     return settle(recipe, model, room=room) if room >= LEAST else None

@@ -14,7 +14,16 @@ import torch
 from lastword.checks import check_whole
 from lastword.eval.ask import Question, Reply, ask
 from lastword.eval.journal import Journal
-from lastword.eval.records import TOO_LONG, Answer, Fields, Identity, Record, identity, record_of
+from lastword.eval.records import (
+    TOO_LONG,
+    Answer,
+    Fields,
+    Identity,
+    Record,
+    identity,
+    recipe_data,
+    record_of,
+)
 from lastword.eval.task import Sample, Task, conditions
 from lastword.eval.tokens import first_token, tokenizer_of
 from lastword.models.predictor import MaskPredictor, TextTokenizer
@@ -100,7 +109,8 @@ def check_counts(owner: str, rows: int, limit: int | None = None) -> None:
 
 
 def about(model: MaskPredictor, name: str, recipe: Recipe, seed: int) -> Fields:
-    """What the records of a run share and are known by."""
+    """What the records of a run share and are known by; a recipe that cannot be written is refused."""
+    recipe_data(recipe)
     return {
         "model": name,
         "weights": fingerprint(model),

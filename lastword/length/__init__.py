@@ -8,7 +8,6 @@ from lastword.length.grow_when_full import GrowWhenFull as GrowWhenFull
 from lastword.length.policy import LengthPolicy as LengthPolicy
 from lastword.length.policy import Plan as Plan
 from lastword.length.policy import Probe as Probe
-from lastword.length.policy import Resizes as Resizes
 from lastword.length.reread import Reread as Reread
 from lastword.length.rho_eos import RhoEos as RhoEos
 from lastword.length.secant import Secant as Secant

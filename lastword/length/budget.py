@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastword.checks import check_whole
 from lastword.errors import SettingError
-from lastword.length.policy import LengthTraits, Plan, Probe
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.wrapper import Wrapper
 
 USUAL = 256  # passes
@@ -46,12 +46,12 @@ class Budget(Wrapper):
             if getattr(self, name) is not None:
                 check_whole("Budget", name, getattr(self, name), least=1)
 
-    @property
-    def most_passes(self) -> int | None:
-        """The passes it allows."""
-        return USUAL if self.passes is None and self.columns is None else self.passes
-
     traits = LengthTraits(bounds_work=True)
+
+    def settled(self, terms: Terms) -> LengthPolicy:
+        unsaid = self.passes is None and self.columns is None
+        passes = USUAL if unsaid else self.passes
+        return replace(self, length=self.length.settled(terms), passes=passes)
 
     def plan(self, probe: Probe) -> Plan:
         plan = self.length.plan(probe)
@@ -68,8 +68,8 @@ class Budget(Wrapper):
     def _pays(self, probe: Probe, slots: Int[Tensor, "B"]) -> Bool[Tensor, "B"]:
         spent, most = probe.cost, probe.most(slots)
         pays = torch.ones_like(slots, dtype=torch.bool)
-        if self.most_passes is not None:
-            pays = pays & (spent.passes + most.passes <= self.most_passes)
+        if self.passes is not None:
+            pays = pays & (spent.passes + most.passes <= self.passes)
         if self.columns is not None:
             pays = pays & (spent.columns + most.columns <= self.columns)
         return pays
@@ -81,7 +81,7 @@ class Budget(Wrapper):
         one = probe.most(torch.ones(probe.rows, dtype=torch.long))
         spent, more = probe.cost.row(row), one.row(row)
         raise SettingError(
-            f"Budget(passes={self.most_passes}, columns={self.columns}) was given, but for prompt {row} the "
+            f"Budget(passes={self.passes}, columns={self.columns}) was given, but for prompt {row} the "
             f"plan alone took {spent.passes} passes and {spent.columns} columns, and one slot may take "
             f"{more.passes} and {more.columns} more: allow at least {spent.passes + more.passes} "
             f"passes and {spent.columns + more.columns} columns, or plan with less, such as "

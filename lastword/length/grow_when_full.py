@@ -13,7 +13,7 @@ from lastword.canvas.state import State
 from lastword.checks import check_whole
 from lastword.length.policy import LengthPolicy, LengthTraits, Terms
 from lastword.length.said import check_said, said
-from lastword.length.wrapper import Wrapper, layers
+from lastword.length.wrapper import Wrapper, layers, traits_of
 from lastword.passes.prediction import Prediction
 
 
@@ -30,8 +30,8 @@ class GrowWhenFull(Wrapper):
     grows when it is full, which is the first time that "no end token" is certain.
 
     An answer that never ends stops at `limit` slots; without one, at the limit of the policy inside, or
-    at what the model is made for. Rows grow between blocks only, where caches start anew, and no logits
-    are read beyond those of the block. Costs no probe.
+    at what the model is made for, or one growth above a plan that takes all of that. Rows grow between
+    blocks only, where caches start anew, and no logits are read beyond those of the block. Costs no probe.
     """
 
     name: ClassVar[str] = "grow-when-full"
@@ -54,6 +54,11 @@ class GrowWhenFull(Wrapper):
         inner = self.length.settled(terms)
         inside = next((t.limit for p in layers(inner) if (t := p.traits).limit is not None), None)
         limit = terms.of(inside if self.limit is None else self.limit)
+        least = traits_of(inner).least
+        if least >= limit and terms.room is not None:
+            return inner  # there is no room to grow in
+        if least >= limit and self.limit is None:
+            limit = least + self.by
         return replace(self, length=inner, limit=limit)
 
     def revise(

@@ -45,6 +45,11 @@ class LengthTraits:
     least: int = 1  # slots it plans at least
     limit: int | None = None  # slots it plans or grows to at most; None: it does not say
 
+    @property
+    def most(self) -> int:
+        """The most slots it asks for, as far as it says."""
+        return max(self.least, self.limit or 0)
+
     def with_inner(self, inner: LengthTraits) -> LengthTraits:
         """What holds for a policy and the one it wraps, at work on one canvas."""
         return LengthTraits(

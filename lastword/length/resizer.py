@@ -38,6 +38,6 @@ class Resizer(LengthPolicy):
         )
 
     def settled(self, terms: Terms) -> Resizer:
-        limit = terms.of(self.limit)
+        limit = max(terms.of(self.limit), 0 if self.limit else terms.of(self.initial or 1))
         initial = min(USUAL, limit) if self.initial is None else terms.of(self.initial)
         return replace(self, initial=initial, limit=limit)

@@ -87,7 +87,7 @@ class Secant(LengthPolicy):
         return LengthTraits(limit=self.limit)
 
     def settled(self, terms: Terms) -> Secant:
-        limit = terms.of(self.limit)
+        limit = max(terms.of(self.limit), 0 if self.limit else terms.of(self.initial or 1))
         initial = min(USUAL, limit) if self.initial is None else terms.of(self.initial)
         return replace(self, limit=limit, initial=initial)
 

@@ -17,7 +17,10 @@ from lastword.passes.prediction import Prediction
 
 @dataclass(frozen=True)
 class Wrapper(LengthPolicy):
-    """Plans as `length` does and has its say after `length` had its own; the state is that of `length`."""
+    """Plans as `length` does and has its say after `length` had its own.
+
+    It carries no state of its own: the state is that of `length`, which the loop may also ask alone.
+    """
 
     length: LengthPolicy = Survival()
 
@@ -25,7 +28,7 @@ class Wrapper(LengthPolicy):
         if not isinstance(self.length, LengthPolicy):
             raise SettingError(
                 f"{type(self).__name__}(length={self.length!r}) was given; it wraps a length policy, such "
-                "as Survival() or Fixed(1024)"
+                "as Survival() or Fixed()"
             )
 
     def settled(self, terms: Terms) -> LengthPolicy:

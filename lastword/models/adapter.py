@@ -26,6 +26,8 @@ class Adapter:
     models where that matters: a calibration belongs to one.
     """
 
+    keeps_memory = False
+
     def __init__(
         self,
         forward: Callable[..., Any],

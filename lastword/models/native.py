@@ -22,6 +22,7 @@ class NativeModel(nn.Module):
     """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read."""
 
     tensors: ClassVar[Mapping[str, str]]  # our parameter names to the checkpoint's
+    keeps_memory = True
     turn_end: ClassVar[str]  # the token that closes a turn, where the tokenizer has it
 
     def __init__(self, shape: Shape, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, device
 
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.ids import TokenIds
+from lastword.errors import SettingError
 from lastword.memory.memory import RowMemory
 
 USUAL_SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
@@ -44,13 +45,15 @@ class MaskPredictor(Protocol):
     It knows tokens and memory; it knows nothing of steps, lengths or rules. Whatever the
     architecture does inside (Dream predicts each token from the column before it), the logits it
     returns for a column are the prediction of the token AT that column. A model of your own that
-    subclasses this has no tokenizer, the usual canvas and no calibration unless it says so.
+    subclasses this has no tokenizer, the usual canvas and no calibration unless it says so, in the class
+    or in a property; `Adapter` makes one of any function.
     """
 
     ids: TokenIds
     positions: int  # prompt and answer together may not need more
     slots: int = USUAL_SLOTS  # the canvas it is made for: what a length that says no limit keeps to
     calibration: Calibration | None = None  # how long its answers came out beside predictions
+    keeps_memory: bool = True  # can a cache keep what its layers computed?
 
     @property
     def tokenizer(self) -> TextTokenizer | None:
@@ -71,3 +74,15 @@ class MaskPredictor(Protocol):
     ) -> Tensor:  # [B, S, V]
         """Logits for the tokens at columns `read`, which must lie among the stale ones."""
         ...
+
+
+def check_model(model: object) -> None:
+    """Refuse what is no model, with what it lacks."""
+    needed = ("ids", "positions", "slots", "calibration", "keeps_memory", "tokenizer", "device")
+    lacking = [name for name in needed if not hasattr(model, name)]
+    if lacking or not callable(model):
+        raise SettingError(
+            f"a {type(model).__name__} was given for a model ({', '.join(lacking) or 'it cannot be called'}: "
+            "missing); give what lastword.load returns, lastword.Adapter(...) around a function, or a "
+            "subclass of lastword.MaskPredictor"
+        )

@@ -63,6 +63,7 @@ class Toy:
     slots = 64
     device = torch.device("cpu")
     tokenizer = Letters()
+    keeps_memory = False
 
     def __init__(self, hazard: float = 0.05) -> None:
         check_number("Toy", "hazard", hazard, least=0, below=1)

@@ -213,9 +213,10 @@ def beyond(every: Sequence[Arms]) -> Table:
     for subject in dict.fromkeys(arms.subject for arms in every):
         mine = [arms for arms in every if arms.subject == subject and arms.fixed]
         slots = set.intersection(*(set(arms.canvases) for arms in mine)) if mine else set()
-        roles: dict[str, list[Arm | None]] = {
+        canvases: dict[str, list[Arm | None]] = {
             f"fixed {n}": [arms.canvases[n] for arms in mine] for n in sorted(slots)
         }
+        roles = dict(canvases)
         roles["stop at end"] = [arms.stop for arms in mine]
         roles["survival"] = [arms.survival for arms in mine]
         roles["DAEDAL"] = [arms.daedal for arms in mine]
@@ -229,7 +230,7 @@ def beyond(every: Sequence[Arms]) -> Table:
                 continue
             compared = _compared(shared, own) if own != shared else ("", "")
             covered, waste = coverage(shared, own)
-            if name.startswith("fixed") and len(slots) > 1 and not (enough or _loses(shared, own)):
+            if name in canvases and len(slots) > 1 and not (enough or _loses(shared, own)):
                 name, enough = f"{name}, the best", True
             rows.append([
                 subject, name, str(len(own)), _share(own), *compared, f"{covered:.1%}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from lastword.canvas.ids import PromptIds
 from lastword.errors import SettingError
 from lastword.length import Calibrated, LengthPolicy
 from lastword.length.policy import Terms
-from lastword.length.wrapper import layers, traits_of
+from lastword.length.wrapper import traits_of
 from lastword.models.predictor import MaskPredictor
 from lastword.models.weights import model_key
 from lastword.passes.forward import check_room
@@ -44,10 +45,14 @@ def settle(
     """
     length = recipe.length.settled(Terms(model.slots, room, model.calibration))
     settled = replace(recipe, length=length, block=_block(recipe, length))
-    if any(isinstance(policy, Calibrated) for policy in layers(recipe.length)):
+    if _holds_calibrated(recipe.length):
         _check_calibrated(settled, model, in_chat)
-    traits = traits_of(length)
-    slots = max(traits.least, traits.limit or 0)
+    if recipe.cache.traits.keeps and not model.keeps_memory:
+        raise SettingError(
+            f"{type(recipe.cache).__name__} was given for a {type(model).__name__}, whose layers cannot be "
+            "reached, so that nothing can be kept from pass to pass: decode with cache=NoCache()"
+        )
+    slots = traits_of(length).most
     if prompts and not beyond_positions:
         check_room(max(map(len, prompts)), slots, model.positions)
     if slots > model.slots:
@@ -55,9 +60,23 @@ def settle(
             f"{slots} slots were asked for and the model is made for {model.slots}: it was not trained "
             "there, and what it predicts and writes may be nonsense",
             BeyondTrainingWarning,
-            stacklevel=2,
+            stacklevel=_frames_inside(),
         )
     return settled
+
+
+def _frames_inside() -> int:
+    """How far up the caller is who is not one of us, so that a warning points there, once."""
+    frame, count = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lastword"):
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+def _holds_calibrated(policy: LengthPolicy) -> bool:
+    """Is it one, or does it hold one, in whatever field?"""
+    inside = [value for value in vars(policy).values() if isinstance(value, LengthPolicy)]
+    return isinstance(policy, Calibrated) or any(map(_holds_calibrated, inside))
 
 
 def _block(recipe: Recipe, length: LengthPolicy) -> int | None:
@@ -69,12 +88,11 @@ def _check_calibrated(
     settled: Recipe, model: MaskPredictor, in_chat: Collection[bool | None]
 ) -> None:
     """Refuse a calibration of another model, another way to decode, or other prompts."""
-    for policy in layers(settled.length):
-        if isinstance(policy, Calibrated):
-            raise SettingError(
-                f"{type(settled.length).__name__} was put around Calibrated and does not pass on what the "
-                "model was calibrated to; give it a method `settled`, as lastword.length.wrapper.Wrapper has"
-            )
+    if _holds_calibrated(settled.length):
+        raise SettingError(
+            f"{type(settled.length).__name__} was put around Calibrated and does not pass on what the "
+            "model was calibrated to; give it a method `settled`, as lastword.length.wrapper.Wrapper has"
+        )
     if model.calibration is not None:
         model.calibration.check(model_key(model), "the model's calibration")
         made_with = model.calibration.made_with
@@ -104,7 +122,7 @@ def _check_decodes_as(now: Recipe, then: Recipe) -> None:
 
 def _check_asked_as(then: bool | None, now: Collection[bool | None]) -> None:
     """Refuse lengths of answers to prompts that were laid out otherwise."""
-    if then is None or (not then) not in now:  # an old file, or one of ids, does not say
+    if then is None or all(asked in (then, None) for asked in now):  # ids do not say
         return
     chat, plain = "chat messages", "plain text"
     as_then, as_now = (chat, plain) if then else (plain, chat)

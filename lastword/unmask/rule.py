@@ -62,10 +62,17 @@ class UnmaskRule(ABC):
         return None if self.traits.follows_schedule else masks
 
 
-def check_progress(
-    rule: UnmaskRule, chosen: Bool[Tensor, "B S"], open: Bool[Tensor, "B S"], clock: Clock
-) -> None:
-    """Hold a rule to its promise: a row of which it chose nothing, for ever, would never end."""
+def checked_choice(
+    rule: UnmaskRule, chosen: Tensor, open: Bool[Tensor, "B S"], clock: Clock
+) -> Bool[Tensor, "B S"]:
+    """What a rule chose of the open masks, held to its promise: else decoding would never end."""
+    if not isinstance(chosen, Tensor) or (chosen.shape, chosen.dtype) != (open.shape, open.dtype):
+        shape = tuple(chosen.shape) if isinstance(chosen, Tensor) else type(chosen).__name__
+        raise SettingError(
+            f"{type(rule).__name__} chose {shape}; it must return truth values of shape {tuple(open.shape)}, "
+            "one for every column that the pass read, and its state"
+        )
+    chosen = chosen & open
     idle = (open.any(-1) & ~chosen.any(-1)).nonzero()[:, 0].tolist()
     stuck = [row for row in idle if not _may_idle(rule, clock, row)]
     if stuck:
@@ -74,6 +81,7 @@ def check_progress(
             "decoding would never end; a rule without a schedule fills at least one mask of every open row, "
             "and one with a schedule fills all that are left in its last pass"
         )
+    return chosen
 
 
 def _may_idle(rule: UnmaskRule, clock: Clock, row: int) -> bool:

@@ -100,6 +100,14 @@ CACHES = [
     lastword.FeatureCache(2, 3, 0.0),
     lastword.FeatureCache(3, 4, 0.25),  # a quarter of 3 slots is none: such a row idles
 ]
+COMMITS += [
+    part()
+    for part in PARTS["commit"].values()
+    if part is not lastword.Never and not any(isinstance(rule, part) for rule in COMMITS)
+]
+CACHES += [
+    part() for part in PARTS["cache"].values() if not any(isinstance(c, part) for c in CACHES)
+]
 SAMPLINGS = [
     lastword.Sampling(),
     lastword.Sampling(temperature=0.8),

@@ -33,7 +33,7 @@ from lastword.unmask import (
     SlowFast,
     Timesteps,
 )
-from lastword.unmask.rule import RuleTraits, check_progress
+from lastword.unmask.rule import RuleTraits, checked_choice
 
 RANKED = [MostConfident, LargestMargin, LowestEntropy, AtRandom]
 RULES = [
@@ -548,11 +548,11 @@ def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for(predicted,
     clock, columns = first_tick(prediction), prediction.columns
     open_masks = columns.at(prediction.canvas.masked)
     none, row_0 = torch.zeros_like(open_masks), torch.tensor([[True], [False]])
-    check_progress(Idle(), open_masks, open_masks, clock)
-    check_progress(Idle(), none, open_masks & none, clock)  # nothing to choose from
-    check_progress(Idle(), open_masks & row_0, open_masks & row_0, clock)
+    checked_choice(Idle(), open_masks, open_masks, clock)
+    checked_choice(Idle(), none, open_masks & none, clock)  # nothing to choose from
+    checked_choice(Idle(), open_masks & row_0, open_masks & row_0, clock)
     with pytest.raises(SettingError, match="Idle chose no mask of row 1 in step 0"):
-        check_progress(Idle(), open_masks & row_0, open_masks, clock)
+        checked_choice(Idle(), open_masks & row_0, open_masks, clock)
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Idle())
     with pytest.raises(SettingError, match="Idle chose no mask of row 0 in step 0"):
         list(lastword.decode(toy, [[1, 2]], recipe))
