@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Bool
@@ -33,8 +33,6 @@ from lastword.recipe.settling import settle
 from lastword.unmask.rule import checked_choice
 
 __all__ = ["Step", "decode"]
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +129,7 @@ def _reads(
     return canvas.unfinished & readable
 
 
-def _pair(returned: tuple[Made, State], part: object) -> tuple[Made, State]:
+def _pair(returned: Any, part: object) -> tuple[Any, State]:
     """What a part returned, if it is what it made and its state."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise SettingError(

@@ -199,6 +199,7 @@ def test_a_recipe_that_decodes_otherwise_is_refused(change, words):
     model.calibration = replace(found(), weights=model_key(model), made_with=said)
     same = replace(MADE_WITH, length=Calibrated(0.5))
     assert isinstance(settle(same, model).length, Survival)
+    model.keeps_memory = True
     assert settle(replace(same, cache=lastword.FeatureCache()), model)
     with pytest.raises(SettingError, match=f"{words}.*calibrate for this recipe"):
         settle(replace(same, **change), model)

@@ -25,6 +25,7 @@ from lastword import (
 from lastword.commit import CommitRule
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Plan
+from lastword.length.policy import Terms
 from tests.laws.test_decode_laws import RULES
 
 PROMPT = [5, 42, 17]
@@ -145,8 +146,8 @@ def test_a_budget_that_pays_for_nothing_is_refused_with_what_it_takes(length, wo
 
 
 def test_only_what_is_given_is_bounded():
-    assert Budget().most_passes == 256
-    assert Budget(columns=90000).most_passes is None
+    assert Budget().settled(Terms(64)).passes == 256
+    assert Budget(columns=90000).settled(Terms(64)).passes is None
     toy = lastword.models.Toy()
     toy.slots = 300
     recipe = Recipe(length=Budget(Fixed(300), columns=10**6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import dataclass, replace
 
@@ -41,14 +42,14 @@ from lastword.recipe.names import PARTS, default_length
 class Unasked(Toy):
     """Made for 256 slots, with 2048 positions; no pass of it may be run."""
 
-    slots, positions = 256, 2048
+    slots, positions, keeps_memory = 256, 2048, True
 
     def __call__(self, tokens, read, **given):
         raise AssertionError("a pass was run")
 
 
 class Sized(Toy):
-    slots, positions = 256, 2048
+    slots, positions, keeps_memory = 256, 2048, True
 
 
 PROMPT = [0, 1, 2]
@@ -84,7 +85,7 @@ UNSAID = (
     (Budget(default_length(), passes=40), Budget(default_length(256), passes=40)),
     (
         StopAtEnd(GrowWhenFull(Budget(Reread()))),
-        StopAtEnd(GrowWhenFull(Budget(Reread(Survival(256))), limit=256)),
+        StopAtEnd(GrowWhenFull(Budget(Reread(Survival(256)), passes=256), limit=256)),
     ),
 )
 
@@ -272,11 +273,46 @@ def test_room_shortens_what_was_said_and_what_was_not(silent):
     assert settle(recipe, Unasked(), room=2000) == recipe  # what is settled stays
 
 
-def test_where_nothing_is_left_to_grow_to_growth_is_refused():
-    with pytest.raises(SettingError, match="limit of 64 around a plan of 64 slots"):
-        settled(GrowWhenFull(Fixed(100)), room=64)
+def test_where_nothing_is_left_to_grow_to():
+    """An evaluation goes on without growth; an unsaid limit leaves room for one; a said one is refused."""
+    assert settled(GrowWhenFull(Fixed(100)), room=64) == Fixed(64)
+    with pytest.warns(BeyondTrainingWarning, match="288 slots"):
+        assert settled(GrowWhenFull(Fixed())) == GrowWhenFull(Fixed(256), limit=288)
     with pytest.raises(SettingError, match="limit of 256 around a plan of 256 slots"):
-        settled(StopAtEnd(GrowWhenFull(Fixed())))
+        settled(GrowWhenFull(Fixed(256), limit=256))
+
+
+def test_a_first_canvas_beyond_the_model_is_kept_beside_an_unsaid_limit():
+    for length in (Daedal(initial=300), RhoEos(initial=300), Secant(initial=300)):
+        with pytest.warns(BeyondTrainingWarning, match="300 slots"):
+            assert (settled(length).initial, settled(length).limit) == (300, 300)
+
+
+def test_a_cache_is_refused_before_the_first_pass_for_a_model_that_keeps_nothing():
+    with pytest.raises(SettingError, match="DualCache was given for a Toy"):
+        settle(Recipe(length=Fixed(8), cache=DualCache()), Toy())
+
+
+@dataclass(frozen=True)
+class Half(LengthPolicy):
+    """A policy of a user's own that passes `settled` on, and is no Wrapper."""
+
+    inner: LengthPolicy
+
+    def settled(self, terms):
+        return replace(self, inner=self.inner.settled(terms))
+
+    def plan(self, probe):
+        return self.inner.plan(probe)
+
+
+def test_what_holds_calibrated_anywhere_is_held_to_the_calibration():
+    model = Unasked()
+    made_with = {"recipe": json.loads(Recipe(length=Fixed(9), block=8).to_json())}
+    model.calibration = replace(calibration(model), made_with=made_with)
+    assert settle(Recipe(length=Half(Calibrated(0.5)), block=8), model)
+    with pytest.raises(SettingError, match="with block 8, and this recipe has no block"):
+        settle(Recipe(length=Half(Calibrated(0.5))), model)
 
 
 # Calibration

@@ -570,3 +570,22 @@ def test_a_rule_that_does_not_say_how_long_it_takes_may_idle(toy):
     assert Unsaid().most_passes(4) is None
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Unsaid())
     assert len(list(islice(lastword.decode(toy, [[1, 2]], recipe), 9))) == 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Forgetful(lastword.UnmaskRule):
+    """Returns what it is told to, whatever the contract says."""
+
+    returns: object = None
+
+    def choose(self, prediction, open, clock, state):
+        return open if self.returns is None else (open[:, :1].repeat(1, 99), state)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"), [(Forgetful(), "the state"), (Forgetful(1), "of shape")]
+)
+def test_a_rule_that_returns_something_else_is_told_so(rule, words, toy):
+    recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=rule)
+    with pytest.raises(SettingError, match=f"Forgetful .*{words}"):
+        lastword.generate(toy, ["abc", "bcdxyz"], recipe=recipe)
