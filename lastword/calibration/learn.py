@@ -16,10 +16,10 @@ from lastword.generation import Finish, generate
 from lastword.length import Fixed, StopAtEnd, Survival
 from lastword.models.predictor import MaskPredictor
 from lastword.models.weights import model_key
-from lastword.passes.forward import check_room
 from lastword.passes.probe import ModelProbe
 from lastword.prompts import Prompt, as_batch, asked_in_chat
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
 from lastword.survival import (
     Auto,
     Cheapest,
@@ -67,7 +67,6 @@ def calibrate(
             f"calibrate(estimate={estimate!r}) was given; the factor is what it finds out, so it must be "
             "Mean(), Quantile(q) or Cheapest(cut)"
         )
-    limit = model.slots if limit is None else limit
     survival = Survival(limit, estimate, ends, reading)
     batch = _one_by_one(model, prompts)
     named = list(families) if families is not None else [None] * len(batch)
@@ -75,6 +74,8 @@ def calibrate(
         raise SettingError(f"{len(batch)} prompts and {len(named)} families were given")
     check_families(named)
     _check_enough(named, coverage)
+    limit = settle(Recipe(length=survival), model, batch).length.traits.limit or model.slots
+    survival = replace(survival, limit=limit)
     roomy = Fixed(limit) if Recipe.checked(recipe).block is None else StopAtEnd(Fixed(limit))
     recipe = replace(recipe, length=roomy)
     kinds = set[bool | None]().union(*map(asked_in_chat, prompts))
@@ -87,7 +88,6 @@ def calibrate(
     }
     weights = model_key(model)
     order = sorted(range(len(batch)), key=lambda index: len(batch[index]))
-    check_room(len(batch[order[-1]]), limit, model.positions)
     predicted: list[float] = [0.0] * len(batch)
     finished: list[int | None] = [None] * len(batch)
     for first in range(0, len(order), rows):
