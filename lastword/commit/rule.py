@@ -18,9 +18,8 @@ class CommitTraits:
     """What a rule says of itself: what other parts have to be ready for."""
 
     reads_answer: bool = True  # a rule that commits needs candidates for every mask
-    counts_slots: bool = (
-        False  # does it count slots from the left, so that inserting some misleads it?
-    )
+    # Does it count slots from the left, so that inserting some misleads it?
+    counts_slots: bool = False
 
 
 class CommitRule(ABC):

@@ -36,9 +36,8 @@ class LengthTraits:
     # slots ahead of a block, in the pass that completes it; the whole answer in one certain step.
     reads: Reads = "masks"
     grows: bool = False  # may `revise` make a row longer?
-    replans: bool = (
-        False  # does it set the length anew each time, so that others may have their own say?
-    )
+    # Does it set the length anew each time, so that others may have their own say?
+    replans: bool = False
     by_confidence: bool = False  # does it go by how sure the model is of what it left?
     bounds_work: bool = False  # does it promise that decoding costs no more than it planned?
     needs_blocks: bool = False  # does it change nothing where the whole answer is one block?
@@ -94,9 +93,8 @@ class Plan:
     horizon: Int[Tensor, "B"]
     lengths: LengthDistribution | None = None  # what says so, if a distribution was read
     state: State = ()  # of the policy, before its first `revise`
-    ends: Int[Tensor, "B"] | None = (
-        None  # end tokens to write behind each row's slots, as its suffix
-    )
+    # End tokens to write behind each row's slots, as its suffix
+    ends: Int[Tensor, "B"] | None = None
     most: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
 
     def canvas(self, prompts: Sequence[PromptIds], ids: TokenIds) -> Canvas:

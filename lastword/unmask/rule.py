@@ -19,9 +19,8 @@ from lastword.passes.prediction import Prediction
 class RuleTraits:
     """What a rule says of itself: what other parts have to be ready for."""
 
-    follows_schedule: bool = (
-        False  # does its clock finish a window, even one the model refuses to fill?
-    )
+    # Does its clock finish a window, even one the model refuses to fill?
+    follows_schedule: bool = False
     heeds_model: bool = True  # does what the model says decide which masks are filled first?
     drops_columns: bool = False  # may `sees` leave out columns, so that a cache's are out of date?
 

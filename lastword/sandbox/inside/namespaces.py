@@ -15,9 +15,8 @@ _NEW_ALL = NEW_USER | 0x20000000 | 0x40000000 | 0x00020000 | 0x04000000 | 0x0800
 _BIND, _RECURSIVE, _PRIVATE, _DETACH = 0x1000, 0x4000, 0x40000, 2  # <sys/mount.h>
 _NO_SETUID, _NO_DEVICES, _READ_ONLY = 2, 4, 1
 _MOUNT_SETATTR, _HERE, _WHOLE_TREE = 442, -100, 0x8000  # the same number on every architecture
-_ROOT = (
-    "/proc"  # where the new file system is built: always there, and no program needs the old one
-)
+# Where the new file system is built: always there, and no program needs the old one
+_ROOT = "/proc"
 
 
 def enter(visible: list[str], prefix: str) -> None:
