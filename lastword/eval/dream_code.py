@@ -33,7 +33,13 @@ def needed_code(prompt: str, answer: str, entry_point: str) -> str:
     named = {name: node for node in module.body for name in _defines(node)}
     reached = _reached(entry_point, named)
     kept = [node for name, node in named.items() if name in reached]
-    return "\n".join(ast.unparse(node) for node in (*imports, *kept))
+    try:
+        return "\n".join(ast.unparse(node) for node in (*imports, *kept))
+    except (
+        RecursionError,
+        ValueError,
+    ):  # terms chained by the hundred, numbers of thousands of digits
+        return text
 
 
 def _fenced(answer: str) -> str:

@@ -30,11 +30,17 @@ def tensor_files(folder: Path) -> dict[str, Path]:
     if (folder / INDEX).is_file():
         try:
             weight_map = json.loads((folder / INDEX).read_text())["weight_map"]
+            outside = sorted({file for file in weight_map.values() if Path(file).name != file})
             files = {name: folder / file for name, file in weight_map.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as broken:
             raise CheckpointError(
                 f"{folder / INDEX} is not a safetensors index ({broken}); download it again"
             ) from broken
+        if outside:
+            raise CheckpointError(
+                f"{folder / INDEX} names {outside[0]!r}, which does not lie in the folder itself; an index "
+                "names the files beside it"
+            )
         missing = sorted({file.name for file in files.values() if not file.is_file()})
         if missing:
             raise CheckpointError(

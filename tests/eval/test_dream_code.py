@@ -56,3 +56,11 @@ def test_it_decides_what_the_task_scores(hub):
     assert dream.score([sample], [chatty]) == [1.0]
     assert plain.score(plain.samples(1), [chatty]) == [0.0]
     assert dream.version == f"{plain.version}, dream code"
+
+
+@pytest.mark.parametrize(
+    "term", [" + ".join(["1"] * 600), "0x" + "f" * 6000], ids=["terms", "digits"]
+)
+def test_whatever_a_model_writes_is_a_program_to_be_scored(term):
+    code = needed_code("def f(x):", f"    return {term}\n", "f")
+    assert code.startswith("def f(x):")

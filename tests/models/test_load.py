@@ -409,3 +409,17 @@ def test_a_canvas_that_is_no_number_of_slots_is_refused(checkpoint, wrong):
     generation(folder, max_new_tokens=wrong)
     with pytest.raises(CheckpointError, match="max_new_tokens"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["../model.safetensors", "/etc/model.safetensors", "sub/model.safetensors"]
+)
+def test_an_index_that_points_out_of_its_folder_is_refused(elsewhere, checkpoint):
+    folder = checkpoint("llada-tiny-sharded")
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    first = next(iter(index["weight_map"]))
+    index["weight_map"][first] = elsewhere
+    path.write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match="does not lie in the folder itself"):
+        lastword.load(folder, device="cpu")
