@@ -24,6 +24,7 @@ from lastword.passes.sampling import Sampling
 from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
+from lastword.recipe.text import part
 from lastword.survival import Auto, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
 
@@ -181,16 +182,17 @@ def predict_length(
     *,
     limit: int | None = None,
     ends: str = "document",
-    reading: Reading = Auto(),
+    reading: Reading | str = Auto(),
     beyond_positions: bool = False,
 ) -> LengthDistribution:
     """How long the answer will be, from one forward pass over `limit` masks; a row per prompt.
 
     Without a limit it is that of the model (`model.slots`, 1024 where a checkpoint does not say).
-    `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()` is the paper's.
+    `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()`, or its name, is the paper's.
     """
     batch = as_batch(model, prompt)
-    survival = Survival(limit=limit, ends=ends, reading=reading)
+    read_as = part("reading", reading) if isinstance(reading, str) else reading
+    survival = Survival(limit=limit, ends=ends, reading=read_as)
     settled = settle(Recipe(length=survival), model, batch, beyond_positions=beyond_positions)
     probe = ModelProbe(model, batch, beyond_positions=beyond_positions)
     return replace(survival, limit=settled.length.traits.limit).lengths(probe)

@@ -447,3 +447,17 @@ def test_functions_keep_their_names_beside_modules_of_the_same_name():
 
     assert callable(lastword.generate)
     assert callable(lastword.decode)
+
+
+def test_a_reading_may_be_named(toy):
+    named, made = (
+        lastword.predict_length(toy, "abc", reading=r) for r in ("hazard", lastword.Hazard())
+    )
+    assert named.mean.item() == made.mean.item()
+    with pytest.raises(lastword.LastwordError, match="there is no reading called 'tea'"):
+        lastword.predict_length(toy, "abc", reading="tea")
+
+
+def test_what_is_no_model_is_told_what_one_is(in_plain_python):
+    wrong = ['lastword.generate("tiny-llada-base", "abc")', 'lastword.predict_length(None, "abc")']
+    assert in_plain_python(wrong) == dict.fromkeys(wrong, "SettingError")

@@ -66,7 +66,6 @@ def predict(
 
     import lastword
     from lastword.cli.curve import draw_curve
-    from lastword.recipe.text import part
     from lastword.survival import save_lengths
 
     loaded = lastword.load(model, device=device, dtype=dtype)
@@ -75,7 +74,7 @@ def predict(
         given,
         limit=limit,
         ends=ends,
-        reading=part("reading", reading),
+        reading=reading,
         beyond_positions=beyond_positions,
     )
     limit = lengths.slots
