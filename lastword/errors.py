@@ -19,6 +19,10 @@ class SettingError(LastwordError):
     """A setting outside its range, or settings that cannot go together."""
 
 
+class WrongTypeError(SettingError, TypeError):
+    """Something of another kind than belongs there: no model, no recipe, a text for a number."""
+
+
 class RecipeError(LastwordError):
     """A recipe that names a part or a field we do not have."""
 

@@ -50,6 +50,7 @@ import torch, lastword
 from pathlib import Path
 from lastword.recipe.text import part
 from lastword.recipe.recipe import Recipe
+from lastword.errors import SettingError
 toy, golden = lastword.load("toy"), Path(sys.argv[1])
 for line in sys.stdin:
     outcome = {}
@@ -58,7 +59,8 @@ for line in sys.stdin:
             eval(code)
             outcome[code] = "no error"
         except lastword.LastwordError as error:
-            outcome[code] = type(error).__name__
+            kind = SettingError if isinstance(error, SettingError) else type(error)
+            outcome[code] = kind.__name__
         except Exception as error:
             outcome[code] = f"raw {type(error).__name__}: {error}"
     print(json.dumps(outcome), flush=True)

@@ -8,7 +8,9 @@ PACKAGE = Path(__file__).parent.parent / "lastword"
 
 # Top to bottom is dependency order; places on one line do not know each other.
 LAYERS = [
-    ["version", "errors", "embedded", "checks"],
+    ["version", "errors", "embedded"],
+    ["checks", "files"],
+    ["schema"],
     ["sandbox", "survival"],
     ["tasks", "canvas", "calibration.ratios"],
     ["memory"],
@@ -25,7 +27,13 @@ RANK = {place: rank for rank, layer in enumerate(LAYERS) for place in layer}
 
 # Beyond the order: strategies know no model. `paper` reads the records of `eval`; `cli` is behind `__main__`.
 FORBIDDEN = {place: {"models"} for place in ("length", "unmask", "commit", "cache")}
-NEIGHBOURS = {("paper", "eval"), ("__main__", "cli"), ("checks", "errors")}
+NEIGHBOURS = {
+    ("paper", "eval"),
+    ("__main__", "cli"),
+    ("checks", "errors"),
+    ("files", "errors"),
+    ("schema", "checks"),
+}
 
 # Heavy extras are imported only where they are needed, inside the function that needs them.
 EXTRAS = {

@@ -28,7 +28,6 @@ from lastword.errors import SettingError
 from lastword.eval import packed
 from lastword.eval.packed import Column, Numbers
 from lastword.eval.records import (
-    CHECKED,
     FINISHES,
     Answer,
     Drift,
@@ -38,14 +37,12 @@ from lastword.eval.records import (
     RowCount,
     Sandbox,
     Seconds,
-    Seed,
     Spent,
-    Text,
-    reason,
     unchecked,
 )
 from lastword.length import Fixed
 from lastword.recipe.recipe import Recipe
+from lastword.schema import CHECKED, Seed, Text, reason
 
 ENDING = ".arm.xz"
 DECIMALS = 10**4  # scores and expected lengths have four

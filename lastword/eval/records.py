@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -24,8 +23,10 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
+from lastword.checks import MOST_SLOTS
 from lastword.errors import LastwordError, SettingError
 from lastword.recipe.recipe import Recipe
+from lastword.schema import CHECKED, Count, LongText, Seed, Share, Slots, Text, reason
 
 Value = TypeVar("Value")
 Fields = dict[str, Any]  # some of a record's, before it is one
@@ -33,19 +34,11 @@ FinishName = Literal["ended", "truncated", "masks_left", "too_long"]
 FINISHES: tuple[FinishName, ...] = get_args(FinishName)
 TOO_LONG: FinishName = "too_long"  # the prompt left no room, so it was not asked
 
-Text = Annotated[str, Field(max_length=1_000)]
-LongText = Annotated[str, Field(max_length=10**7)]
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-Count = Annotated[int, Field(ge=0, le=10**15)]
-Slots = Annotated[int, Field(ge=0, le=10**7)]
 RowCount = Annotated[int, Field(ge=1, le=10**6)]
 Seconds = Annotated[float, Field(ge=0, le=10**9)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Expected = Annotated[float, Field(ge=0, le=10**7)]
+Expected = Annotated[float, Field(ge=0, le=MOST_SLOTS)]
 StepKey = Annotated[str, Field(pattern=r"^[0-9]{1,7}$")]  # a key of a JSON object is text
 Sandbox = dict[Text, Count | Seconds | Text]
-
-CHECKED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 @lru_cache(maxsize=4096)
@@ -206,12 +199,3 @@ def from_line(line: bytes | str) -> Record:
 def to_line(record: Record) -> bytes:
     """The inverse of `from_line`."""
     return _RECORD.dump_json(record)
-
-
-def reason(wrong: ValidationError) -> str:
-    """The first thing that is wrong, with its field and what was given."""
-    first = wrong.errors(include_url=False)[0]
-    field = ".".join(str(step) for step in first["loc"] if step not in ("answer", "drift"))
-    given = repr(first["input"])
-    given = given if len(given) <= 60 else f"{given[:57]}..."
-    return f"{field or 'a line'}: {first['msg']} (given: {given})"

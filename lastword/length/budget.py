@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lastword.checks import check_whole
+from lastword.checks import MOST_COUNTED, check_whole
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.wrapper import Wrapper
@@ -44,7 +44,7 @@ class Budget(Wrapper):
         super().__post_init__()
         for name in ("passes", "columns"):
             if getattr(self, name) is not None:
-                check_whole("Budget", name, getattr(self, name), least=1)
+                check_whole("Budget", name, getattr(self, name), least=1, most=MOST_COUNTED)
 
     traits = LengthTraits(bounds_work=True)
 

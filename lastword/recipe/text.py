@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lastword.errors import RecipeError
+from lastword.errors import LastwordError, RecipeError
 from lastword.recipe.names import ALIASES, PARTS, SHORTHANDS, Part
 from lastword.unmask import EqualShares
 
@@ -179,5 +179,7 @@ def _hashable(data: Any) -> Any:
 def _built(cls: Callable[..., Any], name: str, fields: dict[str, Any]) -> Any:
     try:
         return cls(**fields)
+    except LastwordError:
+        raise
     except TypeError as wrong:
         raise RecipeError(f"{name} cannot be made from {fields}: {wrong}") from wrong

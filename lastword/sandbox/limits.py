@@ -20,7 +20,7 @@ class Limits:
     def __post_init__(self) -> None:
         check_number("Limits", "wall_seconds", self.wall_seconds, above=0)
         for name in ("memory_bytes", "processes", "file_bytes"):
-            check_whole("Limits", name, getattr(self, name), least=1)
+            check_whole("Limits", name, getattr(self, name), least=1, most=2**62)
 
     def resources(self) -> dict[str, int]:
         """As `resource.setrlimit` names them."""
