@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -241,18 +242,29 @@ def report(trial: Trial) -> tuple[int, int]:
     return len(trial.prompts), len(found)
 
 
+def run_beside(minutes: float, seed: int, workers: int) -> tuple[int, int]:
+    """The same by several processes, each with a seed of its own."""
+    if workers == 1:
+        return run(minutes, seed)
+    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        seeds = [seed * workers + worker for worker in range(workers)]
+        counts = list(pool.map(run, [minutes] * workers, seeds))
+    return sum(rows for rows, _ in counts), sum(wrong for _, wrong in counts)
+
+
 def main() -> None:
     """Compare for some minutes, or one batch again."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0, help="of the recipes, prompts and batches")
+    parser.add_argument("--workers", type=int, default=1, help="processes, one a core at most")
     parser.add_argument("--again", help="a line this command printed: run that batch once more")
     given = parser.parse_args()
     torch.set_num_threads(1)  # tiny tensors: a second thread costs more than it brings
     if given.again:
         rows, wrong = report(Trial(**json.loads(given.again)))
     else:
-        rows, wrong = run(given.minutes, given.seed)
+        rows, wrong = run_beside(given.minutes, given.seed, given.workers)
     print(f"{rows} rows compared with their solo runs, {wrong} differ")
     raise SystemExit(bool(wrong))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, overload
@@ -23,7 +23,7 @@ from lastword.passes.probe import ModelProbe
 from lastword.passes.sampling import Sampling
 from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
+from lastword.recipe.settling import rows_alike, settle
 from lastword.recipe.text import part
 from lastword.survival import Auto, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
@@ -136,6 +136,7 @@ def generate(
     A prompt is text, chat messages ([{"role": ..., "content": ...}]) or token ids. Every choice is a
     part or its name and overrides `recipe`. Rows of a batch may differ in prompt and horizon; each
     equals its solo run. A whole-number `seed` gives row i the seed + i. `on_step` is shown every Step.
+    Where no limit was said and some prompts leave less room than the model's own, those decode apart.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
@@ -151,29 +152,27 @@ def generate(
         "sampling": sampling,
     }
     batch = as_batch(model, prompt)
-    began = time.perf_counter()
-    done_at: dict[int, float] = {}
-    step: Step | None = None
-    for step in decode(
-        model,
-        batch,
-        Recipe.checked(recipe).with_choices(**choices),
-        dice=Dice(_seeds(seed, len(batch)), model.device),
-        hooks=hooks,
-        beyond_positions=beyond_positions,
-        in_chat=asked_in_chat(prompt),
-    ):
-        for row in (~step.canvas.masked.any(-1)).nonzero()[:, 0].tolist():
-            done_at.setdefault(row, time.perf_counter() - began)
-        if on_step is not None:
-            on_step(step)
-    if step is None:
-        raise SettingError(
-            "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
-            "leave it some masks"
+    seeds = _seeds(seed, len(batch))
+    chosen = Recipe.checked(recipe).with_choices(**choices)
+    together = [[*range(len(batch))]]
+    if batch and not beyond_positions:
+        together = rows_alike(chosen, model, batch)
+    answers: dict[int, Generation] = {}
+    for rows in together:
+        steps = decode(
+            model,
+            [batch[row] for row in rows],
+            chosen,
+            dice=Dice([seeds[row] for row in rows], model.device),
+            hooks=hooks,
+            beyond_positions=beyond_positions,
+            in_chat=asked_in_chat(prompt),
         )
-    answers = [_generation(model, step, row, ids, done_at[row]) for row, ids in enumerate(batch)]
-    return answers if is_batch(prompt) else answers[0]
+        last, seconds = _run(steps, on_step)
+        for index, row in enumerate(rows):
+            answers[row] = _generation(model, last, index, batch[row], seconds[index])
+    found = [answers[row] for row in range(len(batch))]
+    return found if is_batch(prompt) else found[0]
 
 
 def predict_length(
@@ -187,15 +186,37 @@ def predict_length(
 ) -> LengthDistribution:
     """How long the answer will be, from one forward pass over `limit` masks; a row per prompt.
 
-    Without a limit it is that of the model (`model.slots`, 1024 where a checkpoint does not say).
+    Without a limit it is that of the model (`model.slots`, 1024 where a checkpoint does not say), or what the
+    longest prompt leaves of its positions.
     `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()`, or its name, is the paper's.
     """
     batch = as_batch(model, prompt)
     read_as = part("reading", reading) if isinstance(reading, str) else reading
     survival = Survival(limit=limit, ends=ends, reading=read_as)
-    settled = settle(Recipe(length=survival), model, batch, beyond_positions=beyond_positions)
+    longest = [max(batch, key=len)] if batch else []
+    settled = settle(Recipe(length=survival), model, longest, beyond_positions=beyond_positions)
     probe = ModelProbe(model, batch, beyond_positions=beyond_positions)
     return replace(survival, limit=settled.length.traits.limit).lengths(probe)
+
+
+def _run(
+    steps: Iterator[Step], on_step: Callable[[Step], None] | None
+) -> tuple[Step, dict[int, float]]:
+    """The last step, and the seconds until each row was done."""
+    began = time.perf_counter()
+    done_at: dict[int, float] = {}
+    step: Step | None = None
+    for step in steps:
+        for row in (~step.canvas.masked.any(-1)).nonzero()[:, 0].tolist():
+            done_at.setdefault(row, time.perf_counter() - began)
+        if on_step is not None:
+            on_step(step)
+    if step is None:
+        raise SettingError(
+            "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
+            "leave it some masks"
+        )
+    return step, done_at
 
 
 def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:

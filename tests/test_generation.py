@@ -230,9 +230,14 @@ def test_more_than_the_models_positions_is_refused_unless_allowed(llada):
 
 def test_the_limit_of_the_probe_counts_as_well(llada):
     with pytest.raises(CapacityError, match="lower the length limit to 91"):
-        lastword.generate(llada, IDS)
+        lastword.generate(llada, IDS, length="survival:92")
     with pytest.raises(CapacityError):
-        lastword.predict_length(llada, IDS)
+        lastword.predict_length(llada, IDS, limit=92)
+
+
+def test_a_limit_that_was_left_out_fits_behind_the_prompt(llada):
+    assert lastword.predict_length(llada, IDS).slots == 91
+    assert lastword.generate(llada, IDS, length="survival").recipe.length == lastword.Survival(91)
 
 
 def test_a_prompt_longer_than_the_model_says_so(llada):

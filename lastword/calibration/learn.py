@@ -74,7 +74,8 @@ def calibrate(
         raise SettingError(f"{len(batch)} prompts and {len(named)} families were given")
     check_families(named)
     _check_enough(named, coverage)
-    limit = settle(Recipe(length=survival), model, batch).length.traits.limit or model.slots
+    longest = [max(batch, key=len)] if batch else []
+    limit = settle(Recipe(length=survival), model, longest).length.traits.limit or model.slots
     survival = replace(survival, limit=limit)
     roomy = Fixed(limit) if Recipe.checked(recipe).block is None else StopAtEnd(Fixed(limit))
     recipe = replace(recipe, length=roomy)

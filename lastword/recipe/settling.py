@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from lastword.canvas.ids import PromptIds
-from lastword.errors import SettingError
+from lastword.errors import CapacityError, SettingError
 from lastword.length import Calibrated, LengthPolicy
 from lastword.length.policy import Terms
 from lastword.length.wrapper import traits_of
@@ -37,13 +37,24 @@ def settle(
 ) -> Recipe:
     """The recipe as it runs on this model: limits, block size and calibration said, or a refusal.
 
-    A limit that was left out is `model.slots`. A number is a promise: more slots than that are kept, with
-    one warning; more than the model has positions for, behind the longest prompt, are refused unless
-    `beyond_positions`. With `room`, what was said is shortened to so many slots instead: evaluation does so
-    for prompts that leave no more. `in_chat` says of the prompts whether they go through the chat template,
-    None where nobody knows. A settled recipe settles to itself.
+    A limit that was left out is `model.slots`, or what the prompts leave of the model's positions; where
+    they leave different room, so that it would not be one limit, they are refused (`rows_alike` tells them
+    apart). A number is a promise: more slots than `model.slots` are kept, with one warning; more than the
+    model has positions for, behind the longest prompt, are refused unless `beyond_positions`. With `room`,
+    what was said is shortened to so many slots instead: evaluation does so for prompts that leave no more.
+    `in_chat` says of the prompts whether they go through the chat template, None where nobody knows. A
+    settled recipe settles to itself.
     """
-    length = recipe.length.settled(Terms(model.slots, room, model.calibration))
+    slots = model.slots
+    if prompts and not beyond_positions:
+        slots = _slots_left(model, max(prompts, key=len))
+        if len(rows_alike(recipe, model, prompts)) > 1:
+            raise CapacityError(
+                f"the longest prompt leaves {slots} of the {model.slots} slots the model is made for, and "
+                f"others leave more, so a batch of them has no one limit: give one of at most {slots}, or "
+                "decode them apart, as lastword.generate does"
+            )
+    length = recipe.length.settled(Terms(slots, room, model.calibration))
     settled = replace(recipe, length=length, block=_block(recipe, length))
     if _holds_calibrated(recipe.length):
         _check_calibrated(settled, model, in_chat)
@@ -52,17 +63,47 @@ def settle(
             f"{type(recipe.cache).__name__} was given for a {type(model).__name__}, whose layers cannot be "
             "reached, so that nothing can be kept from pass to pass: decode with cache=NoCache()"
         )
-    slots = traits_of(length).most
+    most = traits_of(length).most
     if prompts and not beyond_positions:
-        check_room(max(map(len, prompts)), slots, model.positions)
-    if slots > model.slots:
+        check_room(max(map(len, prompts)), most, model.positions)
+    if most > model.slots:
         warnings.warn(
-            f"{slots} slots were asked for and the model is made for {model.slots}: it was not trained "
+            f"{most} slots were asked for and the model is made for {model.slots}: it was not trained "
             "there, and what it predicts and writes may be nonsense",
             BeyondTrainingWarning,
             stacklevel=_frames_inside(),
         )
     return settled
+
+
+def rows_alike(
+    recipe: Recipe, model: MaskPredictor, prompts: Sequence[PromptIds]
+) -> list[list[int]]:
+    """Indices of the prompts, those together for which the recipe settles to the same length.
+
+    One list, but where a limit was left out and some prompts leave less than the model's own.
+    """
+    alike: dict[int, list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        alike.setdefault(_slots_left(model, prompt), []).append(index)
+    if len(alike) == 1:
+        return [*alike.values()]
+    groups: list[tuple[LengthPolicy, list[int]]] = []
+    for slots, rows in alike.items():
+        length = recipe.length.settled(Terms(slots, None, model.calibration))
+        for known, others in groups:
+            if known == length:
+                others += rows
+                break
+        else:
+            groups.append((length, rows))
+    return [sorted(rows) for _, rows in groups]
+
+
+def _slots_left(model: MaskPredictor, prompt: PromptIds) -> int:
+    """The model's own canvas, or what the prompt leaves of it."""
+    left = model.positions - len(prompt)
+    return min(model.slots, left) if left > 0 else model.slots  # nothing is left: refused later
 
 
 def _frames_inside() -> int:

@@ -242,13 +242,36 @@ def test_a_refusal_is_not_preceded_by_a_warning(silent):
         settled(Fixed(1024), cramped, prompts=[PROMPT])
 
 
-def test_a_limit_that_was_left_out_is_not_shortened_to_the_positions():
-    """Evaluation asks for that with `room`; whoever asks once should know."""
+def test_a_limit_that_was_left_out_fits_behind_the_prompt(silent):
     cramped = Unasked()
     cramped.positions = 200
-    with pytest.raises(CapacityError, match="lower the length limit to 197"):
-        settled(Survival(), cramped, prompts=[PROMPT])
-    assert settled(Survival(), cramped, prompts=[PROMPT], room=197) == Survival(197)
+    assert settled(Survival(), cramped, prompts=[PROMPT]) == Survival(197)
+    assert settled(default_length(), cramped, prompts=[PROMPT]) == default_length(197)
+    assert settled(Survival(), cramped) == Survival(256)
+    assert settled(Survival(), cramped, prompts=[PROMPT], beyond_positions=True) == Survival(256)
+
+
+def test_prompts_that_leave_different_room_have_no_one_limit():
+    cramped = Unasked()
+    cramped.positions = 200
+    with pytest.raises(CapacityError, match="leaves 190 of the 256 slots"):
+        settled(Survival(), cramped, prompts=[[1] * 10, PROMPT])
+    assert settled(Survival(190), cramped, prompts=[[1] * 10, PROMPT]) == Survival(190)
+    with pytest.raises(CapacityError, match="the prompt alone is too long"):
+        settled(Survival(), cramped, prompts=[[1] * 200])
+
+
+def test_rows_that_leave_less_room_decode_apart_and_as_if_alone():
+    cramped = Sized()
+    cramped.positions = 40
+    prompts = [[1, 2], [1] * 30, [3], [2] * 30]
+    lengths = (Survival(), StopAtEnd(Survival()), Survival(10))
+    for length in lengths:
+        together = lastword.generate(cramped, prompts, length=length, seed=5)
+        for row, answer in enumerate(together):
+            alone = lastword.generate(cramped, prompts[row], length=length, seed=5 + row)
+            assert (answer.canvas, answer.cost) == (alone.canvas, alone.cost)
+            assert answer.recipe == alone.recipe
 
 
 # Room
