@@ -17,6 +17,7 @@ from typing import Any
 
 from lastword.errors import ExtraError, TaskError
 from lastword.eval.code import isolated_code, passes
+from lastword.eval.dream_code import VERSION as DREAM_CODE
 from lastword.eval.dream_code import needed_code
 from lastword.eval.records import Fields
 from lastword.eval.task import Sample, Task
@@ -69,7 +70,7 @@ class HarnessTask:
 
         self.version = (
             f"lm-eval {__version__}, task version {task.VERSION}, {self._shots} shots, "
-            f"{self._metric},{self._filter}{', dream code' if dream_code else ''}"
+            f"{self._metric},{self._filter}{f', {DREAM_CODE}' if dream_code else ''}"
         )
 
     @cached_property

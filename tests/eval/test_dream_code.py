@@ -1,14 +1,30 @@
-"""Dream's reading of code answers, on answers as models give them."""
+"""Dream's reading of code answers, on answers as models give them and against the authors' own code."""
+
+import ast
+import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lastword.eval import harness_tasks
 from lastword.eval.dream_code import needed_code
+from tests.golden.cases import FOLDER
 
+CASES = json.loads((FOLDER / "peers_dream_sanitize.json").read_text())["cases"]
 PROMPT = 'from typing import List\n\n\ndef total(xs: List[int]) -> int:\n    """Add up."""\n'
 IMPORT = "from typing import List"
 TOTAL = 'def total(xs: List[int]) -> int:\n    """Add up."""\n    return sum(xs)'
 BODY = "    return sum(xs)\n"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_program_is_theirs(case):
+    ours = needed_code(case["prompt"], case["answer"], case["entry_point"])
+    if "raises" in case:  # their program ends here: ours gives a text, whatever it says
+        assert isinstance(ours, str)
+    else:  # written as the Python at hand writes it
+        assert ours == "\n".join(map(ast.unparse, ast.parse(case["output"]).body))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +71,7 @@ def test_it_decides_what_the_task_scores(hub):
     chatty = "    return 2 * n\n\nNow you know.\nGood luck!"
     assert dream.score([sample], [chatty]) == [1.0]
     assert plain.score(plain.samples(1), [chatty]) == [0.0]
-    assert dream.version == f"{plain.version}, dream code"
+    assert dream.version == f"{plain.version}, dream code 2"
 
 
 @pytest.mark.parametrize(
@@ -64,3 +80,21 @@ def test_it_decides_what_the_task_scores(hub):
 def test_whatever_a_model_writes_is_a_program_to_be_scored(term):
     code = needed_code("def f(x):", f"    return {term}\n", "f")
     assert code.startswith("def f(x):")
+
+
+PIECES = [
+    *"\n\0(\\",
+    "def f(x):",
+    "    return x",
+    "```",
+    "python\n",
+    "f'{",
+    '"""',
+    "0x" + "f" * 5000,
+]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(PIECES) | st.text(st.characters())).map("".join))
+def test_any_text_is_read(answer):  # surrogates and null characters among them
+    assert isinstance(needed_code("def f(x):", answer, "f"), str)
