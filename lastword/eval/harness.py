@@ -82,10 +82,9 @@ class HarnessTask:
         # never for a few documents alone, a prompt is the same in every run.
         self._task.set_fewshot_seed(EXAMPLES_SEED)
         stop = tuple(self._task.config.generation_kwargs.get("until") or ())
-        return [
-            self._sample(index, doc, () if self._dream_code else stop)
-            for index, doc in enumerate(self._docs[:limit])
-        ]
+        if self._dream_code and "instruct" not in self.name:
+            stop = ()  # Dream's authors cut the instruct model's answers alone
+        return [self._sample(index, doc, stop) for index, doc in enumerate(self._docs[:limit])]
 
     def _sample(self, index: int, doc: Document, stop: tuple[str, ...]) -> Sample:
         asked = self._task.fewshot_context(
@@ -177,8 +176,8 @@ def harness_tasks(
 
     `shots` replaces the number of examples a task shows. `chat` lays prompts out as a conversation, an
     example a turn; the tokenizer's template does the rest. `score` counts another of a task's scores, as the
-    harness writes it ("exact_match,flexible-extract"). `dream_code` reads HumanEval answers, whole and
-    uncut, as Dream's authors do. Datasets come from the hub or its local cache.
+    harness writes it ("exact_match,flexible-extract"). `dream_code` reads HumanEval answers as
+    Dream's authors do; a base model's are not cut. Datasets come from the hub or its local cache.
     """
     manager = _manager_of(tuple(names))
     tasks: list[Task] = []

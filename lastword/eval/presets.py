@@ -69,9 +69,7 @@ class Preset:
         for setting in self.settings:
             shots = "the task's own shots" if setting.shots is None else f"{setting.shots} shots"
             score = f", scored by {setting.score}" if setting.score else ""
-            code = (
-                ", code read as Dream's authors do, no stop strings" if setting.dream_code else ""
-            )
+            code = ", code read as Dream's authors do" if setting.dream_code else ""
             lines.append(f"{', '.join(setting.tasks)}: {shots}{score}{code}")
             lines.append(f"  {setting.recipe.to_json()}")
         return "\n".join(lines)

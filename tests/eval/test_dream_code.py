@@ -74,6 +74,15 @@ def test_it_decides_what_the_task_scores(hub):
     assert dream.version == f"{plain.version}, dream code 2"
 
 
+def test_answers_of_an_instructed_model_are_cut_first(hub):
+    plain, dream = (
+        harness_tasks(["humaneval_instruct"], chat=True, dream_code=dream)[0]
+        for dream in (False, True)
+    )
+    assert dream.samples(1)[0].stop == plain.samples(1)[0].stop
+    assert "\ndef" in dream.samples(1)[0].stop
+
+
 @pytest.mark.parametrize(
     "term", [" + ".join(["1"] * 600), "0x" + "f" * 6000], ids=["terms", "digits"]
 )
