@@ -3,7 +3,7 @@
 `python -m tests.golden.record_dream_sanitize FOLDER`, FOLDER a checkout of DreamLM/Dream. Inputs are taken
 from the file, outputs written into it. `postprocess_code.py` runs as released, one answer at a time; only
 `evaluate`, from which it takes scores we do not keep, is replaced. The filter of their instruct
-evaluation must give the same text.
+evaluation, loaded without the harness around it, must give the same text.
 """
 
 import contextlib
