@@ -1,4 +1,4 @@
-"""Limits: how much time and memory, how many processes and how large files a program may have."""
+"""Limits: how much time, memory and disk, how many processes and how large files a program may have."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class Limits:
     memory_bytes: int = 1 << 30  # of each process
     processes: int = 64
     file_bytes: int = 1 << 20  # of each file, what it prints included
+    disk_bytes: int = 1 << 24  # of all files together
 
     def __post_init__(self) -> None:
         check_number("Limits", "wall_seconds", self.wall_seconds, above=0)
-        for name in ("memory_bytes", "processes", "file_bytes"):
+        for name in ("memory_bytes", "processes", "file_bytes", "disk_bytes"):
             check_whole("Limits", name, getattr(self, name), least=1, most=2**62)
 
     def resources(self) -> dict[str, int]:

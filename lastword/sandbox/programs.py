@@ -12,6 +12,7 @@ from lastword.sandbox.level import UNSAFE, sandbox_level
 from lastword.sandbox.limits import Limits
 from lastword.sandbox.outcome import Level, Outcome
 from lastword.sandbox.runner import run_one
+from lastword.sandbox.running import Running
 
 
 def run_programs(
@@ -38,5 +39,11 @@ def run_programs(
             RuntimeWarning,
             stacklevel=2,
         )
-    with ThreadPoolExecutor(workers or 2 * (os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda program: run_one(program, level, limits), programs))
+    running, pool = Running(), ThreadPoolExecutor(workers or 2 * (os.cpu_count() or 1))
+    try:
+        return list(pool.map(lambda program: run_one(program, level, limits, running), programs))
+    except BaseException:  # Ctrl-C is one: nobody waits for programs then
+        running.end()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -9,29 +9,33 @@ from __future__ import annotations
 import marshal
 import os
 import secrets
-import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import lru_cache
+from contextlib import ExitStack, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType
 from typing import IO
 
 from lastword.errors import SandboxError
 from lastword.sandbox.bubblewrap import bubblewrap
-from lastword.sandbox.inside.nobody import NOBODY
-from lastword.sandbox.inside.program import BEGUN
+from lastword.sandbox.folder import holds_more, working_folder
+from lastword.sandbox.inside.program import BEGUN, ENDED
 from lastword.sandbox.limits import Limits
 from lastword.sandbox.outcome import Level, Outcome, Verdict
 from lastword.sandbox.plain import why_not_plain
+from lastword.sandbox.running import Running, end
+from lastword.sandbox.sight import sight
 
 BARE = (Level.PLAIN, Level.NONE)
 SHOWN = 500  # characters of what a program printed
-INSIDE = ("libc", "nobody", "namespaces", "landlock", "program", "start")  # in order of import
+LOOK = 0.05  # seconds between two looks at the files of a program
+INSIDE = (
+    "libc", "keyring", "nobody", "namespaces", "landlock", "seccomp", "program", "start",
+)  # fmt: skip  # in order of import
 
 # Takes its own modules from standard input, because the package is out of sight in a sandbox.
 _STUB = """
@@ -47,9 +51,14 @@ sys.modules[name].start(**job)
 """
 
 
-def run_one(program: str, level: Level, limits: Limits = Limits()) -> Outcome:
-    """One program at a given level, whether or not it is the strongest."""
-    source = program.encode(errors="replace")
+def run_one(
+    program: str, level: Level, limits: Limits = Limits(), running: Running | None = None
+) -> Outcome:
+    """One program at a given level, whether or not it is the strongest.
+
+    Ending what is `running` ends it too.
+    """
+    source, running = program.encode(errors="replace"), running or Running()
     if level is Level.PLAIN:
         try:
             reason = why_not_plain(source.decode())  # the very text the child compiles
@@ -58,10 +67,10 @@ def run_one(program: str, level: Level, limits: Limits = Limits()) -> Outcome:
         if reason:
             return Outcome(Verdict.REFUSED, level, reason)
     for wait in (0.1, 0.5, None):  # a busy machine may be short of processes for a moment
-        outcome = _try(source, level, limits)
+        outcome = "it was stopped" if running.ended else _try(source, level, limits, running)
         if isinstance(outcome, Outcome):
             return outcome
-        if wait is not None:
+        if wait is not None and not running.ended:
             time.sleep(wait)
     raise SandboxError(
         f"a program could not be started at the level {level.value!r}: {outcome}. It was not judged; "
@@ -69,57 +78,81 @@ def run_one(program: str, level: Level, limits: Limits = Limits()) -> Outcome:
     )
 
 
-def _try(source: bytes, level: Level, limits: Limits) -> Outcome | str:
+def _try(source: bytes, level: Level, limits: Limits, running: Running) -> Outcome | str:
     """The outcome, or why the program was never reached."""
     token = secrets.token_hex(16).encode()
     with ExitStack() as stack:
-        answer, verdict = os.pipe()
-        stack.callback(os.close, answer)
-        folder = stack.enter_context(_working_folder(level))
+        # Not a pipe, which a program could open again at its other end, to take what was written.
+        answer, verdict = socket.socketpair()
+        stack.enter_context(answer)
+        folder = stack.enter_context(working_folder()) if level in BARE else None
         output = stack.enter_context(tempfile.TemporaryFile())
-        try:
-            command, start = _command(level, limits, len(source), verdict)
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={"PYTHONHASHSEED": "0"},
-                cwd=folder,
-                pass_fds=[verdict],
-                start_new_session=True,
-            )
-        except OSError as missing:
-            return str(missing)
-        finally:
-            os.close(verdict)
-        try:
-            child.communicate(start + source + token, timeout=limits.wall_seconds)
-        except subprocess.TimeoutExpired:
-            _end(child)
-            return Outcome(Verdict.TIMED_OUT, level, f"stopped after {limits.wall_seconds:g} s")
-        if level in BARE:
-            _end(child)  # and what it left behind
+        with verdict:
+            try:
+                command, start = _command(level, limits, len(source), verdict.fileno())
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={"PYTHONHASHSEED": "0"},
+                    cwd=folder or "/",
+                    pass_fds=[verdict.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as missing:
+                return str(missing)
+        with running.holding(child):
+            stopped = _stopped(child, start + source + token, limits, folder)
+            if stopped or level in BARE:
+                end(child)  # and what it left behind
         said = _read_at_once(answer)
         printed = _tail(output)
-    if said == BEGUN + token:
-        return Outcome(Verdict.PASSED, level, printed)
-    if not said.startswith(BEGUN):
+    walls, _, came = said.removeprefix(BEGUN).partition(ENDED)
+    begun = said.startswith(BEGUN)
+    if not begun and stopped is not Verdict.TIMED_OUT:
         return printed or f"it ended with status {child.returncode}"
+    judged = partial(Outcome, level=level, walls=walls.decode() if begun else "")
+    if stopped is Verdict.TIMED_OUT:
+        return judged(stopped, detail=f"stopped after {limits.wall_seconds:g} s")
+    if stopped:
+        what = f"more than {limits.disk_bytes} bytes of files, or folders too deep to count them"
+        return judged(stopped, detail=f"stopped with {what}")
+    if came == token:
+        return judged(Verdict.PASSED, detail=printed)
     detail = printed or f"ended early with status {child.returncode}"
-    return Outcome(Verdict.FAILED, level, detail)
+    return judged(Verdict.FAILED, detail=detail)
+
+
+def _stopped(
+    child: subprocess.Popen[bytes], given: bytes, limits: Limits, folder: str | None
+) -> Verdict | None:
+    """Wait for the end; None if it came by itself. Files in `folder` are counted now and then."""
+    last = time.monotonic() + limits.wall_seconds
+    rest: bytes | None = given
+    while (left := last - time.monotonic()) > 0:
+        try:
+            child.communicate(rest, timeout=min(left, LOOK) if folder else left)
+        except subprocess.TimeoutExpired:
+            rest = None  # it was taken, and goes on being written
+        if folder and holds_more(folder, limits.disk_bytes):
+            return Verdict.FAILED
+        if child.returncode is not None:
+            return None
+    return Verdict.TIMED_OUT
 
 
 def _command(level: Level, limits: Limits, length: int, verdict: int) -> tuple[list[str], bytes]:
     """What to start, and what it reads first."""
     prefix = os.path.realpath(sys.base_prefix)
-    visible = [path for path in ("/usr", "/lib", "/lib64", "/bin") if os.path.exists(path)]
-    if not any(Path(prefix).is_relative_to(path) for path in visible):
-        visible.append(prefix)
+    seen = sight(prefix)
     job = {
         "level": level.value,
-        "visible": visible,
+        "visible": list(seen.visible),
+        "hidden": list(seen.hidden),
+        "readable": seen.around if level in BARE else seen.whole,
         "prefix": prefix,
+        "room": limits.disk_bytes,
         "limits": limits.resources(),
         "length": length,
         "verdict": verdict,
@@ -128,7 +161,7 @@ def _command(level: Level, limits: Limits, length: int, verdict: int) -> tuple[l
     python = [os.path.realpath(sys.executable), "-s", "-S", "-X", "utf8", "-c", _STUB]
     command = [*python, str(len(start))]
     if level is Level.BUBBLEWRAP:
-        wrapped = bubblewrap(visible, command)
+        wrapped = bubblewrap(seen, limits.disk_bytes, command)
         if wrapped is None:
             raise FileNotFoundError("bwrap is not on the PATH")
         return wrapped, start
@@ -145,29 +178,11 @@ def _inside() -> list[tuple[str, CodeType]]:
     ]
 
 
-@contextmanager
-def _working_folder(level: Level) -> Iterator[str]:
-    """Sandboxes have a /tmp of their own; a bare child gets a folder that goes when it does."""
-    if level not in BARE:
-        yield "/"
-        return
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        if os.geteuid() == 0:
-            os.chown(folder, NOBODY, NOBODY)
-        yield folder
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.communicate()
-
-
-def _read_at_once(pipe: int) -> bytes:
+def _read_at_once(answer: socket.socket) -> bytes:
     """Without waiting for the end, which a process that got away may never write."""
-    os.set_blocking(pipe, False)
+    answer.setblocking(False)
     with suppress(BlockingIOError):
-        return os.read(pipe, 1024)
+        return answer.recv(1024)
     return b""
 
 

@@ -17,7 +17,7 @@ from lastword.eval.journal import read_records
 from lastword.eval.records import Spent
 from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.overview import table
-from lastword.sandbox import Limits, sandbox_level
+from lastword.sandbox import Limits, conditions, sandbox_level
 from tests.eval.made import answer
 
 RECIPE = lastword.Recipe(length=lastword.Fixed(24))
@@ -64,7 +64,8 @@ def test_a_record_says_how_code_was_kept_in(model, tmp_path, monkeypatch):
     records = evaluate(model, "m", tasks, RECIPE, Journal(tmp_path / "a.jsonl"), limit=1)
     kept = {record.task: record.sandbox for record in records}
     assert kept["algebra"] is None
-    assert kept["write_function"] == {"level": sandbox_level(plain=True).value, **asdict(Limits())}
+    assert kept["write_function"] == conditions(plain=True)
+    assert {"level", "walls", *asdict(Limits())} == set(kept["write_function"])
     monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     records = evaluate(model, "m", tasks[1:], RECIPE, Journal(tmp_path / "b.jsonl"), limit=1)

@@ -11,6 +11,7 @@ from lastword.sandbox.level import PROBE
 from lastword.sandbox.level import works as level_works
 from lastword.sandbox.plain import why_not_plain
 from lastword.sandbox.runner import run_one
+from lastword.sandbox.sight import Sight
 from lastword.tasks import load_frozen
 
 CODE = ("complete_function", "write_function")
@@ -238,7 +239,7 @@ def test_annotations_are_what_they_are_in_any_program():
 
 def test_bubblewrap_is_left_alone_where_it_is_not_installed(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert bubblewrap(["/usr"], ["python3"]) is None
+    assert bubblewrap(Sight(("/usr",), ()), 1 << 20, ["python3"]) is None
     with pytest.raises(SandboxError, match=r"could not be started.*bwrap is not on the PATH"):
         run_one("", Level.BUBBLEWRAP)
 

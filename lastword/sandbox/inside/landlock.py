@@ -22,21 +22,28 @@ class _Beneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
 
 
-def confine(visible: list[str]) -> None:
-    """Read under `visible`, write in the working folder, no other file, no TCP.
+_READ = {  # what may be done at a path that is only read, by its kind
+    "tree": _EXECUTE | _READ_FILE | _READ_FOLDER,
+    "file": _EXECUTE | _READ_FILE,
+    "names": _READ_FOLDER,
+}
 
-    Does nothing where the kernel has no Landlock.
+
+def confine(readable: dict[str, str]) -> int:
+    """Read what is `readable`, write in the working folder, no other file, no TCP. The version, or 0.
+
+    `readable` says of each path whether it is a tree, a file, or a folder of which the names are seen.
     """
     try:
         version = call("syscall", _CREATE, None, ctypes.c_size_t(0), _ASK_VERSION)
     except OSError:
-        return
+        return 0  # this kernel has none
     everything = (1 << _RIGHTS.get(version, 16)) - 1
     rules = (everything, _TCP, _OUTSIDE)[: 3 if version >= 6 else 2 if version >= 4 else 1]
     fields = (ctypes.c_uint64 * len(rules))(*rules)
     size = ctypes.c_size_t(ctypes.sizeof(fields))
     ruleset = call("syscall", _CREATE, ctypes.byref(fields), size, 0)
-    allowed = dict.fromkeys(visible, _EXECUTE | _READ_FILE | _READ_FOLDER) | {".": everything}
+    allowed = {path: _READ[kind] for path, kind in readable.items()} | {".": everything}
     for path, rights in allowed.items():
         folder = os.open(path, os.O_PATH)
         rule = ctypes.byref(_Beneath(rights, folder))
@@ -44,3 +51,4 @@ def confine(visible: list[str]) -> None:
         os.close(folder)
     call("syscall", _RESTRICT, ruleset, 0)
     os.close(ruleset)
+    return version

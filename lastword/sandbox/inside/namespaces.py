@@ -17,10 +17,13 @@ _NO_SETUID, _NO_DEVICES, _READ_ONLY = 2, 4, 1
 _MOUNT_SETATTR, _HERE, _WHOLE_TREE = 442, -100, 0x8000  # the same number on every architecture
 # Where the new file system is built: always there, and no program needs the old one
 _ROOT = "/proc"
+_SMALLEST_FILE = 4096  # an empty one takes room too, if not on the disk
 
 
-def enter(visible: list[str], prefix: str) -> None:
+def enter(visible: list[str], hidden: list[str], prefix: str, room: int) -> None:
     """No network, no other processes in reach, and a file system of `visible`, read-only, and /tmp.
+
+    Folders that are `hidden` are empty; /tmp takes `room` bytes.
 
     The process namespace begins with the next fork. `prefix` is the interpreter's own folder, which
     nobody may not be able to walk to: it is entered before root is left, and mounted as ".".
@@ -38,23 +41,27 @@ def enter(visible: list[str], prefix: str) -> None:
         _write("/proc/sys/user/max_user_namespaces", "0")
     except OSError:  # read-only in some containers; Landlock still forbids them to mount anything
         pass
-    _build(visible, prefix)
+    _build(visible, hidden, prefix, room)
     os.chdir(_ROOT)
     call("pivot_root", b".", b".")  # the old root lies on top of the new one until it is let go
     call("umount2", b".", _DETACH)
     os.chdir("/tmp")
 
 
-def _build(visible: list[str], prefix: str) -> None:
+def _build(visible: list[str], hidden: list[str], prefix: str, room: int) -> None:
     bare = _NO_SETUID | _NO_DEVICES
     _mount("none", "/", flags=_RECURSIVE | _PRIVATE)
     _mount("none", _ROOT, "tmpfs", bare, "size=1m,mode=755")
+    os.mkdir(f"{_ROOT}/tmp")  # first: the interpreter may lie in /tmp itself
+    files = max(room // _SMALLEST_FILE, 64)
+    own = f"size={room},nr_inodes={files},mode=1777"
+    _mount("none", f"{_ROOT}/tmp", "tmpfs", bare, own)
     for path in visible:
         os.makedirs(_ROOT + path, exist_ok=True)
         _mount("." if path == prefix else path, _ROOT + path, flags=_BIND | _RECURSIVE)
         _make_read_only(_ROOT + path, _WHOLE_TREE)
-    os.mkdir(f"{_ROOT}/tmp")
-    _mount("none", f"{_ROOT}/tmp", "tmpfs", bare, "size=16m,mode=1777")
+    for path in hidden:
+        _mount("none", _ROOT + path, "tmpfs", bare | _READ_ONLY, "size=4k,mode=755")
     _make_read_only(_ROOT, 0)
 
 

@@ -4,21 +4,22 @@ import os
 import sys
 from types import CodeType
 
-BEGUN = b"+"
+BEGUN, ENDED = b"+", b"\n"  # around the walls
 
 
-def run(length: int, verdict: int) -> None:
+def run(length: int, verdict: int, walls: str) -> None:
     """Take source and token from standard input; write the token to `verdict` after the last line.
 
-    What goes wrong before `BEGUN` is written is the sandbox's fault, not the program's.
+    What goes wrong before `BEGUN` is written, with the walls that stand, is the sandbox's fault, not the
+    program's.
 
     While the program runs, the token is in no variable, no code and no container, only on the
     interpreter's stack: frames, modules and the garbage collector do not show it. A program that
     reads its own raw memory finds it, and one that returns an object equal to everything, or makes a
     tracer jump over the asserts, needs none: no sandbox stops those.
     """
+    os.write(verdict, BEGUN + walls.encode() + ENDED)
     source = read(length).decode()  # as text: bytes may name a codec that makes other code of them
-    os.write(verdict, BEGUN)
     code = compile(source, "answer", "exec", dont_inherit=True)
     main = type(sys)("__main__")
     for name in [name for name in sys.modules if name.startswith("lastword")]:

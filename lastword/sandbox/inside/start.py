@@ -13,18 +13,29 @@ KILL = 9  # the module signal would take every program two milliseconds to impor
 def start(
     level: str,
     visible: list[str],
+    hidden: list[str],
+    readable: dict[str, str],
     prefix: str,
+    room: int,
     limits: dict[str, int],
     length: int,
     verdict: int,
 ) -> None:
-    """`limits` are resource limits by name; source and token come by standard input."""
+    """`limits` are resource limits by name; source and token come by standard input.
+
+    Paths are as `lastword.sandbox.sight` finds them; `room` is how many bytes of files there may be.
+    """
     sys.path.remove("")  # -I would see to it, but would ignore PYTHONHASHSEED too
+    linux, own_keys = sys.platform == "linux", False
+    if linux:  # before root is left: an own ring counts against the user who makes it
+        from lastword.sandbox.inside import keyring
+
+        own_keys = keyring.join_own()
     if level == "namespaces":
         from lastword.sandbox.inside.libc import DIE_WITH_PARENT, control
         from lastword.sandbox.inside.namespaces import enter
 
-        enter(visible, prefix)
+        enter(visible, hidden, prefix, room)
         control(DIE_WITH_PARENT, KILL)  # holds for one process: its children ask anew
         _go_on_in_a_child()  # the first process of its namespace: when it ends, all of them do
         control(DIE_WITH_PARENT, KILL)
@@ -33,23 +44,31 @@ def start(
         if become_nobody():
             _count_processes_apart()
     else:
-        if os.geteuid() == 0 and prefix in visible and sys.platform == "linux":
-            visible = [path for path in visible if path != prefix] + [_hold(prefix)]
+        if os.geteuid() == 0 and prefix in visible and linux:
+            held = _hold(prefix)
+            readable = {_through(held, prefix, path): kind for path, kind in readable.items()}
         become_nobody()
-    if sys.platform == "linux":
+    walls = []
+    if linux:
         from lastword.sandbox.inside.landlock import confine
         from lastword.sandbox.inside.libc import DIE_WITH_PARENT, control, give_up_privileges
+        from lastword.sandbox.inside.seccomp import refuse
 
         give_up_privileges()
         control(DIE_WITH_PARENT, KILL)
-        confine(visible)
+        version = confine(readable)
+        filtered = refuse(bare=level not in ("bubblewrap", "namespaces"), landlock=version)
+        if not own_keys and not filtered and keyring.within_reach():
+            raise OSError("the session's key ring cannot be left")
+        walls += [f"landlock {version}"] * bool(version) + ["seccomp"] * filtered
+        walls += ["own keyring"] * own_keys
     for name, most in limits.items():
         try:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
         except (AttributeError, ValueError, OSError):  # macOS knows not all of them
             if level in ("bubblewrap", "namespaces"):
                 raise
-    run(length, verdict)
+    run(length, verdict, ", ".join(walls))
 
 
 def _go_on_in_a_child() -> None:
@@ -65,10 +84,12 @@ def _hold(prefix: str) -> str:
     held = f"/proc/self/fd/{os.open(prefix, os.O_PATH)}"
     lists = [getattr(module, "__path__", []) for module in [*sys.modules.values()]]
     for paths in (sys.path, *lists):
-        paths[:] = [
-            held + path[len(prefix) :] if path.startswith(prefix) else path for path in paths
-        ]
+        paths[:] = [_through(held, prefix, path) for path in paths]
     return held
+
+
+def _through(held: str, prefix: str, path: str) -> str:
+    return held + path[len(prefix) :] if path.startswith(prefix) else path
 
 
 def _count_processes_apart() -> None:
