@@ -96,7 +96,7 @@ def evaluate(
     from lastword.eval.journal import read_records
     from lastword.eval.run import Layout, check_counts
     from lastword.eval.settings import check_tasks
-    from lastword.paper.overview import tables
+    from lastword.paper.overview import code, tables
     from lastword.sandbox import accept_unsafe_code
 
     if unsafe_code:
@@ -140,7 +140,8 @@ def evaluate(
                 journal, limit=limit, rows=rows, seed=seed, chat=asks_in_chat, bos=plan.bos,
                 progress=progress,
             )  # fmt: skip
-    typer.echo(tables(read_records(journal.path)))
+    records = read_records(journal.path)
+    typer.echo("\n\n".join(filter(None, (tables(records), code(records)))))
 
 
 def planned(preset: str | None, tasks: str | None, recipe: Path | None = None) -> Any:

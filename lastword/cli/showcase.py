@@ -21,8 +21,10 @@ from lastword.generation import Generation
 from lastword.prompts import Prompt, as_batch
 from lastword.recipe.names import default_length
 from lastword.recipe.recipe import Recipe
+from lastword.sandbox import Verdict, conditions, report
 from lastword.survival import LengthDistribution
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
+from lastword.tasks.task import CodeFamily
 from lastword.unmask import EqualShares, MostConfident
 
 # The same place among every family's test prompts, so nothing was picked for its answer.
@@ -83,6 +85,8 @@ def showcase(
     compared = [_compare(model, question, limit, recipe, console) for question in asked]
     if len(compared) > 1:
         console.print(ledger(compared, "all of them"))
+    if note := code_note(compared):
+        console.print(note)
     lengths = lastword.predict_length(model, [q.prompt for q in asked], limit=limit)
     return lengths, [q.title for q in asked]
 
@@ -140,6 +144,21 @@ def ledger(compared: Sequence[Comparison], title: str) -> Table:
             "" if None in right else f"{sum(map(bool, right))} of {len(right)}",
         )
     return table
+
+
+def code_note(compared: Sequence[Comparison]) -> str:
+    """How answers that are code were kept in when they were checked; nothing if none is."""
+    outcomes = [
+        outcome
+        for c in compared
+        if c.question.example is not None
+        and isinstance(family := FAMILIES[c.question.example.family], CodeFamily)
+        for outcome in family.run_all(
+            [c.question.example] * 2, [answer.text or "" for answer in (c.fixed, c.predicted)]
+        )
+    ]
+    refused = sum(outcome.verdict is Verdict.REFUSED for outcome in outcomes)
+    return report(conditions(plain=True), len(outcomes), refused) if outcomes else ""
 
 
 def _spent(answers: Sequence[Generation], what: str) -> int:

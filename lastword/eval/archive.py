@@ -183,6 +183,9 @@ def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Numbers
     probes = column([a.probe_cost.passes for a in answers])
     lengths = [a.length for a in answers if a.length is not None]
     baseline = _may_be_baseline(answers[0].recipe) and len(lengths) == len(answers)
+    optional = {"length": column(lengths)} if baseline else {}
+    if any(a.refused for a in answers):
+        optional["refused"] = column([a.refused for a in answers])
     return {
         "prompt_tokens": prompt,
         "horizon": horizon,
@@ -195,7 +198,7 @@ def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Numbers
         "rows": column([a.rows for a in answers]),
         "shortened": column([a.shortened for a in answers]),
         "seconds": column([which[a.batch_seconds] for a in answers]),
-    } | ({"length": column(lengths)} if baseline else {})
+    } | optional
 
 
 def _may_be_baseline(recipe: Recipe) -> bool:
@@ -269,7 +272,8 @@ def _answers(
     lists = [columns[name].tolist() for name in names]
     scores = (columns["score"] / DECIMALS).tolist()
     lengths = columns["length"].tolist() if "length" in columns else repeat(None)
-    for row, score, length in zip(zip(*lists), scores, lengths):
+    refused = columns["refused"].tolist() if "refused" in columns else repeat(0)
+    for row, score, length, unrun in zip(zip(*lists), scores, lengths, refused):
         index, prompt, horizon, passes, wide, probes, probe, finish, rows, shorter, clock = row
         yield {
             "index": index,
@@ -281,6 +285,7 @@ def _answers(
             "score": score,
             "rows": rows,
             "shortened": bool(shorter),
+            "refused": bool(unrun),
             "batch_seconds": header.seconds[clock],
             "length": length,
         }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from lastword.eval.dream_code import VERSION as DREAM_CODE
 from lastword.eval.dream_code import needed_code
 from lastword.eval.records import Fields
 from lastword.eval.task import Sample, Task
-from lastword.sandbox import Limits, sandbox_level
+from lastword.sandbox import conditions
 
 # Which of a task's scores counts, by the beginning of its name: those the survival paper reports. Any other
 # task counts by the first metric and filter it defines.
@@ -115,9 +114,7 @@ class HarnessTask:
         return [self._counted(sample, doc, one) for sample, doc, one in zip(samples, docs, found)]
 
     def conditions(self) -> Fields:
-        if self.name not in PROGRAMS:
-            return {}
-        return {"sandbox": {"level": sandbox_level().value, **asdict(Limits())}}
+        return {"sandbox": conditions()} if self.name in PROGRAMS else {}
 
     def _counted(self, sample: Sample, doc: Document, answer: object) -> float:
         """The score of one answer. A record is final, so only what a model wrote may cost it its score."""

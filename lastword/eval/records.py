@@ -123,6 +123,7 @@ class Answer(Asked):
     rows: RowCount  # in the batch
     batch_seconds: Seconds | None  # None where something else ran on the machine
     shortened: bool = False  # asked on a canvas cut to what the prompt left
+    refused: bool = False  # code that was not run: more than plain Python, and no sandbox
     text: LongText | None = None
     score: Share
 

@@ -24,7 +24,7 @@ from lastword.eval.records import (
     recipe_data,
     record_of,
 )
-from lastword.eval.task import Sample, Task, conditions
+from lastword.eval.task import Sample, Task, conditions, refused
 from lastword.eval.tokens import first_token, tokenizer_of
 from lastword.models.predictor import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
@@ -87,6 +87,7 @@ def evaluate(
                     | reply.facts
                     | ({} if timed else {"batch_seconds": None})
                     | {"text": text, "score": score}
+                    | ({"refused": True} if refused(by_name[sample.task], sample, text) else {})
                 )
                 for sample, reply, text, score in zip(samples, replies, texts, scores)
             )

@@ -61,3 +61,11 @@ def conditions(task: Task) -> Fields:
     before the first answer, so that a missing sandbox stops a run before it costs anything.
     """
     return task.conditions() if hasattr(task, "conditions") else {}
+
+
+def refused(task: Task, sample: Sample, text: str) -> bool:
+    """Whether an answer scored 0 unrun, for want of a sandbox.
+
+    A task that refuses code has a method `refused(sample, text)`, which is asked after the answer was scored.
+    """
+    return bool(task.refused(sample, text)) if hasattr(task, "refused") else False

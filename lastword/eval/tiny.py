@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from lastword.errors import TaskError
 from lastword.eval.records import Fields
 from lastword.eval.task import Sample, Task
-from lastword.sandbox import Limits, sandbox_level
+from lastword.sandbox import Verdict, conditions
 from lastword.tasks import BENCHMARKS, FAMILIES, load_frozen
+from lastword.tasks.task import CodeFamily
 
 TINY = BENCHMARKS
 
@@ -22,6 +22,7 @@ class TinyTask:
     def __init__(self, family: str, split: str = "test") -> None:
         self.name, self.split, self._examples = family, split, load_frozen(split, family)
         self._scores: dict[tuple[int, str], float] = {}
+        self._refused: set[tuple[int, str]] = set()
 
     def samples(self, limit: int | None = None) -> list[Sample]:
         return [
@@ -34,14 +35,23 @@ class TinyTask:
         asked = [(sample.index, text) for sample, text in zip(samples, texts)]
         new = [one for one in dict.fromkeys(asked) if one not in self._scores]
         examples = [self._examples[index] for index, _ in new]
-        right = FAMILIES[self.name].score_all(examples, [text for _, text in new])
+        texts, family = [text for _, text in new], FAMILIES[self.name]
+        if isinstance(family, CodeFamily):
+            outcomes = family.run_all(examples, texts)
+            right = [outcome.passed for outcome in outcomes]
+            refused = (outcome.verdict is Verdict.REFUSED for outcome in outcomes)
+            self._refused.update(one for one, was in zip(new, refused) if was)
+        else:
+            right = family.score_all(examples, texts)
         self._scores.update(zip(new, map(float, right)))
         return [self._scores[one] for one in asked]
 
     def conditions(self) -> Fields:
-        if not FAMILIES[self.name].runs_code:
-            return {}
-        return {"sandbox": {"level": sandbox_level(plain=True).value, **asdict(Limits())}}
+        return {"sandbox": conditions(plain=True)} if FAMILIES[self.name].runs_code else {}
+
+    def refused(self, sample: Sample, text: str) -> bool:
+        """Whether this answer was not run when it was scored."""
+        return (sample.index, text) in self._refused
 
 
 def is_tiny(name: str) -> bool:

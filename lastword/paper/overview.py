@@ -11,6 +11,7 @@ from lastword.eval.room import LEAST
 from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.pairing import by_recipe, by_subject, latest, on_shared
 from lastword.recipe.recipe import Recipe
+from lastword.sandbox import report
 
 HEAD = (
     "| model | recipe | n | mean slots | accuracy | against the first | cut | passes | columns | seconds |",
@@ -46,6 +47,19 @@ def unfit(records: Sequence[Answer]) -> str:
     return (
         f"Of {len(records)} records, {unasked} score 0 unasked because the prompt leaves fewer than "
         f"{LEAST} positions, and {shortened} were asked on a canvas shortened to what is left."
+    )
+
+
+def code(records: Sequence[Record]) -> str:
+    """How the code of these records was kept in and what of it was not run, a line for each way."""
+    kept: dict[tuple[object, object], list[Answer]] = {}
+    for record in records:
+        if isinstance(record, Answer) and record.sandbox is not None:
+            way = record.sandbox.get("level"), record.sandbox.get("walls")
+            kept.setdefault(way, []).append(record)
+    return "\n".join(
+        report(mine[0].sandbox or {}, len(mine), sum(record.refused for record in mine))
+        for mine in kept.values()
     )
 
 

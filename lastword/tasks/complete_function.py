@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
 
-from lastword.sandbox import run_programs
 from lastword.tasks import request
 from lastword.tasks.pipeline import (
     COUNT,
@@ -20,18 +18,17 @@ from lastword.tasks.pipeline import (
     asserts,
     telling,
 )
-from lastword.tasks.task import Example, Family
+from lastword.tasks.task import CodeFamily, Example
 
 PARAMETERS = ("numbers", "values", "data", "nums")
 HIDDEN_TESTS = 6
 GATHERS = (LIST, SUM, COUNT, LARGEST, SMALLEST, SORTED, UNIQUE)
 
 
-class CompleteFunction(Family):
+class CompleteFunction(CodeFamily):
     """Bodies of functions over a list of integers. The answer is right if hidden asserts pass."""
 
     name = "complete_function"
-    runs_code = True
 
     def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
         manner = manner or rng
@@ -58,12 +55,8 @@ class CompleteFunction(Family):
         note = f"    # For example, {shown} gives {program.run(shown, parameter)}.\n"
         return Example(self.name, prompt, note * repeats + body, tests)
 
-    def score(self, example: Example, text: str) -> bool:
-        return self.score_all([example], [text])[0]
-
-    def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
-        programs = [f"{e.prompt}{t}\n{e.target}\n" for e, t in zip(examples, texts, strict=True)]
-        return [outcome.passed for outcome in run_programs(programs, plain=True)]
+    def program(self, example: Example, text: str) -> str:
+        return f"{example.prompt}{text}\n{example.target}\n"
 
 
 def _program(rng: random.Random, parameter: str) -> Pipeline:

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from lastword.sandbox import Outcome, run_programs
+
 
 @dataclass(frozen=True)
 class Example:
@@ -27,7 +29,7 @@ class Family(ABC):
     """A kind of task. `generate` draws from what it is given alone, so a seed fixes every example."""
 
     name: str
-    runs_code = False  # whether `score` runs the answer, in a sandbox
+    runs_code = False  # whether `score` runs the answer, in a sandbox: see CodeFamily
 
     @abstractmethod
     def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
@@ -44,3 +46,24 @@ class Family(ABC):
     def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
         """`score` for many answers; code families run several at a time."""
         return [self.score(e, text) for e, text in zip(examples, texts, strict=True)]
+
+
+class CodeFamily(Family):
+    """A family whose answers are run: right if the program that holds one comes to its end."""
+
+    runs_code = True
+
+    @abstractmethod
+    def program(self, example: Example, text: str) -> str:
+        """The answer with the hidden asserts behind it."""
+
+    def score(self, example: Example, text: str) -> bool:
+        return self.score_all([example], [text])[0]
+
+    def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
+        return [outcome.passed for outcome in self.run_all(examples, texts)]
+
+    def run_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[Outcome]:
+        """What became of each answer. Without a sandbox, what is more than plain Python is refused."""
+        programs = [self.program(e, text) for e, text in zip(examples, texts, strict=True)]
+        return run_programs(programs, plain=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
 
-from lastword.sandbox import run_programs
 from lastword.tasks import request
 from lastword.tasks.pipeline import (
     COUNT,
@@ -19,7 +17,7 @@ from lastword.tasks.pipeline import (
     asserts,
     telling,
 )
-from lastword.tasks.task import Example, Family
+from lastword.tasks.task import CodeFamily, Example
 from lastword.tasks.voice import words
 
 HIDDEN_TESTS = 6
@@ -31,11 +29,10 @@ WORDS = words("""
 """)
 
 
-class WriteFunction(Family):
+class WriteFunction(CodeFamily):
     """Functions over the characters or words of a text, right if hidden asserts pass."""
 
     name = "write_function"
-    runs_code = True
 
     def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
         manner = manner or rng
@@ -60,12 +57,8 @@ class WriteFunction(Family):
         answer = "\n".join([head, *[document] * documents, body, *shown[:1] * repeats])
         return Example(self.name, prompt, answer, "\n".join(hidden))
 
-    def score(self, example: Example, text: str) -> bool:
-        return self.score_all([example], [text])[0]
-
-    def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
-        programs = [f"{t}\n{e.target}\n" for e, t in zip(examples, texts, strict=True)]
-        return [outcome.passed for outcome in run_programs(programs, plain=True)]
+    def program(self, example: Example, text: str) -> str:
+        return f"{text}\n{example.target}\n"
 
 
 def _telling(
