@@ -25,7 +25,8 @@ CHECKED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 Text = Annotated[str, Field(max_length=1_000)]
-LongText = Annotated[str, Field(max_length=10**7)]
+MOST_TEXT = 10**7  # letters of an answer
+LongText = Annotated[str, Field(max_length=MOST_TEXT)]
 Seed = Annotated[int, Field(ge=LEAST_SEED, le=MOST_SEED)]
 Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
 Slots = Annotated[int, Field(ge=0, le=MOST_SLOTS)]

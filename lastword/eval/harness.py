@@ -144,7 +144,20 @@ class HarnessTask:
         return score
 
     def _filtered(self, docs: Sequence[Document], texts: Sequence[str]) -> list[object]:
-        """The answers after the harness's filter, which reads them from requests."""
+        """The answers after the harness's filter; one that it fails on counts as empty."""
+        try:
+            return self._after_filter(docs, texts)
+        except (ImportError, AttributeError):
+            raise
+        except Exception as failed:  # a filter reads what a model wrote
+            if len(texts) > 1:
+                pairs = zip(docs, texts)
+                return [one for doc, text in pairs for one in self._filtered([doc], [text])]
+            _LOG.warning("%s: an answer counts as empty: %r in its filter", self.name, failed)
+            return [""]
+
+    def _after_filter(self, docs: Sequence[Document], texts: Sequence[str]) -> list[object]:
+        """The harness's filter reads answers from requests."""
         from lm_eval.api.instance import Instance
 
         requests = [
@@ -157,8 +170,8 @@ class HarnessTask:
 
 
 def _program(answer: object) -> str:
-    """The text of a filtered answer; some filters give a list of one."""
-    return str(answer[0]) if isinstance(answer, list) else str(answer)
+    """The text of a filtered answer; some filters give a list of one, or of none."""
+    return str((*answer, "")[0]) if isinstance(answer, list) else str(answer)
 
 
 def harness_tasks(

@@ -30,6 +30,7 @@ from lastword.models.predictor import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
+from lastword.schema import MOST_TEXT
 from lastword.version import __version__
 
 
@@ -77,7 +78,7 @@ def evaluate(
         progress(answered, len(asked))
         for replies in ask(model, questions, recipe, rows=rows):
             samples = [asked[reply.key][0] for reply in replies]
-            texts = [sample.cut(reply.text) for sample, reply in zip(samples, replies)]
+            texts = [_written(sample.cut(reply.text)) for sample, reply in zip(samples, replies)]
             scores = _scores(by_name, samples, texts, replies)
             journal.append(
                 record_of(
@@ -94,6 +95,11 @@ def evaluate(
             answered += len(replies)
             progress(answered, len(asked))
     return answers_to(asked, journal.done())
+
+
+def _written(text: str) -> str:
+    """A text as it can be kept: half characters of a tokenizer of its own replaced, and bounded."""
+    return text[:MOST_TEXT].encode(errors="replace").decode()
 
 
 def answers_to(asked: Iterable[Identity], recorded: Mapping[Identity, Record]) -> list[Answer]:

@@ -6,6 +6,7 @@ import errno
 import os
 from dataclasses import asdict
 
+from lastword.checks import check_choice
 from lastword.errors import SandboxError
 from lastword.sandbox.limits import Limits
 from lastword.sandbox.outcome import Level, Outcome, Verdict
@@ -28,6 +29,9 @@ def sandbox_level(*, plain: bool = False, unsafe: bool | None = None) -> Level:
     `unsafe` accepts code without a sandbox where there is none; left out, the environment variable
     `LASTWORD_UNSAFE_CODE=1` says so. `plain` asks for harmless programs alone where there is none.
     """
+    check_choice("sandbox_level", "plain", plain, True, False)
+    if unsafe is not None:
+        check_choice("sandbox_level", "unsafe", unsafe, True, False)
     for level in (Level.BUBBLEWRAP, Level.NAMESPACES):
         if works(level):
             return level

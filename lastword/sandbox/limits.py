@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lastword.checks import check_number, check_whole
+from lastword.checks import MOST_COUNTED, check_number, check_whole
+
+LEAST = 1 << 26  # bytes of memory that an interpreter takes to start
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_number("Limits", "wall_seconds", self.wall_seconds, above=0)
-        for name in ("memory_bytes", "processes", "file_bytes", "disk_bytes"):
-            check_whole("Limits", name, getattr(self, name), least=1, most=2**62)
+        check_whole("Limits", "memory_bytes", self.memory_bytes, least=LEAST, most=MOST_COUNTED)
+        for name in ("processes", "file_bytes", "disk_bytes"):
+            check_whole("Limits", name, getattr(self, name), least=1, most=MOST_COUNTED)
 
     def resources(self) -> dict[str, int]:
         """As `resource.setrlimit` names them."""

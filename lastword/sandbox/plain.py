@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import builtins
 
+MOST = 300_000  # characters: a syntax tree takes a thousand times as much memory as its text
+
 
 def _words(text: str) -> list[str]:
     return text.split()
@@ -54,6 +56,8 @@ def why_not_plain(program: str) -> str | None:
     >>> why_not_plain("print(open)")
     'open in line 1 is not plain Python'
     """
+    if len(program) > MOST:
+        return f"a program of more than {MOST} characters is not plain Python"
     try:
         tree = ast.parse(program)
     except ValueError as unreadable:  # null bytes, lone surrogates

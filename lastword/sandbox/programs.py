@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from lastword.checks import check_whole
+from lastword.checks import check_type, check_whole
 from lastword.sandbox.level import UNSAFE, sandbox_level
 from lastword.sandbox.limits import Limits
 from lastword.sandbox.outcome import Level, Outcome
@@ -27,6 +27,13 @@ def run_programs(
 
     `plain` and `unsafe` say what to do where there is no sandbox: see `sandbox_level`.
     """
+    kind = (
+        Sequence if not isinstance(programs, (str, bytes)) else list
+    )  # one text is a sequence too
+    check_type("run_programs", "programs", programs, kind, "a list of texts, a program each")
+    for at, program in enumerate(programs):
+        check_type("run_programs", f"programs[{at}]", program, str, "a program as text")
+    check_type("run_programs", "limits", limits, Limits, "a Limits(...)")
     if workers is not None:
         check_whole("run_programs", "workers", workers, least=1)
     if not programs:

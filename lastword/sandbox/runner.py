@@ -74,7 +74,7 @@ def run_one(
             time.sleep(wait)
     raise SandboxError(
         f"a program could not be started at the level {level.value!r}: {outcome}. It was not judged; "
-        "try again with fewer workers"
+        "try again with fewer workers or larger limits"
     )
 
 

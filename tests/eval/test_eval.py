@@ -13,10 +13,11 @@ import torch
 import lastword
 from lastword.errors import SandboxError, SettingError, TaskError
 from lastword.eval import Journal, Sample, evaluate, tiny_tasks
+from lastword.eval.archive import pack, unpack
 from lastword.eval.journal import read_records
 from lastword.eval.records import Spent
 from lastword.paper.compare import paired_p, standard_error
-from lastword.paper.overview import table
+from lastword.paper.overview import code, table
 from lastword.sandbox import Limits, conditions, sandbox_level
 from tests.eval.made import answer
 
@@ -70,6 +71,30 @@ def test_a_record_says_how_code_was_kept_in(model, tmp_path, monkeypatch):
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     records = evaluate(model, "m", tasks[1:], RECIPE, Journal(tmp_path / "b.jsonl"), limit=1)
     assert records[0].sandbox["level"] == "plain"
+
+
+def test_an_answer_that_was_not_run_says_so(model, tmp_path, monkeypatch):
+    """Without a sandbox, more than plain Python is no wrong answer: it is one that was not tried."""
+    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
+    monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
+    texts = iter(["import os", "return 1", "half a \ud800 character"])
+    monkeypatch.setattr("lastword.eval.task.Sample.cut", lambda *_: next(texts))
+    journal = Journal(tmp_path / "a.jsonl")
+    records = evaluate(model, "m", tiny_tasks(["write_function"]), RECIPE, journal, limit=3, rows=3)
+    found = {record.text: (record.score, record.refused) for record in records}
+    assert found == {
+        "import os": (0.0, True), "return 1": (0.0, False), "half a ? character": (0.0, False),
+    }  # fmt: skip
+    assert unpack(pack(records))[0].sandbox == records[0].sandbox
+    assert [one.refused for one in unpack(pack(records))] == [r.refused for r in records]
+    said = code(records)
+    assert said.startswith("Code of 3 answers: sandbox plain, with ")
+    assert "1 of them were not run" in said
+    old = [answer(sandbox={"level": "bubblewrap"}), answer()]
+    assert code(old) == (
+        "Code of 1 answers: sandbox bubblewrap, with walls that were not recorded."
+    )
+    assert code([answer()]) == ""
 
 
 def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(

@@ -239,6 +239,22 @@ def test_a_scorer_that_fails_costs_its_sample_not_the_run(hub, monkeypatch, capl
     assert "minerva_math_algebra 1 scores 0: RecursionError('too deep')" in caplog.text
 
 
+def test_a_filter_that_fails_costs_its_sample_not_the_run(hub, monkeypatch, caplog):
+    task = harness_tasks(["minerva_math_algebra"])[0]
+    sample = task.samples(1)[0]
+    theirs = task._after_filter
+
+    def failing(docs, texts):
+        if "odd" in texts:
+            raise IndexError("no such group")
+        return theirs(docs, texts)
+
+    monkeypatch.setattr(task, "_after_filter", failing)
+    right = r"Final Answer: The final answer is $\frac{1}{2}$. I hope it is correct."
+    assert task.score([sample] * 3, [right, "odd", right]) == [1.0, 0.0, 1.0]
+    assert "an answer counts as empty: IndexError('no such group') in its filter" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("broken", "why"),
     [

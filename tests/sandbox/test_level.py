@@ -249,3 +249,13 @@ def test_what_the_sandbox_does_wrong_is_not_held_against_the_program(level, monk
     monkeypatch.setattr("lastword.sandbox.runner.sys.base_prefix", "/nowhere")
     with pytest.raises(SandboxError, match="was not judged"):
         run_one("assert True", level)
+
+
+def test_where_no_sandbox_works_each_reason_is_said(probes, monkeypatch):
+    monkeypatch.delenv(UNSAFE, raising=False)
+    probes(SandboxError("bwrap: Unknown option --size"), SandboxError("unshare: not permitted"))
+    with pytest.raises(SandboxError) as said:
+        sandbox_level()
+    assert "(bubblewrap: bwrap: Unknown option --size; namespaces: unshare: not permitted)" in str(
+        said.value
+    )
