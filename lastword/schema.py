@@ -7,7 +7,10 @@ the file's name and makes its own error of it.
 
 from __future__ import annotations
 
+import json
+import math
 import stat
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from lastword.checks import LEAST_SEED, MOST_COUNTED, MOST_SEED, MOST_SLOTS, shown
+from lastword.checks import LEAST_SEED, MOST_COUNTED, MOST_SEED, MOST_SLOTS, SHOWN, shown
 
 Value = TypeVar("Value")
 
@@ -49,9 +52,44 @@ def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
 
 def parse(data: bytes | str) -> Any:
     """JSON as data: no NaN, no Infinity, no bottomless nesting. ValueError says what is wrong."""
-    if isinstance(data, bytes):
-        data = data.removeprefix(UTF8_MARK)
-    return from_json(data, allow_inf_nan=False)
+    content = data.encode() if isinstance(data, str) else data
+    return from_json(content.removeprefix(UTF8_MARK), allow_inf_nan=False)
+
+
+def parse_object(data: bytes | str) -> dict[str, Any]:
+    """A document of one JSON object, in which no field stands twice and no number is out of reach.
+
+    It is read twice, so lines of a journal go through `parse`.
+    """
+    if not isinstance(parse(data), dict):
+        raise ValueError("it is no JSON object")
+    document: dict[str, Any] = json.loads(
+        data.removeprefix(UTF8_MARK) if isinstance(data, bytes) else data.removeprefix("\ufeff"),
+        object_pairs_hook=_each_once,
+        parse_float=_finite,
+    )
+    return document
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A file of one JSON object; OSError if it cannot be read, ValueError says what is wrong."""
+    return parse_object(read_bytes(path))
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"it says {shown(name)} twice")
+        found[name] = value
+    return found
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"the number {shown(digits)} is out of reach")
+    return number
 
 
 @cache
@@ -70,6 +108,12 @@ def checked(kind: type[Value], data: object) -> Value:
 
 def reason(wrong: ValidationError) -> str:
     """The first thing that is wrong, with its field and what was given."""
+    field, first = first_error(wrong)
+    return f"{field or 'a line'}: {first['msg']} (given: {shown(first['input'])})"
+
+
+def first_error(wrong: ValidationError) -> tuple[str, Mapping[str, Any]]:
+    """The field that is wrong, and what pydantic says of it."""
     first = wrong.errors(include_url=False)[0]
     field = ".".join(str(step) for step in first["loc"] if step not in ("answer", "drift"))
-    return f"{field or 'a line'}: {first['msg']} (given: {shown(first['input'])})"
+    return (field if field.isprintable() and len(field) <= SHOWN else shown(field)), first
