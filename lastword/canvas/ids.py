@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lastword.errors import SettingError
+from lastword.checks import shown
+from lastword.errors import SettingError, WrongTypeError
 
 # The token ids of one prompt.
 PromptIds = Sequence[int] | Tensor
@@ -38,9 +39,13 @@ class TokenIds:
     def __post_init__(self) -> None:
         named = [("mask", self.mask), ("end", self.end), ("pad", self.pad)]
         for name, value in [*named, *(("turn_ends", value) for value in self.turn_ends)]:
-            if not isinstance(value, int) or not 0 <= value < self.vocabulary:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise WrongTypeError(
+                    f"token id {name}={shown(value)} was given; an id is a whole number"
+                )
+            if not 0 <= value < self.vocabulary:
                 raise SettingError(
-                    f"token id {name}={value} lies outside the vocabulary of {self.vocabulary}; "
+                    f"token id {name}={shown(value)} lies outside the vocabulary of {self.vocabulary}; "
                     f"give an id from 0 to {self.vocabulary - 1}"
                 )
         if self.mask in (self.end, self.pad, *self.turn_ends):
