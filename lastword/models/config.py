@@ -1,77 +1,126 @@
-"""A checkpoint's JSON files, read with suspicion."""
+"""A checkpoint's JSON files: what every family's config.json says, and what is told of a mistake in one.
+
+A family declares its config.json as a class (llada.py, dream.py): the fields it reads, each with its bounds,
+and as `Literal` the switches that would make another architecture of it. Fields we do not know are ignored.
+"""
 
 from __future__ import annotations
 
-import json
+from abc import abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeVar
 
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+
+from lastword.checks import shown
 from lastword.errors import CheckpointError
+from lastword.models.inside import is_plain_file
+from lastword.models.layers import Shape
+from lastword.schema import OPEN, SomeSlots, first_error, read_object
+
+MOST_IDS = 2**24  # of a vocabulary; the largest published have some 2**18
+
+Layers = Annotated[int, Field(ge=1, le=1_000)]
+Heads = Annotated[int, Field(ge=1, le=2**12)]
+Width = Annotated[int, Field(ge=1, le=2**20)]
+Vocabulary = Annotated[int, Field(ge=1, le=MOST_IDS)]
+Positions = SomeSlots
+# Its powers are taken in float32.
+Theta = Annotated[float, Field(ge=1, le=1e15)]
+Epsilon = Annotated[float, Field(gt=0, lt=1)]
+TokenId = Annotated[int, Field(ge=0, lt=MOST_IDS)]
+EndIds = Annotated[
+    list[TokenId],
+    Field(max_length=1_000),
+    BeforeValidator(lambda given: given if isinstance(given, list) else [given]),
+]
+
+_Document = TypeVar("_Document", bound="Document")
 
 
-class Config:
-    """A JSON object whose fields are asked for by kind, so that a wrong one is named at once."""
+class Document(BaseModel):
+    """One of a checkpoint's JSON files, as far as we read it."""
 
-    def __init__(self, data: dict[str, Any], source: str) -> None:
-        self.data, self.source = data, source
+    model_config = OPEN
+    builder: ClassVar[str] = "loader"  # what is built from it, in messages about switches
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Null is false for a switch, and as good as absent for everything else."""
+        for name, field in cls.model_fields.items():
+            if isinstance(field.default, bool) and name in data and data[name] is None:
+                data = {**data, name: False}
+        return {name: value for name, value in data.items() if value is not None}
 
     @classmethod
-    def read(cls, path: Path, *, required: bool = True) -> Config:
-        """The file as an object; an empty one if it may be missing and is."""
-        if not path.is_file():
-            if not required:
-                return cls({}, str(path))
-            raise CheckpointError(
-                f"{path.parent} has no {path.name}; give a folder in the authors' Hugging Face format"
-            )
+    def read(cls: type[_Document], path: Path) -> _Document:
+        """From a file that must be there."""
+        return cls.of(read_json(path), path)
+
+    @classmethod
+    def of(cls: type[_Document], data: dict[str, Any], source: Path) -> _Document:
+        """From the fields of a file; CheckpointError names the file and the field that is wrong."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as broken:
-            raise CheckpointError(f"{path} is not JSON ({broken}); download it again") from broken
-        if not isinstance(content, dict):
-            raise CheckpointError(f"{path} holds no JSON object; download it again")
-        return cls(content, str(path))
+            return cls.model_validate(data)
+        except ValidationError as wrong:
+            raise CheckpointError(f"{source} {cls._mistake(wrong)}") from wrong
 
-    def or_else(self, other: Config) -> Config:
-        """These fields, and the other's where these are null or missing."""
-        mine = {name: value for name, value in self.data.items() if value is not None}
-        return Config({**other.data, **mine}, self.source)
-
-    def whole(self, name: str, default: int | None = None, *, least: int = 1) -> int:
-        value = self._value(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self._wrong(name, value, f"a whole number, {least} or more")
-        return value
-
-    def number(self, name: str, default: float | None = None) -> float:
-        value = self._value(name, default)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
-            raise self._wrong(name, value, "a number above 0")
-        return float(value)
-
-    def expect(self, family: str, expected: dict[str, object]) -> None:
-        """Refuse switches that change the architecture: such a model would load and compute nonsense."""
-        for name, value in expected.items():
-            given = self.data.get(name, value)
-            if given != value and (given or value):  # null and false mean the same
-                raise CheckpointError(
-                    f"{self.source} says {name}={given!r}; our {family} is built for {value!r}: "
-                    "wrap the authors' model with lastword.Adapter instead"
-                )
-
-    def _value(self, name: str, default: object) -> object:
-        value = self.data.get(name)
-        if value is not None:
-            return value
-        if default is None:
-            raise CheckpointError(
-                f"{self.source} lacks the field {name}, which this architecture needs; use the "
-                "configuration published with the weights"
+    @classmethod
+    def _mistake(cls, wrong: ValidationError) -> str:
+        field, first = first_error(wrong)
+        published = "use the configuration published with the weights"
+        if first["type"] == "missing":
+            return f"lacks the field {field}, which this architecture needs; {published}"
+        said = f"says {field}={shown(first['input'])}"
+        if first["type"] == "literal_error":
+            return (
+                f"{said}; our {cls.builder} is built for {first['ctx']['expected']}: "
+                "wrap the authors' model with lastword.Adapter instead"
             )
-        return default
+        return f"{said}; {first['msg'].replace('Input should', 'it should')}: {published}"
 
-    def _wrong(self, name: str, value: object, asked: str) -> CheckpointError:
-        return CheckpointError(
-            f"{self.source} says {name}={value!r}; it must be {asked}: use the configuration "
-            "published with the weights"
+
+class SpecialIds(Document):
+    """The special ids a config may state."""
+
+    mask_token_id: TokenId | None = None
+    eos_token_id: EndIds = []  # the first ends a document, the others a turn
+    pad_token_id: TokenId | None = None
+
+
+class FamilyConfig(SpecialIds):
+    """A config.json; every family has its own class of it."""
+
+    @abstractmethod
+    def shape(self) -> Shape:
+        """The architecture it describes."""
+
+
+class GenerationConfig(SpecialIds):
+    """A generation_config.json: ids where config.json is silent, and the canvas the model is made for."""
+
+    max_new_tokens: SomeSlots | None = None
+
+
+class WeightIndex(Document):
+    """A model.safetensors.index.json: which file beside it holds a tensor."""
+
+    weight_map: Annotated[
+        dict[Annotated[str, Field(max_length=500)], Annotated[str, Field(max_length=255)]],
+        Field(min_length=1, max_length=10**6),
+    ]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A checkpoint's file as an object; CheckpointError says what is wrong with it."""
+    if not is_plain_file(path):
+        raise CheckpointError(
+            f"{path.parent} has no {path.name}; give a folder in the authors' Hugging Face format"
         )
+    try:
+        return read_object(path)
+    except (OSError, ValueError) as broken:
+        raise CheckpointError(
+            f"{path} cannot be read as JSON ({broken}); download it again"
+        ) from broken

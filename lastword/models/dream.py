@@ -5,12 +5,23 @@ Loads Dream-org/Dream-v0-Base-7B and Dream-v0-Instruct-7B, and anything in their
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from lastword.canvas.columns import columns_of, locate
 from lastword.memory.memory import RowMemory
-from lastword.models.config import Config
+from lastword.models.config import (
+    Epsilon,
+    FamilyConfig,
+    Heads,
+    Layers,
+    Positions,
+    Theta,
+    Vocabulary,
+    Width,
+)
 from lastword.models.layers import Shape
 from lastword.models.native import NativeModel
 
@@ -32,41 +43,52 @@ TENSORS = {
     "head.weight": "lm_head.weight",
 }
 
-EXPECTED: dict[str, object] = {
-    "hidden_act": "silu",
-    "rope_scaling": None,
-    "use_sliding_window": False,
-    "use_mrope": False,
-}
 
-TURN_END = "<|im_end|>"
+class DreamConfig(FamilyConfig):
+    """What Dream's config.json says; every published checkpoint has these switches."""
 
+    builder = "Dream"
 
-def shape_of(config: Config) -> Shape:
-    """The architecture a config.json of this family describes."""
-    config.expect("Dream", EXPECTED)
-    return Shape(
-        width=config.whole("hidden_size"),
-        layers=config.whole("num_hidden_layers"),
-        heads=config.whole("num_attention_heads"),
-        kv_heads=config.whole("num_key_value_heads"),
-        mlp_width=config.whole("intermediate_size"),
-        vocabulary=config.whole("vocab_size"),
-        rope_theta=config.number("rope_theta"),
-        norm_eps=config.number("rms_norm_eps"),
-        positions=config.whole("max_position_embeddings"),
-        qkv_bias=True,
-        tied_head=bool(config.data.get("tie_word_embeddings", False)),
-        rotate_in_float32=False,
-    )
+    hidden_size: Width
+    num_hidden_layers: Layers
+    num_attention_heads: Heads
+    num_key_value_heads: Heads
+    intermediate_size: Width
+    vocab_size: Vocabulary
+    max_position_embeddings: Positions
+    rope_theta: Theta
+    rms_norm_eps: Epsilon
+    tie_word_embeddings: bool = False
+
+    hidden_act: Literal["silu"] = "silu"
+    rope_scaling: Literal[False] = False
+    use_sliding_window: Literal[False] = False
+    use_mrope: Literal[False] = False
+
+    def shape(self) -> Shape:
+        """The architecture it describes."""
+        return Shape(
+            width=self.hidden_size,
+            layers=self.num_hidden_layers,
+            heads=self.num_attention_heads,
+            kv_heads=self.num_key_value_heads,
+            mlp_width=self.intermediate_size,
+            vocabulary=self.vocab_size,
+            rope_theta=self.rope_theta,
+            norm_eps=self.rms_norm_eps,
+            positions=self.max_position_embeddings,
+            qkv_bias=True,
+            tied_head=self.tie_word_embeddings,
+            rotate_in_float32=False,
+        )
 
 
 class Dream(NativeModel):
     """A MaskPredictor: reading a column means reading the output of the column before it."""
 
     tensors = TENSORS
-    turn_end = TURN_END
-    shape_of = staticmethod(shape_of)
+    config = DreamConfig
+    turn_end = "<|im_end|>"
 
     @torch.no_grad()
     def forward(

@@ -5,12 +5,24 @@ Loads GSAI-ML/LLaDA-8B-Base, LLaDA-8B-Instruct and LLaDA-1.5, and anything in th
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from lastword.canvas.columns import locate
 from lastword.memory.memory import RowMemory
-from lastword.models.config import Config
+from lastword.models.config import (
+    Epsilon,
+    FamilyConfig,
+    Heads,
+    Layers,
+    Positions,
+    Theta,
+    Vocabulary,
+    Width,
+)
 from lastword.models.layers import Shape
 from lastword.models.native import NativeModel
 
@@ -31,53 +43,64 @@ TENSORS = {
     "head.weight": "model.transformer.ff_out.weight",
 }
 
-# Switches of the authors' configuration that change the architecture; every published checkpoint
-# has these values.
-EXPECTED: dict[str, object] = {
-    "block_type": "llama",
-    "activation_type": "silu",
-    "layer_norm_type": "rms",
-    "layer_norm_with_affine": True,
-    "alibi": False,
-    "rope": True,
-    "attention_layer_norm": False,
-    "include_bias": False,
-    "include_qkv_bias": False,
-    "input_emb_norm": False,
-    "scale_logits": False,
-    "multi_query_attention": None,
-    "block_group_size": 1,
-}
 
-TURN_END = "<|eot_id|>"
+class LLaDAConfig(FamilyConfig):
+    """What LLaDA's config.json says; every published checkpoint has these switches."""
 
+    builder = "LLaDA"
 
-def shape_of(config: Config) -> Shape:
-    """The architecture a config.json of this family describes."""
-    config.expect("LLaDA", EXPECTED)
-    width, heads = config.whole("d_model"), config.whole("n_heads")
-    return Shape(
-        width=width,
-        layers=config.whole("n_layers"),
-        heads=heads,
-        kv_heads=config.whole("n_kv_heads", heads),
-        mlp_width=config.whole("mlp_hidden_size", config.whole("mlp_ratio", 4) * width),
-        vocabulary=config.whole("embedding_size", config.whole("vocab_size")),
-        rope_theta=config.number("rope_theta", 10000.0),
-        norm_eps=config.number("rms_norm_eps", 1e-5),
-        positions=config.whole("max_sequence_length"),
-        qkv_bias=False,
-        tied_head=bool(config.data.get("weight_tying", False)),
-        rotate_in_float32=bool(config.data.get("rope_full_precision", True)),
-    )
+    d_model: Width
+    n_layers: Layers
+    n_heads: Heads
+    n_kv_heads: Heads | None = None  # as many as heads
+    mlp_hidden_size: Width | None = None  # mlp_ratio times the width
+    mlp_ratio: Annotated[int, Field(ge=1, le=100)] = 4
+    vocab_size: Vocabulary
+    embedding_size: Vocabulary | None = None  # rows of the embedding, where there are more
+    max_sequence_length: Positions
+    rope_theta: Theta = 10_000.0
+    rms_norm_eps: Epsilon = 1e-5
+    weight_tying: bool = False
+    rope_full_precision: bool = True
+
+    block_type: Literal["llama"] = "llama"
+    activation_type: Literal["silu"] = "silu"
+    layer_norm_type: Literal["rms"] = "rms"
+    layer_norm_with_affine: Literal[True] = True
+    alibi: Literal[False] = False
+    rope: Literal[True] = True
+    attention_layer_norm: Literal[False] = False
+    include_bias: Literal[False] = False
+    include_qkv_bias: Literal[False] = False
+    input_emb_norm: Literal[False] = False
+    scale_logits: Literal[False] = False
+    multi_query_attention: Literal[False] = False
+    block_group_size: Literal[1] = 1
+
+    def shape(self) -> Shape:
+        """The architecture it describes."""
+        return Shape(
+            width=self.d_model,
+            layers=self.n_layers,
+            heads=self.n_heads,
+            kv_heads=self.n_kv_heads or self.n_heads,
+            mlp_width=self.mlp_hidden_size or self.mlp_ratio * self.d_model,
+            vocabulary=self.embedding_size or self.vocab_size,
+            rope_theta=self.rope_theta,
+            norm_eps=self.rms_norm_eps,
+            positions=self.max_sequence_length,
+            qkv_bias=False,
+            tied_head=self.weight_tying,
+            rotate_in_float32=self.rope_full_precision,
+        )
 
 
 class LLaDA(NativeModel):
     """A MaskPredictor: the logits at a column predict the token at that column."""
 
     tensors = TENSORS
-    turn_end = TURN_END
-    shape_of = staticmethod(shape_of)
+    config = LLaDAConfig
+    turn_end = "<|eot_id|>"
 
     @torch.no_grad()
     def forward(

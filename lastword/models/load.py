@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import NoneType
+from typing import Literal, TypeVar
 
 import torch
 
 from lastword.calibration.ratios import FILE_NAME, Calibration
 from lastword.canvas.ids import TokenIds
+from lastword.checks import check_type, shown
 from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
-from lastword.models.config import Config
+from lastword.files import user_path
+from lastword.models.config import GenerationConfig, SpecialIds, read_json
 from lastword.models.dream import Dream
+from lastword.models.inside import is_plain_file
 from lastword.models.llada import LLaDA
 from lastword.models.native import NativeModel
+from lastword.models.placing import as_device, as_dtype
 from lastword.models.predictor import USUAL_SLOTS
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
-from lastword.models.weights import load_weights, model_key, stored_dtype
+from lastword.models.weights import (
+    HEAD,
+    check_files,
+    load_weights,
+    model_key,
+    stored_dtype,
+    tensor_files,
+    tensor_names,
+)
 
 ARCHITECTURES: dict[str, type[NativeModel]] = {"llada": LLaDA, "dream": Dream}
 
 BUILT_IN = ("toy", *EMBEDDED)
 
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
-
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
 
 
 def load(
@@ -57,37 +64,49 @@ def load(
     the config and the tokenizer. `calibration` is the file `lastword calibrate` wrote; "auto" takes the
     folder's lengths.json where there is one, None takes none.
     """
+    _check_kinds(name, turn_ends, calibration, revision)
+    where, wanted = as_device(device), as_dtype(dtype)
     if str(name) == "toy":
+        _check_toy(
+            device=device if device != "auto" and where.type != "cpu" else None,
+            dtype=dtype if wanted not in (None, torch.float64) else None,
+            turn_ends=turn_ends if turn_ends != "auto" else None,
+            revision=revision,
+        )
         return _with_calibration(Toy(), None, calibration)
     folder = _folder(name, revision)
-    config = Config.read(folder / "config.json")
-    kind = config.data.get("model_type")
-    architecture = ARCHITECTURES.get(str(kind).lower())
+    source = folder / "config.json"
+    data = read_json(source)
+    kind = data.get("model_type")
+    architecture = ARCHITECTURES.get(kind.lower()) if isinstance(kind, str) else None
     if architecture is None:
         raise CheckpointError(
-            f"{config.source} says model_type={kind!r}; we know {', '.join(ARCHITECTURES)}: wrap any "
+            f"{source} says model_type={shown(kind)}; we know {', '.join(ARCHITECTURES)}: wrap any "
             "other masked model with lastword.Adapter"
         )
-    shape = architecture.shape_of(config)
+    config = architecture.config.of(data, source)
+    try:
+        shape = config.shape()
+    except CheckpointError as wrong:
+        raise CheckpointError(f"{source} cannot be built: {wrong}") from wrong
+    generation = GenerationConfig()
+    if is_plain_file(folder / "generation_config.json"):
+        generation = GenerationConfig.read(folder / "generation_config.json")
     tokenizer = Tokenizer.from_folder(folder)
-    ids = _ids(folder, config, shape.vocabulary, tokenizer, architecture.turn_end)
+    ids = _ids(folder, config, generation, shape.vocabulary, tokenizer, architecture.turn_end)
     if turn_ends != "auto":
         ids = replace(ids, turn_ends=tuple(turn_ends))
 
-    where = _device(device)
+    # Names are compared before anything is built: a wrong number of layers is told at once.
+    files, head = tensor_files(folder), architecture.tensors[HEAD]
+    names = tensor_names(architecture.tensors, shape.layers, tied_head=shape.tied_head)
+    check_files(folder, files, names, head)
+    if wanted is None:
+        wanted = torch.float32 if where.type == "cpu" else stored_dtype(files)
     with torch.device("meta"):
         model = architecture(shape, ids, tokenizer)
-    model.slots = Config.read(folder / "generation_config.json", required=False).whole(
-        "max_new_tokens", USUAL_SLOTS
-    )
-    load_weights(
-        model.network,
-        architecture.tensors,
-        shape.layers,
-        folder,
-        where,
-        _dtype(dtype, where, folder),
-    )
+    model.slots = generation.max_new_tokens or USUAL_SLOTS
+    load_weights(model.network, names, files, head, where, wanted)
     return _with_calibration(model.eval(), folder, calibration)
 
 
@@ -96,8 +115,8 @@ _Model = TypeVar("_Model", NativeModel, Toy)
 
 def _with_calibration(model: _Model, folder: Path | None, calibration: str | Path | None) -> _Model:
     """The model with its calibration, if there is one and it is the model's."""
-    path = None if calibration in (None, "auto") else Path(str(calibration)).expanduser()
-    if calibration == "auto" and folder is not None and (folder / FILE_NAME).exists():
+    path = None if calibration in (None, "auto") else user_path(calibration)
+    if calibration == "auto" and folder is not None and is_plain_file(folder / FILE_NAME):
         path = folder / FILE_NAME
     if path is not None:
         model.calibration = Calibration.read(path)
@@ -105,19 +124,46 @@ def _with_calibration(model: _Model, folder: Path | None, calibration: str | Pat
     return model
 
 
+def _check_kinds(name: object, turn_ends: object, calibration: object, revision: object) -> None:
+    """Refuse what is of another kind than it must be, before anything is read."""
+    check_type("load", "name", name, (str, Path), "the name or folder of a model")
+    if turn_ends != "auto":
+        ids = Sequence if not isinstance(turn_ends, (str, bytes)) else NoneType
+        check_type("load", "turn_ends", turn_ends, ids, '"auto" or a list of token ids')
+    kinds = (str, Path, NoneType)
+    check_type("load", "calibration", calibration, kinds, 'a file, "auto" or None')
+    check_type("load", "revision", revision, (str, NoneType), "a branch, tag or commit, or None")
+
+
+def _check_toy(**ignored: object) -> None:
+    """Refuse what a model without weights could only ignore."""
+    for name, value in ignored.items():
+        if value is not None:
+            raise SettingError(
+                f"load('toy', {name}={shown(value)}) was given; the toy has no weights and computes in "
+                f"float64 on the CPU: leave {name} out, or load another model"
+            )
+
+
 def _folder(name: str | Path, revision: str | None) -> Path:
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder
     text = str(name)
-    if text in EMBEDDED:
-        return EMBEDDED_FOLDER / text
+    folder = user_path(name)
+    local = EMBEDDED_FOLDER / text if text in EMBEDDED else None
+    if text and os.path.isdir(folder):
+        local = folder
+    if local is not None:
+        if revision is not None:
+            raise SettingError(
+                f"load({shown(text)}, revision={shown(revision)}) was given; only hub names have revisions, "
+                "and this is a folder here: leave revision out"
+            )
+        return local
     looks_like_hub = text.count("/") == 1 and not text.startswith((".", "/", "~"))
     if not looks_like_hub:
         near = difflib.get_close_matches(text, BUILT_IN, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise CheckpointError(
-            f"there is no folder {text!r}, and it is no hub name (organisation/model) and no "
+            f"there is no folder {shown(text)}, and it is no hub name (organisation/model) and no "
             f"built-in name ({', '.join(BUILT_IN)}){hint}"
         )
     from huggingface_hub import snapshot_download
@@ -127,54 +173,41 @@ def _folder(name: str | Path, revision: str | None) -> Path:
         return Path(snapshot_download(text, revision=revision, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as refused:
         raise CheckpointError(
-            f"{text!r} is no local folder and could not be fetched from the hub ({refused}); "
+            f"{shown(text)} is no local folder and could not be fetched from the hub ({refused}); "
             "check the name and the network, or download the folder and give its path"
         ) from refused
 
 
 def _ids(
-    folder: Path, config: Config, vocabulary: int, tokenizer: Tokenizer | None, turn_end: str
+    folder: Path,
+    config: SpecialIds,
+    generation: SpecialIds,
+    vocabulary: int,
+    tokenizer: Tokenizer | None,
+    turn_end: str,
 ) -> TokenIds:
     """Special ids: config first, generation config where it is silent, tokenizer for the turn end."""
-    known = config.or_else(Config.read(folder / "generation_config.json", required=False))
-    given: Any = known.data.get("eos_token_id")
-    ends = given if isinstance(given, list) else [] if given is None else [given]
-    if "mask_token_id" not in known.data or not ends:
-        lacking = "mask" if "mask_token_id" not in known.data else "end"
+    mask = generation.mask_token_id if config.mask_token_id is None else config.mask_token_id
+    pad = generation.pad_token_id if config.pad_token_id is None else config.pad_token_id
+    ends = config.eos_token_id or generation.eos_token_id
+    if mask is None or not ends:
+        lacking = "mask" if mask is None else "end"
         raise CheckpointError(
             f"{folder} names no {lacking} token; add mask_token_id and eos_token_id to config.json"
+        )
+    if tokenizer and tokenizer.size > vocabulary:
+        raise CheckpointError(
+            f"the tokenizer in {folder} knows {tokenizer.size} ids and config.json states a vocabulary of "
+            f"{vocabulary}; they belong to different models: copy both again from one checkpoint"
         )
     spoken = tokenizer.id_of(turn_end) if tokenizer else None
     try:
         return TokenIds(
-            mask=known.data["mask_token_id"],
+            mask=mask,
             end=ends[0],
-            pad=known.whole("pad_token_id", ends[0], least=0),
+            pad=ends[0] if pad is None else pad,
             vocabulary=vocabulary,
             turn_ends=(*ends[1:], *(() if spoken is None else (spoken,))),
         )
     except SettingError as wrong:
         raise CheckpointError(f"{folder} cannot be decoded with: {wrong}") from wrong
-
-
-def _device(device: str | torch.device) -> torch.device:
-    if device != "auto":
-        try:
-            return torch.empty(0, device=device).device
-        except (RuntimeError, AssertionError, NotImplementedError) as wrong:
-            raise SettingError(
-                f"device {str(device)!r} cannot be used here ({str(wrong).splitlines()[0]}); give auto, "
-                "or cpu, cuda, cuda:1 or mps where the machine and its torch have them"
-            ) from wrong
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def _dtype(dtype: str | torch.dtype, device: torch.device, folder: Path) -> torch.dtype:
-    if dtype == "auto":
-        return torch.float32 if device.type == "cpu" else stored_dtype(folder)
-    chosen = DTYPES.get(str(dtype).removeprefix("torch."))
-    if chosen is None:
-        raise SettingError(f"dtype {dtype!r} is unknown; give auto or one of {', '.join(DTYPES)}")
-    return chosen

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.ids import TokenIds
 from lastword.memory.memory import RowMemory
-from lastword.models.config import Config
+from lastword.models.config import FamilyConfig
 from lastword.models.layers import BidirectionalTransformer, Shape
 from lastword.models.predictor import USUAL_SLOTS
 from lastword.models.tokenizer import Tokenizer
@@ -21,6 +21,7 @@ from lastword.models.tokenizer import Tokenizer
 class NativeModel(nn.Module):
     """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read."""
 
+    config: ClassVar[type[FamilyConfig]]  # what the family's config.json says
     tensors: ClassVar[Mapping[str, str]]  # our parameter names to the checkpoint's
     keeps_memory = True
     turn_end: ClassVar[str]  # the token that closes a turn, where the tokenizer has it
@@ -33,11 +34,6 @@ class NativeModel(nn.Module):
         self.positions = shape.positions
         self.slots = USUAL_SLOTS
         self.calibration: Calibration | None = None
-
-    @staticmethod
-    @abstractmethod
-    def shape_of(config: Config) -> Shape:
-        """The architecture a config.json of this family describes."""
 
     @property
     def device(self) -> torch.device:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import astuple
 from hashlib import sha256
@@ -13,7 +12,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from lastword.checks import shown
 from lastword.errors import CheckpointError, SettingError
+from lastword.models.config import WeightIndex
+from lastword.models.inside import is_plain_file
 
 # How safetensors spells the dtypes a model may be stored in.
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -21,34 +23,26 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
+# Our names of the two that may be one.
+EMBEDDING, HEAD = "embedding.weight", "head.weight"
+
 # Some exports carry the rotary frequencies; we compute them, in float32, from the configuration.
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
     """Which file holds each tensor: from the index where there is one, else from the single file."""
-    if (folder / INDEX).is_file():
-        try:
-            weight_map = json.loads((folder / INDEX).read_text())["weight_map"]
-            outside = sorted({file for file in weight_map.values() if Path(file).name != file})
-            files = {name: folder / file for name, file in weight_map.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as broken:
-            raise CheckpointError(
-                f"{folder / INDEX} is not a safetensors index ({broken}); download it again"
-            ) from broken
+    if is_plain_file(folder / INDEX):
+        shards = WeightIndex.read(folder / INDEX).weight_map
+        outside = sorted(name for name in set(shards.values()) if Path(name).name != name)
         if outside:
             raise CheckpointError(
-                f"{folder / INDEX} names {outside[0]!r}, which does not lie in the folder itself; an index "
-                "names the files beside it"
+                f"{folder / INDEX} names {shown(outside[0])}, which does not lie in the folder itself; an "
+                "index names the files beside it"
             )
-        missing = sorted({file.name for file in files.values() if not file.is_file()})
-        if missing:
-            raise CheckpointError(
-                f"{folder} lacks the weight files {', '.join(missing)} that its index names; "
-                "finish the download"
-            )
-        return files
-    if (folder / SINGLE).is_file():
+        paths = {name: folder / name for name in set(shards.values())}
+        return {tensor: paths[name] for tensor, name in shards.items()}
+    if is_plain_file(folder / SINGLE):
         with _opened(folder / SINGLE, "cpu") as file:
             return dict.fromkeys(file.keys(), folder / SINGLE)
     raise CheckpointError(
@@ -57,60 +51,80 @@ def tensor_files(folder: Path) -> dict[str, Path]:
     )
 
 
-def stored_dtype(folder: Path) -> torch.dtype:
+def tensor_names(tensors: Mapping[str, str], layers: int, *, tied_head: bool) -> dict[str, str]:
+    """The checkpoint's tensor names to ours, from a family's table in which `{i}` stands for the layer."""
+    return {
+        theirs.format(i=layer): ours.format(i=layer)
+        for ours, theirs in tensors.items()
+        if not (tied_head and ours == HEAD)
+        for layer in range(layers if "{i}" in ours else 1)
+    }
+
+
+def check_files(
+    folder: Path, files: Mapping[str, Path], names: Mapping[str, str], head: str
+) -> None:
+    """Refuse a folder whose tensors are not those of its config, or whose files are not all there.
+
+    `head` is what the checkpoint calls its head: a tied one is often stored all the same. Everything else
+    we do not know is an error.
+    """
+    missing, extra = sorted(names.keys() - files.keys()), sorted(files.keys() - names.keys())
+    extra = [name for name in extra if not name.endswith(IGNORED_SUFFIXES) and name != head]
+    if missing or extra:
+        parts = []
+        if missing:
+            parts.append(f"{len(missing)} tensors are missing (first: {missing[0]})")
+        if extra:
+            parts.append(
+                f"{len(extra)} are not part of the architecture (first: {shown(extra[0])})"
+            )
+        raise CheckpointError(
+            f"the weights in {folder} do not fit its config.json: {' and '.join(parts)}; "
+            "check that the folder is one checkpoint, completely downloaded"
+        )
+    lacking = sorted(path.name for path in set(files.values()) if not is_plain_file(path))
+    if lacking:
+        raise CheckpointError(
+            f"{folder} lacks the weight files {', '.join(map(shown, lacking[:9]))} that its index "
+            "names; finish the download"
+        )
+
+
+def stored_dtype(files: Mapping[str, Path]) -> torch.dtype:
     """The dtype the checkpoint was saved in, read from its first tensor."""
-    name, path = next(iter(sorted(tensor_files(folder).items())))
+    name, path = min(files.items())
     with _opened(path, "cpu") as file:
-        return DTYPES.get(file.get_slice(name).get_dtype(), torch.float32)
+        return _dtype_of(file, name, path)
 
 
 def load_weights(
     module: nn.Module,
-    tensors: Mapping[str, str],
-    layers: int,
-    folder: Path,
+    names: Mapping[str, str],
+    files: Mapping[str, Path],
+    head: str,
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Fill `module` (built on the meta device) from `folder`.
+    """Fill `module` (built on the meta device) with the tensors `names` from `files`.
 
-    `tensors` maps our parameter names to the checkpoint's, `{i}` standing for the layer. Every
-    tensor goes to the device and dtype on its own, so no second copy of the model ever exists.
+    Every tensor goes to the device and dtype on its own, so no second copy of the model ever exists.
     """
-    names = {
-        theirs.format(i=layer): ours.format(i=layer)
-        for ours, theirs in tensors.items()
-        for layer in (range(layers) if "{i}" in ours else range(1))
-    }
     wanted = dict(module.named_parameters())  # tied parameters appear once, under the first name
-    names = {theirs: ours for theirs, ours in names.items() if ours in wanted}
-    files = tensor_files(folder)
-    _check_names(set(names), set(files), folder, tensors)
-
+    tied = {id(parameter): ours for ours, parameter in wanted.items()}
     by_file: dict[Path, list[str]] = {}
     for theirs in names:
         by_file.setdefault(files[theirs], []).append(theirs)
-    tied = {id(parameter): ours for ours, parameter in wanted.items()}
     loaded: dict[str, nn.Parameter] = {}
     for path, members in by_file.items():
         with _opened(path, str(device)) as file:
-            held = set(file.keys())
             for theirs in members:
-                if theirs not in held:
-                    raise CheckpointError(
-                        f"{INDEX} says {path.name} holds {theirs}, which it does not; download both again"
-                    )
                 ours = names[theirs]
-                expected = tuple(wanted[ours].shape)
-                given = tuple(file.get_slice(theirs).get_shape())
-                if given != expected:
-                    raise CheckpointError(
-                        f"tensor {theirs} in {path.name} has shape {list(given)} but config.json asks for "
-                        f"{list(expected)}; config and weights belong to different models"
-                    )
-                tensor = file.get_tensor(theirs).to(dtype)
+                tensor = _tensor(file, theirs, path, tuple(wanted[ours].shape), dtype)
                 loaded[ours] = nn.Parameter(tensor, requires_grad=False)
 
+    if HEAD not in loaded and head in files:
+        _check_tied(loaded[EMBEDDING], files[head], head, str(device))
     for owner in module.modules():
         for name, parameter in list(owner.named_parameters(recurse=False)):
             setattr(owner, name, loaded[tied[id(parameter)]])
@@ -142,25 +156,50 @@ def model_key(model: Any) -> str:
     return sha256(known.encode()).hexdigest()[:16]
 
 
-def _check_names(
-    wanted: set[str], given: set[str], folder: Path, tensors: Mapping[str, str]
-) -> None:
-    missing, extra = sorted(wanted - given), sorted(given - wanted)
-    # A tied head is often stored all the same; everything else we do not know is an error.
-    extra = [
-        name
-        for name in extra
-        if not name.endswith(IGNORED_SUFFIXES) and name != tensors["head.weight"]
-    ]
-    if missing or extra:
-        parts = []
-        if missing:
-            parts.append(f"{len(missing)} tensors are missing (first: {missing[0]})")
-        if extra:
-            parts.append(f"{len(extra)} are not part of the architecture (first: {extra[0]})")
+def _tensor(
+    file: Any, name: str, path: Path, shape: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    """One tensor of a file, if it is what the config asks for and holds numbers."""
+    _dtype_of(file, name, path)
+    given = tuple(file.get_slice(name).get_shape())
+    if given != shape:
         raise CheckpointError(
-            f"the weights in {folder} do not fit its config.json: {' and '.join(parts)}; "
-            "check that the folder is one checkpoint, completely downloaded"
+            f"tensor {name} in {path.name} has shape {list(given)} but config.json asks for "
+            f"{list(shape)}; config and weights belong to different models"
+        )
+    tensor = file.get_tensor(name).to(dtype)
+    if not torch.stack(tensor.aminmax()).isfinite().all():
+        raise CheckpointError(
+            f"tensor {name} in {path.name} holds NaN or Inf in {dtype}; load it in another dtype, or "
+            "download it again"
+        )
+    return tensor
+
+
+def _dtype_of(file: Any, name: str, path: Path) -> torch.dtype:
+    """The dtype a tensor is stored in, if a model can compute in it."""
+    try:
+        stored = file.get_slice(name).get_dtype()
+    except SafetensorError as absent:
+        raise CheckpointError(
+            f"{INDEX} says {path.name} holds {name}, which it does not; download both again"
+        ) from absent
+    if stored not in DTYPES:
+        raise CheckpointError(
+            f"tensor {name} in {path.name} is stored as {stored}, and weights are read as one of "
+            f"{', '.join(DTYPES)}; give the checkpoint as published, not quantised"
+        )
+    return DTYPES[stored]
+
+
+def _check_tied(embedding: torch.Tensor, path: Path, head: str, device: str) -> None:
+    """Refuse a stored head that a tied one would put aside."""
+    with _opened(path, device) as file:
+        stored = _tensor(file, head, path, tuple(embedding.shape), embedding.dtype)
+    if not torch.equal(stored, embedding):
+        raise CheckpointError(
+            f"config.json ties the head to the embedding, and {path.name} stores another head, {head}; "
+            "use the configuration published with the weights"
         )
 
 

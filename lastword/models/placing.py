@@ -1,0 +1,46 @@
+"""Where a model computes and in which dtype, as a user asks for it."""
+
+from __future__ import annotations
+
+import torch
+
+from lastword.checks import check_type, shown
+from lastword.errors import SettingError
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+def as_device(device: str | torch.device) -> torch.device:
+    """A device of this machine; "auto" takes a GPU where there is one."""
+    check_type("load", "device", device, (str, torch.device), 'a device, as in "cpu" or "cuda:1"')
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        where = torch.empty(0, device=device).device
+        if where.type == "meta":
+            raise NotImplementedError("it holds shapes and no numbers")
+        return where
+    except (RuntimeError, AssertionError, ImportError) as wrong:  # NotImplementedError is one
+        raise SettingError(
+            f"device {shown(str(device))} cannot be used here ({str(wrong).splitlines()[0]}); give auto, "
+            "or cpu, cuda, cuda:1 or mps where the machine and its torch have them"
+        ) from wrong
+
+
+def as_dtype(dtype: str | torch.dtype) -> torch.dtype | None:
+    """A dtype to compute in; None stands for "auto"."""
+    check_type("load", "dtype", dtype, (str, torch.dtype), 'a dtype, as in "bfloat16"')
+    if dtype == "auto":
+        return None
+    chosen = DTYPES.get(str(dtype).removeprefix("torch."))
+    if chosen is None:
+        known = ", ".join(DTYPES)
+        raise SettingError(f"dtype {shown(dtype)} is unknown; give auto or one of {known}")
+    return chosen
