@@ -71,7 +71,7 @@ class Document(BaseModel):
         field, first = first_error(wrong)
         published = "use the configuration published with the weights"
         if first["type"] == "missing":
-            return f"lacks the field {field}, which this architecture needs; {published}"
+            return f"lacks the field {field}, which is needed; {published}"
         said = f"says {field}={shown(first['input'])}"
         if first["type"] == "literal_error":
             return (

@@ -6,19 +6,20 @@ Qwen2's rules. Nothing is added to a text: its beginning is the caller's or the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
 import tokenizers
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from lastword.errors import CheckpointError, PromptError
+from lastword.models.inside import is_plain_file
+from lastword.models.template import compiled, rendered
+from lastword.schema import read_bytes, read_object
 
 _READY, _PARTS, _TEMPLATE = "tokenizer.json", ("vocab.json", "merges.txt"), "chat_template.jinja"
 _CONFIG, _ROLES, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
@@ -31,10 +32,6 @@ _QWEN2_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_JINJA = ImmutableSandboxedEnvironment(
-    trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-)
-_compile = lru_cache(maxsize=8)(_JINJA.from_string)  # no field: a template cannot be pickled
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +57,7 @@ class Tokenizer:
         if not folder.is_dir():
             raise CheckpointError(f"{folder} is not a folder; give the folder of a checkpoint")
         every = (_READY, *_PARTS, _CONFIG, _ROLES, _ADDED, _TEMPLATE)
-        present = [name for name in every if (folder / name).is_file()]
+        present = [name for name in every if is_plain_file(folder / name)]
         if not present:
             return None
         try:
@@ -137,7 +134,8 @@ class Tokenizer:
                 wanted = "a mapping of role and content to text; give {'role': ..., 'content': ...}"
                 raise PromptError(f"message {place} is {message!r:.80}, not {wanted}")
         try:
-            text = _compile(self.chat_template).render(
+            text = rendered(
+                self.chat_template,
                 messages=[dict(message) for message in messages],
                 add_generation_prompt=add_generation_prompt and not continue_last,
                 bos_token=self.bos or "",  # None would be printed as a word
@@ -156,10 +154,12 @@ class Tokenizer:
 def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
     """The ready tokenizer, or byte-level BPE cut as Qwen2 does, which is what Dream's computes."""
     if _READY in present:
-        return tokenizers.Tokenizer.from_file(str(folder / _READY))
+        return tokenizers.Tokenizer.from_buffer(read_bytes(folder / _READY))
     if not set(_PARTS) <= set(present):
         raise ValueError(f"it needs {_READY}, or {' and '.join(_PARTS)}")
-    core = tokenizers.Tokenizer(models.BPE.from_file(*(str(folder / name) for name in _PARTS)))
+    vocabulary, merges = (folder / name for name in _PARTS)
+    read_object(vocabulary), read_bytes(merges)  # the Rust library knows no bounds
+    core = tokenizers.Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     missing = set(pre_tokenizers.ByteLevel.alphabet()) - core.get_vocab().keys()
     if missing:  # text made of such bytes would vanish without a word
         raise ValueError(f"{_PARTS[0]} lacks {len(missing)} of the 256 single-byte tokens")
@@ -193,11 +193,11 @@ def _add_tokens(core: tokenizers.Tokenizer, settings: _Json, more: _Json) -> Non
 def _chat_template(file: Path, settings: _Json) -> str | None:
     """The template file if there is one, else the setting: one text, or the one named default."""
     found = settings.get("chat_template")
-    if file.is_file():
-        found = file.read_text(encoding="utf-8")
+    if is_plain_file(file):
+        found = read_bytes(file).decode()
     elif isinstance(found, list):
         found = {entry["name"]: entry["template"] for entry in found}.get("default")
-    _compile(found or "")  # a broken template is better met now than in a chat
+    compiled(found or "")  # a broken template is better met now than in a chat
     return found
 
 
@@ -210,8 +210,8 @@ def _text_of(token: Any) -> str | None:
 def _read_object(file: Path) -> _Json:
     """The JSON object in `file`; empty when there is no such file."""
     try:
-        return dict(json.loads(file.read_bytes()).items()) if file.is_file() else {}
-    except (AttributeError, ValueError) as error:
+        return read_object(file) if is_plain_file(file) else {}
+    except ValueError as error:
         raise ValueError(f"{file.name} is not a JSON object, {error}") from error
 
 
