@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from lastword.checks import check_choice, check_number, check_whole
+from pydantic import AfterValidator, BaseModel, Field
+
+from lastword.checks import (
+    MOST_NUMBER,
+    MOST_SLOTS,
+    check_choice,
+    check_number,
+    check_type,
+    check_whole,
+)
 from lastword.errors import CheckpointError, SettingError
+from lastword.schema import CHECKED, Slots, SomeSlots, Text, checked, read_object
 from lastword.survival.auto import Auto
 from lastword.survival.conformal import at_rank, factor_needed
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
@@ -100,6 +110,17 @@ class Calibration:
     made_with: Mapping[str, Any] = field(default_factory=dict)  # versions, recipe, coverage asked
 
     def __post_init__(self) -> None:
+        kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
+            "weights": (str, "what lastword.models.weights.model_key says of the model"),
+            "reading": (Reading, f"a reading: {', '.join(READINGS)}"),
+            "estimate": ((Mean, Quantile, Cheapest), "Mean(), Quantile() or Cheapest()"),
+            "families": (Mapping, "Ratios by name"),
+            "made_with": (Mapping, "a mapping"),
+        }
+        for name, (kind, wanted) in kinds.items():
+            check_type("Calibration", name, getattr(self, name), kind, wanted)
+        for ratios in self.families.values():
+            check_type("Calibration", "families", ratios, Ratios, "Ratios by name")
         check_whole("Calibration", "limit", self.limit, least=1)
         check_choice("Calibration", "ends", self.ends, "document", "any")
         if ALL not in self.families:
@@ -168,22 +189,69 @@ class Calibration:
     def read(cls, path: Path) -> Calibration:
         """From a file; whatever is wrong with it is said with its name."""
         try:
-            data = json.loads(path.read_text())
-            estimate = dict(data["estimate"])
+            file = checked(_File, read_object(path))
+            estimate = PLAIN_ESTIMATES[file.estimate.name]
             return cls(
-                weights=str(data["weights"]),
-                limit=data["limit"],
-                ends=data["ends"],
-                reading=READINGS[data["reading"]](),
-                estimate=PLAIN_ESTIMATES[estimate.pop("name")](**estimate),
-                made_with=data.get("made_with", {}),
+                weights=file.weights,
+                limit=file.limit,
+                ends=file.ends,
+                reading=READINGS[file.reading](),
+                estimate=estimate(**file.estimate.model_extra or {}),
+                made_with=file.made_with.model_dump(exclude_unset=True),
                 families={
-                    str(name): Ratios(tuple(one["ended"]), one["cut"])
-                    for name, one in data["families"].items()
+                    name: Ratios(tuple(one.ended), one.cut) for name, one in file.families.items()
                 },
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, SettingError) as wrong:
+        except (OSError, ValueError, TypeError, SettingError) as wrong:
             raise CheckpointError(
-                f"{path} is no calibration ({type(wrong).__name__}: {wrong}); make one with "
-                "lastword calibrate, or delete it"
+                f"{path} is no calibration ({wrong}); make one with lastword calibrate, or delete it"
             ) from wrong
+
+
+def _one_of(known: Collection[str]) -> AfterValidator:
+    """A name we know."""
+
+    def check(name: str) -> str:
+        if name not in known:
+            raise ValueError(f"it should be one of {', '.join(known)}")
+        return name
+
+    return AfterValidator(check)
+
+
+class _Ratios(BaseModel):
+    """Of a family, as a file has them."""
+
+    model_config = CHECKED
+    ended: Annotated[
+        list[Annotated[float, Field(gt=0, le=MOST_NUMBER)]], Field(max_length=MOST_SLOTS)
+    ]
+    cut: Slots
+
+
+class _Estimate(BaseModel):
+    """An estimate, which checks its own fields."""
+
+    model_config = {**CHECKED, "extra": "allow"}
+    name: Annotated[Text, _one_of(PLAIN_ESTIMATES)]
+
+
+class _MadeWith(BaseModel):
+    """What we read of it; the rest is for people."""
+
+    model_config = {**CHECKED, "extra": "allow"}
+    recipe: dict[str, Any] | None = None  # its parts check it where it is compared
+    chat: bool | None = None
+
+
+class _File(BaseModel):
+    """A lengths.json."""
+
+    model_config = CHECKED
+    weights: Text
+    limit: SomeSlots
+    ends: Literal["document", "any"]
+    reading: Annotated[Text, _one_of(READINGS)]
+    estimate: _Estimate
+    made_with: _MadeWith = _MadeWith()
+    families: Annotated[dict[Text, _Ratios], Field(min_length=1, max_length=10_000)]
