@@ -62,7 +62,7 @@ def parse_object(data: bytes | str) -> dict[str, Any]:
     It is read twice, so lines of a journal go through `parse`.
     """
     if not isinstance(parse(data), dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it must be an object")
     document: dict[str, Any] = json.loads(
         data.removeprefix(UTF8_MARK) if isinstance(data, bytes) else data.removeprefix("\ufeff"),
         object_pairs_hook=_each_once,

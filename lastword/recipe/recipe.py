@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lastword.cache import Cache, NoCache
-from lastword.checks import check_whole
+from lastword.checks import check_type, check_whole, shown
 from lastword.commit import CommitRule, Never
 from lastword.errors import RecipeError, SettingError
 from lastword.length import LengthPolicy
@@ -17,6 +17,7 @@ from lastword.passes import Sampling
 from lastword.recipe.composition import check_composition
 from lastword.recipe.names import PARTS, default_length
 from lastword.recipe.text import as_data, as_text, from_data, known_fields, part
+from lastword.schema import parse_object
 from lastword.unmask import MostConfident, UnmaskRule
 
 
@@ -49,7 +50,7 @@ class Recipe:
             part = getattr(self, axis)
             if not isinstance(part, kind):
                 raise SettingError(
-                    f"{axis}={part!r} was given; it must be one of "
+                    f"{axis}={shown(part)} was given; it must be one of "
                     f"{', '.join(cls.__name__ for cls in PARTS[axis].values())}"
                 )
         if self.block is not None:
@@ -61,7 +62,7 @@ class Recipe:
         """The recipe, or the default for None; anything else is a mistake."""
         if recipe is not None and not isinstance(recipe, Recipe):
             raise SettingError(
-                f"recipe={recipe!r} was given; it must be a Recipe: read a saved one with "
+                f"recipe={shown(recipe)} was given; it must be a Recipe: read a saved one with "
                 "Recipe.from_json, or give single parts by name (length='survival')"
             )
         return recipe or cls()
@@ -119,12 +120,12 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
+        """A saved recipe. What it may hold is what its parts take: each checks its own fields."""
+        check_type("Recipe.from_json", "text", text, str, "a recipe's JSON")
         try:
-            data = json.loads(text)
+            data = parse_object(text)
         except ValueError as broken:
-            raise RecipeError(f"the recipe is not JSON ({broken})") from broken
-        if not isinstance(data, dict):
-            raise RecipeError(f"the recipe is a JSON {type(data).__name__}; it must be an object")
+            raise RecipeError(f"the recipe is not JSON as we read it ({broken})") from broken
         return cls(
             **{name: from_data(name, value) for name, value in known_fields(cls, data).items()}
         )

@@ -10,20 +10,29 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lastword.checks import check_number, shown
 from lastword.errors import LastwordError, RecipeError
 from lastword.recipe.names import ALIASES, PARTS, SHORTHANDS, Part
+from lastword.schema import parse
 from lastword.unmask import EqualShares
 
 QUOTED_OR_LETTER = r'"(?:[^"\\]|\\.)*"|.'
 OPENING, CLOSING = "([{", ")]}"
 
+MOST_LETTERS = 10_000  # of a part's text
+MOST_NESTED = 8  # parts inside parts, and lists inside lists
 
-def part(axis: str, text: str) -> Part:
+
+def part(axis: str, text: str, *, depth: int = 0) -> Part:
     """A part from text: `survival`, `fixed:256`, `survival:512,estimate=quantile:0.9`, `default:512`.
 
     The first value may go without its field's name; values are JSON, or a part's text. A part inside
     another that has several settings goes in brackets: `stop-at-end:(survival:512,reading=auto)`.
     """
+    if len(text) > MOST_LETTERS:
+        raise RecipeError(
+            f"{axis}={shown(text)} has {len(text)} letters; give {MOST_LETTERS} at most"
+        )
     name, _, settings = _unwrapped(text).partition(":")
     cls = _lookup(axis, name)
     names = _fields(cls)
@@ -32,17 +41,17 @@ def part(axis: str, text: str) -> Part:
         named = re.match(r"(\w+)=", setting)
         if not named and (index or not names):
             raise RecipeError(
-                f"{text!r} sets {setting!r} without a field name; {name} takes "
+                f"{shown(text)} sets {shown(setting)} without a field name; {name} takes "
                 f"{', '.join(names) or 'no fields'}: write field=value, and a part with several "
                 "settings of its own in brackets, as in stop-at-end:(survival:512,reading=auto)"
             )
         field = named[1] if named else names[0]
         if field in data:
             raise RecipeError(
-                f"{text!r} sets {field} twice; the first value of {name} is its {field}: give it once"
+                f"{shown(text)} sets {field} twice; the first value of {name} is its {field}: give it once"
             )
         data[field] = _value(setting[named.end() if named else 0 :])
-    return _built(cls, name, {k: from_data(k, v) for k, v in known_fields(cls, data).items()})
+    return _built(cls, name, data, depth)
 
 
 def as_text(value: Any) -> str:
@@ -90,7 +99,7 @@ def _settings(text: str) -> list[str]:
             parts[-1] += piece
     if depth:
         raise RecipeError(
-            f"the brackets in {text!r} do not match; close each one that is opened, as in "
+            f"the brackets in {shown(text)} do not match; close each one that is opened, as in "
             "stop-at-end:(survival:512,reading=auto)"
         )
     return parts
@@ -102,7 +111,7 @@ def _unwrapped(text: str) -> str:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse(text)
     except ValueError:
         return text
 
@@ -110,7 +119,9 @@ def _value(text: str) -> Any:
 def _lookup(axis: str, name: object) -> Callable[..., Any]:
     parts: dict[str, Callable[..., Any]] = {**PARTS[axis], **SHORTHANDS.get(axis, {})}
     if not isinstance(name, str):
-        raise RecipeError(f"{axis} is called {name!r}; a part's name is text: {', '.join(parts)}")
+        raise RecipeError(
+            f"{axis} is called {shown(name)}; a part's name is text: {', '.join(parts)}"
+        )
     if name in parts:
         return parts[name]
     ours = ALIASES.get(name.lower().replace("-", "_"))
@@ -118,7 +129,7 @@ def _lookup(axis: str, name: object) -> Callable[..., Any]:
         spelled = name.lower().replace("_", "-")
         ours = next(iter(difflib.get_close_matches(spelled, parts, n=1, cutoff=0.5)), None)
     hint = f"; did you mean {ours!r}?" if ours else ""
-    raise RecipeError(f"there is no {axis} called {name!r}; known: {', '.join(parts)}{hint}")
+    raise RecipeError(f"there is no {axis} called {shown(name)}; known: {', '.join(parts)}{hint}")
 
 
 def _fields(cls: Callable[..., Any]) -> list[str]:
@@ -136,7 +147,7 @@ def known_fields(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[st
             for inner in (part for part in names if part in PARTS and not near):
                 hint = f"; a setting of its {inner} goes in brackets: {inner}=(name:{name}=...)"
             raise RecipeError(
-                f"{cls.__name__} has no field {name!r}; known: {', '.join(names) or 'none'}{hint}"
+                f"{cls.__name__} has no field {shown(name)}; known: {', '.join(names) or 'none'}{hint}"
             )
     return data
 
@@ -155,31 +166,44 @@ def as_data(value: Any) -> Any:
     return {"name": name, **data}
 
 
-def from_data(axis: str, data: Any) -> Any:
+def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
     """The inverse of `as_data`; a string on an axis of ours is a part's text."""
+    if depth > MOST_NESTED:
+        raise RecipeError(
+            f"{axis} is {shown(data)}, inside of {depth} others; no recipe nests more than {MOST_NESTED}"
+        )
     if axis not in PARTS:
-        return _hashable(data)
+        return _hashable(axis, data, depth)
     if isinstance(data, str):
-        return part(axis, data)
+        return part(axis, data, depth=depth)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
+        check_number("recipe", "schedule", data)
         return EqualShares(float(data))  # a bare number is a pace
     if not isinstance(data, dict):
-        raise RecipeError(f"{axis} is {data!r}; give a name, or an object with a name and fields")
+        raise RecipeError(
+            f"{axis} is {shown(data)}; give a name, or an object with a name and fields"
+        )
     fields = {name: value for name, value in data.items() if name != "name"}
     name = data.get("name", "sampling" if axis == "sampling" else "")
-    cls = _lookup(axis, name)
-    return _built(cls, name, {k: from_data(k, v) for k, v in known_fields(cls, fields).items()})
+    return _built(_lookup(axis, name), name, fields, depth)
 
 
-def _hashable(data: Any) -> Any:
-    """JSON knows no tuples; parts compare and hash, so they hold no lists."""
-    return tuple(_hashable(value) for value in data) if isinstance(data, list) else data
+def _hashable(axis: str, data: Any, depth: int) -> Any:
+    """JSON knows no tuples; parts compare and hash, so they hold no lists, and no objects but parts."""
+    if isinstance(data, dict):
+        raise RecipeError(f"{axis} is {shown(data)}; it is no part, and no object belongs there")
+    if isinstance(data, list):
+        return tuple(from_data(axis, value, depth=depth + 1) for value in data)
+    return data
 
 
-def _built(cls: Callable[..., Any], name: str, fields: dict[str, Any]) -> Any:
+def _built(cls: Callable[..., Any], name: str, data: Mapping[str, Any], depth: int) -> Any:
+    """The part, from fields as a file or the command line has them."""
+    known = known_fields(cls, data)
+    fields = {field: from_data(field, value, depth=depth + 1) for field, value in known.items()}
     try:
         return cls(**fields)
     except LastwordError:
         raise
     except TypeError as wrong:
-        raise RecipeError(f"{name} cannot be made from {fields}: {wrong}") from wrong
+        raise RecipeError(f"{name} cannot be made from {shown(fields)}: {wrong}") from wrong
