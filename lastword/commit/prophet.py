@@ -12,7 +12,7 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.window import Window
-from lastword.checks import check_number, check_whole
+from lastword.checks import check_number, check_whole, shown
 from lastword.commit.gap_rule import GapRule
 from lastword.commit.rule import CommitTraits
 from lastword.errors import SettingError
@@ -115,12 +115,12 @@ def _pairs(given: object) -> tuple[tuple[int, int], ...]:
         pairs = tuple((slot, token) for slot, token in given)  # type: ignore[attr-defined]
     except (TypeError, ValueError) as wrong:
         raise SettingError(
-            f"Prophet(literals={given!r}) was given; it must be pairs of a slot and a token id, such as "
+            f"Prophet(literals={shown(given)}) was given; it must be pairs of a slot and a token id, such as "
             "((-8, 21), (-7, 56))"
         ) from wrong
     for slot, token in pairs:
         check_whole("Prophet", "slot", slot, least=-(2**31))
         check_whole("Prophet", "id", token, least=0)
     if len({slot for slot, _ in pairs}) < len(pairs):
-        raise SettingError(f"Prophet(literals={given!r}) names a slot twice; give each one id")
+        raise SettingError(f"Prophet(literals={shown(given)}) names a slot twice; give each one id")
     return pairs

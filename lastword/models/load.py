@@ -173,7 +173,7 @@ def _folder(name: str | Path, revision: str | None) -> Path:
         return Path(snapshot_download(text, revision=revision, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as refused:
         raise CheckpointError(
-            f"{shown(text)} is no local folder and could not be fetched from the hub ({refused}); "
+            f"{shown(text)} is no local folder and could not be fetched from the hub ({refused!s:.500}); "
             "check the name and the network, or download the folder and give its path"
         ) from refused
 

@@ -14,7 +14,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MOST_LETTERS = 10**6  # of a template; published ones have some thousands
-MOST_LINES = 5 * 10**6  # run for one conversation: a few seconds
+MOST_LINES = 2 * 10**6  # run for one conversation: a second or two
 MOST_MADE = 10**6  # what a multiplication in a template may make
 
 

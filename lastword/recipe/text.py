@@ -145,7 +145,7 @@ def known_fields(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[st
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             for inner in (part for part in names if part in PARTS and not near):
-                hint = f"; a setting of its {inner} goes in brackets: {inner}=(name:{name}=...)"
+                hint = f"; a setting of its {inner} goes in brackets: {inner}=(name:{name:.40}=...)"
             raise RecipeError(
                 f"{cls.__name__} has no field {shown(name)}; known: {', '.join(names) or 'none'}{hint}"
             )

@@ -1,0 +1,184 @@
+"""Whatever a file of others holds: reading it gives a value, or one of our errors."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import strategies as st
+
+from lastword.calibration.ratios import Calibration, Ratios
+from lastword.errors import CheckpointError, RecipeError, SettingError
+from lastword.models.config import GenerationConfig, WeightIndex
+from lastword.models.dream import DreamConfig
+from lastword.models.llada import LLaDAConfig
+from lastword.models.tokenizer import Tokenizer
+from lastword.models.weights import check_files, tensor_files
+from lastword.recipe.recipe import Recipe
+from lastword.recipe.text import PARTS, as_text, part
+from lastword.survival import Hazard, Quantile
+from tests.bad_inputs.mutations import EXAMPLES, hold, mutated, mutated_bytes
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def golden(path: str) -> dict:
+    return json.loads((GOLDEN / path).read_text())
+
+
+CALIBRATION = json.loads(
+    Calibration(
+        weights="0123456789abcdef",
+        limit=64,
+        reading=Hazard(),
+        estimate=Quantile(0.5),
+        families={"all": Ratios((0.5, 1.25, 2.0), 1), "sums": Ratios((1.5,))},
+        made_with={"lastword": "0", "coverage": 0.9, "chat": None, "recipe": {"block": 8}},
+    ).to_json()
+)
+RECIPE = json.loads(
+    Recipe(
+        length=part("length", "default:96"),
+        unmask=part("unmask", "leftmost-first:(threshold:0.8)"),
+        commit=part("commit", "never"),
+        cache=part("cache", "feature"),
+        block=32,
+        sampling=part("sampling", "sampling:temperature=0.5"),
+    ).to_json()
+)
+RECIPE["commit"] = json.loads('{"name": "prophet", "literals": [[3, 5], [9, 7]]}')
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "any.json"
+
+
+def refused_or(read, *errors):
+    """Reading may raise these errors; anything else fails the test."""
+
+    def check(given):
+        with suppress(*errors):
+            read(given)
+
+    return check
+
+
+CONFIGS = {
+    "LLaDA": (LLaDAConfig, golden("llada-tiny/config.json")),
+    "Dream": (DreamConfig, golden("dream-tiny/config.json")),
+}
+
+
+@EXAMPLES
+@pytest.mark.parametrize("family", CONFIGS)
+def test_any_config(examples, family, file):
+    kind, good = CONFIGS[family]
+
+    def read(data):
+        file.write_bytes(data)
+        kind.read(file).shape()
+
+    read(json.dumps(good).encode())
+    hold(examples, mutated_bytes(good), refused_or(read, CheckpointError))
+
+
+@EXAMPLES
+def test_any_generation_config(examples, file):
+    good = {
+        **golden("dream-tiny/generation_config.json"),
+        "eos_token_id": [1, 2],
+        "max_new_tokens": 9,
+    }
+
+    def read(data):
+        file.write_bytes(data)
+        GenerationConfig.read(file)
+
+    read(json.dumps(good).encode())
+    hold(examples, mutated_bytes(good), refused_or(read, CheckpointError))
+
+
+@EXAMPLES
+def test_any_weight_index(examples, tmp_path):
+    good = golden("llada-tiny-sharded/model.safetensors.index.json")
+    names = dict.fromkeys(good["weight_map"], "ours")
+    for shard in set(good["weight_map"].values()):
+        (tmp_path / shard).touch()
+
+    def read(data):
+        (tmp_path / "model.safetensors.index.json").write_bytes(data)
+        check_files(tmp_path, tensor_files(tmp_path), names, "head")
+
+    read(json.dumps(good).encode())
+    hold(examples, mutated_bytes(good), refused_or(read, CheckpointError))
+
+
+@EXAMPLES
+def test_any_calibration(examples, file):
+    def read(data):
+        file.write_bytes(data)
+        Calibration.read(file)
+
+    read(json.dumps(CALIBRATION).encode())
+    hold(examples, mutated_bytes(CALIBRATION), refused_or(read, CheckpointError))
+
+
+@EXAMPLES
+def test_any_tokenizer_settings(examples, tmp_path):
+    embedded = Path("lastword/embedded/tiny-llada-instruct")
+    folder = Path(__file__).parents[2] / embedded
+    ready = (folder / "tokenizer.json").read_bytes()
+    (tmp_path / "tokenizer.json").write_bytes(ready)
+    good = json.loads((folder / "tokenizer_config.json").read_text())
+
+    def read(data):
+        (tmp_path / "tokenizer_config.json").write_bytes(data)
+        Tokenizer.from_folder(tmp_path)
+
+    read(json.dumps(good).encode())
+    hold(examples // 5, mutated_bytes(good), refused_or(read, CheckpointError))
+
+
+@EXAMPLES
+def test_any_recipe(examples):
+    documents = mutated(RECIPE).map(json.dumps) | mutated_bytes(RECIPE).map(
+        lambda data: data.decode(errors="surrogateescape")
+    )
+    read = refused_or(Recipe.from_json, RecipeError, SettingError)
+    read(json.dumps(RECIPE))
+    hold(examples, documents, read)
+
+
+TEXTS = sorted(
+    {as_text(cls()) for parts in PARTS.values() for cls in parts.values()}
+    | {"stop-at-end:(survival:512,reading=auto)", "default:96", "scaled:2,estimate=quantile:0.9"}
+    | {'prophet:literals=[[1,2]],measure="gap"', "most-confident:timesteps:2", "0.5", "true", "NaN"}
+)
+PIECES = st.sampled_from([*TEXTS, *"()[]{}:,=\"'\\ ", "limit=", "length=", "1e999", "9" * 400])
+PART_TEXTS = st.lists(PIECES | st.text(max_size=5), max_size=12).map("".join) | st.tuples(
+    PIECES, st.integers(0, 5_000)
+).map(lambda repeated: repeated[0] * repeated[1])
+
+
+@EXAMPLES
+def test_any_recipe_text(examples):
+    def read(drawn):
+        axis, text = drawn
+        part(axis, text)
+
+    hold(
+        examples,
+        st.tuples(st.sampled_from(sorted(PARTS)), PART_TEXTS),
+        refused_or(read, RecipeError, SettingError),
+    )
+
+
+def test_the_good_index_is_read():
+    good = golden("llada-tiny-sharded/model.safetensors.index.json")
+    path = GOLDEN / "llada-tiny-sharded/model.safetensors.index.json"
+    assert WeightIndex.read(path).weight_map == good["weight_map"]
