@@ -19,9 +19,10 @@ from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
 from lastword.files import user_path
-from lastword.models.config import GenerationConfig, SpecialIds, read_json
+from lastword.models.config import FamilyConfig, GenerationConfig, SpecialIds, read_json
 from lastword.models.dream import Dream
 from lastword.models.inside import is_plain_file
+from lastword.models.layers import Shape
 from lastword.models.llada import LLaDA
 from lastword.models.native import NativeModel
 from lastword.models.placing import as_device, as_dtype
@@ -73,22 +74,9 @@ def load(
             turn_ends=turn_ends if turn_ends != "auto" else None,
             revision=revision,
         )
-        return _with_calibration(Toy(), None, calibration)
+        return _with_calibration(Toy(), _calibration(None, calibration))
     folder = _folder(name, revision)
-    source = folder / "config.json"
-    data = read_json(source)
-    kind = data.get("model_type")
-    architecture = ARCHITECTURES.get(kind.lower()) if isinstance(kind, str) else None
-    if architecture is None:
-        raise CheckpointError(
-            f"{source} says model_type={shown(kind)}; we know {', '.join(ARCHITECTURES)}: wrap any "
-            "other masked model with lastword.Adapter"
-        )
-    config = architecture.config.of(data, source)
-    try:
-        shape = config.shape()
-    except CheckpointError as wrong:
-        raise CheckpointError(f"{source} cannot be built: {wrong}") from wrong
+    architecture, config, shape = _described(folder)
     generation = GenerationConfig()
     if is_plain_file(folder / "generation_config.json"):
         generation = GenerationConfig.read(folder / "generation_config.json")
@@ -96,6 +84,7 @@ def load(
     ids = _ids(folder, config, generation, shape.vocabulary, tokenizer, architecture.turn_end)
     if turn_ends != "auto":
         ids = replace(ids, turn_ends=tuple(turn_ends))
+    lengths = _calibration(folder, calibration)
 
     # Names are compared before anything is built: a wrong number of layers is told at once.
     files, head = tensor_files(folder), architecture.tensors[HEAD]
@@ -107,27 +96,52 @@ def load(
         model = architecture(shape, ids, tokenizer)
     model.slots = generation.max_new_tokens or USUAL_SLOTS
     load_weights(model.network, names, files, head, where, wanted)
-    return _with_calibration(model.eval(), folder, calibration)
+    return _with_calibration(model.eval(), lengths)
 
 
 _Model = TypeVar("_Model", NativeModel, Toy)
 
 
-def _with_calibration(model: _Model, folder: Path | None, calibration: str | Path | None) -> _Model:
-    """The model with its calibration, if there is one and it is the model's."""
+def _described(folder: Path) -> tuple[type[NativeModel], FamilyConfig, Shape]:
+    """The family a folder's config.json is of, what it says, and the architecture that makes."""
+    source = folder / "config.json"
+    data = read_json(source)
+    kind = data.get("model_type")
+    architecture = ARCHITECTURES.get(kind.lower()) if isinstance(kind, str) else None
+    if architecture is None:
+        raise CheckpointError(
+            f"{source} says model_type={shown(kind)}; we know {', '.join(ARCHITECTURES)}: wrap any "
+            "other masked model with lastword.Adapter"
+        )
+    config = architecture.config.of(data, source)
+    try:
+        return architecture, config, config.shape()
+    except CheckpointError as wrong:
+        raise CheckpointError(f"{source} cannot be built: {wrong}") from wrong
+
+
+def _calibration(
+    folder: Path | None, calibration: str | Path | None
+) -> tuple[Calibration, Path] | None:
+    """The calibration that was asked for, or the folder's own, and where it is from."""
     path = None if calibration in (None, "auto") else user_path(calibration)
     if calibration == "auto" and folder is not None and is_plain_file(folder / FILE_NAME):
         path = folder / FILE_NAME
-    if path is not None:
-        model.calibration = Calibration.read(path)
-        model.calibration.check(model_key(model), path)
+    return None if path is None else (Calibration.read(path), path)
+
+
+def _with_calibration(model: _Model, lengths: tuple[Calibration, Path] | None) -> _Model:
+    """The model with its calibration, if there is one and it is the model's."""
+    if lengths is not None:
+        model.calibration, source = lengths
+        model.calibration.check(model_key(model), source)
     return model
 
 
 def _check_kinds(name: object, turn_ends: object, calibration: object, revision: object) -> None:
     """Refuse what is of another kind than it must be, before anything is read."""
     check_type("load", "name", name, (str, Path), "the name or folder of a model")
-    if turn_ends != "auto":
+    if not (isinstance(turn_ends, str) and turn_ends == "auto"):
         ids = Sequence if not isinstance(turn_ends, (str, bytes)) else NoneType
         check_type("load", "turn_ends", turn_ends, ids, '"auto" or a list of token ids')
     kinds = (str, Path, NoneType)
