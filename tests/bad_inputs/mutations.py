@@ -112,13 +112,16 @@ def _as_bytes(document: object) -> bytes:
 
 
 def _edits(document: object) -> SearchStrategy[tuple[str, Steps, Any]]:
-    """What to do, where, and with which value or the value of which place."""
+    """What to do, where, and with which value, the value of which place, or how many times."""
     places = st.sampled_from(_places(document)[1:] or [()])
     return (
-        st.tuples(st.just("replace"), places, JSON_VALUES | LEAVES)
+        st.tuples(st.just("replace"), places, JSON_VALUES)
+        | st.tuples(st.just("replace"), places, NUMBERS)
+        | st.tuples(st.just("replace"), places, LEAVES)
         | st.tuples(st.just("remove"), places, st.none())
         | st.tuples(st.just("add"), places, JSON_VALUES)
         | st.tuples(st.just("copy"), places, places)
+        | st.tuples(st.just("nest"), places, st.sampled_from([2, 20, 180]))
     )
 
 
@@ -153,6 +156,10 @@ def _edit(document: Any, what: str, steps: Steps, value: Any) -> object:
         if not steps:
             return value
         owner = _at(document, steps[:-1])
+        if what == "nest":
+            what, depth, value = "replace", value, owner[steps[-1]]
+            for _ in range(depth):
+                value = {**value, steps[-1]: value}
         if what == "replace":
             owner[steps[-1]] = value
         else:

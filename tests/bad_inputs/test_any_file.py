@@ -19,7 +19,7 @@ from lastword.models.weights import check_files, tensor_files
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.text import PARTS, as_text, part
 from lastword.survival import Hazard, Quantile
-from tests.bad_inputs.mutations import EXAMPLES, hold, mutated, mutated_bytes
+from tests.bad_inputs.mutations import EXAMPLES, hold, mutated_bytes
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -40,17 +40,20 @@ CALIBRATION = json.loads(
         made_with={"lastword": "0", "coverage": 0.9, "chat": None, "recipe": {"block": 8}},
     ).to_json()
 )
-RECIPE = json.loads(
+RECIPES = [
     Recipe(
         length=part("length", "default:96"),
         unmask=part("unmask", "leftmost-first:(threshold:0.8)"),
-        commit=part("commit", "never"),
         cache=part("cache", "feature"),
         block=32,
         sampling=part("sampling", "sampling:temperature=0.5"),
-    ).to_json()
-)
-RECIPE["commit"] = json.loads('{"name": "prophet", "literals": [[3, 5], [9, 7]]}')
+    ),
+    Recipe(
+        length=part("length", "survival:64,estimate=(scaled:2.0,estimate=quantile:0.9)"),
+        unmask=part("unmask", "most-confident:(timesteps:2.0,eps=0.01)"),
+        commit=part("commit", "prophet:literals=[[3,5],[9,7]]"),
+    ),
+]
 
 
 @pytest.fixture
@@ -145,13 +148,13 @@ def test_any_tokenizer_settings(examples, tmp_path):
 
 
 @EXAMPLES
-def test_any_recipe(examples):
-    documents = mutated(RECIPE).map(json.dumps) | mutated_bytes(RECIPE).map(
-        lambda data: data.decode(errors="surrogateescape")
+@pytest.mark.parametrize("good", RECIPES, ids=["default", "survival"])
+def test_any_recipe(examples, good):
+    documents = mutated_bytes(json.loads(good.to_json())).map(
+        lambda data: data.decode(errors="replace")
     )
-    read = refused_or(Recipe.from_json, RecipeError, SettingError)
-    read(json.dumps(RECIPE))
-    hold(examples, documents, read)
+    assert Recipe.from_json(good.to_json()) == good
+    hold(examples, documents, refused_or(Recipe.from_json, RecipeError, SettingError))
 
 
 TEXTS = sorted(
@@ -159,9 +162,11 @@ TEXTS = sorted(
     | {"stop-at-end:(survival:512,reading=auto)", "default:96", "scaled:2,estimate=quantile:0.9"}
     | {'prophet:literals=[[1,2]],measure="gap"', "most-confident:timesteps:2", "0.5", "true", "NaN"}
 )
-PIECES = st.sampled_from([*TEXTS, *"()[]{}:,=\"'\\ ", "limit=", "length=", "1e999", "9" * 400])
+SIGNS = [*"()[]{}:,=\"'\\ ", "1e999", "9" * 400]
+STARTS = ["limit=", "length=", "schedule=", "stop-at-end:", "stop-at-end:(", "leftmost-first:"]
+PIECES = st.sampled_from([*TEXTS, *SIGNS, *STARTS])
 PART_TEXTS = st.lists(PIECES | st.text(max_size=5), max_size=12).map("".join) | st.tuples(
-    PIECES, st.integers(0, 5_000)
+    PIECES | st.sampled_from(STARTS), st.sampled_from([0, 2, 30, 300, 800, 5_000])
 ).map(lambda repeated: repeated[0] * repeated[1])
 
 
@@ -173,7 +178,7 @@ def test_any_recipe_text(examples):
 
     hold(
         examples,
-        st.tuples(st.sampled_from(sorted(PARTS)), PART_TEXTS),
+        st.tuples(st.just("length") | st.sampled_from(sorted(PARTS)), PART_TEXTS),
         refused_or(read, RecipeError, SettingError),
     )
 
