@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lastword.errors import ExtraError, SettingError
+from lastword.files import check_target, write
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Estimate, Mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+ENDINGS = (".png", ".svg", ".pdf")
 
 
 def plot_lengths(
@@ -69,18 +73,29 @@ def save_rows(lengths: LengthDistribution, titles: Sequence[str], path: Path) ->
     save(figure, path)
 
 
+def check_picture(path: Path) -> None:
+    """Refuse, before any work is done, a picture that could not be drawn or written after it."""
+    matplotlib_of()
+    _format(path)
+    check_target(path)
+
+
 def save(figure: Any, path: Path) -> None:
     """Write a figure; the ending chooses the format."""
-    try:
-        # Without a date and random names, the same numbers make the same file.
-        dateless = {"Date": None} if path.suffix == ".svg" else None
-        with matplotlib_of().rc_context({"svg.hashsalt": "lastword"}):
-            figure.savefig(path, dpi=150, metadata=dateless)
-    except (OSError, ValueError) as refused:
+    # Without a date and random names, the same numbers make the same file.
+    dateless = {"Date": None} if _format(path) == "svg" else None
+    drawn = BytesIO()
+    with matplotlib_of().rc_context({"svg.hashsalt": "lastword"}):
+        figure.savefig(drawn, format=_format(path), dpi=150, metadata=dateless)
+    write(path, drawn.getvalue())
+
+
+def _format(path: Path) -> str:
+    if path.suffix.lower() not in ENDINGS:
         raise SettingError(
-            f"the picture {path} cannot be written ({refused}); give a file name that ends in .png, .svg "
-            "or .pdf in a folder that exists"
-        ) from refused
+            f"the picture {path} was asked for; give a file name that ends in {', '.join(ENDINGS)}"
+        )
+    return path.suffix.lower()[1:]
 
 
 def matplotlib_of() -> Any:
