@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
-from lastword.cli.options import DeviceOption, DtypeOption, ModelOption
-from lastword.errors import SettingError
+from lastword.cli.options import (
+    DEFAULT_MODEL,
+    DeviceOption,
+    DtypeOption,
+    ModelOption,
+    SeedOption,
+    path_option,
+)
+from lastword.errors import CheckpointError, SettingError
 
 
 def calibrate(
     prompts: Annotated[
         Path,
-        typer.Option(help='One prompt a line, or a .jsonl file of objects with a "prompt".'),
+        path_option('One prompt a line, or a .jsonl file of objects with a "prompt".'),
     ],
-    model: ModelOption = "toy",
+    model: ModelOption = DEFAULT_MODEL,
     family_field: Annotated[
         Optional[str], typer.Option(help="The field of a .jsonl file that names the task family.")
     ] = None,
@@ -31,7 +39,7 @@ def calibrate(
     estimate: Annotated[str, typer.Option(help="mean, quantile:0.9, cheapest:300.")] = "mean",
     ends: Annotated[str, typer.Option(help="As in predict.")] = "document",
     recipe: Annotated[
-        Optional[Path], typer.Option(help="A JSON recipe to decode with; its length is left out.")
+        Optional[Path], path_option("A JSON recipe to decode with; its length is left out.")
     ] = None,
     unmask: Annotated[
         Optional[str], typer.Option(help="As in generate; threshold:0.9 without a recipe.")
@@ -41,10 +49,14 @@ def calibrate(
     ] = None,
     cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
-    seed: Annotated[int, typer.Option(help="For everything random.")] = 0,
+    seed: SeedOption = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Wrap text in the chat template.")] = False,
     out: Annotated[
-        Optional[Path], typer.Option(help="The file to write; by default in the model's folder.")
+        Optional[Path],
+        path_option(
+            "The file to write. Default: lengths.json in the model's folder, or MODEL.lengths.json here for "
+            "a model without one."
+        ),
     ] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
@@ -57,12 +69,12 @@ def calibrate(
 
     Examples:
 
-      lastword calibrate --model my/checkpoint --prompts prompts.txt --limit 512
+      lastword calibrate --prompts prompts.txt
 
-      lastword calibrate --model my/checkpoint --prompts asked.jsonl --family-field task --chat
+      lastword generate "Problem: Solve for n: 4n + 3 = 35." --length calibrated:0.9 \\
+        --calibration tiny-llada-base.lengths.json --unmask threshold:0.9 --block 32
 
-      lastword generate "What is 6 x 7?" --model my/checkpoint --length calibrated:0.9 --chat \\
-        --unmask threshold:0.9 --block 32
+      lastword calibrate --model my/checkpoint --prompts asked.jsonl --family-field task --chat --limit 512
     """
     from dataclasses import replace
 
@@ -75,19 +87,11 @@ def calibrate(
     from lastword.calibration.learn import calibrate as learn
     from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.generate import read_recipe
+    from lastword.files import user_path, write
     from lastword.prompts import read_prompts
     from lastword.recipe.text import part
 
-    if out is None and not Path(model).expanduser().is_dir():
-        raise SettingError(
-            f"{model!r} is no folder to put {FILE_NAME} into; say where to write with --out FILE, and "
-            "give that file to --calibration later"
-        )
-    target = out or Path(model).expanduser() / FILE_NAME
-    if not target.parent.is_dir():
-        raise SettingError(
-            f"there is no folder {target.parent} to write {target.name} into; make it"
-        )
+    target = target_of(model, out)
     asked, families = read_prompts(prompts, family_field, chat=chat)
     chosen = FAST if recipe is None else replace(read_recipe(recipe), length=FAST.length)
     chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
@@ -101,7 +105,7 @@ def calibrate(
             coverage=coverage, recipe=chosen, rows=rows, seed=seed,
             progress=lambda done, total: bar.update(running, completed=done, total=total),
         )  # fmt: skip
-    target.write_text(found.to_json())
+    write(target, found.to_json())
     table = Table("family", "answers", "cut", "middle factor", f"factor for {coverage:.0%}")
     unknown = []
     for name, ratios in found.families.items():
@@ -117,3 +121,24 @@ def calibrate(
     use = replace(chosen, length=lastword.Calibrated(coverage)).label()
     asked_as = ", asked with --chat" if found.made_with["chat"] else ""
     typer.echo(f"wrote {target}; decode as it was made: {use}{asked_as}")
+    if target != user_path(model) / FILE_NAME:
+        typer.echo(f"use it with --calibration {shlex.quote(str(target))}")
+
+
+def target_of(model: str, out: Path | None) -> Path:
+    """The file to write, refused before any work if it cannot be, or holds something else already."""
+    from lastword.calibration.ratios import FILE_NAME, Calibration
+    from lastword.files import check_target, user_path
+
+    folder = user_path(model)
+    target = out or (folder / FILE_NAME if folder.is_dir() else Path(f"{folder.name}.{FILE_NAME}"))
+    check_target(target)
+    if target.is_file() and target.stat().st_size:
+        try:
+            Calibration.read(target)
+        except CheckpointError as foreign:
+            raise SettingError(
+                f"{target} is there already and is no calibration, so it was left as it is; give another "
+                "file with --out"
+            ) from foreign
+    return target

@@ -7,6 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from lastword.cli.options import DEFAULT_MODEL, path_option
+
 
 def demo(
     model: Annotated[
@@ -21,7 +23,7 @@ def demo(
         float, typer.Option(help="Tokens a pass. Two fit five prompts into a minute on two cores.")
     ] = 2.0,
     plot: Annotated[
-        Optional[Path], typer.Option(help="Write the first model's curves as a picture.")
+        Optional[Path], path_option("Write the first model's curves as a picture.")
     ] = None,
 ) -> None:
     """Predict a length, decode on the fixed canvas and on the predicted one, and compare.
@@ -34,15 +36,20 @@ def demo(
 
       lastword demo --model tiny-dream-instruct --family algebra
 
-      lastword demo --model my/checkpoint --plot curve.png
+      lastword demo --family algebra --family reasoning --pace 4 --plot curves.png
     """
     from rich.console import Console
 
-    from lastword.cli.showcase import showcase
+    from lastword.cli.showcase import check_families, showcase
     from lastword.survival import save_rows
+    from lastword.survival.plot import check_picture
 
+    names = model or [DEFAULT_MODEL]
+    check_families(names, family)
+    if plot is not None:
+        check_picture(plot)
     console = Console()
-    for place, name in enumerate(model or ["tiny-llada-base"]):
+    for place, name in enumerate(names):
         lengths, titles = showcase(name, console, family, pace)
         if plot is not None and place == 0:
             save_rows(lengths, titles, plot)

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from lastword.cli.evaluate import planned
-from lastword.cli.options import DeviceOption, DtypeOption
+from lastword.cli.options import DeviceOption, DtypeOption, path_option
 
 
 def drift(
@@ -28,7 +28,7 @@ def drift(
     ] = None,
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
     rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
-    out: Annotated[Path, typer.Option(help="Folder of records, as for eval.")] = Path("out/eval"),
+    out: Annotated[Path, path_option("Folder of records, as for eval.")] = Path("out/eval"),
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
 ) -> None:
@@ -51,6 +51,7 @@ def drift(
     from lastword.eval.presets import CANVAS
     from lastword.eval.run import Layout
     from lastword.eval.settings import check_tasks
+    from lastword.files import check_folder
     from lastword.length import Survival
     from lastword.paper.arms import arms_of
     from lastword.paper.tables import drift as table
@@ -65,6 +66,7 @@ def drift(
     check_tasks([name for setting in plan.settings for name in setting.tasks])
     name = model or plan.model
     canvas = CANVAS if slots is None and preset else slots
+    check_folder(out)
     loaded = lastword.load(name, device=device, dtype=dtype)
     chat = Layout.of(loaded, chat=plan.chat).chat
     journal = Journal(out / f"{Path(name).name}.drift.jsonl")

@@ -7,7 +7,13 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from lastword.cli.options import CalibrationOption, DeviceOption, DtypeOption
+from lastword.cli.options import (
+    CalibrationOption,
+    DeviceOption,
+    DtypeOption,
+    SeedOption,
+    path_option,
+)
 
 
 def evaluate(
@@ -40,7 +46,7 @@ def evaluate(
     cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     block: Annotated[Optional[int], typer.Option(help="As in generate.")] = None,
     recipe: Annotated[
-        Optional[Path], typer.Option(help="A recipe in JSON; other options override it.")
+        Optional[Path], path_option("A recipe in JSON; other options override it.")
     ] = None,
     shots: Annotated[
         Optional[int], typer.Option(help="Examples in a prompt; each task's own if left out.")
@@ -54,10 +60,10 @@ def evaluate(
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
     split: Annotated[str, typer.Option(help="test, or validation to choose settings on.")] = "test",
     rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
-    seed: Annotated[int, typer.Option(help="For everything random.")] = 0,
-    out: Annotated[
-        Path, typer.Option(help="Folder of records. A run found there is resumed.")
-    ] = Path("out/eval"),
+    seed: SeedOption = 0,
+    out: Annotated[Path, path_option("Folder of records. A run found there is resumed.")] = Path(
+        "out/eval"
+    ),
     unsafe_code: Annotated[
         bool,
         typer.Option(
@@ -79,7 +85,7 @@ def evaluate(
 
       lastword eval --length survival:256 --limit 4
 
-      lastword eval --model my/checkpoint --tasks gsm8k,mbpp --length survival --limit 100
+      lastword eval --model GSAI-ML/LLaDA-8B-Base --tasks gsm8k,mbpp --length survival --limit 100
 
       lastword eval --preset paper/llada-base --show
 
@@ -96,6 +102,7 @@ def evaluate(
     from lastword.eval.journal import read_records
     from lastword.eval.run import Layout, check_counts
     from lastword.eval.settings import check_tasks
+    from lastword.files import check_folder
     from lastword.paper.overview import code, tables
     from lastword.sandbox import accept_unsafe_code
 
@@ -112,6 +119,7 @@ def evaluate(
         return
     check_counts("eval", rows, limit)
     check_tasks([name for setting in plan.settings for name in setting.tasks], split)
+    check_folder(out)
     loaded = lastword.load(
         plan.model,
         device=device,

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from lastword.cli.options import (
+    DEFAULT_MODEL,
     BeyondOption,
     CalibrationOption,
     ChatOption,
@@ -18,13 +19,16 @@ from lastword.cli.options import (
     JsonOption,
     ModelOption,
     PromptArgument,
+    SeedOption,
+    path_option,
     read_prompt,
 )
+from lastword.errors import RecipeError, SettingError
 
 
 def generate(
     prompt: PromptArgument = None,
-    model: ModelOption = "toy",
+    model: ModelOption = DEFAULT_MODEL,
     length: Annotated[
         Optional[str],
         typer.Option(
@@ -49,7 +53,7 @@ def generate(
         ),
     ] = None,
     recipe: Annotated[
-        Optional[Path], typer.Option(help="A recipe in JSON; other options override it.")
+        Optional[Path], path_option("A recipe in JSON; other options override it.")
     ] = None,
     temperature: Annotated[Optional[float], typer.Option(help="0 takes the best token.")] = None,
     top_p: Annotated[Optional[float], typer.Option(help="Keep this much probability.")] = None,
@@ -57,7 +61,7 @@ def generate(
     guidance: Annotated[
         Optional[float], typer.Option(help="Classifier-free guidance scale; 0 is off.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For everything random.")] = 0,
+    seed: SeedOption = 0,
     chat: ChatOption = False,
     ids: IdsOption = False,
     device: DeviceOption = "auto",
@@ -74,15 +78,21 @@ def generate(
 
     Examples:
 
-      lastword generate "abc" --model toy --length survival
+      lastword generate "Problem: Solve for n: 4n + 3 = 35. Be brief."
+
+      lastword generate "Solve for n: 4n + 3 = 35." --model tiny-llada-instruct --chat --length survival
 
       lastword generate "What is 6 x 7?" --model GSAI-ML/LLaDA-8B-Instruct --chat --block 32
 
-      echo "def add(a, b):" | lastword generate --model my/checkpoint --length fixed:256 --json
+      echo "Problem: Solve for n: 4n + 3 = 35." | lastword generate --length fixed:64 --json
 
     `lastword recipes` lists every part and its settings.
     """
     given = read_prompt(prompt, chat=chat, ids=ids)
+    if live and as_json:
+        raise SettingError(
+            "--live and --json were given; give one: JSON is for scripts, live for eyes"
+        )
 
     from contextlib import nullcontext
     from dataclasses import replace
@@ -132,7 +142,6 @@ def generate(
 
 def read_recipe(path: Path | None) -> Any:
     """A recipe file as a Recipe; without one, the default."""
-    from lastword.errors import RecipeError
     from lastword.recipe.recipe import Recipe
 
     if path is None:

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 
-from lastword.errors import PromptError
+from lastword.checks import LEAST_SEED, MOST_SEED, check_whole
+from lastword.errors import LastwordError, PromptError
+from lastword.files import user_path
+
+# Answers a plain prompt as it stands; an instruct model wants --chat.
+DEFAULT_MODEL = "tiny-llada-base"
+MOST_LETTERS = 10**7  # of a prompt
+
+
+def as_path(text: str | Path) -> Path:
+    """A path as a user wrote it: `~` is a home folder, and nothing is no path."""
+    if not str(text):
+        raise typer.BadParameter("the path is empty")
+    try:
+        return user_path(text)
+    except LastwordError as wrong:
+        raise typer.BadParameter(str(wrong)) from wrong
+
+
+def as_seed(value: int) -> int:
+    """A number that a generator takes for a seed."""
+    check_whole("lastword", "seed", value, least=LEAST_SEED, most=MOST_SEED)
+    return value
+
+
+def path_option(words: str) -> Any:
+    """An option that takes a path; `words` is its help."""
+    return typer.Option(parser=as_path, metavar="PATH", help=words)
+
 
 PromptArgument = Annotated[
     Optional[str],
@@ -19,7 +48,8 @@ ModelOption = Annotated[
         "--model",
         "-m",
         show_default=True,
-        help="A checkpoint folder, a hub name, tiny-llada-base and the like, or toy.",
+        help="A checkpoint folder, a hub name, or a built-in one: tiny-llada-base, tiny-llada-instruct, "
+        "tiny-dream-base, tiny-dream-instruct, toy.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
@@ -30,6 +60,7 @@ ChatOption = Annotated[
 IdsOption = Annotated[
     bool, typer.Option("--ids", help="The prompt is token ids, separated by spaces or commas.")
 ]
+SeedOption = Annotated[int, typer.Option(callback=as_seed, help="For everything random.")]
 CalibrationOption = Annotated[
     str,
     typer.Option(help="The file lastword calibrate wrote; auto: the model folder's; or none."),
@@ -43,15 +74,38 @@ BeyondOption = Annotated[
 
 def read_prompt(argument: str | None, *, chat: bool, ids: bool) -> Any:
     """The prompt as `generate` takes it."""
+    if chat and ids:
+        raise PromptError(
+            "--ids and --chat were given; token ids go to the model as they are: give text with --chat, or "
+            "ids without it"
+        )
     if argument is None or argument == "-":
         if sys.stdin.isatty():
             raise PromptError("no prompt was given; write one as an argument or pipe it in")
-        argument = sys.stdin.read().rstrip("\n")
+        argument = _standard_input().rstrip("\n")
     if not argument:
         raise PromptError("the prompt is empty; give it at least one token")
+    if any("\ud800" <= letter <= "\udfff" for letter in argument):  # how Python spells such bytes
+        raise PromptError("the prompt holds bytes that are no UTF-8; give it as UTF-8 text")
     if ids:
         try:
             return [int(word) for word in argument.replace(",", " ").split()]
         except ValueError as wrong:
             raise PromptError(f"--ids takes whole numbers only ({wrong})") from wrong
     return [{"role": "user", "content": argument}] if chat else argument
+
+
+def _standard_input() -> str:
+    try:
+        text = sys.stdin.read(MOST_LETTERS + 1)
+    except UnicodeDecodeError as binary:
+        raise PromptError(
+            f"standard input is no {sys.stdin.encoding} text ({binary}); give the prompt as UTF-8"
+        ) from binary
+    except OSError as refused:
+        raise PromptError(f"standard input cannot be read ({refused})") from refused
+    if len(text) > MOST_LETTERS:
+        raise PromptError(
+            f"standard input holds more than {MOST_LETTERS} letters; give a shorter prompt"
+        )
+    return text

@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from lastword.cli.options import (
+    DEFAULT_MODEL,
     BeyondOption,
     ChatOption,
     DeviceOption,
@@ -17,6 +18,7 @@ from lastword.cli.options import (
     JsonOption,
     ModelOption,
     PromptArgument,
+    path_option,
     read_prompt,
 )
 
@@ -25,7 +27,7 @@ QUANTILES = (0.5, 0.9, 0.95)
 
 def predict(
     prompt: PromptArgument = None,
-    model: ModelOption = "toy",
+    model: ModelOption = DEFAULT_MODEL,
     limit: Annotated[
         Optional[int],
         typer.Option(help="How many masks the probe looks at; the model's own canvas."),
@@ -41,7 +43,7 @@ def predict(
         ),
     ] = "auto",
     plot: Annotated[
-        Optional[Path], typer.Option(help="Write the curve as a picture (PNG, SVG, PDF).")
+        Optional[Path], path_option("Write the curve as a picture (PNG, SVG, PDF).")
     ] = None,
     chat: ChatOption = False,
     ids: IdsOption = False,
@@ -54,20 +56,23 @@ def predict(
 
     Examples:
 
-      lastword predict "a b c" --model toy --limit 128
+      lastword predict "Problem: Solve for n: 4n + 3 = 35. Be brief."
 
-      lastword predict "What is 6 x 7?" --model GSAI-ML/LLaDA-8B-Instruct --chat --plot curve.png
+      lastword predict "Solve for n: 4n + 3 = 35." --model tiny-llada-instruct --chat --plot curve.png
 
-      lastword predict "Say it." --model tiny-llada-base --limit 256 --reading auto
+      lastword predict "What is 6 x 7?" --model GSAI-ML/LLaDA-8B-Instruct --chat --reading hazard
 
-      echo "1 251 110" | lastword predict --ids --model my/checkpoint --json
+      echo "5 42 17" | lastword predict --ids --limit 64 --json
     """
     given = read_prompt(prompt, chat=chat, ids=ids)
 
     import lastword
     from lastword.cli.curve import draw_curve
     from lastword.survival import save_lengths
+    from lastword.survival.plot import check_picture
 
+    if plot is not None:
+        check_picture(plot)
     loaded = lastword.load(model, device=device, dtype=dtype)
     lengths = lastword.predict_length(
         loaded,

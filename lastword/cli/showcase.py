@@ -56,6 +56,17 @@ class Comparison:
     predicted: Generation
 
 
+def check_families(names: Sequence[str], families: Sequence[str] | None) -> None:
+    """Refuse a task family that a model does not show, before any is loaded."""
+    for name in names:
+        known = BENCHMARKS if name in EMBEDDED else [name]
+        for family in families or ():
+            if family not in known:
+                raise SettingError(
+                    f"--family {family!r} was given; {name} shows {', '.join(known)}: give one of them"
+                )
+
+
 def questions(name: str, model: Any) -> list[Question]:
     """A held-out prompt of each family for an embedded model, one prompt for any other."""
     if name not in EMBEDDED:
@@ -72,15 +83,11 @@ def showcase(
     name: str, console: Console, families: Iterable[str] | None = None, pace: float = 1.0
 ) -> tuple[LengthDistribution, list[str]]:
     """Run the main job on one model, a question at a time; returns the curves and their titles."""
+    recipe = Recipe(unmask=MostConfident(EqualShares(pace)))
     model: Any = lastword.load(name)
     limit = 256 if name in EMBEDDED else 64
     known = questions(name, model)
     asked = [q for q in known if families is None or q.title in families]
-    if not asked:
-        raise SettingError(
-            f"{name} shows {', '.join(q.title for q in known)}; none of them was asked for"
-        )
-    recipe = Recipe(unmask=MostConfident(EqualShares(pace)))
     console.rule(f"[bold]{name}[/]  {pace:g} tokens a pass on both canvases")
     compared = [_compare(model, question, limit, recipe, console) for question in asked]
     if len(compared) > 1:

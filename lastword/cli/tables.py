@@ -7,20 +7,20 @@ from typing import Annotated, Optional
 
 import typer
 
+from lastword.cli.options import path_option
+
 
 def tables(
-    records: Annotated[
-        list[Path], typer.Option(help="Files or folders of records; may be repeated.")
-    ],
+    records: Annotated[list[Path], path_option("Files or folders of records; may be repeated.")],
     timed: Annotated[
         Optional[list[Path]],
-        typer.Option(help="Records to take seconds from, if other ones; may be repeated."),
+        path_option("Records to take seconds from, if other ones; may be repeated."),
     ] = None,
     out: Annotated[
-        Optional[Path], typer.Option(help="Folder for Markdown, CSV and figures as well.")
+        Optional[Path], path_option("Folder for Markdown, CSV and figures as well.")
     ] = None,
     parquet: Annotated[
-        Optional[Path], typer.Option(help="All records as one flat table, for DuckDB or pandas.")
+        Optional[Path], path_option("All records as one flat table, for DuckDB or pandas.")
     ] = None,
     figures: Annotated[
         bool, typer.Option(help="Draw figures into --out, if a fixed canvas was measured.")
@@ -40,19 +40,23 @@ def tables(
     """
     from lastword.errors import SettingError
     from lastword.eval.journal import read_records
+    from lastword.files import check_folder, check_target, write
     from lastword.paper.arms import arms_of
     from lastword.paper.export import export
     from lastword.paper.figures import save_figures
     from lastword.paper.tables import paper_tables
     from lastword.survival.plot import matplotlib_of
 
+    if out is not None:
+        check_folder(out)
+    if parquet is not None:
+        check_folder(parquet.parent)
+        check_target(parquet)
     found = [record for path in records for record in read_records(path)]
     compared = any(arms.fixed for arms in arms_of(found))  # figures compare with a fixed canvas
     drawn = out is not None and figures and compared
     if drawn:
         matplotlib_of()  # if it is missing, say so before anything is written
-    if parquet is not None:
-        export(found, parquet)
     clocked = [record for path in timed for record in read_records(path)] if timed else None
     made = paper_tables(found, clocked)
     if not made and parquet is None:
@@ -60,16 +64,13 @@ def tables(
             f"{', '.join(map(str, records))}: nothing to compare was found in {len(found)} records; measure "
             "a fixed canvas and a prediction: lastword eval --length fixed:256, then --length survival:256"
         )
+    if parquet is not None:
+        export(found, parquet)
     text = "\n\n".join(table.markdown() for table in made)
     if out is not None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / "tables.md").write_text(text + "\n", encoding="utf-8")
-            for table in made:
-                name = table.name.lower().replace(" ", "-")
-                (out / f"{name}.csv").write_text(table.csv(), encoding="utf-8")
-        except OSError as refused:
-            raise SettingError(f"{out} cannot be written ({refused}); give a folder") from refused
+        write(out / "tables.md", text + "\n")
+        for table in made:
+            write(out / f"{table.name.lower().replace(' ', '-')}.csv", table.csv())
         if drawn:
             save_figures(found, out)
     typer.echo(text)
