@@ -1,0 +1,463 @@
+"""Command lines that are refused: the exit code, the phrase on standard error, and never a traceback.
+
+Most rows run in children of one warm interpreter (`RUNNER`), as a user's would but for the seconds that
+torch takes to import. Those about streams, encodings and the environment start an interpreter of their own.
+"""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lastword
+from lastword.cli import main
+from lastword.errors import SettingError, WrongTypeError
+from lastword.tasks import load_frozen
+
+ROOT = Path(__file__).parent.parent.parent
+SPEED = ROOT / "benchmarks" / "records" / "speed"
+MANY = "9" * 5_000
+LONG = "x" * 5_000
+HUGE = "99999999999999999999999"
+BIGGEST = str(2**63 - 1)
+
+RUNNER = """
+import base64, json, os, signal, sys, tempfile, threading
+import lastword, lastword.generation, lastword.cli, lastword.eval, lastword.calibration.learn
+import lastword.paper.tables, lastword.cli.showcase
+
+lastword.load("tiny-llada-base")  # and whatever torch imports for it
+jobs = os.fdopen(os.dup(0))
+for line in jobs:
+    job = json.loads(line)
+    files = [tempfile.TemporaryFile() for _ in range(3)]
+    files[0].write(base64.b64decode(job["stdin"]))
+    files[0].seek(0)
+    child = os.fork()
+    if child == 0:
+        for number, file in enumerate(files):
+            os.dup2(file.fileno(), number)
+        sys.stdin = os.fdopen(0)
+        os.chdir(job["folder"])
+        sys.argv = ["lastword", *job["words"]]
+        if job["interrupt"]:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            threading.Timer(job["interrupt"], os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            lastword.cli.main()
+        except SystemExit as end:
+            status = end.code or 0
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    _, ending = os.waitpid(child, 0)
+    said = [os.waitstatus_to_exitcode(ending)]
+    for file in files[1:]:
+        file.seek(0)
+        said.append(file.read().decode())
+    print(json.dumps(said), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def warm():
+    """Runs words of a command line in a folder; gives exit code, standard output, standard error."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUNNER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"},
+    )
+
+    def run(folder, *words, stdin=b"", interrupt=None):
+        typed = base64.b64encode(stdin).decode()
+        job = {"words": words, "folder": str(folder), "stdin": typed, "interrupt": interrupt}
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    yield run
+    process.communicate()
+
+
+USERS = {
+    "notes.txt": b"my own text\n",
+    "prompts.txt": b"abc\n" * 12,
+    "deep.json": b"[" * 100_000,
+    "empty.txt": b"",
+    "bytes": b"\xff\xfe\x00\x01" * 10,
+    "recipe.json": b'{"length": "fixed:4"}',
+    "config.json": b"{}",
+    "notes.png": b"my own picture",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where every row runs: files of a user's, none of which may change."""
+    place = tmp_path_factory.mktemp("user")
+    for name, content in USERS.items():
+        (place / name).write_bytes(content)
+    yield place
+    assert {name: (place / name).read_bytes() for name in USERS} == USERS
+
+
+def toy(command, *words):
+    return (command, "abc", "-m", "toy", *words)
+
+
+CALIBRATE = ("calibrate", "--prompts", "prompts.txt", "-m", "toy")
+TABLES = ("tables", "--records", str(SPEED))
+
+# The words of a command line, its exit code, and what standard error says.
+ROWS = [
+    # usage
+    (("nonsense",), 2, "No such command 'nonsense'"),
+    (("--nonsense",), 2, "No such option: --nonsense"),
+    (("generate", "abc", "def"), 2, "unexpected extra argument"),
+    (("generate", "abc", "-x"), 2, "No such option: -x"),
+    (("generate", "abc", "-m"), 2, "requires an argument"),
+    (("generate", "--", "--debug", "-m"), 2, "unexpected extra argument"),
+    (("recipes", "x"), 2, "unexpected extra argument"),
+    (("recipes", "--debug", "x"), 2, "unexpected extra argument"),
+    (("calibrate",), 2, "--prompts"),
+    (("tables",), 2, "--records"),
+    # prompts
+    (("generate", ""), 1, "the prompt is empty"),
+    (("generate",), 1, "the prompt is empty"),
+    (("predict", "-"), 1, "the prompt is empty"),
+    (("generate", "1 2", "--ids", "--chat"), 1, "--ids and --chat were given"),
+    (("predict", "1 2", "--chat", "--ids"), 1, "--ids and --chat were given"),
+    (("generate", "1.5", "--ids"), 1, "whole numbers only"),
+    (("generate", MANY, "--ids"), 1, "whole numbers only"),
+    (("generate", ",", "--ids", "-m", "toy"), 1, "empty"),
+    (("generate", "1 -2", "--ids", "-m", "toy"), 1, "-2"),
+    (("generate", f"1 {HUGE}", "--ids", "-m", "toy"), 1, "prompt 0"),
+    (("predict", "a!", "-m", "toy"), 1, "cannot read '!'"),
+    # numbers that cannot be
+    (toy("predict", "--limit", "99999999999"), 1, "at most 1048576"),
+    (toy("predict", "--limit", "-1"), 1, "1 or more"),
+    (toy("predict", "--limit", MANY), 2, "--limit"),
+    (toy("predict", "--limit", "nan"), 2, "--limit"),
+    (toy("predict", "--limit", "1.5"), 2, "--limit"),
+    (toy("generate", "--length", "fixed:99999999999"), 1, "at most 1048576"),
+    (toy("generate", "--length", "fixed:-1"), 1, "1 or more"),
+    (toy("generate", "--length", "fixed:1e400"), 1, "whole number"),
+    (toy("generate", "--length", "fixed:true"), 1, "whole number"),
+    (toy("generate", "--length", f"fixed:{MANY}"), 1, "whole number"),
+    (toy("generate", "--length", "survival:64,estimate=quantile:NaN"), 1, "above 0 and below 1"),
+    (toy("generate", "--length", "survival:64,estimate=quantile:-Infinity"), 1, "below 1"),
+    (toy("generate", "--block", BIGGEST), 1, "at most 1048576"),
+    (toy("generate", "--block", "-3"), 1, "1 or more"),
+    (toy("generate", "--seed", HUGE), 1, "seed must be a whole number, at most"),
+    (toy("generate", "--seed", f"-{HUGE}"), 1, "seed must be a whole number, -9"),
+    (toy("generate", "--temperature", "nan"), 1, "temperature"),
+    (toy("generate", "--temperature", "-0.1"), 1, "temperature"),
+    (toy("generate", "--temperature", "1", "--top-p", "nan"), 1, "top_p"),
+    (toy("generate", "--temperature", "1", "--top-p", "1.5"), 1, "top_p"),
+    (toy("generate", "--temperature", "1", "--top-k", "0"), 1, "top_k"),
+    (toy("generate", "--guidance", "inf"), 1, "guidance"),
+    (toy("generate", "--unmask", "threshold:nan"), 1, "threshold"),
+    (toy("generate", "--unmask", "most-confident:0"), 1, "pace"),
+    (("demo", "-m", "toy", "--pace", "nan"), 1, "pace"),
+    (("demo", "-m", "toy", "--pace", "-1"), 1, "pace"),
+    ((*CALIBRATE, "--coverage", "nan"), 1, "coverage"),
+    ((*CALIBRATE, "--coverage", "2"), 1, "coverage"),
+    ((*CALIBRATE, "--rows", "99999999999"), 1, "rows"),
+    ((*CALIBRATE, "--limit", "0"), 1, "limit"),
+    ((*CALIBRATE, "--block", BIGGEST), 1, "block"),
+    ((*CALIBRATE, "--seed", HUGE), 1, "seed"),
+    (("eval", "--limit", "-1"), 1, "limit=-1"),
+    (("eval", "--rows", "99999999999"), 1, "rows=99999999999"),
+    (("eval", "--seed", HUGE), 1, "seed"),
+    (("drift", "--steps", "a"), 1, "--steps 'a' was given"),
+    (("drift", "--steps", MANY), 1, "it takes whole numbers"),
+    (("drift", "--slots", "99999999999"), 1, "at most 1048576"),
+    # names that are nobody's
+    (toy("generate", "--length", "survial"), 1, "did you mean 'survival'"),
+    (toy("generate", "--length", " "), 1, "there is no length called ' '"),
+    (toy("generate", "--length", ":"), 1, "there is no length called ''"),
+    (toy("generate", "--length", "stop-at-end:(fixed:4"), 1, "brackets"),
+    (toy("generate", "--length", LONG), 1, "known: "),
+    (toy("predict", "--reading", "nonsense"), 1, "there is no reading"),
+    (toy("predict", "--ends", "both"), 1, "'document' or 'any'"),
+    (("generate", "abc", "-m", LONG), 1, "File name too long"),
+    (("generate", "abc", "-m", " "), 1, "there is no folder ' '"),
+    (("generate", "abc", "-m", "notes.txt"), 1, "there is no folder 'notes.txt'"),
+    (("generate", "abc", "-m", "a/b/c"), 1, "there is no folder 'a/b/c'"),
+    (("generate", "abc", "-m", "/"), 1, "config.json"),
+    (("generate", "abc", "--device", "banana"), 1, "device 'banana'"),
+    (("generate", "abc", "--dtype", "int4"), 1, "dtype 'int4'"),
+    (("demo", "-f", "algebra", "-f", "chess"), 1, "'chess' was given; tiny-llada-base shows"),
+    (("demo", "-m", "toy", "-f", "toy", "-f", "algebra"), 1, "toy shows toy"),
+    (("eval", "--tasks", "algebra,"), 1, "names nothing in one place"),
+    (("eval", "--preset", "nonsense"), 1, "there is no preset 'nonsense'"),
+    (("drift", "--preset", "nonsense"), 1, "there is no preset 'nonsense'"),
+    # options that were given nothing
+    (toy("generate", "--length", ""), 1, "--length was given empty"),
+    (toy("generate", "--unmask="), 1, "--unmask was given empty"),
+    (toy("generate", "--recipe", ""), 2, "'--recipe': the path is empty"),
+    (toy("generate", "--calibration", ""), 1, "--calibration was given empty"),
+    (toy("generate", "--device", ""), 1, "--device was given empty"),
+    (("generate", "abc", "--model", ""), 1, "--model was given empty"),
+    (("demo", "-m", "toy", "-m", ""), 1, "--model was given empty"),
+    (("demo", "-f", ""), 1, "--family was given empty"),
+    (toy("predict", "--plot", ""), 2, "'--plot': the path is empty"),
+    (("calibrate", "--prompts", ""), 2, "'--prompts': the path is empty"),
+    ((*CALIBRATE, "--out", ""), 2, "'--out': the path is empty"),
+    ((*CALIBRATE, "--family-field", ""), 1, "--family-field was given empty"),
+    (("eval", "--out", ""), 2, "'--out': the path is empty"),
+    (("eval", "--tasks", ""), 1, "--tasks was given empty"),
+    (("eval", "--split", ""), 1, "--split was given empty"),
+    ((*TABLES, "--parquet", ""), 2, "'--parquet': the path is empty"),
+    (("tables", "--records", ""), 2, "'--records': the path is empty"),
+    # files that cannot be read
+    (toy("generate", "--recipe", "."), 1, "recipe"),
+    (toy("generate", "--recipe", "bytes"), 1, "recipe"),
+    (toy("generate", "--recipe", "empty.txt"), 1, "recipe"),
+    (toy("generate", "--recipe", "deep.json"), 1, "nest"),
+    (toy("generate", "--recipe", "~nosuchuser/x"), 2, "home folder that is not there"),
+    (toy("generate", "--calibration", "notes.txt"), 1, "is no calibration"),
+    (toy("generate", "--calibration", "/nowhere"), 1, "is no calibration"),
+    (("calibrate", "--prompts", "nowhere.txt"), 1, "prompts"),
+    (("calibrate", "--prompts", "."), 1, "prompts"),
+    (("calibrate", "--prompts", "bytes"), 1, "prompts"),
+    (("calibrate", "--prompts", "empty.txt"), 1, "holds no prompts"),
+    (("calibrate", "--prompts", "~nosuchuser/x"), 2, "home folder that is not there"),
+    ((*CALIBRATE, "--family-field", "task"), 1, "families need a .jsonl file"),
+    (("tables", "--records", "nowhere"), 1, "cannot be read as records"),
+    (("tables", "--records", "notes.txt"), 1, "cannot be read as records"),
+    (("tables", "--records", "deep.json"), 1, "cannot be read as records"),
+    (("tables", "--records", "empty.txt"), 1, "nothing to compare was found"),
+    ((*TABLES, "--timed", "nowhere"), 1, "cannot be read as records"),
+    # files that cannot be written, refused before the work
+    (toy("predict", "--plot", "."), 1, "ends in .png"),
+    (toy("predict", "--plot", "curve.xyz"), 1, "ends in .png"),
+    (toy("predict", "--plot", "no/such/curve.png"), 1, "cannot be written"),
+    (toy("predict", "--plot", "notes.png/curve.png"), 1, "cannot be written"),
+    (toy("predict", "--plot", f"{LONG}.svg"), 1, "give another file"),
+    (toy("predict", "--plot", "~nosuchuser/x.png"), 2, "home folder that is not there"),
+    (("demo", "-m", "toy", "--plot", "notes.txt"), 1, "ends in .png"),
+    (("demo", "-m", "toy", "--plot", "/proc/curve.png"), 1, "cannot be written"),
+    ((*CALIBRATE, "--out", "."), 1, "is a folder"),
+    ((*CALIBRATE, "--out", "no/such/lengths.json"), 1, "cannot be written"),
+    ((*CALIBRATE, "--out", "notes.txt"), 1, "is no calibration, so it was left as it is"),
+    ((*CALIBRATE, "--out", "prompts.txt"), 1, "is no calibration, so it was left as it is"),
+    ((*CALIBRATE, "--out", "config.json"), 1, "is no calibration, so it was left as it is"),
+    ((*CALIBRATE, "--recipe", "recipe.json", "--out", "recipe.json"), 1, "so it was left as it is"),
+    ((*CALIBRATE[:-1], "~nosuchuser/m"), 1, "home folder that is not there"),
+    (("eval", "--out", "notes.txt"), 1, "is no folder to write to"),
+    (("eval", "--out", "notes.txt/records"), 1, "is no folder to write to"),
+    (("drift", "--out", "notes.txt"), 1, "is no folder to write to"),
+    ((*TABLES, "--out", "notes.txt"), 1, "is no folder to write to"),
+    ((*TABLES, "--parquet", "table.csv"), 1, "end it in .parquet"),
+    ((*TABLES, "--parquet", "."), 1, "is a folder"),
+    ((*TABLES, "--parquet", "notes.txt/x.parquet"), 1, "is no folder to write to"),
+    # what does not go together
+    (toy("generate", "--live", "--json"), 1, "--live and --json were given"),
+    (toy("generate", "--chat"), 1, "chat template"),
+    (toy("generate", "--unmask", "slow-fast", "--cache", "dual"), 1, "SlowFast"),
+    ((*CALIBRATE, "--estimate", "scaled:2"), 1, "calibrate(estimate="),
+]
+
+
+def named(words):
+    return " ".join(word if len(word) < 40 else f"{word[:9]}..." for word in words) or "nothing"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "phrase"), ROWS, ids=[named(words) for words, *_ in ROWS]
+)
+def test_a_mistake_ends_in_a_sentence(warm, folder, words, code, phrase):
+    left, out, err = warm(folder, *words)
+    assert (left, out) == (code, "")
+    assert phrase in " ".join(err.split())
+    assert "Traceback" not in err
+    assert len(err) < 3_000
+
+
+TYPED = [
+    ("bytes", b"\xff\xfe\x00", 1, "no UTF-8 text"),
+    ("a zero", b"a\x00c", 1, "cannot read '\\x00'"),
+    ("half a letter", "a\u00e9".encode()[:-1], 1, "no UTF-8 text"),
+    ("newlines only", b"\n\n\n", 1, "the prompt is empty"),
+    ("more than a prompt", b"a" * (10**7 + 1), 1, "more than 10000000 letters"),
+]
+
+
+@pytest.mark.parametrize(
+    ("stdin", "code", "phrase"), [r[1:] for r in TYPED], ids=[r[0] for r in TYPED]
+)
+def test_what_is_typed_may_be_no_prompt(warm, folder, stdin, code, phrase):
+    left, out, err = warm(folder, "generate", "-m", "toy", stdin=stdin)
+    assert (left, out) == (code, "")
+    assert phrase in err
+    assert "Traceback" not in err
+
+
+def test_an_interrupt_while_decoding_is_exit_code_130(warm, folder):
+    words = toy("generate", "--length", "fixed:20000")
+    code, out, err = warm(folder, *words, interrupt=0.3)
+    assert (code, out, err.splitlines()[-1]) == (130, "", "lastword: interrupted")
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback_before_or_behind_the_command(warm, folder):
+    for words in (("--debug", "generate", ""), ("generate", "", "--debug")):
+        code, _, err = warm(folder, *words)
+        assert code == 1
+        assert err.startswith("Traceback")
+        assert err.endswith("lastword: the prompt is empty; give it at least one token\n")
+
+
+def test_behind_two_dashes_debug_is_a_prompt(warm, folder):
+    code, _, err = warm(folder, "generate", "-m", "toy", "--", "--debug")
+    assert (code, err[:9]) == (1, "lastword:")
+    assert "cannot read '-'" in err
+
+
+def test_the_last_of_an_option_given_twice_counts(warm, folder):
+    words = toy("generate", "--length", "fixed:2", "--length", "fixed:3")
+    assert warm(folder, *words)[:2] == [0, "def\n"]
+
+
+def test_a_plain_prompt_is_answered_by_a_model_that_can(warm, folder):
+    asked = "Problem: Solve for n: 4n + 3 = 35. Be brief.\nSolution:\n"
+    code, out, _ = warm(folder, "generate", asked, "--unmask", "threshold:0.9")
+    assert code == 0
+    assert "The final answer is $8$." in out
+
+
+def test_a_calibration_of_an_embedded_model_goes_into_this_folder(warm, tmp_path):
+    brief = [e.prompt for e in load_frozen("test", "algebra") if "Be brief" in e.prompt]
+    asked = [prompt.replace("\n", " ") for prompt in brief[:2]]
+    (tmp_path / "prompts.txt").write_text("\n".join(asked))
+    calibrate = ("calibrate", "--prompts", "prompts.txt", "--coverage", "0.5", "--limit", "96")
+    code, out, _ = warm(tmp_path, *calibrate)
+    assert code == 0
+    assert "use it with --calibration tiny-llada-base.lengths.json" in out
+    using = ("--calibration", "tiny-llada-base.lengths.json", "--length", "calibrated:0.5")
+    decoded = ("--unmask", "threshold:0.9", "--block", "32")
+    assert warm(tmp_path, "generate", asked[0], *using, *decoded)[0] == 0
+    # It is ours, so the next one may take its place.
+    assert warm(tmp_path, *calibrate)[0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "prompts.txt",
+        "tiny-llada-base.lengths.json",
+    }
+
+
+ERRORS = [
+    (SettingError("no"), 1, "no"),
+    (WrongTypeError("no kind"), 1, "no kind"),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (BrokenPipeError(32, "Broken pipe"), 141, ""),
+    (OSError(28, "No space left on device"), 1, "No space left on device"),
+    (PermissionError(13, "Permission denied", "a.json"), 1, "'a.json'"),
+    (EOFError("Compressed file ended"), 1, "ends too early"),
+    (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), 1, "give UTF-8"),
+    (RecursionError("maximum recursion depth exceeded"), 1, "nested too deeply"),
+    (MemoryError(), 1, "the memory is not enough"),
+    (RuntimeError("DefaultCPUAllocator: you tried to allocate 9 bytes"), 1, "memory is not enough"),
+    (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 1, "memory is not enough"),
+    (RuntimeError("shapes differ"), 70, "unexpected RuntimeError (shapes differ)"),
+    (OverflowError("too large"), 70, "run again with --debug"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "phrase"), ERRORS, ids=[repr(e) for e, *_ in ERRORS])
+def test_every_error_has_its_exit_code(monkeypatch, capsys, error, code, phrase):
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr(lastword, "load", broken)
+    monkeypatch.setattr(sys, "argv", ["lastword", "generate", "abc"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    said = capsys.readouterr()
+    assert (left.value.code, said.out) == (code, "")
+    assert phrase in said.err
+    assert "Traceback" not in said.err
+    assert len(said.err.splitlines()) == bool(phrase)
+
+
+# Streams, encodings, environments: an interpreter each. LASTWORD stands for `python -m lastword`. Commands
+# that are refused early, or need no model, start in a fraction of a second.
+SHELL = [
+    ("LASTWORD --help >/dev/full", 1, "No space left on device"),
+    ("LASTWORD --version >/dev/full", 1, "No space left on device"),
+    ("LASTWORD nonsense 2>/dev/full", 1, ""),
+    ("LASTWORD generate '' 2>/dev/full", 1, ""),
+    ("LASTWORD --help | true; exit ${PIPESTATUS[0]}", 141, ""),
+    ("LASTWORD --version | true; exit ${PIPESTATUS[0]}", (0, 141), ""),
+    ("LASTWORD --version >&-", 1, "standard output is closed"),
+    ("LASTWORD generate 'abc' >&- 2>&-", 1, ""),
+    ("LASTWORD --version 1</dev/null", 1, "Bad file descriptor"),
+    ("LASTWORD generate <&-", 1, "the prompt is empty"),
+    ("LASTWORD generate 0>/dev/null", 1, "standard input cannot be read"),
+    ("LASTWORD generate '' 2>&-", 1, ""),
+    ("LASTWORD generate '' <&- 2>&-", 1, ""),
+    ("LASTWORD generate $'abc\\xff'", 1, "no UTF-8"),
+    ("LC_ALL=POSIX LASTWORD generate $'abc\\xff'", 1, "no UTF-8"),
+    ("printf '\\xff' | LC_ALL=POSIX LASTWORD generate", 1, "no UTF-8"),
+    ("LC_ALL=POSIX LASTWORD --help", 0, ""),
+    ("LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LASTWORD --help", 0, ""),
+    ("PYTHONIOENCODING=cp1252 LASTWORD --help", 0, ""),
+    ("PYTHONIOENCODING=ascii LASTWORD generate --help", 0, ""),
+    ("PYTHONIOENCODING=ascii LASTWORD \u00fc\u2588", 2, "No such command"),
+    (
+        "PYTHONIOENCODING=cp1252 LASTWORD calibrate --prompts '' --out \u2588",
+        2,
+        "the path is empty",
+    ),
+    ("env -i LASTWORD generate ''", 1, "the prompt is empty"),
+    ("env -u HOME LASTWORD generate ''", 1, "the prompt is empty"),
+    ("TERM=dumb NO_COLOR=1 LASTWORD nonsense", 2, "No such command"),
+    ("COLUMNS=1 LASTWORD generate ''", 1, "the prompt is empty"),
+    ("COLUMNS=0 LASTWORD --help", 0, ""),
+    ("COLUMNS=junk LASTWORD --help", 0, ""),
+    ("COLUMNS=99999999999999999999 LASTWORD --help", 0, ""),
+    ("mkdir gone; cd gone; rmdir ../gone; LASTWORD generate abc", 1, "the current folder is gone"),
+    ("mkdir gone; cd gone; rmdir ../gone; LASTWORD --version", 0, ""),
+]
+# These import torch.
+SLOW_SHELL = [
+    ("LASTWORD recipes >/dev/full", 1, "No space left on device"),
+    ("LASTWORD recipes | head -1; exit ${PIPESTATUS[0]}", 141, ""),
+    ("LASTWORD generate abc -m toy --json >/dev/full", 1, "No space left on device"),
+    ("LASTWORD generate abc -m toy --length fixed:2 2>/dev/full", 1, ""),
+    ("LASTWORD generate abc -m toy --length fixed:2 <&- 2>&-", 0, ""),
+    ("PYTHONIOENCODING=cp1252 LASTWORD predict abc -m toy --limit 16", 0, ""),
+    ("LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LASTWORD recipes", 0, ""),
+    ("PYTHONIOENCODING=ascii FORCE_COLOR=1 LASTWORD generate abc -m toy --length fixed:9", 0, ""),
+    ("COLUMNS=1 LASTWORD demo -m toy", 0, ""),
+    ("env -i LASTWORD generate abc -m toy --length fixed:2", 0, "2 tokens"),
+]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "phrase"),
+    [*SHELL, *(pytest.param(*row, marks=pytest.mark.full) for row in SLOW_SHELL)],
+    ids=[row[0] for row in (*SHELL, *SLOW_SHELL)],
+)
+def test_whatever_the_streams_and_the_environment_are(tmp_path, line, code, phrase):
+    ours = f"PYTHONPATH={ROOT} OMP_NUM_THREADS=1 {sys.executable} -m lastword"
+    ours = ours if "env -" not in line else f"env {ours}"
+    done = subprocess.run(
+        ["bash", "-c", line.replace("LASTWORD", ours)],
+        cwd=tmp_path,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
+    )
+    err = done.stderr.decode()
+    assert done.returncode in (code if isinstance(code, tuple) else (code,)), err
+    assert phrase in err
+    assert "Traceback" not in err
+    assert "Exception ignored" not in err
