@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from lastword.cli.calibrate import calibrate
 from lastword.cli.demo import demo
@@ -19,8 +20,21 @@ from lastword.cli.reporting import EXIT_CODES, carried, reporting
 from lastword.cli.tables import tables
 from lastword.version import __version__
 
+
+class Reported(TyperGroup):
+    """Ends as `reporting` says, errors of parsing and printing included. `--debug` may stand anywhere."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
+        words = sys.argv[1:] if args is None else list(args)
+        end = words.index("--") if "--" in words else len(words)
+        parsed = [word for word in words[:end] if word != "--debug"] + words[end:]
+        with reporting(debug="--debug" in words[:end]):
+            return super().main(parsed, *more, **named)
+
+
 app = typer.Typer(
     name="lastword",
+    cls=Reported,
     help="Know how long a diffusion language model's answer will be before it writes it.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
@@ -57,7 +71,7 @@ def options(
             "--version", callback=_version, is_eager=True, help="Print the version and leave."
         ),
     ] = False,
-    debug: Annotated[  # read by `main`, since it may stand behind a command's name as well
+    debug: Annotated[  # read before parsing, since it may stand behind a command's name as well
         bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")
     ] = False,
 ) -> None:
@@ -66,8 +80,4 @@ def options(
 
 def main() -> None:
     """Entry point of the `lastword` command."""
-    words = sys.argv[1:]
-    end = words.index("--") if "--" in words else len(words)
-    parsed = [word for word in words[:end] if word != "--debug"] + words[end:]
-    with reporting(debug="--debug" in words[:end]):
-        app(parsed)
+    app()

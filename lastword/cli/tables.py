@@ -47,16 +47,16 @@ def tables(
     from lastword.paper.tables import paper_tables
     from lastword.survival.plot import matplotlib_of
 
-    if out is not None:
-        check_folder(out)
-    if parquet is not None:
-        check_folder(parquet.parent)
-        check_target(parquet)
     found = [record for path in records for record in read_records(path)]
     compared = any(arms.fixed for arms in arms_of(found))  # figures compare with a fixed canvas
     drawn = out is not None and figures and compared
     if drawn:
         matplotlib_of()  # if it is missing, say so before anything is written
+    if out is not None:
+        check_folder(out)
+    if parquet is not None:
+        check_folder(parquet.parent)
+        check_target(parquet)
     clocked = [record for path in timed for record in read_records(path)] if timed else None
     made = paper_tables(found, clocked)
     if not made and parquet is None:

@@ -508,8 +508,8 @@ def test_the_command_line_says_where_it_would_write_before_it_decodes(tmp_path):
 
     prompts = written(tmp_path, "p.txt", "abc")
     for options, words in (
-        (["--model", "toy"], "--out FILE"),
-        (["--model", "toy", "--out", str(tmp_path / "no" / "x.json")], "there is no folder"),
+        (["--model", "toy", "--out", str(tmp_path)], "is a folder"),
+        (["--model", "toy", "--out", str(tmp_path / "no" / "x.json")], "cannot be written"),
         (["--model", "toy", "--out", str(tmp_path / "x.json")], "at least 9 are needed"),
     ):
         run = CliRunner().invoke(app, ["calibrate", "--prompts", str(prompts), *options])
