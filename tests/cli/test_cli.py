@@ -437,7 +437,10 @@ def test_demo_refuses_a_family_it_does_not_have(lastword):
         (["eval", "--rows", "0", "-m", "no-such-model"], "rows=0"),
         (["tables", "--records", "SPEED", "--out", "README.md"], "is no folder to write to"),
         (["predict", "abc", "--dtype", "int3", "-m", "GOLDEN"], "dtype 'int3'"),
-        (["predict", "1 2", "--ids", "-m", "GOLDEN"], "exceeds the model's 96 positions"),
+        (
+            ["predict", "1 2", "--ids", "-m", "GOLDEN", "--limit", "95"],
+            "exceeds the model's 96 positions",
+        ),
         (["predict", "abc", "-m", "GOLDEN"], "without a tokenizer"),
     ],
 )
@@ -465,7 +468,9 @@ def test_a_recipe_file_that_is_no_text_is_refused(lastword, tmp_path):
 
 
 def test_advice_on_the_command_line_names_its_options(lastword, golden):
-    _, _, err = lastword("predict", "1 2", "--ids", "-m", str(golden / "llada-tiny"))
+    _, _, err = lastword(
+        "predict", "1 2", "--ids", "-m", str(golden / "llada-tiny"), "--limit", "95"
+    )
     assert "--beyond-positions" in err
 
 
