@@ -1,0 +1,191 @@
+"""A file is written whole or not at all, keeps its rights, and nothing is left beside it."""
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from lastword import files
+from lastword.errors import SettingError
+from lastword.files import check_folder, check_target, lock, write
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from lastword import files
+os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
+files.write(Path(sys.argv[1]), "new")
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    return tmp_path / "a.txt"
+
+
+def beside(path):
+    return sorted(one.name for one in path.parent.iterdir() if one != path)
+
+
+def fails(code):
+    def raising(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    return raising
+
+
+def test_a_file_is_written_and_nothing_stays_beside_it(path):
+    write(path, "né")
+    assert path.read_bytes() == "né".encode()
+    write(path, b"\x00")
+    assert path.read_bytes() == b"\x00"
+    assert beside(path) == []
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+def test_a_file_keeps_its_rights(path, mode):
+    path.chmod(mode)
+    write(path, "new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_link_stays_a_link_and_its_file_is_written(path, tmp_path):
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "folder" / "link"
+    link.symlink_to(path)
+    write(link, "new")
+    assert link.is_symlink()
+    assert path.read_text() == "new"
+
+
+def test_a_link_to_nothing_yet_makes_its_file(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "later")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "later").read_text() == "new"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_disk_that_refuses_leaves_what_was_there(path, monkeypatch, code):
+    monkeypatch.setattr(files.os, "fsync", fails(code))
+    with pytest.raises(SettingError, match=f"{os.strerror(code)}.*what was there before is as it"):
+        write(path, "new")
+    assert path.read_text() == "old"
+    assert beside(path) == []
+
+
+@pytest.mark.parametrize("code", [errno.EBUSY, errno.EXDEV, errno.EPERM])
+def test_work_is_kept_where_a_file_may_be_written_and_not_replaced(path, monkeypatch, code):
+    monkeypatch.setattr(files.os, "replace", fails(code))
+    with pytest.raises(
+        SettingError, match=r"cannot be replaced.*what was to be written is in"
+    ) as e:
+        write(path, "new")
+    assert path.read_text() == "old"
+    (name,) = beside(path)
+    assert name in str(e.value)
+    assert (path.parent / name).read_text() == "new"
+
+
+def test_an_interrupt_leaves_nothing_beside(path, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(path, "new")
+    assert path.read_text() == "old"
+    assert beside(path) == []
+
+
+def test_what_a_killed_process_left_has_our_name_and_goes_with_the_next_write(path):
+    (path.parent / ".a.txt.mine").write_text("yours")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert killed.returncode == -9
+    assert path.read_text() == "old"
+    left = [name for name in beside(path) if name.endswith(files.UNFINISHED)]
+    assert [name[:7] for name in left] == [".a.txt."]
+    write(path, "newer")
+    assert beside(path) == [".a.txt.mine"]
+
+
+def test_what_another_process_writes_right_now_is_not_taken_for_left(path):
+    name, number = files._beside(path)
+    write(path, "new")
+    assert os.path.exists(name)
+    os.close(number)
+    write(path, "newer")
+    assert beside(path) == []
+
+
+def test_writers_at_once_leave_one_whole_file(path):
+    contents = [letter * 200_000 for letter in "abcd"]
+    writers = [
+        threading.Thread(target=lambda content=content: [write(path, content) for _ in range(20)])
+        for content in contents
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert path.read_text() in contents
+    assert beside(path) == []
+
+
+def test_without_locks_files_are_written_all_the_same(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    with pytest.raises(OSError, match="no flock"):
+        lock(0)
+    write(path, "new")
+    assert path.read_text() == "new"
+    assert beside(path) == []
+
+
+def test_a_pipe_is_written_and_stays_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    check_target(tmp_path / "pipe")
+    write(tmp_path / "pipe", "new")
+    assert os.read(reader, 10) == b"new"
+    os.close(reader)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_full_device_is_an_error_of_ours():
+    with pytest.raises(SettingError, match="No space left"):
+        write(files.Path("/dev/full"), "new")
+
+
+def test_where_output_goes_already_is_no_target(path):
+    code = "import sys, pathlib; from lastword import files; files.write(pathlib.Path(sys.argv[1]), 'new')"
+    with path.open("a") as output:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "/dev/stdout"], stdout=output, stderr=subprocess.PIPE
+        )
+    assert b"what the command prints goes there already" in done.stderr
+    assert path.read_text() == "old"
+
+
+def test_a_folder_that_is_missing_is_named_and_no_odd_name_is(tmp_path):
+    with pytest.raises(SettingError, match="there is no folder") as refused:
+        check_target(tmp_path / "none" / "a.txt")
+    assert files.UNFINISHED not in str(refused.value)
+
+
+def test_a_read_only_file_is_not_replaced_behind_its_owners_back(path, monkeypatch):
+    monkeypatch.setattr(files.os, "access", lambda *_: False)  # root may write anything
+    for refuse in (check_target, lambda path: write(path, "new")):
+        with pytest.raises(SettingError, match="the file is read-only"):
+            refuse(path)
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b", "a.txt/b"])
+def test_a_name_that_cannot_be_is_refused_before_the_work(path, name):
+    for check in (check_target, check_folder):
+        with pytest.raises(SettingError, match=r"write|written"):
+            check(path.parent / name)
