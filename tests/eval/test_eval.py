@@ -204,7 +204,7 @@ def test_other_weights_under_the_same_name_are_asked_again(model, tmp_path):
 
 def test_a_file_where_a_folder_should_be_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SettingError, match="give a folder"):
+    with pytest.raises(SettingError, match="is no folder to write to"):
         Journal(tmp_path / "file" / "a.jsonl")
 
 
