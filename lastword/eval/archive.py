@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields
 from hashlib import sha256
-from itertools import groupby, islice, repeat
+from itertools import groupby, islice, pairwise, repeat
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,6 +29,7 @@ from lastword.eval import packed
 from lastword.eval.packed import Column, Numbers
 from lastword.eval.records import (
     FINISHES,
+    IDENTITY,
     Answer,
     Drift,
     Fields,
@@ -42,14 +43,16 @@ from lastword.eval.records import (
 )
 from lastword.length import Fixed
 from lastword.recipe.recipe import Recipe
-from lastword.schema import CHECKED, Seed, Text, reason
+from lastword.schema import CHECKED, Seed, Text, Value, read_bytes, reason
 
 ENDING = ".arm.xz"
+LARGEST = 2**30  # passes, and columns of one: their products are whole numbers of 64 bits
 DECIMALS = 10**4  # scores and expected lengths have four
 SHARED = (
     "kind", "model", "weights", "recipe", "seed", "split", "layout", "hardware", "dtype", "versions",
 )  # fmt: skip
 STEP = "step_"  # begins the names of the columns of drift
+QUESTION = tuple(name for name in IDENTITY if name != "prompt")  # an archive has no single prompts
 OF_TASK = ("task", "group", "task_version", "sandbox")
 
 
@@ -88,12 +91,18 @@ _HEADER: TypeAdapter[Header] = TypeAdapter(Header)
 
 def pack(records: Sequence[Record]) -> bytes:
     """The records of one arm, in any order."""
+    if not records:
+        raise SettingError("an archive holds the records of an arm, and none were given")
     first = records[0]
     for name in SHARED:
         if any(getattr(record, name) != getattr(first, name) for record in records):
             raise SettingError(f"records of one arm were expected, and they differ in {name!r}")
     ordered = sorted(records, key=lambda record: (record.task, record.index))
     tasks = [list(mine) for _, mine in groupby(ordered, key=lambda record: record.task)]
+    for mine in tasks:
+        twice = [one.index for one, other in pairwise(mine) if one.index == other.index]
+        if twice:
+            raise SettingError(f"sample {twice[0]} of {mine[0].task} was given twice")
     index = np.array([r.index - at for mine in tasks for at, r in enumerate(mine)])
     answers = [record for record in ordered if isinstance(record, Answer)]
     drifts = [record for record in ordered if isinstance(record, Drift)]
@@ -113,10 +122,12 @@ def unpack(data: bytes) -> list[Record]:
     """The records of an archive; ValueError says what is wrong with it."""
     line, columns = packed.unpack(data)
     try:
-        header = _HEADER.validate_json(line)
+        header = _header(line)
         samples = sum(part.samples for part in header.tasks)
         if samples != len(columns["index"]):
             raise ValueError("its tasks have other numbers of samples than its columns")
+        if len({part.task for part in header.tasks}) != len(header.tasks):
+            raise ValueError("it names a task twice")
         found = list(_records(header, columns))
         if len(found) != samples:
             raise ValueError(f"it says {samples} samples and has {len(found)}")
@@ -127,14 +138,41 @@ def unpack(data: bytes) -> list[Record]:
         raise ValueError(f"it has no column {missing}") from missing
 
 
+def _header(line: bytes) -> Header:
+    try:
+        return _HEADER.validate_json(line)
+    except ValidationError as wrong:
+        raise ValueError(reason(wrong)) from wrong
+
+
 def keep(records: Sequence[Record], folder: Path) -> Path:
-    """Write the records of one arm over those of the same arm; a file that says the same is left alone."""
+    """Write the records of one arm over those of the same arm; a file that says the same is left alone.
+
+    An archive of other questions (another model, weights, seed ...) or with samples that are not among the
+    records is refused, not replaced.
+    """
+    data = pack(records)
     kind, recipe = records[0].kind, records[0].recipe
     path = arms_in(folder).get((kind, recipe), folder / file_name(kind, recipe))
     if path.exists() and _arm_of(path) != (kind, recipe):  # a default has changed since
         digest = sha256(recipe.to_json().encode()).hexdigest()[:8]
         path = path.with_name(f"{path.name.removesuffix(ENDING)}_{digest}{ENDING}")
-    return packed.write(path, pack(records))
+    held = _read(path, unpack) if path.exists() else []
+    given = {_question(record) for record in records}
+    lost = [record for record in held if _question(record) not in given]
+    if lost:
+        other = [name for name in SHARED if name in QUESTION]
+        differ = [name for name in other if getattr(lost[0], name) != getattr(records[0], name)]
+        raise SettingError(
+            f"{path} holds {len(lost)} samples that are not among the {len(records)} records given"
+            f"{f' (another {differ[0]})' if differ else ''} and was left as it is; move it away to keep these"
+        )
+    return packed.write(path, data)
+
+
+def _question(record: Record) -> tuple[object, ...]:
+    """What a record answers, as far as an archive tells."""
+    return tuple(getattr(record, name) for name in QUESTION)
 
 
 def arms_in(folder: Path) -> dict[tuple[str, Recipe], Path]:
@@ -143,13 +181,15 @@ def arms_in(folder: Path) -> dict[tuple[str, Recipe], Path]:
 
 
 def _arm_of(path: Path) -> tuple[str, Recipe]:
-    try:
-        header = _HEADER.validate_json(packed.unpack(path.read_bytes())[0])
-    except ValidationError as wrong:
-        raise SettingError(f"{path} is no archive of records ({reason(wrong)})") from wrong
-    except ValueError as wrong:
-        raise SettingError(f"{path} is no archive of records ({wrong})") from wrong
+    header = _read(path, lambda data: _header(packed.unpack(data)[0]))
     return header.kind, header.recipe
+
+
+def _read(path: Path, read: Callable[[bytes], Value]) -> Value:
+    try:
+        return read(read_bytes(path))
+    except (OSError, ValueError) as wrong:
+        raise SettingError(f"{path} is no archive of records ({wrong})") from wrong
 
 
 def file_name(kind: str, recipe: Recipe) -> str:
@@ -225,7 +265,7 @@ def _records(header: Header, columns: Numbers) -> Iterator[Record]:
     shared: Fields = {name: getattr(header, name) for name in SHARED}
     for end in (np.min, np.max):
         extremes = {name: end(column, keepdims=True) for name, column in plain.items()}
-        for row in rows(header, extremes, Spent):
+        for row in rows(header, extremes, _checked_work):
             kind(**shared, **_of_task(header.tasks[0]), **row)
     unsaid = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
     left = rows(header, plain, _work)
@@ -239,6 +279,10 @@ def _of_task(part: TaskShare) -> Fields:
     return {name: getattr(part, name) for name in OF_TASK}
 
 
+def _checked_work(passes: int, columns: int) -> Spent:
+    return Spent(passes=passes, columns=columns)
+
+
 def _work(passes: int, columns: int) -> Spent:
     return unchecked(Spent, {"passes": passes, "columns": columns, "squares": None})
 
@@ -246,19 +290,29 @@ def _work(passes: int, columns: int) -> Spent:
 def _undone(header: Header, columns: Numbers) -> Numbers:
     """The columns as numbers of their own, not as differences."""
     positions = np.concatenate([np.arange(part.samples) for part in header.tasks])
+    if any((np.diff(columns["index"]) < 0) & (np.diff(positions) > 0)):
+        raise ValueError("it has a sample twice, or samples out of order")
     plain = columns | {"index": columns["index"] + positions}
     if header.kind == "drift":
         return plain
     prompt, horizon, probes = (columns[n] for n in ("prompt_tokens", "horizon", "probe_passes"))
+    known = {"finish": len(FINISHES), "seconds": len(header.seconds), "shortened": 2}
+    for name, most in (
+        known | dict.fromkeys(("prompt_tokens", "horizon", "probe_passes"), LARGEST)
+    ).items():
+        _check_between(name, columns[name], 0, most - 1)
+    _check_between("passes", columns["passes"], -LARGEST, LARGEST)
     passes = columns["passes"] + horizon
-    for name, known in (("finish", len(FINISHES)), ("seconds", len(header.seconds))):
-        if columns[name].min() < 0 or columns[name].max() >= known:
-            raise ValueError(f"column {name!r} has numbers outside 0 to {known - 1}")
     return plain | {
         "passes": passes,
         "columns": columns["columns"] + passes * (prompt + horizon),
         "probe_columns": columns["probe_columns"] + probes * prompt,
     }
+
+
+def _check_between(name: str, column: Column, least: int, most: int) -> None:
+    if column.min() < least or column.max() > most:
+        raise ValueError(f"column {name!r} has numbers outside {least} to {most}")
 
 
 def _answers(

@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from lastword.files import check_folder
+from lastword.files import write as write_whole
+
 Width = Literal["u1", "i1", "i2", "i4", "i8"]
 WIDTHS: tuple[Width, ...] = ("u1", "i1", "i2", "i4", "i8")
 Column = NDArray[np.int64]
 Numbers = dict[str, Column]
-LARGEST = 2**28  # bytes a file may unpack to
+LARGEST = 2**26  # bytes a file may unpack to: a million samples
 # Bytes of numbers have no alignment and no letters before them to go by: pb and lc are for text.
 FILTERS = [
     {
@@ -62,7 +65,11 @@ def unpack(data: bytes) -> tuple[bytes, Numbers]:
     except lzma.LZMAError as broken:
         raise ValueError(f"not XZ, or damaged: {broken}") from broken
     if not reader.eof:
-        raise ValueError("it is cut, or unpacks to more than 256 MiB")
+        raise ValueError(
+            "it is cut" if reader.needs_input else f"it unpacks to more than {LARGEST} bytes"
+        )
+    if reader.unused_data:
+        raise ValueError("something was added behind its end")
     first, _, rest = text.partition(b"\n")
     header, _, body = rest.partition(b"\n")
     try:
@@ -75,8 +82,8 @@ def unpack(data: bytes) -> tuple[bytes, Numbers]:
 def write(path: Path, data: bytes) -> Path:
     """Write a file, unless it says the same already."""
     if not path.exists() or path.read_bytes() != data:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        check_folder(path.parent)
+        write_whole(path, data)
     return path
 
 

@@ -55,7 +55,7 @@ def _recipe(value: object) -> Recipe:
     try:
         return _parsed(json.dumps(value))
     except (LastwordError, TypeError, RecursionError, OverflowError) as wrong:
-        raise ValueError(str(wrong)) from wrong
+        raise ValueError(str(wrong)[:400]) from wrong  # it may quote all it was given
 
 
 @lru_cache(maxsize=4096)

@@ -108,6 +108,9 @@ def test_what_is_held_is_not_measured_again(kept):
     validation = study.Job("tiny-llada-base", "fixed 64", "validation", 2)
     other = study.Job("tiny-llada-base", "fixed 96", "test", 2)
     assert study.left([JOB, more, validation, other], folder) == [more, validation, other]
+
+
+def test_what_other_weights_answered_is_measured_again(kept):
     assert study.left([JOB], kept(arm(weights="old"))) == [JOB]
 
 

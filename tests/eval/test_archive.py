@@ -8,7 +8,7 @@ import pytest
 
 from lastword.errors import SettingError
 from lastword.eval.archive import arms_in, file_name, keep, pack, unpack
-from lastword.eval.journal import read_records
+from lastword.eval.journal import Journal, read_records
 from lastword.eval.records import FINISHES, Spent, to_line
 from lastword.length import Fixed, Survival
 from lastword.paper.pairing import answers
@@ -124,3 +124,66 @@ def test_a_validation_prompt_does_not_stand_in_for_a_test_prompt(tmp_path):
     read = read_records(tmp_path)
     for split in ("validation", "test"):
         assert len(answers(read, split)) == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"model": "n"}, {"weights": "v"}, {"dtype": "bfloat16"}, {"seed": 1}, {"split": "validation"},
+     {"layout": "chat"}],
+)  # fmt: skip
+def test_an_archive_of_another_question_is_not_replaced(tmp_path, other):
+    path = keep([record(0)], tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(SettingError, match=f"another {next(iter(other))}.* left as it is"):
+        keep([record(0, **other)], tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_another_version_of_a_task_is_another_question(tmp_path):
+    keep([record(0)], tmp_path)
+    with pytest.raises(
+        SettingError, match="holds 1 samples that are not among the 1 records given and"
+    ):
+        keep([record(0, task_version="version 2")], tmp_path)
+
+
+def test_an_archive_is_not_replaced_by_fewer_samples(tmp_path):
+    path = keep([record(i) for i in range(7)], tmp_path)
+    with pytest.raises(SettingError, match="holds 3 samples that are not among the 4"):
+        keep([record(i) for i in range(4)], tmp_path)
+    assert len(read_records(path)) == 7
+
+
+def test_other_hardware_answers_the_same_question(tmp_path):
+    keep([record(0)], tmp_path)
+    path = keep([record(0, hardware="faster", versions={"lastword": "2"})], tmp_path)
+    assert [one.hardware for one in read_records(path)] == ["faster"]
+
+
+def test_a_full_disk_leaves_the_archive_as_it_was(tmp_path, monkeypatch):
+    path = keep([record(0)], tmp_path)
+    before = path.read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(SettingError, match=r"No space left on device.*as it was"):
+        keep([record(0), record(1)], tmp_path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_records_and_a_record_twice_are_no_archive():
+    with pytest.raises(SettingError, match="none were given"):
+        pack([])
+    with pytest.raises(SettingError, match="sample 1 of t was given twice"):
+        pack([record(1), record(1)])
+
+
+def test_an_archive_beside_its_journal_counts_once(tmp_path):
+    records = [record(i) for i in range(5)]
+    Journal(tmp_path / "a.jsonl").append(records)
+    keep(records, tmp_path)
+    assert len(read_records(tmp_path)) == 10
+    assert len(answers(read_records(tmp_path))) == 5
