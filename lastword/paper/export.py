@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
+from io import BytesIO
 from pathlib import Path
 
 from lastword.errors import ExtraError, SettingError
 from lastword.eval.records import Fields, Record, Spent
+from lastword.files import check_folder, check_target, write
 from lastword.paper.pairing import by_recipe
 
 
@@ -24,18 +26,24 @@ def export(records: Sequence[Record], path: Path) -> None:
         import pyarrow.parquet
     except ImportError as missing:
         raise ExtraError("Parquet needs pyarrow: pip install 'lastword[eval]'") from missing
+    check_folder(path.parent)
+    check_target(path)
     rows = [
         dict(_flat(_fields(record) | {"recipe": recipe.to_json()}))
         for recipe, mine in by_recipe(records).items()
         for record in mine
     ]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    table = pyarrow.Table.from_pydict({name: [row.get(name) for row in rows] for name in names})
+    content = BytesIO()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pyarrow.parquet.write_table(table, path)
-    except OSError as refused:
-        raise SettingError(f"{path} cannot be written ({refused}); give another place") from refused
+        columns = {name: [row.get(name) for row in rows] for name in names}
+        pyarrow.parquet.write_table(pyarrow.Table.from_pydict(columns), content)
+    except pyarrow.ArrowException as mixed:
+        raise SettingError(
+            f"{path} cannot be written: some field has text in one record and a number in another ({mixed}); "
+            "export them to files of their own"
+        ) from mixed
+    write(path, content.getvalue())
 
 
 def _fields(record: Record) -> Fields:

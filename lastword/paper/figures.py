@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lastword.errors import SettingError
 from lastword.eval.records import Answer, Record
+from lastword.files import check_folder
 from lastword.paper.arms import Arm, arms_of, benchmark_of, recipes_of, said_as
 from lastword.paper.overview import spent
 from lastword.paper.pairing import Key, answers, by_subject, lengths_written, on_shared, sample_of
@@ -35,7 +36,7 @@ def save_figures(
     ]
     if not panels:
         raise SettingError("no records of a fixed canvas were given; figures compare with one")
-    folder.mkdir(parents=True, exist_ok=True)
+    check_folder(folder)
     drawn = []
     for name, draw in FIGURES.items():
         figure = draw(panels)
@@ -120,6 +121,8 @@ def pareto(panels: Sequence[Panel]) -> Figure:
     figure, axes = _grid(len(panels), 3.4, legend=0.15 * (len(numbers) + 2))
     for panel, ax in zip(panels, axes):
         mine = {r: (x, max(y, -LOST)) for r, (x, y) in points[panel.subject].items()}
+        if not mine:  # no prompt fitted
+            continue
         front = [mine[recipe] for recipe in best[panel.subject]]
         ax.plot(*zip(*mine.values()), "o", color="tab:gray", markersize=4, alpha=0.5)
         ax.plot(*zip(*front), "o-", color="tab:blue", markersize=11, alpha=0.35, linewidth=1)
@@ -153,7 +156,7 @@ def _points(panel: Panel) -> dict[Recipe, tuple[float, float]]:
     found = {}
     for arm in panel.recipes:
         base, own = on_shared(panel.fixed, arm.records)
-        if 2 * len(own) >= len(panel.fixed):
+        if 2 * len(own) >= len(panel.fixed) and spent(base, "columns"):
             moved = sum(o.score - b.score for b, o in zip(base, own)) / len(own)
             columns = spent(own, "columns") / spent(base, "columns")
             found[arm.recipe] = (columns, 100 * moved)

@@ -11,8 +11,9 @@ from lastword.recipe.recipe import Recipe
 
 Key = tuple[str, str, int]
 AnyRecord = TypeVar("AnyRecord", bound=Asked)
-APART = ("weights", "seed", "layout")
-_identity_in_arm = attrgetter(*(name for name in IDENTITY if name != "recipe"))
+APART = ("weights", "dtype", "seed", "layout")
+# Without the prompt's digest, which an archive does not keep: it may lie beside the journal it was made of.
+_identity_in_arm = attrgetter(*(name for name in IDENTITY if name not in ("recipe", "prompt")))
 
 
 def sample_of(record: Asked) -> Key:
@@ -47,13 +48,13 @@ def answers(records: Iterable[Record], split: str = "test") -> list[Answer]:
 
 
 def by_subject(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
-    """Records by who answered: a model, or one of its seeds, weights or layouts if there are several.
+    """Records by who answered: a model, or one of its weights, dtypes, seeds or layouts if there are several.
 
     Answers are compared within one of these and never across.
     """
     models: dict[str, dict[tuple[str, ...], list[AnyRecord]]] = {}
     for record in records:
-        who = (record.weights, str(record.seed), record.layout)
+        who = (record.weights, record.dtype, str(record.seed), record.layout)
         models.setdefault(record.model, {}).setdefault(who, []).append(record)
     found = {}
     for model, mine in models.items():

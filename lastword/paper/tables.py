@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -325,7 +326,8 @@ def _spread(values: Sequence[float]) -> str:
 def _work(
     base: Sequence[Answer], other: Sequence[Answer], what: Literal["passes", "columns"]
 ) -> float:
-    return spent(other, what) / spent(base, what)
+    """Spent as a share of the baseline's; NaN where no prompt of that fitted, so that it spent nothing."""
+    return spent(other, what) / (spent(base, what) or math.nan)
 
 
 def _seconds(records: Sequence[Answer]) -> str:
@@ -333,4 +335,4 @@ def _seconds(records: Sequence[Answer]) -> str:
 
 
 def _faster(base: Sequence[Answer], other: Sequence[Answer]) -> str:
-    return f"{_seconds(other)} ({seconds(base) / seconds(other):.1f}x)"
+    return f"{_seconds(other)} ({seconds(base) / (seconds(other) or math.nan):.1f}x)"

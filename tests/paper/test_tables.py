@@ -262,7 +262,7 @@ def test_without_matplotlib_nothing_is_written_but_tables_can_be_had(tmp_path, m
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 1
     assert "lastword[plot]" in done.output
-    assert not (tmp_path / "out").exists()
+    assert not any((tmp_path / "out").iterdir())
     assert CliRunner().invoke(app, [*given, "--no-figures"]).exit_code == 0
     assert (tmp_path / "out" / "tables.md").exists()
 
@@ -320,3 +320,14 @@ def test_a_lone_fixed_canvas_is_not_called_the_best():
         "fixed 256",
         "survival",
     ]
+
+
+def test_a_baseline_that_no_prompt_fitted_is_no_traceback(tmp_path):
+    """It spent nothing, and nothing can be a share of that."""
+    none = {"finish": "too_long", "cost": Spent(0, 0), "horizon": 0, "length": 0, "score": 0.0}
+    fixed = [answer(index=at, recipe=recipe(length="fixed:64"), **none) for at in range(3)]
+    short = [answer(index=at, recipe=recipe(length="fixed:8")) for at in range(3)]
+    survival = [answer(index=at, recipe=recipe(length="survival:64")) for at in range(3)]
+    for table in paper_tables([*fixed, *short, *survival]):
+        assert table.markdown()
+    assert save_figures([*fixed, *short, *survival], tmp_path)
