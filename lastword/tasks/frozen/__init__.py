@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 
 from lastword.errors import TaskError
@@ -19,7 +20,12 @@ def load_frozen(split: str, family: str) -> tuple[Example, ...]:
     if not path.exists():
         known = sorted(p.name.removesuffix(".jsonl.gz") for p in FOLDER.glob("*.gz"))
         raise TaskError(f"nothing is frozen as {split}-{family}; there are {', '.join(known)}.")
-    return from_lines(family, gzip.decompress(path.read_bytes()).decode())
+    try:
+        return from_lines(family, gzip.decompress(path.read_bytes()).decode())
+    except (OSError, EOFError, zlib.error, ValueError, TypeError) as damaged:
+        raise TaskError(
+            f"{path}, the frozen prompts of {family}, cannot be read ({damaged}); install lastword again"
+        ) from damaged
 
 
 def path_of(split: str, family: str) -> Path:
