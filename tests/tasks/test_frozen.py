@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 
 import pytest
 
 from lastword.errors import TaskError
-from lastword.tasks import FAMILIES, load_frozen, split_of
+from lastword.tasks import FAMILIES, frozen, load_frozen, split_of
 from lastword.tasks.freeze import frozen_examples
 from lastword.tasks.frozen import COUNTS, FOLDER
 
@@ -51,3 +52,21 @@ def test_unknown_family_is_refused() -> None:
 
 def test_the_files_stay_small() -> None:
     assert sum(path.stat().st_size for path in FOLDER.glob("*.gz")) < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"notes",
+        gzip.compress(b"[]\n" * 99)[:40],
+        gzip.compress(b"[1]\n"),
+        gzip.compress(b"\xff"),
+    ],
+    ids=["empty", "notes", "cut", "other lines", "no text"],
+)
+def test_a_damaged_file_is_named(monkeypatch, tmp_path, damaged) -> None:
+    monkeypatch.setattr(frozen, "FOLDER", tmp_path)
+    frozen.path_of("test", "algebra").write_bytes(damaged)
+    with pytest.raises(TaskError, match=r"test-algebra\.jsonl\.gz.* cannot be read"):
+        load_frozen("test", "algebra")

@@ -21,7 +21,10 @@ def load_frozen(split: str, family: str) -> tuple[Example, ...]:
         known = sorted(p.name.removesuffix(".jsonl.gz") for p in FOLDER.glob("*.gz"))
         raise TaskError(f"nothing is frozen as {split}-{family}; there are {', '.join(known)}.")
     try:
-        return from_lines(family, gzip.decompress(path.read_bytes()).decode())
+        found = from_lines(family, gzip.decompress(path.read_bytes()).decode())
+        if len(found) != COUNTS[split]:
+            raise ValueError(f"it has {len(found)} examples, not {COUNTS[split]}")
+        return found
     except (OSError, EOFError, zlib.error, ValueError, TypeError) as damaged:
         raise TaskError(
             f"{path}, the frozen prompts of {family}, cannot be read ({damaged}); install lastword again"
