@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 from lastword.errors import SettingError, WrongTypeError
 
@@ -13,6 +15,8 @@ MOST_SLOTS = 2**20
 MOST_COUNTED = 10**15
 # No weight, temperature or factor is larger.
 MOST_NUMBER = 1e9
+# Nothing colder is told from 0.
+LEAST_TEMPERATURE = 1e-6
 # What a generator takes for a seed.
 LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1
 
@@ -32,11 +36,42 @@ def shown(value: object) -> str:
 def check_type(
     owner: str, name: str, value: Any, kind: type | tuple[type, ...], wanted: str
 ) -> None:
-    """A value of a class, or of one of several; `wanted` says in words what to give."""
+    """A value of a class; `wanted` says in words what to give."""
     if not isinstance(value, kind):
         raise WrongTypeError(
             f"{owner}({name}={shown(value)}) was given, a {type(value).__name__}; {name} must be {wanted}"
         )
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """A list or what is like one. Text and bytes are not, nor is what has no order or can be read once."""
+    return isinstance(value, Sequence) and not isinstance(
+        value, (str, bytes, bytearray, memoryview)
+    )
+
+
+def check_sequence(owner: str, name: str, value: Any, wanted: str) -> None:
+    """A list or what is like one; `wanted` says of what."""
+    if not is_list(value):
+        raise WrongTypeError(
+            f"{owner}({name}={shown(value)}) was given, a {type(value).__name__}; {name} must be {wanted}"
+        )
+
+
+def check_function(owner: str, name: str, value: Any, takes: tuple[str, ...]) -> None:
+    """A function that can be called with so many values."""
+    called = f"{name}({', '.join(takes)})"
+    given = f"{owner}({name}={shown(value)}) was given"
+    if not callable(value):
+        raise WrongTypeError(f"{given}; {name} must be a function, called as {called}")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # written in C: it says so when it is called
+        return
+    try:
+        signature.bind(*takes)
+    except TypeError as wrong:
+        raise WrongTypeError(f"{given}; it is called as {called} ({wrong})") from wrong
 
 
 def check_whole(owner: str, name: str, value: Any, *, least: int, most: int = MOST_SLOTS) -> None:
@@ -76,6 +111,15 @@ def check_number(
         asked = " and ".join(f"{words} {b:g}" for words, b in bounds.items() if b is not None)
         kind = SettingError if is_number else WrongTypeError
         raise kind(f"{owner}({name}={shown(value)}) was given; {name} must be a number {asked}")
+
+
+def check_temperature(owner: str, name: str, value: Any) -> None:
+    """0, or a number that a logit can be divided by without leaving float32."""
+    check_number(owner, name, value, least=0)
+    if 0 < value < LEAST_TEMPERATURE:
+        raise SettingError(
+            f"{owner}({name}={shown(value)}) was given; {name} must be 0 or at least {LEAST_TEMPERATURE:g}"
+        )
 
 
 def check_choice(owner: str, name: str, value: Any, *choices: str | bool) -> None:

@@ -50,19 +50,17 @@ import torch, lastword
 from pathlib import Path
 from lastword.recipe.text import part
 from lastword.recipe.recipe import Recipe
-from lastword.errors import SettingError
 toy, golden = lastword.load("toy"), Path(sys.argv[1])
 for line in sys.stdin:
     outcome = {}
     for code in json.loads(line):
         try:
             eval(code)
-            outcome[code] = "no error"
+            outcome[code] = "no error", ""
         except lastword.LastwordError as error:
-            kind = SettingError if isinstance(error, SettingError) else type(error)
-            outcome[code] = kind.__name__
+            outcome[code] = type(error).__name__, str(error)
         except Exception as error:
-            outcome[code] = f"raw {type(error).__name__}: {error}"
+            outcome[code] = f"raw {type(error).__name__}: {error}", ""
     print(json.dumps(outcome), flush=True)
 """
 
@@ -153,10 +151,18 @@ def plain_python(golden):
         )
         started.append(process)
 
-        def outcomes(expressions):
+        def outcomes(expressions, *, with_messages=False):
+            """The class of the error by expression, or the class and what it says."""
             process.stdin.write(json.dumps(list(expressions)) + "\n")
             process.stdin.flush()
-            return json.loads(process.stdout.readline())
+            found = json.loads(process.stdout.readline())
+            if with_messages:
+                return {code: tuple(outcome) for code, outcome in found.items()}
+            # A value of the wrong kind is a setting that is wrong: most tests do not tell the two apart.
+            return {
+                code: kind.replace("WrongTypeError", "SettingError")
+                for code, (kind, _) in found.items()
+            }
 
         return outcomes
 
