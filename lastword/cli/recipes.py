@@ -24,10 +24,7 @@ def recipes() -> None:
     from lastword.recipe.text import as_text
 
     def described(cls: Any) -> Text:
-        default = cls()
-        settings = [
-            f"{f.name}={as_text(getattr(default, f.name))}" for f in dataclasses.fields(cls)
-        ]
+        settings = [f"{f.name}={as_text(f.default)}" for f in dataclasses.fields(cls)]
         return Text.assemble(
             (inspect.getdoc(cls) or "").splitlines()[0],
             (f"\n{', '.join(settings)}" if settings else "", "green"),

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from lastword.checks import MOST_COUNTED, check_whole
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
+from lastword.length.policy import LengthTraits, Plan, Probe
 from lastword.length.wrapper import Wrapper
 
-USUAL = 256  # passes
 MOST_SLOTS = 20  # powers of two: a million
 
 
@@ -28,7 +27,7 @@ class Budget(Wrapper):
     row has a budget of its own. What lies inside or around may grow up to the same bound and not
     beyond; with growth a schedule's count is no longer sure, and a pass per slot is assumed.
 
-    Given neither, it allows 256 passes. An answer that needed more is cut and says so. Where not one
+    It needs a bound: passes, columns or both. An answer that needed more is cut and says so. Where not one
     slot can be paid for, the budget is refused; policies that resize in any pass are refused too, since
     slots they take back were paid for. Costs nothing.
     """
@@ -45,13 +44,13 @@ class Budget(Wrapper):
         for name in ("passes", "columns"):
             if getattr(self, name) is not None:
                 check_whole("Budget", name, getattr(self, name), least=1, most=MOST_COUNTED)
+        if self.passes is None and self.columns is None:
+            raise SettingError(
+                "Budget was given without a bound; say what it allows: passes=256, columns=100000 or both "
+                "(on the command line budget:(default),passes=256)"
+            )
 
     traits = LengthTraits(bounds_work=True)
-
-    def settled(self, terms: Terms) -> LengthPolicy:
-        unsaid = self.passes is None and self.columns is None
-        passes = USUAL if unsaid else self.passes
-        return replace(self, length=self.length.settled(terms), passes=passes)
 
     def plan(self, probe: Probe) -> Plan:
         plan = self.length.plan(probe)

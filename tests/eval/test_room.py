@@ -88,7 +88,9 @@ def test_every_policy_keeps_to_the_room_it_is_given(name):
     model.positions, model.slots = 83, 256
     model.calibration = replace(LENGTHS, weights=model_key(model))
     block = {"block": 16} if name in ("stop-at-end", "grow-when-full", "reread") else {}
-    recipe = Recipe(length=PARTS["length"][name](), unmask=lastword.AboveThreshold(0.1), **block)
+    bound = {"passes": 256} if name == "budget" else {}
+    length = PARTS["length"][name](**bound)
+    recipe = Recipe(length=length, unmask=lastword.AboveThreshold(0.1), **block)
     settled = settle(recipe, model)
     shorter = within_room(settled, model, 3)
     assert shorter != settled

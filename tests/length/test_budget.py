@@ -146,13 +146,12 @@ def test_a_budget_that_pays_for_nothing_is_refused_with_what_it_takes(length, wo
 
 
 def test_only_what_is_given_is_bounded():
-    assert Budget().settled(Terms(64)).passes == 256
     assert Budget(columns=90000).settled(Terms(64)).passes is None
     toy = lastword.models.Toy()
     toy.slots = 300
     recipe = Recipe(length=Budget(Fixed(300), columns=10**6))
     first = next(lastword.decode(toy, [[0]], recipe))
-    assert first.plan.horizon.tolist() == [300]  # a pass a slot, more than the usual 256
+    assert first.plan.horizon.tolist() == [300]
 
 
 @dataclass(frozen=True)
@@ -191,6 +190,13 @@ def test_a_row_that_asks_for_room_nobody_pays_for_is_committed_all_the_same(llad
     last, cost = spent(llada, Recipe(length=length, commit=Hasty(), block=2))
     assert last.canvas.horizon.tolist() == last.plan.most.tolist() == [6]
     assert cost["passes"] == [1 + 2]
+
+
+def test_a_budget_needs_a_bound():
+    with pytest.raises(SettingError, match=r"without a bound; say what it allows: passes=256"):
+        Budget(Fixed(40))
+    with pytest.raises(SettingError, match="without a bound"):
+        lastword.generate(lastword.models.Toy(), "abc", length="budget")
 
 
 def test_no_passes_are_no_budget():

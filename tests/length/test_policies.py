@@ -165,14 +165,14 @@ def test_a_policy_says_when_it_and_what_it_wraps_resize():
         (SurvivalAtStep(), "any time", "any time"),
         (Daedal(), "any time", "any time"),
         (StopAtEnd(Daedal()), "between blocks", "any time"),
-        (Budget(GrowWhenFull(RhoEos())), "never", "any time"),
+        (Budget(GrowWhenFull(RhoEos()), passes=9), "never", "any time"),
     ):
         assert policy.traits.resizes == own, policy
         assert traits_of(policy).resizes == together, policy
 
 
 def test_traits_add_up_over_what_is_wrapped():
-    policy = StopAtEnd(GrowWhenFull(Budget(Reread(Survival(48))), limit=96))
+    policy = StopAtEnd(GrowWhenFull(Budget(Reread(Survival(48)), passes=9), limit=96))
     assert [type(layer) for layer in layers(policy)] == [StopAtEnd, GrowWhenFull, Budget, Reread]
     assert traits_of(policy) == LengthTraits(
         resizes="between blocks",
