@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -199,11 +199,14 @@ def sampling(rng: random.Random) -> lastword.Sampling:
     """The likeliest token half of the time, else any sampling."""
     if rng.random() < 0.5:
         return lastword.Sampling()
+    temperature = rng.choice([0.0, 0.5, 1.0])
+    score: Literal["model", "draw"] = "model" if rng.random() < 0.5 else "draw"
+    filtered = temperature > 0 or score == "draw"  # else there is nothing to filter
     return lastword.Sampling(
-        temperature=rng.choice([0.0, 0.5, 1.0]),
-        top_p=rng.choice([None, 0.9]),
-        top_k=rng.choice([None, 20]),
-        score=rng.choice(["model", "draw"]),
+        temperature=temperature,
+        top_p=rng.choice([None, 0.9]) if filtered else None,
+        top_k=rng.choice([None, 20]) if filtered else None,
+        score=score,
         guidance=rng.choice([0.0, 0.0, 0.7]),
         forbid_end=rng.random() < 0.2,
         end_last=rng.random() < 0.2,

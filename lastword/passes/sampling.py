@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from lastword.canvas.ids import TokenIds
-from lastword.checks import check_choice, check_number, check_whole
+from lastword.checks import check_choice, check_number, check_temperature, check_whole
+from lastword.errors import SettingError
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Sampling:
     With `temperature` 0 the candidate is the likeliest token. Above 0 it is drawn, in one of two
     ways the field knows: `score="model"` (LLaDA) adds float64 Gumbel noise and lets rules judge
     the candidate by the model's own probabilities; `score="draw"` (Dream) draws from the tempered,
-    filtered distribution and lets rules judge by that one. `top_p` and `top_k` filter the draw.
+    filtered distribution and lets rules judge by that one. `top_p` and `top_k` filter the draw: at
+    temperature 0 nothing is drawn, and they are refused unless rules judge by what they keep (`draw`).
 
     `guidance` is LLaDA's classifier-free guidance scale: a second pass without the prompt, so
     twice the columns. `forbid_end` never proposes the document end (LLaDA `logits_eos_inf`).
@@ -44,7 +46,7 @@ class Sampling:
     propose_mask: bool = False
 
     def __post_init__(self) -> None:
-        check_number("Sampling", "temperature", self.temperature, least=0)
+        check_temperature("Sampling", "temperature", self.temperature)
         check_number("Sampling", "guidance", self.guidance, least=0)
         check_choice("Sampling", "score", self.score, "model", "draw")
         if self.top_p is not None:
@@ -53,6 +55,14 @@ class Sampling:
             check_whole("Sampling", "top_k", self.top_k, least=1)
         for name in ("forbid_end", "end_last", "propose_mask"):
             check_choice("Sampling", name, getattr(self, name), True, False)
+        filters = self.top_k is not None or (self.top_p is not None and self.top_p < 1)
+        if filters and self.temperature == 0 and self.score == "model":
+            given = f"top_p={self.top_p}" if self.top_k is None else f"top_k={self.top_k}"
+            raise SettingError(
+                f"Sampling({given}) was given at temperature 0, where the likeliest token is taken and "
+                "nothing is left to filter: give a temperature above 0, leave top_p and top_k out, or let "
+                'the rules judge by what is kept (score="draw", as Dream does)'
+            )
 
     def allowed(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V]
         """The logits a candidate is taken from."""
