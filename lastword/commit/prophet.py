@@ -12,10 +12,10 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.window import Window
-from lastword.checks import check_number, check_whole, shown
+from lastword.checks import check_number, check_sequence, check_whole, shown
 from lastword.commit.gap_rule import GapRule
 from lastword.commit.rule import CommitTraits
-from lastword.errors import SettingError
+from lastword.errors import SettingError, WrongTypeError
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,13 @@ def _slots(slot: int, canvas: Canvas) -> Int[Tensor, "B"]:
 
 def _pairs(given: object) -> tuple[tuple[int, int], ...]:
     """Pairs as JSON or a caller writes them, as a tuple that compares and hashes."""
+    wanted = "pairs of a slot and a token id, such as ((-8, 21), (-7, 56))"
+    check_sequence("Prophet", "literals", given, wanted)
     try:
         pairs = tuple((slot, token) for slot, token in given)  # type: ignore[attr-defined]
     except (TypeError, ValueError) as wrong:
-        raise SettingError(
-            f"Prophet(literals={shown(given)}) was given; it must be pairs of a slot and a token id, such as "
-            "((-8, 21), (-7, 56))"
+        raise WrongTypeError(
+            f"Prophet(literals={shown(given)}) was given; literals must be {wanted}"
         ) from wrong
     for slot, token in pairs:
         check_whole("Prophet", "slot", slot, least=-(2**31))

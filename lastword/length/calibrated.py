@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lastword.checks import check_number
+from lastword.checks import check_number, check_type
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, Plan, Probe, Terms
 from lastword.length.survival import Survival
@@ -36,10 +36,8 @@ class Calibrated(LengthPolicy):
 
     def __post_init__(self) -> None:
         check_number("Calibrated", "coverage", self.coverage, above=0, below=1)
-        if self.family is not None and not isinstance(self.family, str):
-            raise SettingError(
-                f"Calibrated(family={self.family!r}) was given; it must be a family's name, or nothing"
-            )
+        if self.family is not None:
+            check_type("Calibrated", "family", self.family, str, "a family's name, or None")
 
     def settled(self, terms: Terms) -> Survival:
         calibration = terms.calibration

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Int
-from torch import Tensor
+from torch import Tensor, long
 
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.canvas import Canvas
@@ -16,6 +16,8 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
 from lastword.canvas.ids import PromptIds, TokenIds
 from lastword.canvas.state import State
+from lastword.checks import MOST_SLOTS, shown
+from lastword.errors import SettingError, WrongTypeError
 from lastword.passes.prediction import Prediction
 from lastword.survival import LengthDistribution
 
@@ -101,6 +103,27 @@ class Plan:
         """The canvas the plan asks for."""
         canvas = Canvas.blank(prompts, self.horizon, ids)
         return canvas if self.ends is None else canvas.followed_by(ids.end, self.ends)
+
+
+def checked_plan(plan: object, policy: object, rows: int) -> Plan:
+    """What a policy planned, held to what a canvas can be made of."""
+    if not isinstance(plan, Plan):
+        raise WrongTypeError(
+            f"{type(policy).__name__} planned {shown(plan)}; `plan` returns a lastword.Plan"
+        )
+    for name in ("horizon", "ends", "most"):
+        given = getattr(plan, name)
+        fits = isinstance(given, Tensor) and (given.shape, given.dtype) == ((rows,), long)
+        if not fits and (given is not None or name == "horizon"):
+            raise WrongTypeError(
+                f"{type(policy).__name__} planned {name}={shown(given)}; it must be a tensor of {rows} whole "
+                "numbers (torch.int64), one for each prompt"
+            )
+    if int(plan.horizon.max()) > MOST_SLOTS:
+        raise SettingError(
+            f"{type(policy).__name__} planned {int(plan.horizon.max())} slots; at most {MOST_SLOTS} can be"
+        )
+    return plan
 
 
 class Terms(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
-from lastword.checks import check_choice, check_whole
+from lastword.checks import check_choice, check_type, check_whole
 from lastword.errors import SettingError
 from lastword.length.calibrated import Calibrated
 from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
@@ -69,12 +69,14 @@ class Reread(LengthPolicy):
                 "does not hold for what is left of one: use StopAtEnd(GrowWhenFull(Calibrated())), which "
                 "keeps it, or Reread(Survival(estimate=Quantile(0.9)))"
             )
-        if not isinstance(self.length, Survival):
-            raise SettingError(
-                f"Reread(length={self.length!r}) was given; it reads again for Survival(), whose limit, "
-                "estimate and reading it takes: put other wrappers around it, as in "
-                "StopAtEnd(GrowWhenFull(Reread(Survival())))"
-            )
+        check_type(
+            "Reread",
+            "length",
+            self.length,
+            Survival,
+            "Survival(), whose limit, estimate and reading it takes: put other wrappers around it, as in "
+            "StopAtEnd(GrowWhenFull(Reread(Survival())))",
+        )
 
     @property
     def traits(self) -> LengthTraits:

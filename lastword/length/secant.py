@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from lastword.checks import check_number, check_whole
+from lastword.checks import check_number, check_type, check_whole
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.said import check_said, said
@@ -65,11 +65,7 @@ class Secant(LengthPolicy):
         for name in ("probes", "within"):
             check_whole("Secant", name, getattr(self, name), least=1)
         check_number("Secant", "enough", self.enough, above=0, below=1)
-        if not isinstance(self.reading, Reading):
-            raise SettingError(
-                f"Secant(reading={self.reading!r}) was given; it must be EndedBy(), TurnEnd() or "
-                "Hazard()"
-            )
+        check_type("Secant", "reading", self.reading, Reading, "EndedBy(), TurnEnd() or Hazard()")
         if isinstance(self.reading, (Boundary, FirstBoundary, Auto)):
             raise SettingError(
                 f"Secant(reading={self.reading!r}) was given, which reads a canvas that shows all of the "

@@ -10,8 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
-from lastword.checks import check_choice
-from lastword.errors import SettingError
+from lastword.checks import check_choice, check_type, shown
+from lastword.errors import SettingError, WrongTypeError
 from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.said import check_said, said
 from lastword.passes.prediction import Prediction
@@ -56,15 +56,17 @@ class Survival(LengthPolicy):
         check_said("Survival", "limit", self.limit)
         check_choice("Survival", "ends", self.ends, "document", "any")
         if not callable(self.estimate) or isinstance(self.estimate, type):
-            raise SettingError(
-                f"Survival(estimate={self.estimate!r}) was given; it must be Mean(), Quantile(q), "
+            raise WrongTypeError(
+                f"Survival(estimate={shown(self.estimate)}) was given; it must be Mean(), Quantile(q), "
                 "Cheapest(cut) or Scaled(factor)"
             )
-        if not isinstance(self.reading, Reading):
-            raise SettingError(
-                f"Survival(reading={self.reading!r}) was given; it must be Hazard(), EndedBy(), Boundary(), "
-                "FirstBoundary(), TurnEnd() or Auto()"
-            )
+        check_type(
+            "Survival",
+            "reading",
+            self.reading,
+            Reading,
+            "Hazard(), EndedBy(), Boundary(), FirstBoundary(), TurnEnd() or Auto()",
+        )
         if self.ends == "any" and isinstance(self.reading, TurnEnd):
             raise SettingError(
                 "Survival(ends='any', reading=TurnEnd()) was given; TurnEnd reads the two end tokens "
@@ -84,7 +86,13 @@ class Survival(LengthPolicy):
 
     def read(self, prediction: Prediction) -> LengthDistribution:
         """The distribution any pass over `limit` slots speaks of: a written slot ends or does not."""
-        return self.reading(self.signal(prediction))
+        lengths = self.reading(self.signal(prediction))
+        if not isinstance(lengths, LengthDistribution):
+            raise WrongTypeError(
+                f"{type(self.reading).__name__} returned {shown(lengths)}; a reading returns a "
+                "LengthDistribution"
+            )
+        return lengths
 
     def signal(self, prediction: Prediction, canvas: Canvas | None = None) -> EndSignal:
         """The end tokens' probabilities a pass gives: what the reading reads.
@@ -109,7 +117,13 @@ class Survival(LengthPolicy):
 
     def horizon(self, lengths: LengthDistribution) -> Int[Tensor, "B"]:
         """How many slots the estimate asks for."""
-        return self.estimate(lengths).clamp(1, said(self, self.limit)).ceil().long()
+        estimated = self.estimate(lengths)
+        if not isinstance(estimated, Tensor) or estimated.shape != (len(lengths),):
+            raise WrongTypeError(
+                f"the estimate {type(self.estimate).__name__} returned {shown(estimated)}; it returns a "
+                "tensor with a number of slots a row"
+            )
+        return estimated.clamp(1, said(self, self.limit)).ceil().long()
 
     def plan(self, probe: Probe) -> Plan:
         lengths = self.lengths(probe)

@@ -10,8 +10,7 @@ import torch
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
-from lastword.checks import check_whole
-from lastword.errors import SettingError
+from lastword.checks import check_type, check_whole
 from lastword.length.policy import (
     LengthPolicy,
     LengthTraits,
@@ -49,11 +48,13 @@ class SurvivalAtStep(LengthPolicy):
 
     def __post_init__(self) -> None:
         check_whole("SurvivalAtStep", "step", self.step, least=0)
-        if not isinstance(self.length, Survival):
-            raise SettingError(
-                f"SurvivalAtStep(length={self.length!r}) was given; it reads a later step for "
-                "Survival(), whose limit, estimate and ends it takes"
-            )
+        check_type(
+            "SurvivalAtStep",
+            "length",
+            self.length,
+            Survival,
+            "Survival(), whose limit, estimate and ends it takes",
+        )
 
     @property
     def traits(self) -> LengthTraits:

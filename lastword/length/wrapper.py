@@ -9,10 +9,13 @@ from functools import reduce
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
+from lastword.checks import check_type
 from lastword.errors import SettingError
 from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.survival import Survival
 from lastword.passes.prediction import Prediction
+
+MOST_LAYERS = 8  # there are three wrappers, and none is needed twice
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,17 @@ class Wrapper(LengthPolicy):
     length: LengthPolicy = Survival()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.length, LengthPolicy):
+        name = type(self).__name__
+        check_type(
+            name,
+            "length",
+            self.length,
+            LengthPolicy,
+            "a length policy, such as Survival() or Fixed()",
+        )
+        if sum(1 for _ in layers(self)) > MOST_LAYERS:
             raise SettingError(
-                f"{type(self).__name__}(length={self.length!r}) was given; it wraps a length policy, such "
-                "as Survival() or Fixed()"
+                f"{name} was put around {MOST_LAYERS} policies; no more than {MOST_LAYERS} go together"
             )
 
     def settled(self, terms: Terms) -> LengthPolicy:

@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.checks import check_number, check_whole
-from lastword.errors import SettingError
+from lastword.checks import check_number, check_type, check_whole
 from lastword.survival.curve import LengthDistribution
 
 
@@ -108,10 +107,13 @@ class Scaled:
     def __post_init__(self) -> None:
         check_number("Scaled", "factor", self.factor, above=0)
         check_whole("Scaled", "margin", self.margin, least=0)
-        if not isinstance(self.estimate, (Mean, Quantile, Cheapest)):
-            raise SettingError(
-                f"Scaled(estimate={self.estimate!r}) was given; it must be Mean(), Quantile(q) or Cheapest()"
-            )
+        check_type(
+            "Scaled",
+            "estimate",
+            self.estimate,
+            (Mean, Quantile, Cheapest),
+            "Mean(), Quantile(q) or Cheapest()",
+        )
 
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
         return self.factor * self.estimate(lengths) + self.margin

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
-from lastword.errors import SettingError
+from lastword.checks import check_type
 from lastword.passes.prediction import Prediction
 from lastword.unmask.rule import RuleTraits, UnmaskRule
 from lastword.unmask.timesteps import Timesteps
@@ -32,10 +32,7 @@ class CoinFlip(UnmaskRule):
     schedule: Timesteps = Timesteps()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.schedule, Timesteps):
-            raise SettingError(
-                f"CoinFlip(schedule={self.schedule!r}) was given; its coins follow Timesteps()"
-            )
+        check_type("CoinFlip", "schedule", self.schedule, Timesteps, "Timesteps()")
 
     traits = RuleTraits(follows_schedule=True, heeds_model=False)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
+from lastword.checks import check_type
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
 from lastword.unmask.above_threshold import AboveThreshold
@@ -35,10 +36,16 @@ class LeftmostFirst(UnmaskRule):
     unmask: UnmaskRule = AboveThreshold()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.unmask, UnmaskRule):
+        check_type(
+            "LeftmostFirst",
+            "unmask",
+            self.unmask,
+            UnmaskRule,
+            "an unmask rule, such as AboveThreshold(0.9)",
+        )
+        if isinstance(self.unmask, LeftmostFirst):
             raise SettingError(
-                f"LeftmostFirst(unmask={self.unmask!r}) was given; it wraps an unmask rule, such as "
-                "AboveThreshold(0.9)"
+                "LeftmostFirst was put around LeftmostFirst, which does nothing more: give the rule inside"
             )
 
     @property

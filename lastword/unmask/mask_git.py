@@ -11,8 +11,7 @@ from torch import Tensor
 
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
-from lastword.checks import check_number
-from lastword.errors import SettingError
+from lastword.checks import check_number, check_type
 from lastword.passes.prediction import Prediction
 from lastword.unmask.cosine import Cosine
 from lastword.unmask.ranked import best
@@ -37,10 +36,7 @@ class MaskGit(UnmaskRule):
     noise: float = 4.5
 
     def __post_init__(self) -> None:
-        if not isinstance(self.schedule, Schedule):
-            raise SettingError(
-                f"MaskGit(schedule={self.schedule!r}) was given; it must be a schedule, such as Cosine()"
-            )
+        check_type("MaskGit", "schedule", self.schedule, Schedule, "a schedule, such as Cosine()")
         check_number("MaskGit", "noise", self.noise, least=0)
 
     traits = RuleTraits(follows_schedule=True)

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
-from lastword.checks import check_number
-from lastword.errors import SettingError
+from lastword.checks import check_temperature, check_type
 from lastword.passes.prediction import Prediction
 from lastword.unmask.equal_shares import EqualShares
 from lastword.unmask.rule import RuleTraits, UnmaskRule
@@ -31,11 +30,11 @@ class RankedRule(UnmaskRule):
     order_temperature: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.schedule, Schedule):
-            raise SettingError(
-                f"schedule={self.schedule!r} was given; it must be EqualShares(), Timesteps() or Cosine()"
-            )
-        check_number(type(self).__name__, "order_temperature", self.order_temperature, least=0)
+        name = type(self).__name__
+        check_type(
+            name, "schedule", self.schedule, Schedule, "EqualShares(), Timesteps() or Cosine()"
+        )
+        check_temperature(name, "order_temperature", self.order_temperature)
 
     traits = RuleTraits(follows_schedule=True)
 

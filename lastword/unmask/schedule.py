@@ -12,6 +12,7 @@ from torch import Tensor
 from lastword.canvas.clock import Clock
 from lastword.checks import check_number
 
+SLOWEST = 1e-3  # tokens a pass: nobody waits a thousand passes for one
 TOLERANCE = 1e-9  # keeps 32 / 3.2 at 10 where floating point makes it 10.000000000000002
 
 
@@ -26,7 +27,7 @@ class Schedule(ABC):
     pace: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number(type(self).__name__, "pace", self.pace, above=0)
+        check_number(type(self).__name__, "pace", self.pace, least=SLOWEST)
 
     def steps(self, masks: int) -> int:
         """How many passes a window that opened with `masks` masks takes."""

@@ -15,6 +15,8 @@ from lastword.canvas.clock import Clock
 from lastword.checks import check_choice, check_number
 from lastword.unmask.schedule import Schedule
 
+LEAST_TIME = 1e-9  # float32 still tells it from 0
+
 
 @dataclass(frozen=True)
 class Timesteps(Schedule):
@@ -35,7 +37,7 @@ class Timesteps(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("Timesteps", "eps", self.eps, above=0, below=1)
+        check_number("Timesteps", "eps", self.eps, least=LEAST_TIME, below=1)
         check_choice("Timesteps", "keep_idle", self.keep_idle, True, False)
 
     def share(self, clock: Clock) -> list[float]:

@@ -198,6 +198,8 @@ def test_a_state_has_the_rows_first_and_says_all_that_a_rule_remembers(predicted
 def test_leftmost_first_says_of_itself_what_the_rule_it_wraps_says(predicted):
     canvas = predicted(noise(9, 8)).canvas
     for inner in RULES:
+        if isinstance(inner, LeftmostFirst):
+            continue
         rule = LeftmostFirst(inner)
         assert rule.traits == inner.traits, inner
         assert type(rule.begin(canvas)) is type(inner.begin(canvas)), inner
