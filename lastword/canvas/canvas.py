@@ -11,8 +11,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas.columns import leftmost
-from lastword.canvas.ids import PromptIds, TokenIds, token_id
+from lastword.canvas.ids import PromptIds, TokenIds, is_array, token_ids
 from lastword.canvas.window import Window
+from lastword.checks import is_list, shown
 from lastword.errors import PromptError, SettingError
 
 
@@ -199,32 +200,35 @@ class Canvas:
 
 def checked_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]:
     """The prompts as tensors of ids, or an error that says what is wrong with which of them."""
+    if not is_list(prompts) and not (is_array(prompts) and getattr(prompts, "ndim", 0) > 0):
+        raise PromptError(
+            f"{shown(prompts)} was given for prompts; give a list of lists of token ids"
+        )
     if not len(prompts):
         raise PromptError("no prompt was given; give at least one")
     return [_checked(prompt, number, ids) for number, prompt in enumerate(prompts)]
 
 
 def _checked(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
+    ready = isinstance(prompt, Tensor) and (prompt.dtype, prompt.ndim) == (torch.long, 1)
     try:
-        if isinstance(prompt, Tensor) and (prompt.dtype, prompt.ndim) == (torch.long, 1):
-            row = prompt
-        else:
-            plain = set(map(type, prompt)) == {int}  # nearly always: looking at each takes longer
-            whole = prompt if plain else [token_id(token) for token in prompt]
-            row = torch.tensor(whole, dtype=torch.long)
+        whole = prompt if ready else token_ids(prompt)
     except (TypeError, ValueError, RuntimeError) as wrong:
         raise PromptError(
             f"prompt {number} is no list of token ids ({wrong}); give text, chat messages or "
             "whole-number ids"
         ) from wrong
-    if not len(row):
+    if not len(whole):
         raise PromptError(f"prompt {number} is empty; give it at least one token")
-    outside = row[(row < 0) | (row >= ids.vocabulary)]
-    if len(outside):
-        raise PromptError(
-            f"prompt {number} holds id {int(outside[0])}, outside the vocabulary of {ids.vocabulary} ids; "
-            "was it encoded for another model?"
-        )
+    for token in (
+        (whole.min(), whole.max()) if isinstance(whole, Tensor) else (min(whole), max(whole))
+    ):
+        if not 0 <= token < ids.vocabulary:
+            raise PromptError(
+                f"prompt {number} holds id {shown(int(token))}, outside the vocabulary of "
+                f"{ids.vocabulary} ids; was it encoded for another model?"
+            )
+    row = whole if isinstance(whole, Tensor) else torch.tensor(whole, dtype=torch.long)
     if bool((row == ids.mask).any()):
         raise PromptError(
             f"prompt {number} holds the mask token (id {ids.mask}), which decoding would fill in; "

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lastword.checks import shown
+from lastword.checks import check_sequence, check_whole, is_list, shown
 from lastword.errors import SettingError, WrongTypeError
+
+MOST_IDS = 2**31  # of a vocabulary
 
 # The token ids of one prompt.
 PromptIds = Sequence[int] | Tensor
@@ -17,9 +19,27 @@ PromptIds = Sequence[int] | Tensor
 
 def token_id(value: object) -> int:
     """A whole number of any library as a plain int. Truth values are no ids, whatever Python says."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
         raise TypeError("a truth value is no token id")
     return operator.index(value)  # type: ignore[arg-type]
+
+
+def is_array(value: object) -> bool:
+    """A tensor, or an array of another library."""
+    return hasattr(value, "dtype") and hasattr(value, "tolist")
+
+
+def token_ids(values: object) -> list[int]:
+    """One prompt's ids as plain ints; TypeError says what is none.
+
+    A list, a tensor or an array: bytes and sets hold whole numbers as well, but nobody means ids by them.
+    """
+    if is_array(values):
+        values = values.tolist()  # type: ignore[attr-defined]
+    if not is_list(values):
+        raise TypeError(f"a {type(values).__name__} is no list of token ids")
+    plain = set(map(type, values)) == {int}  # nearly always: looking at each takes longer
+    return list(values) if plain else [token_id(value) for value in values]
 
 
 @dataclass(frozen=True)
@@ -37,6 +57,9 @@ class TokenIds:
     turn_ends: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        check_whole("TokenIds", "vocabulary", self.vocabulary, least=1, most=MOST_IDS)
+        check_sequence("TokenIds", "turn_ends", self.turn_ends, "a tuple of token ids")
+        object.__setattr__(self, "turn_ends", tuple(self.turn_ends))
         named = [("mask", self.mask), ("end", self.end), ("pad", self.pad)]
         for name, value in [*named, *(("turn_ends", value) for value in self.turn_ends)]:
             if not isinstance(value, int) or isinstance(value, bool):
