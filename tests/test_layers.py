@@ -15,7 +15,7 @@ LAYERS = [
     ["tasks", "canvas", "calibration.ratios"],
     ["memory"],
     ["models"],
-    ["passes", "prompts"],
+    ["passes", "prompts", "prompts_file"],
     ["length", "unmask", "commit", "cache"],
     ["recipe"],
     ["decoding"],

@@ -29,7 +29,7 @@ from lastword.length import LengthPolicy
 from lastword.length.wrapper import Wrapper
 from lastword.models.predictor import MaskPredictor
 from lastword.models.weights import fingerprint, model_key
-from lastword.prompts import read_prompts
+from lastword.prompts_file import read_prompts
 from lastword.recipe import settle
 from lastword.survival.conformal import factor_needed
 from lastword.tasks import load_frozen
@@ -389,8 +389,7 @@ def test_a_lone_message_is_a_prompt():
 
 
 def test_too_few_prompts_are_refused_before_the_first_pass():
-    unasked = Counted()
-    unasked.ids = None  # no pass works without
+    unasked = Unasked()
     with pytest.raises(SettingError, match=r"8 prompts cannot .* at least 9 are needed"):
         calibrate(unasked, PROMPTS[:8])
     with pytest.raises(SettingError, match=r"1 prompts of the family 'b' .* at least 9"):
@@ -427,7 +426,7 @@ def test_prompts_are_lines_or_objects(tmp_path):
         ("p.txt", "", None, "holds no prompts"),
         ("p.jsonl", "{", None, "line 1 of p.jsonl is not JSON"),
         ("p.jsonl", "[1]", None, "no object"),
-        ("p.jsonl", '{"text": "a"}', None, "no field 'prompt'; it has text"),
+        ("p.jsonl", '{"text": "a"}', None, "no field 'prompt'; it has 'text'"),
         ("p.jsonl", '{"prompt": "a"}', "task", "no field 'task'"),
     ],
 )
