@@ -10,9 +10,10 @@ from torch import Tensor
 
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.ids import TokenIds
-from lastword.errors import NumericError, SettingError
+from lastword.checks import check_choice, check_type, check_whole, shown
+from lastword.errors import NumericError, SettingError, WrongTypeError
 from lastword.memory.memory import RowMemory
-from lastword.models.predictor import USUAL_SLOTS, TextTokenizer
+from lastword.models.predictor import MOST_POSITIONS, USUAL_SLOTS, TextTokenizer, checked_device
 
 
 class Adapter:
@@ -41,6 +42,26 @@ class Adapter:
         tokenizer: TextTokenizer | None = None,
         name: str | None = None,
     ) -> None:
+        if not callable(forward) or isinstance(forward, type):
+            raise WrongTypeError(
+                f"Adapter({shown(forward)}, ...) was given; its first argument must be a function from token "
+                "ids [B, L] to logits [B, L, V], or a model that can be called like one"
+            )
+        check_type("Adapter", "ids", ids, TokenIds, "lastword.TokenIds(mask=..., end=..., ...)")
+        for flag, value in (("shifted", shifted), ("takes_mask", takes_mask)):
+            check_choice("Adapter", flag, value, True, False)
+        check_whole("Adapter", "positions", positions, least=1, most=MOST_POSITIONS)
+        check_whole("Adapter", "slots", slots, least=1)
+        if tokenizer is not None:
+            check_type(
+                "Adapter",
+                "tokenizer",
+                tokenizer,
+                TextTokenizer,
+                "None, or have bos, chat_template, encode, chat and decode, as lastword.TextTokenizer says",
+            )
+        if name is not None:
+            check_type("Adapter", "name", name, str, "text, or None")
         self.ids = ids
         self.positions = positions
         self.slots = slots
@@ -50,7 +71,7 @@ class Adapter:
         self._forward = forward
         self._shifted = shifted
         self._takes_mask = takes_mask
-        self._device = torch.device(device)
+        self._device = checked_device("Adapter", device)
 
     @property
     def device(self) -> torch.device:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from torch import Tensor, device
+from torch import Tensor, device, empty
 
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.ids import TokenIds
-from lastword.errors import SettingError
+from lastword.checks import MOST_SEED, check_type, check_whole, shown
+from lastword.errors import SettingError, WrongTypeError
 from lastword.memory.memory import RowMemory
 
 USUAL_SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
+
+MOST_POSITIONS = MOST_SEED  # some say that they have no bound
 
 
 @runtime_checkable
@@ -80,9 +83,27 @@ def check_model(model: object) -> None:
     """Refuse what is no model, with what it lacks."""
     needed = ("ids", "positions", "slots", "calibration", "keeps_memory", "tokenizer", "device")
     lacking = [name for name in needed if not hasattr(model, name)]
-    if lacking or not callable(model):
-        raise SettingError(
-            f"a {type(model).__name__} was given for a model ({', '.join(lacking) or 'it cannot be called'}: "
-            "missing); give what lastword.load returns, lastword.Adapter(...) around a function, or a "
-            "subclass of lastword.MaskPredictor"
+    if lacking or not callable(model) or isinstance(model, type):
+        missing = f"{', '.join(lacking) or 'a call'}: missing"
+        reason = "a class, not a model made of it" if isinstance(model, type) else missing
+        raise WrongTypeError(
+            f"{shown(model)} was given for a model ({reason}); give what lastword.load returns, "
+            "lastword.Adapter(...) around a function, or a subclass of lastword.MaskPredictor"
         )
+    name = type(model).__name__
+    check_type(name, "ids", model.ids, TokenIds, "lastword.TokenIds(...)")  # type: ignore[attr-defined]
+    for field in ("positions", "slots"):
+        check_whole(name, field, getattr(model, field), least=1, most=MOST_POSITIONS)
+
+
+def checked_device(owner: str, given: object) -> device:
+    """A device of this machine."""
+    check_type(owner, "device", given, (str, device), "a device, such as 'cpu' or 'cuda:1'")
+    try:
+        return empty(0, device=given).device  # type: ignore[call-overload]
+    except (RuntimeError, AssertionError, NotImplementedError) as wrong:
+        reason = next(iter(str(wrong).splitlines()), "")
+        raise SettingError(
+            f"{owner}(device={shown(given)}) was given, which cannot be used here ({reason}); give cpu, or "
+            "cuda, cuda:1 or mps where the machine and its torch have them"
+        ) from wrong

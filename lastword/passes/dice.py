@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
+
+from lastword.canvas.ids import is_array, token_id
+from lastword.checks import LEAST_SEED, MOST_SEED, check_sequence, check_whole, shown
+from lastword.errors import WrongTypeError
+from lastword.models.predictor import checked_device
+
+
+def checked_seed(owner: str, value: object) -> int:
+    """A whole number of any library that a generator takes for a seed."""
+    try:
+        seed = token_id(value)
+    except TypeError as wrong:
+        raise WrongTypeError(
+            f"{owner}(seed={shown(value)}) was given, a {type(value).__name__}; a seed must be a whole number"
+        ) from wrong
+    check_whole(owner, "seed", seed, least=LEAST_SEED, most=MOST_SEED)
+    return seed
+
+
+def checked_seeds(owner: str, name: str, values: object, wanted: str) -> list[int]:
+    """A list or an array of seeds."""
+    listed: Any = values.tolist() if is_array(values) else values  # type: ignore[attr-defined]
+    check_sequence(owner, name, listed, wanted)
+    return [checked_seed(owner, seed) for seed in listed]
 
 
 class Dice:
@@ -17,8 +42,10 @@ class Dice:
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         # Apple's GPU has no float64 noise; its rows draw on the CPU.
-        home = "cpu" if torch.device(device).type == "mps" else device
-        self._generators = [Generator(home).manual_seed(seed) for seed in seeds]
+        where = checked_device("Dice", device)
+        home = "cpu" if where.type == "mps" else where
+        whole = checked_seeds("Dice", "seeds", seeds, "a list of whole numbers, one a row")
+        self._generators = [Generator(home).manual_seed(seed) for seed in whole]
 
     def __len__(self) -> int:
         return len(self._generators)

@@ -11,7 +11,8 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import Cost
-from lastword.errors import CapacityError, SettingError
+from lastword.checks import shown
+from lastword.errors import CapacityError, WrongTypeError
 from lastword.memory.memory import Memory
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
@@ -131,10 +132,14 @@ class Forward:
 
 
 def _hooked(given: object, logits: Tensor) -> Tensor:
-    if not isinstance(given, Tensor) or given.shape != logits.shape:
-        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-        raise SettingError(
-            f"the logits hook returned {shape}; it must return logits of shape {tuple(logits.shape)}"
+    if not isinstance(given, Tensor):
+        raise WrongTypeError(
+            f"the logits hook returned {shown(given)}; it must return logits of shape {tuple(logits.shape)}"
+        )
+    if given.shape != logits.shape or not given.is_floating_point():
+        raise WrongTypeError(
+            f"the logits hook returned {given.dtype} {tuple(given.shape)}; it must return floating-point "
+            f"logits of shape {tuple(logits.shape)}"
         )
     return given
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
-from lastword.errors import SettingError
+from lastword.checks import check_function
+from lastword.errors import SettingError, WrongTypeError
 
 LogitsHook = Callable[[int, Canvas, Columns, Tensor], Tensor]
 TokensHook = Callable[[int | None, Canvas], Tensor]
@@ -28,14 +30,28 @@ class Hooks:
     logits: LogitsHook | None = None
     tokens: TokensHook | None = None
 
+    def __post_init__(self) -> None:
+        if self.logits is not None:
+            check_function("Hooks", "logits", self.logits, ("step", "canvas", "columns", "logits"))
+        if self.tokens is not None:
+            check_function("Hooks", "tokens", self.tokens, ("step", "canvas"))
+
     def after(self, step: int | None, canvas: Canvas) -> Canvas:
         if self.tokens is None:
             return canvas
         tokens = self.tokens(step, canvas)
-        if not isinstance(tokens, Tensor) or tokens.shape != canvas.tokens.shape:
-            shape = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
-            raise SettingError(
-                f"the tokens hook returned {shape}; it must return tokens of shape "
-                f"{tuple(canvas.tokens.shape)}"
+        shape, last = canvas.tokens.shape, canvas.ids.vocabulary - 1
+        if not isinstance(tokens, Tensor) or (tokens.shape, tokens.dtype) != (shape, torch.long):
+            is_tensor = isinstance(tokens, Tensor)
+            given = f"{tokens.dtype} {tuple(tokens.shape)}" if is_tensor else type(tokens).__name__
+            raise WrongTypeError(
+                f"the tokens hook returned {given}; it must return tokens of shape {tuple(shape)} and "
+                "dtype torch.int64"
             )
-        return canvas.overwrite(tokens)
+        changed = canvas.overwrite(tokens.cpu())
+        outside = changed.tokens[(changed.tokens < 0) | (changed.tokens > last)]
+        if len(outside):
+            raise SettingError(
+                f"the tokens hook wrote id {int(outside[0])}; the model's ids run from 0 to {last}"
+            )
+        return changed
