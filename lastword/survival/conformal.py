@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lastword.checks import check_number
+from lastword.checks import check_number, check_sequence, check_type
 from lastword.errors import SettingError
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
@@ -32,6 +32,15 @@ def upper_bound(
     with at least this chance if it is exchangeable with the calibration prompts, so calibrate per
     task family where families differ, and not on the prompts you report.
     """
+    check_type("upper_bound", "lengths", lengths, LengthDistribution, "a LengthDistribution")
+    check_sequence("upper_bound", "finished", finished, "a list of lengths, one a row")
+    check_type(
+        "upper_bound",
+        "estimate",
+        estimate,
+        (Mean, Quantile, Cheapest),
+        "Mean(), Quantile(q) or Cheapest(cut)",
+    )
     if len(lengths) != len(finished):
         raise SettingError(
             f"{len(lengths)} predictions and {len(finished)} finished lengths were given; they go in pairs"
@@ -49,6 +58,8 @@ def conformal_factor(
     >>> conformal_factor([8.0] * 9, [6, 7, 7, 8, 8, 9, 10, 11, 17], 0.9)
     2.0001220703125
     """
+    for name, given in (("predicted", predicted), ("finished", finished)):
+        check_sequence("conformal_factor", name, given, "a list of numbers")
     if len(finished) != len(predicted):
         raise SettingError(
             f"{len(predicted)} predictions and {len(finished)} finished lengths were given; they go in pairs"
@@ -64,7 +75,7 @@ def factor_needed(predicted: float, length: int | float) -> float:
     1.0001220703125
     """
     check_number("conformal_factor", "predicted", predicted, above=0)
-    if length != math.inf:  # an answer that was cut
+    if not (isinstance(length, float) and length == math.inf):  # an answer that was cut
         check_number("conformal_factor", "finished", length, least=1)
         length = math.ceil(length)
     return (length - _SPARE) / predicted

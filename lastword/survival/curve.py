@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lastword.checks import check_number
-from lastword.errors import NumericError, SettingError
+from lastword.checks import check_number, check_whole, shown
+from lastword.errors import NumericError, SettingError, WrongTypeError
 
 # Float32 probabilities summed to 1 stray this far; anything beyond is a mistake, not rounding.
 INPUT_ROUNDING = 1e-6
@@ -47,6 +47,13 @@ class LengthDistribution:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hazard", checked_probabilities(self.hazard, "hazard"))
+        for name in ("read_as", "readings"):
+            own = getattr(self, name)
+            if own is not None and (not isinstance(own, tuple) or len(own) != len(self)):
+                raise WrongTypeError(
+                    f"LengthDistribution({name}={shown(own)}) was given; {name} must be None or a tuple with "
+                    f"one for each of the {len(self)} rows"
+                )
 
     @classmethod
     def from_hazard(cls, hazard: Float[Tensor, "B T"]) -> LengthDistribution:
@@ -118,6 +125,7 @@ class LengthDistribution:
 
     def row(self, index: int) -> LengthDistribution:
         """One prompt's distribution, still as a batch of one."""
+        check_whole("row", "index", index, least=-len(self), most=len(self) - 1)
         read_as = None if self.read_as is None else (self.read_as[index],)
         readings = None if self.readings is None else (self.readings[index],)
         return LengthDistribution(self.hazard[index][None], read_as, readings)
@@ -128,6 +136,11 @@ class LengthDistribution:
 
 def checked_probabilities(values: Tensor, name: str) -> Tensor:
     """float64 on the CPU, checked to be [B, T] probabilities with at least one slot."""
+    if not isinstance(values, Tensor) or not values.is_floating_point():
+        kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise WrongTypeError(
+            f"a {name} of {kind} was given; it must be a tensor of floating-point numbers, [rows, slots]"
+        )
     values = values.detach().cpu().double()
     if values.dim() != 2 or values.shape[-1] < 1:
         raise SettingError(

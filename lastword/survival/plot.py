@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from lastword.errors import ExtraError, SettingError
-from lastword.files import check_target, write
+from lastword.checks import check_number, check_sequence, check_type, shown
+from lastword.errors import ExtraError, SettingError, WrongTypeError
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Estimate, Mean
 
@@ -30,6 +30,17 @@ def plot_lengths(
 
     Takes an axis and returns it; `truth` marks the length the answer really had.
     """
+    check_type("plot_lengths", "lengths", lengths, LengthDistribution, "a LengthDistribution")
+    if estimate is not None:
+        check_type(
+            "plot_lengths", "estimate", estimate, get_args(Estimate), "an estimate, as Mean()"
+        )
+    if truth is not None:
+        check_number("plot_lengths", "truth", truth, least=0)
+    if ax is not None and not hasattr(ax, "axvline"):
+        raise WrongTypeError(
+            f"plot_lengths(ax={shown(ax)}) was given; ax must be an axis of matplotlib, or None"
+        )
     if ax is None:
         _, ax = matplotlib_of().pyplot.subplots(figsize=(7, 3.5), layout="constrained")
     one = lengths.row(row)
@@ -65,6 +76,12 @@ def save_lengths(lengths: LengthDistribution, path: Path, *, row: int = 0) -> No
 
 def save_rows(lengths: LengthDistribution, titles: Sequence[str], path: Path) -> None:
     """Draw every row into one file, one below the other."""
+    check_type("save_rows", "lengths", lengths, LengthDistribution, "a LengthDistribution")
+    check_sequence("save_rows", "titles", titles, "a list of titles, one a row")
+    if len(titles) != len(lengths):
+        raise SettingError(
+            f"{len(titles)} titles were given for {len(lengths)} rows; give one each"
+        )
     figure = matplotlib_of().figure.Figure(figsize=(7, 2.6 * len(titles)), layout="constrained")
     axes = figure.subplots(len(titles), squeeze=False)[:, 0]
     for row, (title, ax) in enumerate(zip(titles, axes)):

@@ -8,6 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lastword.checks import check_sequence, check_whole
+from lastword.errors import WrongTypeError
+
 NUMBERS_AT_ONCE = 2**23  # 64 MB of float64
 
 
@@ -20,6 +23,16 @@ def token_probabilities(
     columns of a 126k vocabulary would need 1 GB in float64, and this needs 64 MB. The CPU waits for
     the device once, at the end: a wait per part made the probe of a large batch slower than its pass.
     """
+    is_tensor = isinstance(logits, Tensor)
+    if not is_tensor or not logits.is_floating_point() or not logits.ndim:
+        raise WrongTypeError(
+            f"logits of {logits.dtype if is_tensor else type(logits).__name__} were given; they must be a "
+            "tensor of floating-point numbers [..., vocabulary]"
+        )
+    if not isinstance(ids, (list, tuple)):
+        check_sequence("token_probabilities", "ids", ids, "a list of token ids")
+    for one in ids:
+        check_whole("token_probabilities", "ids", one, least=0, most=logits.shape[-1] - 1)
     flat = logits.reshape(-1, logits.shape[-1])
     columns = torch.tensor(list(ids), dtype=torch.long, device=logits.device)
     # Apple's GPU has no float64; there the normaliser is summed in float32.

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lastword.errors import SettingError
+from lastword.checks import check_type
+from lastword.errors import SettingError, WrongTypeError
 from lastword.survival.curve import checked_probabilities
 
 
@@ -29,7 +30,13 @@ class EndSignal:
     reached: Int[Tensor, "B"]
 
     def __post_init__(self) -> None:
-        if self.document.shape != self.turn.shape or len(self.reached) != len(self.document):
+        for name in ("document", "turn", "reached"):
+            check_type("EndSignal", name, getattr(self, name), Tensor, "a tensor")
+        if self.reached.dtype != torch.long:
+            raise WrongTypeError(
+                f"an end signal with reached of {self.reached.dtype} was given; it must be torch.int64"
+            )
+        if self.document.shape != self.turn.shape or self.reached.shape != self.document.shape[:1]:
             raise SettingError(
                 f"an end signal of shapes {tuple(self.document.shape)}, {tuple(self.turn.shape)} and "
                 f"{tuple(self.reached.shape)} was given; document and turn must be [rows, slots] alike "
@@ -44,8 +51,9 @@ class EndSignal:
         cls, document: Float[Tensor, "B T"], turn: Float[Tensor, "B T"] | None = None
     ) -> EndSignal:
         """The signal on a canvas of masks."""
+        check_type("EndSignal.of", "document", document, Tensor, "a tensor [rows, slots]")
         turn = torch.zeros_like(document) if turn is None else turn
-        return cls(document, turn, torch.zeros(len(document), dtype=torch.long))
+        return cls(document, turn, torch.zeros(document.shape[:1], dtype=torch.long))
 
     @property
     def any(self) -> Float[Tensor, "B T"]:
