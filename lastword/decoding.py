@@ -19,8 +19,9 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
 from lastword.canvas.ids import PromptIds
 from lastword.canvas.state import State
-from lastword.errors import SettingError
-from lastword.length.policy import LengthTraits, Plan
+from lastword.checks import check_choice, check_type
+from lastword.errors import SettingError, WrongTypeError
+from lastword.length.policy import LengthTraits, Plan, checked_plan
 from lastword.length.wrapper import layers, traits_of
 from lastword.models.predictor import MaskPredictor, check_model
 from lastword.passes.dice import Dice
@@ -67,6 +68,10 @@ def decode(
     `in_chat` says whether the prompts went through the chat template, for a calibration to agree with.
     """
     check_model(model)
+    recipe = Recipe.checked(recipe)
+    check_options("decode", hooks, beyond_positions)
+    if dice is not None:
+        check_type("decode", "dice", dice, Dice, "lastword.Dice(seeds), or None")
     prompts = checked_prompts(prompts, model.ids)
     recipe = settle(recipe, model, prompts, in_chat=in_chat, beyond_positions=beyond_positions)
     length, unmask, commit, cache = recipe.length, recipe.unmask, recipe.commit, recipe.cache
@@ -81,8 +86,9 @@ def decode(
         guided=recipe.sampling.guidance > 0,
         beyond_positions=beyond_positions,
     )
-    plan = length.plan(probe)
-    canvas = hooks.after(None, commit.prepare(plan.canvas(prompts, model.ids)))
+    plan = checked_plan(length.plan(probe), length, len(prompts))
+    canvas = _canvas(commit.prepare(plan.canvas(prompts, model.ids)), commit)
+    canvas = hooks.after(None, canvas)
     forward = Forward(
         model, recipe.sampling, dice, hook=hooks.logits, beyond_positions=beyond_positions
     )
@@ -106,6 +112,7 @@ def decode(
         writes = columns.spread(chosen) | (ready[:, None] & canvas.masked)
         canvas = canvas.write(writes, tokens).give_up(window, writes)
         canvas, length_state = _pair(length.revise(canvas, prediction, clock, length_state), length)
+        canvas = _canvas(canvas, length)
         canvas = canvas if plan.most is None else canvas.crop(plan.most)
         canvas = hooks.after(number, canvas)
         yield Step(clock, canvas, writes, prediction, plan, probe.cost, forward.cost, recipe)
@@ -127,6 +134,23 @@ def _reads(
     if cache.by_block and length.resizes == "any time":
         readable = readable & clock.opening[:, None]
     return canvas.unfinished & readable
+
+
+def check_options(owner: str, hooks: object, beyond_positions: object) -> None:
+    """What a caller may add to a recipe."""
+    check_type(
+        owner, "hooks", hooks, Hooks, "lastword.Hooks(logits=function) or Hooks(tokens=function)"
+    )
+    check_choice(owner, "beyond_positions", beyond_positions, True, False)
+
+
+def _canvas(returned: object, part: object) -> Canvas:
+    if not isinstance(returned, Canvas):
+        raise WrongTypeError(
+            f"{type(part).__name__} returned a {type(returned).__name__}; `prepare` returns a canvas, and "
+            "`revise` a canvas and a state"
+        )
+    return returned
 
 
 def _pair(returned: Any, part: object) -> tuple[Any, State]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any, overload
 
 from lastword.cache import Cache
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Work
+from lastword.checks import check_choice, check_function
 from lastword.commit import CommitRule
-from lastword.decoding import Step, decode
+from lastword.decoding import Step, check_options, decode
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Survival
-from lastword.models.predictor import MaskPredictor
-from lastword.passes.dice import Dice
+from lastword.models.load import load
+from lastword.models.predictor import MaskPredictor, check_model
+from lastword.passes.dice import Dice, checked_seed, checked_seeds
 from lastword.passes.hooks import Hooks
 from lastword.passes.probe import ModelProbe
 from lastword.passes.sampling import Sampling
@@ -29,6 +31,9 @@ from lastword.survival import Auto, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
 
 __all__ = ["Finish", "Generation", "generate", "predict_length"]
+
+# A model that was loaded, or its name or folder.
+Model = MaskPredictor | str | Path
 
 
 class Finish(Enum):
@@ -83,7 +88,7 @@ class Generation:
 # is one prompt.
 @overload
 def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
-    model: MaskPredictor,
+    model: Model,
     prompt: Prompt,
     *,
     length: LengthPolicy | str | None = None,
@@ -100,7 +105,7 @@ def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, 
 ) -> Generation: ...
 @overload
 def generate(
-    model: MaskPredictor,
+    model: Model,
     prompt: Sequence[Prompt],
     *,
     length: LengthPolicy | str | None = None,
@@ -116,7 +121,7 @@ def generate(
     on_step: Callable[[Step], None] | None = None,
 ) -> list[Generation]: ...
 def generate(
-    model: MaskPredictor,
+    model: Model,
     prompt: Prompt | Sequence[Prompt],
     *,
     length: LengthPolicy | str | None = None,
@@ -133,8 +138,10 @@ def generate(
 ) -> Generation | list[Generation]:
     """Answer a prompt, or a batch of them: one Generation for one prompt, a list for a list.
 
-    A prompt is text, chat messages ([{"role": ..., "content": ...}]) or token ids. Every choice is a
-    part or its name and overrides `recipe`. Rows of a batch may differ in prompt and horizon; each
+    The model is one that was loaded, or the name or folder of one, which is then loaded for this call
+    alone: to ask more than once, load it once (`lastword.load`). A prompt is text, chat messages
+    ([{"role": ..., "content": ...}]) or token ids. Every choice is a part or its name and overrides
+    `recipe`. Rows of a batch may differ in prompt and horizon; each
     equals its solo run. A whole-number `seed` gives row i the seed + i. `on_step` is shown every Step.
     Where no limit was said and some prompts leave less room than the model's own, those decode apart.
 
@@ -151,6 +158,10 @@ def generate(
         "block": block,
         "sampling": sampling,
     }
+    check_options("generate", hooks, beyond_positions)
+    if on_step is not None:
+        check_function("generate", "on_step", on_step, ("step",))
+    model = loaded(model)
     batch = as_batch(model, prompt)
     seeds = _seeds(seed, len(batch))
     chosen = Recipe.checked(recipe).with_choices(**choices)
@@ -176,7 +187,7 @@ def generate(
 
 
 def predict_length(
-    model: MaskPredictor,
+    model: Model,
     prompt: Prompt | Sequence[Prompt],
     *,
     limit: int | None = None,
@@ -189,7 +200,10 @@ def predict_length(
     Without a limit it is that of the model (`model.slots`, 1024 where a checkpoint does not say), or what the
     longest prompt leaves of its positions.
     `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()`, or its name, is the paper's.
+    The model may be a name, as in `generate`.
     """
+    check_choice("predict_length", "beyond_positions", beyond_positions, True, False)
+    model = loaded(model)
     batch = as_batch(model, prompt)
     read_as = part("reading", reading) if isinstance(reading, str) else reading
     survival = Survival(limit=limit, ends=ends, reading=read_as)
@@ -219,15 +233,20 @@ def _run(
     return step, done_at
 
 
+def loaded(model: Model) -> MaskPredictor:
+    """A model, or the one of that name or folder."""
+    ready = load(model) if isinstance(model, (str, Path)) else model
+    check_model(ready)
+    return ready
+
+
 def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
-    try:
-        if hasattr(seed, "__index__"):
-            return [operator.index(seed) + row for row in range(rows)]
-        seeds = [operator.index(own) for own in seed]
-    except TypeError as wrong:
-        raise SettingError(
-            f"seed={seed!r} was given; it must be a whole number, or one for each prompt"
-        ) from wrong
+    """One for each row: those given, or so many from the one given on."""
+    if hasattr(seed, "__index__") and not getattr(seed, "ndim", 0):
+        first = checked_seed("generate", seed)
+        return [checked_seed("generate", first + row) for row in range(rows)]
+    wanted = "a whole number, or a list with one for each prompt"
+    seeds = checked_seeds("generate", "seed", seed, wanted)
     if len(seeds) != rows:
         raise SettingError(f"{len(seeds)} seeds were given for {rows} prompts; give one each")
     return seeds

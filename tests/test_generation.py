@@ -464,5 +464,13 @@ def test_a_reading_may_be_named(toy):
 
 
 def test_what_is_no_model_is_told_what_one_is(in_plain_python):
-    wrong = ['lastword.generate("tiny-llada-base", "abc")', 'lastword.predict_length(None, "abc")']
+    wrong = ['lastword.generate(3, "abc")', 'lastword.predict_length(None, "abc")']
     assert in_plain_python(wrong) == dict.fromkeys(wrong, "SettingError")
+
+
+def test_a_model_may_be_named(toy):
+    named = lastword.generate("toy", "abc", length="fixed:5")
+    assert named.text == lastword.generate(toy, "abc", length="fixed:5").text
+    assert lastword.predict_length("toy", "abc").mean == lastword.predict_length(toy, "abc").mean
+    with pytest.raises(lastword.LastwordError, match="did you mean 'toy'"):
+        lastword.generate("toyy", "abc")

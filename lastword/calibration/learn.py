@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 
 from lastword.calibration.ratios import Calibration, check_families
-from lastword.checks import check_whole
+from lastword.checks import (
+    LEAST_SEED,
+    MOST_SEED,
+    check_function,
+    check_sequence,
+    check_type,
+    check_whole,
+)
 from lastword.errors import PromptError, SettingError
-from lastword.generation import Finish, generate
+from lastword.generation import Finish, Model, generate, loaded
 from lastword.length import Fixed, StopAtEnd, Survival
 from lastword.models.predictor import MaskPredictor
 from lastword.models.weights import model_key
 from lastword.passes.probe import ModelProbe
-from lastword.prompts import Prompt, as_batch, asked_in_chat
+from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
+from lastword.recipe.text import part
 from lastword.survival import (
     Auto,
     Cheapest,
@@ -37,13 +45,13 @@ FAST = Recipe(length=Fixed(), unmask=AboveThreshold(0.9), block=32)
 
 
 def calibrate(
-    model: MaskPredictor,
+    model: Model,
     prompts: Sequence[Prompt],
     families: Sequence[str | None] | None = None,
     *,
     limit: int | None = None,
     ends: str = "document",
-    reading: Reading = Auto(),
+    reading: Reading | str = Auto(),
     estimate: Mean | Quantile | Cheapest = Mean(),
     coverage: float = 0.9,
     recipe: Recipe = FAST,
@@ -62,14 +70,23 @@ def calibrate(
     is nothing to compare with, and no calibration. Costs a probe and a whole answer per prompt.
     """
     check_whole("calibrate", "rows", rows, least=1)
-    if not isinstance(estimate, (Mean, Quantile, Cheapest)):
-        raise SettingError(
-            f"calibrate(estimate={estimate!r}) was given; the factor is what it finds out, so it must be "
-            "Mean(), Quantile(q) or Cheapest(cut)"
-        )
+    check_type(
+        "calibrate",
+        "estimate",
+        estimate,
+        (Mean, Quantile, Cheapest),
+        "Mean(), Quantile(q) or Cheapest(cut): the factor is what it finds out",
+    )
+    check_function("calibrate", "progress", progress, ("done", "total"))
+    recipe = Recipe.checked(recipe)
+    reading = part("reading", reading) if isinstance(reading, str) else reading
     survival = Survival(limit, estimate, ends, reading)
+    model = loaded(model)
     batch = _one_by_one(model, prompts)
-    named = list(families) if families is not None else [None] * len(batch)
+    check_whole("calibrate", "seed", seed, least=LEAST_SEED, most=MOST_SEED - len(batch))
+    if families is not None:
+        check_sequence("calibrate", "families", families, "a list with a name or None a prompt")
+    named = [None] * len(batch) if families is None else list(families)
     if len(named) != len(batch):
         raise SettingError(f"{len(batch)} prompts and {len(named)} families were given")
     check_families(named)
@@ -77,7 +94,7 @@ def calibrate(
     longest = [max(batch, key=len)] if batch else []
     limit = settle(Recipe(length=survival), model, longest).length.traits.limit or model.slots
     survival = replace(survival, limit=limit)
-    roomy = Fixed(limit) if Recipe.checked(recipe).block is None else StopAtEnd(Fixed(limit))
+    roomy = Fixed(limit) if recipe.block is None else StopAtEnd(Fixed(limit))
     recipe = replace(recipe, length=roomy)
     kinds = set[bool | None]().union(*map(asked_in_chat, prompts))
     made_with = {
@@ -121,7 +138,7 @@ def calibrate(
 
 def _one_by_one(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[int]]:
     """Each prompt's ids. A lone message is a prompt here, never part of a conversation."""
-    if isinstance(prompts, (str, Mapping)):
+    if not is_batch(prompts) and not isinstance(prompts, (list, tuple)):
         raise PromptError(
             f"calibrate was given one prompt, a {type(prompts).__name__}; give it a list of prompts"
         )

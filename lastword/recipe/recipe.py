@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lastword.cache import Cache, NoCache
-from lastword.checks import check_type, check_whole, shown
+from lastword.checks import check_whole, shown
 from lastword.commit import CommitRule, Never
-from lastword.errors import RecipeError, SettingError
+from lastword.errors import RecipeError, SettingError, WrongTypeError
 from lastword.length import LengthPolicy
 from lastword.length.wrapper import traits_of
 from lastword.passes import Sampling
@@ -49,7 +49,7 @@ class Recipe:
         for axis, kind in kinds.items():
             part = getattr(self, axis)
             if not isinstance(part, kind):
-                raise SettingError(
+                raise WrongTypeError(
                     f"{axis}={shown(part)} was given; it must be one of "
                     f"{', '.join(cls.__name__ for cls in PARTS[axis].values())}"
                 )
@@ -61,7 +61,7 @@ class Recipe:
     def checked(cls, recipe: object) -> Recipe:
         """The recipe, or the default for None; anything else is a mistake."""
         if recipe is not None and not isinstance(recipe, Recipe):
-            raise SettingError(
+            raise WrongTypeError(
                 f"recipe={shown(recipe)} was given; it must be a Recipe: read a saved one with "
                 "Recipe.from_json, or give single parts by name (length='survival')"
             )

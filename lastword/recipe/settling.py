@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lastword.canvas.ids import PromptIds
-from lastword.errors import CapacityError, SettingError
+from lastword.checks import check_choice, check_whole, shown
+from lastword.errors import CapacityError, PromptError, SettingError, WrongTypeError
 from lastword.length import Calibrated, LengthPolicy
 from lastword.length.policy import Terms
 from lastword.length.wrapper import traits_of
-from lastword.models.predictor import MaskPredictor
+from lastword.models.predictor import MaskPredictor, check_model
 from lastword.models.weights import model_key
 from lastword.passes.forward import check_room
 from lastword.recipe.recipe import Recipe
@@ -45,6 +46,18 @@ def settle(
     `in_chat` says of the prompts whether they go through the chat template, None where nobody knows. A
     settled recipe settles to itself.
     """
+    recipe = Recipe.checked(recipe)
+    check_model(model)
+    check_choice("settle", "beyond_positions", beyond_positions, True, False)
+    if room is not None:
+        check_whole("settle", "room", room, least=1)
+    kinds = (list, tuple, set, frozenset)
+    if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
+        raise WrongTypeError(
+            f"settle(in_chat={shown(in_chat)}) was given; in_chat must say of the prompts whether they went "
+            "through the chat template: True, False or None, in a list or a set"
+        )
+    prompts = _listed(prompts)
     slots = model.slots
     if prompts and not beyond_positions:
         slots = _slots_left(model, max(prompts, key=len))
@@ -74,6 +87,24 @@ def settle(
             stacklevel=_frames_inside(),
         )
     return settled
+
+
+def _listed(prompts: Sequence[PromptIds]) -> list[PromptIds]:
+    """The prompts, if they have lengths; decoding looks at what is in them."""
+    try:
+        listed = list(prompts)
+        wrong = [one for one in (prompts, *listed) if isinstance(one, (str, bytes, Mapping))]
+        lengths = [len(one) for one in listed]
+    except TypeError as other:
+        raise PromptError(
+            f"settle was given prompts={shown(prompts)}; give a list of lists of token ids"
+        ) from other
+    if wrong or 0 in lengths:
+        raise PromptError(
+            f"settle was given {shown(wrong[0]) if wrong else 'an empty list'} for a prompt; give lists of "
+            "token ids"
+        )
+    return listed
 
 
 def rows_alike(
