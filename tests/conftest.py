@@ -46,7 +46,7 @@ def _without_excuse(report):
 PLAIN = """
 import json, sys, warnings
 warnings.filterwarnings("ignore")
-import torch, lastword
+import numpy as np, torch, lastword
 from pathlib import Path
 from lastword.recipe.text import part
 from lastword.recipe.recipe import Recipe
