@@ -76,12 +76,12 @@ def check_function(owner: str, name: str, value: Any, takes: tuple[str, ...]) ->
 
 def check_whole(owner: str, name: str, value: Any, *, least: int, most: int = MOST_SLOTS) -> None:
     """A whole number from `least` to `most`. True and 2.0 are not whole numbers here."""
-    given = f"{owner}({name}={shown(value)}) was given"
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise WrongTypeError(f"{given}; {name} must be a whole number, {least} or more")
-    if not least <= value <= most:
-        bound = f"{least} or more" if value < least else f"at most {most}"
-        raise SettingError(f"{given}; {name} must be a whole number, {bound}")
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole and least <= value <= most:
+        return
+    bound = f"at most {most}" if is_whole and value > most else f"{least} or more"
+    kind = SettingError if is_whole else WrongTypeError
+    raise kind(f"{owner}({name}={shown(value)}) was given; {name} must be a whole number, {bound}")
 
 
 def check_number(

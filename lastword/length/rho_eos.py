@@ -13,7 +13,6 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
 from lastword.checks import check_choice, check_number, check_whole
-from lastword.errors import SettingError
 from lastword.length.end_confidence import end_confidence
 from lastword.length.policy import Plan, Probe
 from lastword.length.resizer import Resizer
@@ -21,7 +20,6 @@ from lastword.length.said import said
 from lastword.passes.prediction import Prediction
 
 MOST_UNITS = 8
-RELEASED_WINDOW = 32
 SEGMENT = 0.1
 
 
@@ -55,7 +53,7 @@ class RhoEos(Resizer):
     pace: str = "exp"
     passes: int = 64
     signal: str = "density"
-    window: int = RELEASED_WINDOW
+    window: int = 32
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,11 +64,6 @@ class RhoEos(Resizer):
         check_number("RhoEos", "high", self.high, least=self.low, most=1)
         check_choice("RhoEos", "pace", self.pace, "exp", "linear", "const")
         check_choice("RhoEos", "signal", self.signal, "density", "released")
-        if self.signal == "density" and self.window != RELEASED_WINDOW:
-            raise SettingError(
-                f"RhoEos(window={self.window}) was given with signal='density', which counts every mask and "
-                "has no window: leave it out, or steer by signal='released'"
-            )
 
     def plan(self, probe: Probe) -> Plan:
         return Plan(torch.full((probe.rows,), said(self, self.initial)))

@@ -302,7 +302,6 @@ ROWS = [
     ("lastword", "Sampling(top_p=0.9)", SETTING, "at temperature 0"),
     ("lastword", "Sampling(top_k=5)", SETTING, "give a temperature above 0"),
     ("lastword", "Sampling(0.0, 0.9, 5, 'model')", SETTING, "score=\"draw\""),
-    ("lastword", "RhoEos(window=16)", SETTING, "has no window"),
     ("lastword", "LeftmostFirst(lastword.LeftmostFirst())", SETTING, "does nothing more"),
 ]  # fmt: skip
 
