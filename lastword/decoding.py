@@ -69,7 +69,8 @@ def decode(
     """
     check_model(model)
     recipe = Recipe.checked(recipe)
-    check_options("decode", hooks, beyond_positions)
+    Hooks.check("decode", hooks)
+    check_choice("decode", "beyond_positions", beyond_positions, True, False)
     if dice is not None:
         check_type("decode", "dice", dice, Dice, "lastword.Dice(seeds), or None")
     prompts = checked_prompts(prompts, model.ids)
@@ -134,14 +135,6 @@ def _reads(
     if cache.by_block and length.resizes == "any time":
         readable = readable & clock.opening[:, None]
     return canvas.unfinished & readable
-
-
-def check_options(owner: str, hooks: object, beyond_positions: object) -> None:
-    """What a caller may add to a recipe."""
-    check_type(
-        owner, "hooks", hooks, Hooks, "lastword.Hooks(logits=function) or Hooks(tokens=function)"
-    )
-    check_choice(owner, "beyond_positions", beyond_positions, True, False)
 
 
 def _canvas(returned: object, part: object) -> Canvas:

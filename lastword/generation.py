@@ -14,7 +14,7 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Work
 from lastword.checks import check_choice, check_function
 from lastword.commit import CommitRule
-from lastword.decoding import Step, check_options, decode
+from lastword.decoding import Step, decode
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Survival
 from lastword.models.load import load
@@ -158,7 +158,8 @@ def generate(
         "block": block,
         "sampling": sampling,
     }
-    check_options("generate", hooks, beyond_positions)
+    Hooks.check("generate", hooks)
+    check_choice("generate", "beyond_positions", beyond_positions, True, False)
     if on_step is not None:
         check_function("generate", "on_step", on_step, ("step",))
     model = loaded(model)

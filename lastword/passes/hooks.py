@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
-from lastword.checks import check_function
+from lastword.checks import check_function, check_type
 from lastword.errors import SettingError, WrongTypeError
 
 LogitsHook = Callable[[int, Canvas, Columns, Tensor], Tensor]
@@ -35,6 +35,12 @@ class Hooks:
             check_function("Hooks", "logits", self.logits, ("step", "canvas", "columns", "logits"))
         if self.tokens is not None:
             check_function("Hooks", "tokens", self.tokens, ("step", "canvas"))
+
+    @classmethod
+    def check(cls, owner: str, given: object) -> None:
+        """Refuse what is no Hooks, such as a bare function."""
+        wanted = "lastword.Hooks(logits=function) or lastword.Hooks(tokens=function)"
+        check_type(owner, "hooks", given, cls, wanted)
 
     def after(self, step: int | None, canvas: Canvas) -> Canvas:
         if self.tokens is None:

@@ -43,9 +43,8 @@ class LocalLeap(UnmaskRule):
     ) -> tuple[Bool[Tensor, "B S"], State]:
         confidence = prediction.confidence.masked_fill(~open, -torch.inf)
         anchors = prediction.columns.spread(confidence >= self.threshold)
-        radius = min(self.radius, anchors.shape[1])
         around = torch.nn.functional.max_pool1d(
-            anchors.float()[:, None], 2 * radius + 1, stride=1, padding=radius
+            anchors.float()[:, None], 2 * self.radius + 1, stride=1, padding=self.radius
         )
         near = prediction.columns.at(around[:, 0] > 0)
         bar = torch.where(near, self.relaxed, self.threshold)

@@ -68,7 +68,7 @@ ROWS = [
     ("generate", "hooks=lambda step, canvas: canvas", TYPE, "hooks must be lastword.Hooks"),
     ("generate", "hooks=None", TYPE, "hooks=None"),
     ("generate", "hooks=lastword.Hooks", TYPE, "hooks must be lastword.Hooks"),
-    ("generate", "hooks={'logits': None}", TYPE, "Hooks(tokens=function)"),
+    ("generate", "hooks={'logits': None}", TYPE, "lastword.Hooks(tokens=function)"),
     ("generate", "on_step=3", TYPE, "on_step must be a function, called as on_step(step)"),
     ("generate", "on_step='print'", TYPE, "on_step='print'"),
     ("generate", "on_step=lambda: None", TYPE, "too many positional arguments"),
