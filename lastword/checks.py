@@ -36,7 +36,7 @@ def shown(value: object) -> str:
 def check_type(
     owner: str, name: str, value: Any, kind: type | tuple[type, ...], wanted: str
 ) -> None:
-    """A value of a class; `wanted` says in words what to give."""
+    """A value of a class, or of one of several; `wanted` says in words what to give."""
     if not isinstance(value, kind):
         raise WrongTypeError(
             f"{owner}({name}={shown(value)}) was given, a {type(value).__name__}; {name} must be {wanted}"

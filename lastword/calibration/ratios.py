@@ -16,6 +16,7 @@ from lastword.checks import (
     MOST_SLOTS,
     check_choice,
     check_number,
+    check_sequence,
     check_type,
     check_whole,
 )
@@ -59,6 +60,7 @@ class Ratios:
     cut: int = 0
 
     def __post_init__(self) -> None:
+        check_sequence("Ratios", "ended", self.ended, "a tuple of numbers")
         for ratio in self.ended:
             check_number("Ratios", "ended", ratio, above=0)
         check_whole("Ratios", "cut", self.cut, least=0)

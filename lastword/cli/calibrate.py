@@ -87,6 +87,7 @@ def calibrate(
     from lastword.calibration.learn import calibrate as learn
     from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.generate import read_recipe
+    from lastword.files import user_path, write
     from lastword.prompts_file import read_prompts
     from lastword.recipe.text import part
 

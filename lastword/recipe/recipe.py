@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lastword.cache import Cache, NoCache
-from lastword.checks import check_whole, shown
+from lastword.checks import check_type, check_whole, shown
 from lastword.commit import CommitRule, Never
 from lastword.errors import RecipeError, SettingError, WrongTypeError
 from lastword.length import LengthPolicy
