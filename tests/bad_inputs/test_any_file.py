@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lastword.calibration.ratios import Calibration, Ratios
 from lastword.errors import CheckpointError, RecipeError, SettingError
+from lastword.length import Budget
 from lastword.models.config import GenerationConfig, WeightIndex
 from lastword.models.dream import DreamConfig
 from lastword.models.llada import LLaDAConfig
@@ -158,7 +159,11 @@ def test_any_recipe(examples, good):
 
 
 TEXTS = sorted(
-    {as_text(cls()) for parts in PARTS.values() for cls in parts.values()}
+    {
+        as_text(cls(passes=9) if cls is Budget else cls())
+        for parts in PARTS.values()
+        for cls in parts.values()
+    }
     | {"stop-at-end:(survival:512,reading=auto)", "default:96", "scaled:2,estimate=quantile:0.9"}
     | {'prophet:literals=[[1,2]],measure="gap"', "most-confident:timesteps:2", "0.5", "true", "NaN"}
 )

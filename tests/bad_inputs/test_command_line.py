@@ -226,7 +226,7 @@ ROWS = [
     (toy("generate", "--calibration", "/nowhere"), 1, "is no calibration"),
     (("calibrate", "--prompts", "nowhere.txt"), 1, "prompts"),
     (("calibrate", "--prompts", "."), 1, "prompts"),
-    (("calibrate", "--prompts", "bytes"), 1, "prompts"),
+    (("calibrate", "--prompts", "bytes"), 1, "line 1 of bytes is not UTF-8"),
     (("calibrate", "--prompts", "empty.txt"), 1, "holds no prompts"),
     (("calibrate", "--prompts", "~nosuchuser/x"), 2, "home folder that is not there"),
     ((*CALIBRATE, "--family-field", "task"), 1, "families need a .jsonl file"),

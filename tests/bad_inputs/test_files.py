@@ -602,7 +602,7 @@ RECIPES = [
     (
         "literals of text",
         recipe({"commit": {"name": "prophet", "literals": "ab"}}),
-        SettingError,
+        WrongTypeError,
         "pairs of a slot and a token id",
     ),
     ("sampling as a number", recipe({"sampling": 0.5}), RecipeError, "sampling is 0.5"),
@@ -618,7 +618,7 @@ RECIPES = [
     (
         "lists without end",
         words("commit", f"prophet:literals={nested(2_000)}"),
-        SettingError,
+        WrongTypeError,
         "pairs of",
     ),
     (

@@ -47,7 +47,7 @@ PROGRAMS = [
     ("deaf to signals", "import signal, time\nfor s in range(1, 32):\n"
      "    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\ntime.sleep(99)",
      TIMED_OUT, "0.5 s", {"wall_seconds": 0.5}),
-    ("nothing but the judge's words", "import os\nfor n in range(3, 20):\n"
+    ("nothing but the judge's words", "import os\nfor n in range(3, 999):\n"
      "    try: os.write(n, b'+\\n' * 40)\n    except OSError: pass", FAILED, "", {}),
     ("a thread that goes on", "import threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)])"
      ".start()", TIMED_OUT, "0.5 s", {"wall_seconds": 0.5}),
