@@ -141,9 +141,9 @@ def generate(
     The model is one that was loaded, or the name or folder of one, which is then loaded for this call
     alone: to ask more than once, load it once (`lastword.load`). A prompt is text, chat messages
     ([{"role": ..., "content": ...}]) or token ids. Every choice is a part or its name and overrides
-    `recipe`. Rows of a batch may differ in prompt and horizon; each
-    equals its solo run. A whole-number `seed` gives row i the seed + i. `on_step` is shown every Step.
-    Where no limit was said and some prompts leave less room than the model's own, those decode apart.
+    `recipe`. Rows of a batch may differ in prompt and horizon; each equals its solo run. Where no limit was
+    said and some prompts leave less room than the model's own, those decode apart. A whole-number `seed`
+    gives row i the seed + i. `on_step` is shown every Step.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
@@ -199,9 +199,8 @@ def predict_length(
     """How long the answer will be, from one forward pass over `limit` masks; a row per prompt.
 
     Without a limit it is that of the model (`model.slots`, 1024 where a checkpoint does not say), or what the
-    longest prompt leaves of its positions.
-    `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()`, or its name, is the paper's.
-    The model may be a name, as in `generate`.
+    longest prompt leaves of its positions. `limit`, `ends` and `reading` are those of `Survival`;
+    `reading=Hazard()`, or its name, is the paper's. The model may be a name, as in `generate`.
     """
     check_choice("predict_length", "beyond_positions", beyond_positions, True, False)
     model = loaded(model)
