@@ -11,8 +11,9 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: setup
 	$(BIN)/lastword demo --plot out/demo.png
 
-# A worker per core with one thread each: torch threads that share a core wait for one another.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+# A worker per core with one thread each: torch threads that share a core wait for one another. Tests of a file
+# go to one worker, which makes its fixtures once.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 # What `check` leaves to `test`: other programs, records, training, and laws that need a network, above all
 # that rows of a batch equal their solo runs.
@@ -31,7 +32,7 @@ test: setup lint
 
 # Slow by nature: the full cross, whole datasets, wheel and sdist, other Pythons. Under 45 minutes on two cores.
 test-all: setup
-	$(PYTEST) -m full
+	$(PYTEST) --dist load -m full
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -28,7 +28,7 @@ BIGGEST = str(2**63 - 1)
 RUNNER = """
 import base64, json, os, signal, sys, tempfile, threading
 import lastword, lastword.generation, lastword.cli, lastword.eval, lastword.calibration.learn
-import lastword.paper.tables, lastword.cli.showcase
+import lastword.paper.tables, lastword.cli.showcase, matplotlib.figure, rich.progress
 
 lastword.load("tiny-llada-base")  # and whatever torch imports for it
 jobs = os.fdopen(os.dup(0))
@@ -302,7 +302,7 @@ def test_what_is_typed_may_be_no_prompt(warm, folder, stdin, code, phrase):
 
 def test_an_interrupt_while_decoding_is_exit_code_130(warm, folder):
     words = toy("generate", "--length", "fixed:20000")
-    code, out, err = warm(folder, *words, interrupt=0.3)
+    code, out, err = warm(folder, *words, interrupt=1.5)
     assert (code, out, err.splitlines()[-1]) == (130, "", "lastword: interrupted")
     assert "Traceback" not in err
 

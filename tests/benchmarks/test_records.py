@@ -16,7 +16,6 @@ from lastword.recipe.recipe import Recipe, default_length
 from lastword.tasks import BENCHMARKS
 from tests.benchmarks.summary import PEERS
 
-pytestmark = pytest.mark.xdist_group("records")  # read once, by one worker
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 TRIALS = study.RECORDS.parent / "trials"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.crash.commands import at, check_equal, check_whole, moments, put, taken
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("full disk")]
+pytestmark = pytest.mark.full
 
 MOMENTS = [
     *(("eval", *one) for one in moments(11, 10, "bytes")),

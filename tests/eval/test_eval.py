@@ -151,6 +151,7 @@ def test_a_line_cut_in_the_middle_is_asked_again(model, tmp_path):
     assert len(read_records(journal.path)) == 3
 
 
+@pytest.mark.full  # tests/crash kills at more moments
 def test_kill_nine_then_resume_is_the_unbroken_run(tmp_path):
     def command(out):
         options = "--tasks algebra --length fixed:24 --limit 8 --rows 2 --device cpu"
