@@ -12,10 +12,10 @@ from typing import Any, overload
 from lastword.cache import Cache
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Work
-from lastword.checks import check_choice, check_function
+from lastword.checks import check_choice, check_function, shown
 from lastword.commit import CommitRule
 from lastword.decoding import Step, decode
-from lastword.errors import SettingError
+from lastword.errors import SettingError, WrongTypeError
 from lastword.length import LengthPolicy, Survival
 from lastword.models.load import load
 from lastword.models.predictor import MaskPredictor, check_model
@@ -258,8 +258,13 @@ def _generation(
     answer = step.canvas.answer_of(row)
     tokens, finish = trimmed(step.canvas, row, answer)
     lengths = step.plan.lengths
+    text = None if model.tokenizer is None else model.tokenizer.decode(tokens)
+    if model.tokenizer is not None and not isinstance(text, str):
+        raise WrongTypeError(
+            f"the tokenizer's decode returned {shown(text)}, a {type(text).__name__}; it must return text"
+        )
     return Generation(
-        text=None if model.tokenizer is None else model.tokenizer.decode(tokens),
+        text=text,
         tokens=tokens,
         canvas=answer,
         prompt=prompt,

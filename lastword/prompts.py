@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from lastword.canvas.ids import is_array, token_id, token_ids
-from lastword.checks import is_list
+from lastword.checks import is_list, shown
 from lastword.errors import PromptError
 from lastword.models.predictor import MaskPredictor, check_model
 
@@ -32,7 +32,7 @@ def is_batch(prompt: Any) -> bool:
     """Is this a list of prompts, rather than one prompt that happens to be a list?"""
     if is_array(prompt):  # tensors and arrays say so themselves
         return bool(getattr(prompt, "ndim", 0) == 2)
-    if not is_list(prompt) or not len(prompt):
+    if not is_list(prompt) or not prompt:
         return False
     return not isinstance(prompt[0], (Mapping, bool)) and not _is_id(prompt[0])
 
@@ -48,7 +48,7 @@ def _is_chat(prompt: Any) -> bool | None:
 
 
 def _is_conversation(prompt: Any) -> bool:
-    return is_list(prompt) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+    return is_list(prompt) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 
 def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
@@ -74,7 +74,13 @@ def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
             "this checkpoint came without a tokenizer, so it cannot read text; "
             "give the prompt as a list of token ids"
         )
-    return tokenizer.chat(prompt) if is_chat else tokenizer.encode(prompt)
+    ids = tokenizer.chat(prompt) if is_chat else tokenizer.encode(prompt)
+    try:
+        return token_ids(ids)
+    except (TypeError, ValueError, RuntimeError) as wrong:
+        raise PromptError(
+            f"the tokenizer made {shown(ids)} of a prompt ({wrong}); it must make a list of token ids"
+        ) from wrong
 
 
 def _is_id(value: Any) -> bool:

@@ -48,6 +48,7 @@ import json, sys, warnings
 warnings.filterwarnings("ignore")
 import numpy as np, torch, lastword
 from pathlib import Path
+from types import SimpleNamespace
 from lastword.recipe.text import part
 from lastword.recipe.recipe import Recipe
 toy, golden = lastword.load("toy"), Path(sys.argv[1])

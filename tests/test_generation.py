@@ -256,6 +256,21 @@ def test_nan_logits_are_refused(ids):
         lastword.predict_length(model, [1, 2], limit=4)
 
 
+def test_a_padded_head_proposes_no_id_beyond_the_vocabulary(ids):
+    def padded(tokens):
+        logits = torch.zeros(*tokens.shape, ids.vocabulary + 3)
+        logits[..., 3], logits[..., ids.vocabulary :] = 5, 9
+        return logits
+
+    assert run(Adapter(padded, ids), [1, 2], length="fixed:4").tokens == [3, 3, 3, 3]
+
+
+def test_a_list_of_one_tensor_is_a_batch(ids):
+    model = Adapter(lambda tokens: torch.eye(8)[3].expand(*tokens.shape, 8), ids)
+    [answer] = run(model, [torch.tensor([1])])
+    assert answer.prompt == [1]
+
+
 def test_an_answer_stops_at_its_first_end_token(saying):
     answer = run(saying(1, 2, 7, 3, 7, 7), [0, 0])
     assert answer.tokens == [1, 2]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeGuard
 
+import torch
 from torch import Tensor
 
-from lastword.checks import check_sequence, check_whole, is_list, shown
+from lastword.checks import MOST_SLOTS, check_sequence, check_whole, is_list, shown
 from lastword.errors import SettingError, WrongTypeError
 
 MOST_IDS = 2**31  # of a vocabulary
@@ -21,12 +24,24 @@ def token_id(value: object) -> int:
     """A whole number of any library as a plain int. Truth values are no ids, whatever Python says."""
     if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
         raise TypeError("a truth value is no token id")
+    if getattr(value, "ndim", 0):
+        raise TypeError("an array is no token id, even one that holds a single number")
     return operator.index(value)  # type: ignore[arg-type]
 
 
 def is_array(value: object) -> bool:
     """A tensor, or an array of another library."""
     return hasattr(value, "dtype") and hasattr(value, "tolist")
+
+
+def is_plain_tensor(value: object) -> TypeGuard[Tensor]:
+    """A tensor of numbers that lie side by side: not sparse, not nested, not of shapes alone."""
+    return (
+        isinstance(value, Tensor)
+        and not value.is_nested
+        and value.layout == torch.strided
+        and value.device.type != "meta"
+    )
 
 
 def token_ids(values: object) -> list[int]:
@@ -38,8 +53,11 @@ def token_ids(values: object) -> list[int]:
         values = values.tolist()  # type: ignore[attr-defined]
     if not is_list(values):
         raise TypeError(f"a {type(values).__name__} is no list of token ids")
+    values = list(islice(values, MOST_SLOTS + 1))  # a range may have no end that len() knows
+    if len(values) > MOST_SLOTS:
+        raise ValueError(f"it has more than {MOST_SLOTS} of them")
     plain = set(map(type, values)) == {int}  # nearly always: looking at each takes longer
-    return list(values) if plain else [token_id(value) for value in values]
+    return values if plain else [token_id(value) for value in values]
 
 
 @dataclass(frozen=True)

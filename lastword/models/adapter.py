@@ -11,9 +11,15 @@ from torch import Tensor
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.ids import TokenIds
 from lastword.checks import check_choice, check_type, check_whole, shown
-from lastword.errors import NumericError, SettingError, WrongTypeError
+from lastword.errors import SettingError, WrongTypeError
 from lastword.memory.memory import RowMemory
-from lastword.models.predictor import MOST_POSITIONS, USUAL_SLOTS, TextTokenizer, checked_device
+from lastword.models.predictor import (
+    MOST_POSITIONS,
+    USUAL_SLOTS,
+    TextTokenizer,
+    checked_device,
+    checked_logits,
+)
 
 
 class Adapter:
@@ -102,17 +108,8 @@ class Adapter:
 
     def _aligned(self, tokens: Tensor, **mask: Tensor) -> Tensor:
         output = self._forward(tokens, **mask)
-        logits = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
-        if not isinstance(logits, Tensor):
-            raise NumericError(
-                f"the model returned a {type(output).__name__} without logits; it must return a tensor "
-                "[rows, columns, vocabulary], a tuple that starts with one, or an object with .logits"
-            )
-        if logits.shape[:2] != tokens.shape or logits.shape[-1] < self.ids.vocabulary:
-            raise NumericError(
-                f"the model returned logits of shape {tuple(logits.shape)} for tokens of shape "
-                f"{tuple(tokens.shape)}; expected [rows, columns, {self.ids.vocabulary} or more]"
-            )
+        first = output[0] if isinstance(output, tuple) and output else output
+        logits = checked_logits(getattr(first, "logits", first), tokens.shape, self)
         if self._shifted:
             logits = torch.cat((logits[:, :1], logits[:, :-1]), dim=1)
         return logits

@@ -14,7 +14,7 @@ import torch
 
 from lastword.calibration.ratios import FILE_NAME, Calibration
 from lastword.canvas.ids import TokenIds
-from lastword.checks import check_type, shown
+from lastword.checks import check_sequence, check_type, shown
 from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
@@ -142,8 +142,7 @@ def _check_kinds(name: object, turn_ends: object, calibration: object, revision:
     """Refuse what is of another kind than it must be, before anything is read."""
     check_type("load", "name", name, (str, Path), "the name or folder of a model")
     if not (isinstance(turn_ends, str) and turn_ends == "auto"):
-        ids = Sequence if not isinstance(turn_ends, (str, bytes)) else NoneType
-        check_type("load", "turn_ends", turn_ends, ids, '"auto" or a list of token ids')
+        check_sequence("load", "turn_ends", turn_ends, '"auto" or a list of token ids')
     kinds = (str, Path, NoneType)
     check_type("load", "calibration", calibration, kinds, 'a file, "auto" or None')
     check_type("load", "revision", revision, (str, NoneType), "a branch, tag or commit, or None")

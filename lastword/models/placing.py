@@ -6,6 +6,7 @@ import torch
 
 from lastword.checks import check_type, shown
 from lastword.errors import SettingError
+from lastword.models.predictor import checked_device
 
 DTYPES = {
     "float32": torch.float32,
@@ -17,21 +18,11 @@ DTYPES = {
 
 def as_device(device: str | torch.device) -> torch.device:
     """A device of this machine; "auto" takes a GPU where there is one."""
-    check_type("load", "device", device, (str, torch.device), 'a device, as in "cpu" or "cuda:1"')
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        where = torch.empty(0, device=device).device
-        if where.type == "meta":
-            raise NotImplementedError("it holds shapes and no numbers")
-        return where
-    except (RuntimeError, AssertionError, ImportError) as wrong:  # NotImplementedError is one
-        raise SettingError(
-            f"device {shown(str(device))} cannot be used here ({str(wrong).splitlines()[0]}); give auto, "
-            "or cpu, cuda, cuda:1 or mps where the machine and its torch have them"
-        ) from wrong
+    return checked_device("load", device)
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype | None:

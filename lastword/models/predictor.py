@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, device, empty
 
 from lastword.calibration.ratios import Calibration
-from lastword.canvas.ids import TokenIds
+from lastword.canvas.ids import TokenIds, is_plain_tensor
 from lastword.checks import MOST_SEED, check_type, check_whole, shown
-from lastword.errors import SettingError, WrongTypeError
+from lastword.errors import NumericError, SettingError, WrongTypeError
 from lastword.memory.memory import RowMemory
 
 USUAL_SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
 
 MOST_POSITIONS = MOST_SEED  # some say that they have no bound
+
+LOGIT_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
 @runtime_checkable
@@ -96,14 +99,36 @@ def check_model(model: object) -> None:
         check_whole(name, field, getattr(model, field), least=1, most=MOST_POSITIONS)
 
 
+def checked_logits(given: object, columns: Sequence[int], model: MaskPredictor) -> Tensor:
+    """What a model returned for [B, S] columns, without what a padded head says of ids that are none."""
+    least, where = model.ids.vocabulary, model.device.type
+    wanted = (
+        f"it must return floating-point logits of shape ({columns[0]}, {columns[1]}, {least} or more) on "
+        f"{where}"
+    )
+    if not is_plain_tensor(given):
+        kind = f"a {type(given).__name__}" if not isinstance(given, Tensor) else "no plain tensor"
+        raise NumericError(f"the model returned {kind}; {wanted}")
+    fits = given.ndim == 3 and given.shape[:2] == (*columns,) and given.shape[2] >= least
+    if not fits or given.dtype not in LOGIT_DTYPES or given.device.type != where:
+        shape = tuple(given.shape)
+        raise NumericError(
+            f"the model returned {given.dtype} {shape} on {given.device.type}; {wanted}"
+        )
+    return given[..., :least]
+
+
 def checked_device(owner: str, given: object) -> device:
     """A device of this machine."""
     check_type(owner, "device", given, (str, device), "a device, such as 'cpu' or 'cuda:1'")
     try:
-        return empty(0, device=given).device  # type: ignore[call-overload]
-    except (RuntimeError, AssertionError, NotImplementedError) as wrong:
-        reason = next(iter(str(wrong).splitlines()), "")
+        where = empty(0, device=given).device  # type: ignore[call-overload]
+        if where.type == "meta":
+            raise NotImplementedError("it holds shapes and no numbers")
+    except (RuntimeError, AssertionError, ImportError) as wrong:  # NotImplementedError is one
+        reason = str(wrong).partition("\n")[0].partition(". ")[0]
         raise SettingError(
-            f"{owner}(device={shown(given)}) was given, which cannot be used here ({reason}); give cpu, or "
-            "cuda, cuda:1 or mps where the machine and its torch have them"
+            f"{owner}(device={shown(str(given))}) was given, which cannot be used here ({reason}); give cpu, "
+            "or cuda, cuda:1 or mps where the machine and its torch have them"
         ) from wrong
+    return where

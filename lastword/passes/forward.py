@@ -11,10 +11,11 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import Cost
+from lastword.canvas.ids import is_plain_tensor
 from lastword.checks import shown
 from lastword.errors import CapacityError, WrongTypeError
 from lastword.memory.memory import Memory
-from lastword.models.predictor import MaskPredictor
+from lastword.models.predictor import LOGIT_DTYPES, MaskPredictor, checked_logits
 from lastword.passes.dice import Dice
 from lastword.passes.hooks import LogitsHook
 from lastword.passes.prediction import Prediction
@@ -82,11 +83,12 @@ class Forward:
         used = valid.any(0).nonzero()[:, 0]
         trim = slice(int(used[0]), int(used[-1]) + 1)
         valid, device = valid[:, trim], self._model.device
-        return self._model(
+        logits = self._model(
             canvas.tokens[rows][:, trim].to(device),
             (columns.index[rows] - trim.start).to(device),
             valid=None if bool(valid.all()) else valid.to(device),
         )
+        return checked_logits(logits, columns.index[rows].shape, self._model)
 
     def _partial(
         self,
@@ -123,7 +125,7 @@ class Forward:
                 stale=None if part.carried is None else part.carried.to(device),
                 memory=part,
             )
-            parts.append(logits)
+            parts.append(checked_logits(logits, columns.index[rows].shape, self._model))
             computed[rows] = part.computed.cpu()
         if len(parts) == 1:
             return parts[0], computed
@@ -132,11 +134,11 @@ class Forward:
 
 
 def _hooked(given: object, logits: Tensor) -> Tensor:
-    if not isinstance(given, Tensor):
+    if not is_plain_tensor(given):
         raise WrongTypeError(
             f"the logits hook returned {shown(given)}; it must return logits of shape {tuple(logits.shape)}"
         )
-    if given.shape != logits.shape or not given.is_floating_point():
+    if given.shape != logits.shape or given.dtype not in LOGIT_DTYPES:
         raise WrongTypeError(
             f"the logits hook returned {given.dtype} {tuple(given.shape)}; it must return floating-point "
             f"logits of shape {tuple(logits.shape)}"

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
-from lastword.checks import check_function, check_type
+from lastword.canvas.ids import is_plain_tensor
+from lastword.checks import check_function, check_type, shown
 from lastword.errors import SettingError, WrongTypeError
 
 LogitsHook = Callable[[int, Canvas, Columns, Tensor], Tensor]
@@ -47,9 +48,9 @@ class Hooks:
             return canvas
         tokens = self.tokens(step, canvas)
         shape, last = canvas.tokens.shape, canvas.ids.vocabulary - 1
-        if not isinstance(tokens, Tensor) or (tokens.shape, tokens.dtype) != (shape, torch.long):
-            is_tensor = isinstance(tokens, Tensor)
-            given = f"{tokens.dtype} {tuple(tokens.shape)}" if is_tensor else type(tokens).__name__
+        plain = is_plain_tensor(tokens)
+        if not plain or (tokens.shape, tokens.dtype) != (shape, torch.long):
+            given = f"{tokens.dtype} {tuple(tokens.shape)}" if plain else shown(tokens)
             raise WrongTypeError(
                 f"the tokens hook returned {given}; it must return tokens of shape {tuple(shape)} and "
                 "dtype torch.int64"

@@ -128,7 +128,8 @@ class Prediction:
             for chunk, chosen in zip(torch.split(flat, at_once), torch.split(candidates, at_once))
         ]
         values = torch.cat(parts).view(self.candidates.shape)
-        _refuse_nan(values)
+        if bool(values.isnan().any()):
+            raise _no_choice()
         return self._rows(values, nothing)
 
     def _rows(self, values: Tensor, nothing: int | float) -> Tensor:  # [A, S] -> [B, S]
@@ -146,9 +147,9 @@ def _candidates(
         best = [
             sampling.allowed(c, canvas.ids).max(-1) for c in torch.split(flat, _rows_at_once(flat))
         ]
-        _refuse_nan(torch.cat([part.values for part in best]))
+        _check_best(torch.cat([part.values for part in best]))
         return torch.cat([part.indices for part in best]).view(logits.shape[:2])
-    _refuse_nan(logits.amax(-1))
+    _check_best(logits.amax(-1))
     draw = _gumbel_row if sampling.score == "model" else _categorical_row
     rows = columns.rows.tolist()
     drawn = [draw(own, row, columns, canvas, sampling, dice) for own, row in zip(logits, rows)]
@@ -167,7 +168,9 @@ def _gumbel_row(
         read_here = (index >= chunk[0]) & (index <= chunk[-1])
         allowed = sampling.allowed(logits[read_here.to(logits.device)], canvas.ids)
         noise = noise[(index[read_here] - chunk[0]).to(noise.device)]
-        candidates[read_here] = sampling.noisy(allowed.to(noise.device), noise).argmax(-1).cpu()
+        best = sampling.noisy(allowed.to(noise.device), noise).max(-1)
+        _check_best(best.values)
+        candidates[read_here] = best.indices.cpu()
     return candidates.to(logits.device)
 
 
@@ -176,12 +179,11 @@ def _categorical_row(
 ) -> Tensor:  # [S, V] -> [S]
     """One row's candidates from the tempered, filtered distribution of each column it reads."""
     count = int(columns.read[row].sum())
-    drawn = [
-        dice.choose(
-            row, sampling.distribution(sampling.allowed(chunk, canvas.ids)), 1, replace=True
-        )[:, 0]
-        for chunk in torch.split(logits[:count], _rows_at_once(logits))
-    ]
+    drawn = []
+    for chunk in torch.split(logits[:count], _rows_at_once(logits)):
+        chances = sampling.distribution(sampling.allowed(chunk, canvas.ids))
+        _check_best(chances.amax(-1))
+        drawn.append(dice.choose(row, chances, 1, replace=True)[:, 0])
     repeated = drawn[-1][-1:].expand(
         len(logits) - count
     )  # the last column, where the row has no more
@@ -192,9 +194,14 @@ def _rows_at_once(flat: Tensor) -> int:
     return max(1, NUMBERS_AT_ONCE // flat.shape[-1])
 
 
-def _refuse_nan(values: Tensor) -> None:
-    if bool(values.isnan().any()):
-        raise NumericError(
-            "the model returned NaN logits, on which no token can be chosen; load it in float32 or "
-            "bfloat16 (float16 overflows in large models) and check the checkpoint"
-        )
+def _check_best(values: Tensor) -> None:
+    """Refuse a pass that has no best token somewhere: its logits are NaN, or infinite."""
+    if not bool(values.isfinite().all()):
+        raise _no_choice()
+
+
+def _no_choice() -> NumericError:
+    return NumericError(
+        "the model returned logits that are NaN or infinite, so that no token can be chosen; load it in "
+        "float32 or bfloat16 (float16 overflows in large models) and check the checkpoint"
+    )

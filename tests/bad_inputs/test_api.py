@@ -5,6 +5,14 @@ import pytest
 SETTING, TYPE, PROMPT, RECIPE = "SettingError", "WrongTypeError", "PromptError", "RecipeError"
 NUMERIC, CAPACITY, CHECKPOINT = "NumericError", "CapacityError", "CheckpointError"
 
+
+def spoken(functions):
+    """A model with a tokenizer of a user's own."""
+    tokenizer = f"SimpleNamespace(bos=None, chat_template=None, chat=list, {functions})"
+    model = "lambda tokens: torch.ones(*tokens.shape, 29), toy.ids"
+    return f"lastword.generate(lastword.Adapter({model}, tokenizer={tokenizer}), 'a', length='fixed:4')"
+
+
 # How a call is written below: the rest is what is wrong with it.
 CALLS = {
     "generate": "lastword.generate(toy, 'abc', {})",
@@ -15,6 +23,12 @@ CALLS = {
     "decode": "next(lastword.decode(toy, [[1, 2]], Recipe(), {}))",
     "hooks": "lastword.generate(toy, 'abc', length='fixed:4', hooks=lastword.Hooks({}))",
     "adapter": "lastword.Adapter(lambda tokens: tokens, toy.ids, {})",
+    "logits": "lastword.generate(lastword.Adapter(lambda tokens: {}, toy.ids), [[1, 2], [3, 4]], "
+    "length='fixed:4')",
+    "draw": "lastword.generate(lastword.Adapter(lambda tokens: {}, toy.ids), [1, 2], "
+    "length='fixed:4', sampling=lastword.Sampling(1.0, score='draw'))",
+    "encoded": spoken("encode=lambda text: {}, decode=str"),
+    "decoded": spoken("encode=lambda text: [1], decode=lambda ids: {}"),
     "ids": "lastword.TokenIds(**{{'mask': 1, 'end': 2, 'pad': 2, 'vocabulary': 9, {}}})",
     "hazard": "lastword.LengthDistribution.from_hazard({})",
     "factor": "lastword.survival.conformal_factor({})",
@@ -85,8 +99,14 @@ ROWS = [
     ("hooks", "tokens='abc'", TYPE, "called as tokens(step, canvas)"),
     ("hooks", "logits=lambda logits: logits", TYPE, "it is called as logits(step"),
     ("hooks", "tokens=lambda canvas: canvas.tokens", TYPE, "it is called as tokens(step"),
-    ("hooks", "tokens=lambda step, canvas: None", TYPE, "the tokens hook returned NoneType"),
+    ("hooks", "tokens=lambda step, canvas: None", TYPE, "the tokens hook returned None"),
     ("hooks", "tokens=lambda step, canvas: canvas", TYPE, "the tokens hook returned Canvas"),
+    ("hooks", "tokens=lambda step, canvas: canvas.tokens.to('meta')", TYPE, "the tokens hook"),
+    ("hooks", "tokens=lambda step, canvas: canvas.tokens.to_sparse()", TYPE, "the tokens hook"),
+    ("hooks", "logits=lambda *given: given[3].to('meta')", TYPE, "the logits hook returned"),
+    ("hooks", "logits=lambda *given: given[3].to_sparse()", TYPE, "the logits hook returned"),
+    ("hooks", "logits=lambda *given: given[3].to(torch.float8_e5m2)", TYPE, "float8_e5m2"),
+    ("hooks", "logits=lambda *given: given[3] - torch.inf", NUMERIC, "NaN or infinite"),
     ("hooks", "tokens=lambda step, canvas: canvas.tokens[0]", TYPE, "must return tokens of shape"),
     ("hooks", "tokens=lambda step, canvas: canvas.tokens * 1.0", TYPE, "torch.float32"),
     ("hooks", "tokens=lambda step, canvas: canvas.tokens > 1", TYPE, "torch.bool"),
@@ -149,6 +169,9 @@ ROWS = [
     ("ask", "[1, True]", PROMPT, "a truth value is no token id"),
     ("ask", "[1.0]", PROMPT, "type float"),
     ("ask", "[[1], 2]", PROMPT, "type int"),
+    ("ask", "[torch.tensor([[1]])]", PROMPT, "type Tensor"),
+    ("ask", "range(10**12)", PROMPT, "more than 1048576"),
+    ("ask", "range(10**30)", PROMPT, "more than 1048576"),
     ("ask", "[[[1]]]", PROMPT, "no token id"),
     ("ask", "[1, [2]]", PROMPT, "no token id"),
     ("ask", "['abc', None]", PROMPT, "type NoneType"),
@@ -216,6 +239,30 @@ ROWS = [
     ("adapter", "name=3", TYPE, "name must be text, or None"),
     ("lastword", "Toy(hazard='high')", TYPE, "hazard must be a number at least 0 and below 1"),
     ("lastword", "Toy(hazard=1)", SETTING, "hazard=1"),
+    ("", "lastword.Adapter(len, toy.ids, device='meta')", SETTING, "it holds shapes and no numbers"),
+    ("logits", "None", NUMERIC, "the model returned a NoneType; it must return floating-point logits"),
+    ("logits", "()", NUMERIC, "the model returned a tuple"),
+    ("logits", "torch.ones(*tokens.shape, 29).numpy()", NUMERIC, "a ndarray"),
+    ("logits", "torch.ones(*tokens.shape, 29).long()", NUMERIC, "torch.int64 (2, 6, 29) on cpu"),
+    ("logits", "torch.ones(*tokens.shape, 29).bool()", NUMERIC, "torch.bool"),
+    ("logits", "torch.ones(*tokens.shape, 29) * 1j", NUMERIC, "torch.complex64"),
+    ("logits", "torch.ones(*tokens.shape, 29).to(torch.float8_e5m2)", NUMERIC, "float8_e5m2"),
+    ("logits", "torch.ones(*tokens.shape, 29).to_sparse()", NUMERIC, "no plain tensor"),
+    ("logits", "torch.ones(*tokens.shape, 29, device='meta')", NUMERIC, "returned no plain tensor"),
+    ("logits", "torch.ones(*tokens.shape, 28)", NUMERIC, "shape (2, 6, 29 or more)"),
+    ("logits", "torch.ones(2, 6)", NUMERIC, "torch.float32 (2, 6) on cpu"),
+    ("logits", "torch.ones(*tokens.shape, 1, 29)", NUMERIC, "(2, 6, 1, 29)"),
+    ("logits", "torch.ones(*tokens.shape, 29) + torch.inf", NUMERIC, "NaN or infinite"),
+    ("logits", "torch.ones(*tokens.shape, 29) - torch.inf", NUMERIC, "NaN or infinite"),
+    ("draw", "torch.ones(*tokens.shape, 29) + torch.inf", NUMERIC, "NaN or infinite"),
+    ("draw", "torch.ones(*tokens.shape, 29) - torch.inf", NUMERIC, "NaN or infinite"),
+    ("encoded", "None", PROMPT, "the tokenizer made None of a prompt"),
+    ("encoded", "2", PROMPT, "it must make a list of token ids"),
+    ("encoded", "iter([2])", PROMPT, "a list_iterator is no list of token ids"),
+    ("encoded", "[[2, 3]]", PROMPT, "the tokenizer made [[2, 3]]"),
+    ("encoded", "torch.tensor(2)", PROMPT, "the tokenizer made tensor(2)"),
+    ("decoded", "None", TYPE, "the tokenizer's decode returned None"),
+    ("decoded", "b'abc'", TYPE, "a bytes; it must return text"),
     ("ids", "'mask': True", TYPE, "token id mask=True"),
     ("ids", "'end': '2'", TYPE, "token id end='2'"),
     ("ids", "'pad': -1", SETTING, "token id pad=-1 lies outside"),

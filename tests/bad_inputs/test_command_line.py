@@ -191,7 +191,7 @@ ROWS = [
     (("generate", "abc", "-m", "notes.txt"), 1, "there is no folder 'notes.txt'"),
     (("generate", "abc", "-m", "a/b/c"), 1, "there is no folder 'a/b/c'"),
     (("generate", "abc", "-m", "/"), 1, "config.json"),
-    (("generate", "abc", "--device", "banana"), 1, "device 'banana'"),
+    (("generate", "abc", "--device", "banana"), 1, "device='banana'"),
     (("generate", "abc", "--dtype", "int4"), 1, "dtype 'int4'"),
     (("demo", "-f", "algebra", "-f", "chess"), 1, "'chess' was given; tiny-llada-base shows"),
     (("demo", "-m", "toy", "-f", "toy", "-f", "algebra"), 1, "toy shows toy"),
