@@ -76,6 +76,7 @@ class LLaDAConfig(FamilyConfig):
     scale_logits: Literal[False] = False
     multi_query_attention: Literal[False] = False
     block_group_size: Literal[1] = 1
+    clip_qkv: Literal[False] = False
 
     def shape(self) -> Shape:
         """The architecture it describes."""
