@@ -10,6 +10,7 @@ import typer
 
 from lastword.cli.options import (
     DEFAULT_MODEL,
+    MOST_LETTERS,
     BeyondOption,
     CalibrationOption,
     ChatOption,
@@ -147,6 +148,12 @@ def read_recipe(path: Path | None) -> Any:
     if path is None:
         return Recipe()
     try:
-        return Recipe.from_json(path.read_text())
+        with path.open(encoding="utf-8") as file:  # a pipe or a device may have no end
+            text = file.read(MOST_LETTERS + 1)
     except (OSError, UnicodeDecodeError) as missing:
         raise RecipeError(f"the recipe file cannot be read ({missing})") from missing
+    if len(text) > MOST_LETTERS:
+        raise RecipeError(
+            f"the recipe file {str(path)!r} holds more than {MOST_LETTERS} letters; give a recipe in JSON"
+        )
+    return Recipe.from_json(text)

@@ -58,6 +58,11 @@ def tables(
         check_folder(parquet.parent)
         check_target(parquet)
     clocked = [record for path in timed for record in read_records(path)] if timed else None
+    read = [*records, *(timed or ())]
+    if parquet is not None and parquet.exists() and any(map(parquet.samefile, read)):
+        raise SettingError(
+            f"{parquet} holds the records that are read; export them to another file"
+        )
     made = paper_tables(found, clocked)
     if not made and parquet is None:
         raise SettingError(

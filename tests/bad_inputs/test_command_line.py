@@ -94,6 +94,7 @@ USERS = {
     "recipe.json": b'{"length": "fixed:4"}',
     "config.json": b"{}",
     "notes.png": b"my own picture",
+    "none.parquet": b"",  # a journal without records, whatever its name
 }
 
 
@@ -221,6 +222,8 @@ ROWS = [
     (toy("generate", "--recipe", "bytes"), 1, "recipe"),
     (toy("generate", "--recipe", "empty.txt"), 1, "recipe"),
     (toy("generate", "--recipe", "deep.json"), 1, "recursion limit"),
+    (toy("generate", "--recipe", "/dev/zero"), 1, "more than 10000000 letters"),
+    (("eval", "--recipe", "/dev/zero"), 1, "more than 10000000 letters"),
     (toy("generate", "--recipe", "~nosuchuser/x"), 2, "home folder that is not there"),
     (toy("generate", "--calibration", "notes.txt"), 1, "is no calibration"),
     (toy("generate", "--calibration", "/nowhere"), 1, "is no calibration"),
@@ -257,6 +260,7 @@ ROWS = [
     ((*TABLES, "--out", "notes.txt"), 1, "is no folder to write to"),
     ((*TABLES, "--parquet", "table.csv"), 1, "end it in .parquet"),
     ((*TABLES, "--parquet", "."), 1, "is a folder"),
+    ((*TABLES, "--timed", "none.parquet", "--parquet", "none.parquet"), 1, "holds the records"),
     ((*TABLES, "--parquet", "notes.txt/x.parquet"), 1, "is no folder to write to"),
     # what does not go together
     (toy("generate", "--live", "--json"), 1, "--live and --json were given"),
