@@ -39,7 +39,8 @@ def save_figures(
     check_folder(folder)
     drawn = []
     for name, draw in FIGURES.items():
-        figure = draw(panels)
+        with matplotlib_of().rc_context({"text.parse_math": False}):  # a name may hold a dollar
+            figure = draw(panels)
         for ending in formats:
             drawn.append(folder / f"{name}.{ending}")
             save(figure, drawn[-1])

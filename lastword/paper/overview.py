@@ -100,11 +100,20 @@ def table(
             base, own = on_shared(*(clocked.get(arm, []) for arm in arms))
         work.append(_ratio(own, base, "seconds"))
         lines.append(
-            f"| {subject} | {(titles or {}).get(recipe) or recipe.label()} | {len(mine)} "
+            f"| {cell(subject)} | {(titles or {}).get(recipe) or recipe.label()} | {len(mine)} "
             f"| {sum(r.horizon for r in mine) / len(mine):.0f} | {accuracy} | {compared} "
             f"| {sum(r.finish != 'ended' for r in mine) / len(mine):.2f} | {' | '.join(work)} |"
         )
     return "\n".join(lines)
+
+
+def cell(text: str) -> str:
+    """Text inside a table: one line, no control characters, and no bar that would begin another cell.
+
+    >>> cell("my|model\\n")
+    'my\\\\|model '
+    """
+    return "".join(c if c.isprintable() else " " for c in text).replace("|", "\\|")
 
 
 def _by_arm(records: Sequence[Answer]) -> dict[tuple[str, Recipe], list[Answer]]:

@@ -18,7 +18,7 @@ from typing import Literal
 from lastword.eval.records import Answer, Record
 from lastword.paper.arms import Arm, Arms, arms_of, mean_slots
 from lastword.paper.compare import paired_p, standard_error
-from lastword.paper.overview import seconds, spent
+from lastword.paper.overview import cell, seconds, spent
 from lastword.paper.pairing import lengths_written, on_shared, sample_of
 from lastword.paper.published import (
     ACCURACY,
@@ -49,7 +49,7 @@ class Table:
 
     def markdown(self) -> str:
         lines = [self.columns, ["---"] * 2 + ["---:"] * (len(self.columns) - 2), *self.rows]
-        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        body = "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
         return f"**{self.name}.** {self.caption}\n\n{body}"
 
     def csv(self) -> str:

@@ -22,6 +22,8 @@ from lastword.eval.journal import read_records
 from lastword.eval.records import to_line
 from lastword.paper.export import export
 from lastword.paper.figures import save_figures
+from lastword.paper.overview import table as overview
+from lastword.paper.tables import paper_tables
 from tests.eval.made import answer, drift
 
 ARM = [answer(index=index) for index in range(5)]
@@ -328,3 +330,22 @@ def seen(folder: Path) -> dict[str, object]:
 def test_every_row_has_a_name_of_its_own():
     names = [row.name for row in READ] + [row[0] for row in FOLDERS]
     assert len(set(names)) == len(names) >= 60
+
+
+# What a model or a task may be called: a name that is no formula, no cell and no colour.
+NAMES = ["$x_{$", r"a$\frac$b$", "a|b", "a\nb", "\x1b[31mred", "a\0b", "\u202e"]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_whatever_a_model_is_called_is_one_cell_of_a_table(name):
+    given = [answer(index=r.index, model=name, task=name) for r in ARM]
+    for table in (overview(given), *(made.markdown() for made in paper_tables(given))):
+        rows = [row for row in table.splitlines() if row.startswith("|")]
+        assert len({row.count("|") - row.count("\\|") for row in rows}) == 1, table
+        assert all(row.isprintable() for row in table.splitlines())
+
+
+@pytest.mark.parametrize("name", NAMES[:2], ids=ascii)
+def test_a_name_in_a_figure_is_no_formula(tmp_path, name):
+    given = [answer(index=r.index, model=name) for r in ARM]
+    assert len(save_figures(given, tmp_path, ["svg"])) == 3
