@@ -9,6 +9,9 @@ import typer
 
 from lastword.cli.options import path_option
 
+TABLES = "tables.md"  # written first: it tells a folder of ours
+BEGINNING = b"**Table "
+
 
 def tables(
     records: Annotated[list[Path], path_option("Files or folders of records; may be repeated.")],
@@ -69,13 +72,29 @@ def tables(
             f"{', '.join(map(str, records))}: nothing to compare was found in {len(found)} records; measure "
             "a fixed canvas and a prediction: lastword eval --length fixed:256, then --length survival:256"
         )
+    files = {f"{table.name.lower().replace(' ', '-')}.csv": table for table in made}
+    if out is not None:
+        _check_ours(out, [TABLES, *files])
     if parquet is not None:
         export(found, parquet)
     text = "\n\n".join(table.markdown() for table in made)
     if out is not None:
-        write(out / "tables.md", text + "\n")
-        for table in made:
-            write(out / f"{table.name.lower().replace(' ', '-')}.csv", table.csv())
+        write(out / TABLES, text + "\n")
+        for name, table in files.items():
+            write(out / name, table.csv())
         if drawn:
             save_figures(found, out)
     typer.echo(text)
+
+
+def _check_ours(out: Path, names: list[str]) -> None:
+    """Replace tables of an earlier run, and no file of the user's that has the name of one."""
+    from lastword.errors import SettingError
+
+    present = [name for name in names if (out / name).exists()]
+    page = out / TABLES
+    if present and not (page.is_file() and page.read_bytes().startswith(BEGINNING)):
+        raise SettingError(
+            f"{out / present[0]} is there already and was not written by lastword tables; move it away, or "
+            "give another folder (--out)"
+        )

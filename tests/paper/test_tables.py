@@ -267,6 +267,19 @@ def test_without_matplotlib_nothing_is_written_but_tables_can_be_had(tmp_path, m
     assert (tmp_path / "out" / "tables.md").exists()
 
 
+@pytest.mark.parametrize("name", ["tables.md", "table-1.csv", "table-2.csv"])
+def test_a_file_of_the_user_s_with_the_name_of_a_table_is_left_as_it_is(tmp_path, name):
+    Journal(tmp_path / "m.jsonl").append(ALL)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("my own\n")
+    given = ["tables", "--records", str(tmp_path / "m.jsonl"), "--out", str(out), "--no-figures"]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 1
+    assert "was not written by lastword tables" in done.output
+    assert [(file.name, file.read_text()) for file in out.iterdir()] == [(name, "my own\n")]
+
+
 def test_the_export_can_be_queried(tmp_path):
     import pyarrow.parquet
 
