@@ -38,9 +38,7 @@ def check_type(
 ) -> None:
     """A value of a class, or of one of several; `wanted` says in words what to give."""
     if not isinstance(value, kind):
-        raise WrongTypeError(
-            f"{owner}({name}={shown(value)}) was given, a {type(value).__name__}; {name} must be {wanted}"
-        )
+        raise _wrong_type(owner, name, value, wanted)
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
@@ -53,9 +51,13 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
 def check_sequence(owner: str, name: str, value: Any, wanted: str) -> None:
     """A list or what is like one; `wanted` says of what."""
     if not is_list(value):
-        raise WrongTypeError(
-            f"{owner}({name}={shown(value)}) was given, a {type(value).__name__}; {name} must be {wanted}"
-        )
+        raise _wrong_type(owner, name, value, wanted)
+
+
+def _wrong_type(owner: str, name: str, value: object, wanted: str) -> WrongTypeError:
+    return WrongTypeError(
+        f"{owner}({name}={shown(value)}) was given, of type {type(value).__name__}; {name} must be {wanted}"
+    )
 
 
 def check_function(owner: str, name: str, value: Any, takes: tuple[str, ...]) -> None:

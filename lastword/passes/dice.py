@@ -20,7 +20,8 @@ def checked_seed(owner: str, value: object) -> int:
         seed = token_id(value)
     except TypeError as wrong:
         raise WrongTypeError(
-            f"{owner}(seed={shown(value)}) was given, a {type(value).__name__}; a seed must be a whole number"
+            f"{owner}(seed={shown(value)}) was given, of type {type(value).__name__}; a seed must be a whole "
+            "number"
         ) from wrong
     check_whole(owner, "seed", seed, least=LEAST_SEED, most=MOST_SEED)
     return seed

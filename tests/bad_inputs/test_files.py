@@ -464,7 +464,7 @@ CHATS = [
 
 ASKED = [
     ("nothing", asked(None), WrongTypeError, "load(name=None) was given"),
-    ("a number", asked(5), WrongTypeError, "load(name=5) was given, a int"),
+    ("a number", asked(5), WrongTypeError, "load(name=5) was given, of type int"),
     ("bytes", asked(b"toy"), WrongTypeError, "load(name=b'toy')"),
     ("a list", asked(["toy"]), WrongTypeError, "load(name=['toy'])"),
     ("no letters", asked(""), CheckpointError, "there is no folder ''"),
