@@ -102,20 +102,17 @@ def check_model(model: object) -> None:
 def checked_logits(given: object, columns: Sequence[int], model: MaskPredictor) -> Tensor:
     """What a model returned for [B, S] columns, without what a padded head says of ids that are none."""
     least, where = model.ids.vocabulary, model.device.type
-    wanted = (
-        f"it must return floating-point logits of shape ({columns[0]}, {columns[1]}, {least} or more) on "
-        f"{where}"
+    if is_plain_tensor(given):
+        fits = given.ndim == 3 and given.shape[:2] == (*columns,) and given.shape[2] >= least
+        if fits and given.dtype in LOGIT_DTYPES and given.device.type == where:
+            return given if given.shape[2] == least else given[..., :least]
+        found = f"{given.dtype} {tuple(given.shape)} on {given.device.type}"
+    else:
+        found = "no plain tensor" if isinstance(given, Tensor) else f"a {type(given).__name__}"
+    raise NumericError(
+        f"the model returned {found}; it must return floating-point logits of shape ({columns[0]}, "
+        f"{columns[1]}, {least} or more) on {where}"
     )
-    if not is_plain_tensor(given):
-        kind = f"a {type(given).__name__}" if not isinstance(given, Tensor) else "no plain tensor"
-        raise NumericError(f"the model returned {kind}; {wanted}")
-    fits = given.ndim == 3 and given.shape[:2] == (*columns,) and given.shape[2] >= least
-    if not fits or given.dtype not in LOGIT_DTYPES or given.device.type != where:
-        shape = tuple(given.shape)
-        raise NumericError(
-            f"the model returned {given.dtype} {shape} on {given.device.type}; {wanted}"
-        )
-    return given[..., :least]
 
 
 def checked_device(owner: str, given: object) -> device:

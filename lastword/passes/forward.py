@@ -88,7 +88,7 @@ class Forward:
             (columns.index[rows] - trim.start).to(device),
             valid=None if bool(valid.all()) else valid.to(device),
         )
-        return checked_logits(logits, columns.index[rows].shape, self._model)
+        return checked_logits(logits, (len(rows), columns.index.shape[1]), self._model)
 
     def _partial(
         self,
@@ -125,7 +125,7 @@ class Forward:
                 stale=None if part.carried is None else part.carried.to(device),
                 memory=part,
             )
-            parts.append(checked_logits(logits, columns.index[rows].shape, self._model))
+            parts.append(checked_logits(logits, (len(rows), columns.index.shape[1]), self._model))
             computed[rows] = part.computed.cpu()
         if len(parts) == 1:
             return parts[0], computed

@@ -16,7 +16,8 @@ from lastword.sandbox.runner import run_one
 from lastword.sandbox.running import Running
 
 SCORER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from lastword.sandbox import run_programs
 from lastword.sandbox.outcome import Level
 from lastword.sandbox.runner import run_one
