@@ -36,9 +36,7 @@ def check_target(path: Path) -> None:
         if path.is_dir():
             raise SettingError(f"{path} is a folder; give the name of a file in it")
         if not _written_in_place(path):
-            beside, file = _beside(path)
-            os.close(file)
-            os.remove(beside)
+            _try(path)
     except (OSError, ValueError) as refused:
         raise SettingError(
             f"{path} cannot be written ({why(refused)}); give another file"
@@ -49,9 +47,7 @@ def check_folder(path: Path) -> None:
     """Make a folder for what is to be written, or refuse it before any work is done."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        beside, file = _beside(path / "any")
-        os.close(file)
-        os.remove(beside)
+        _try(path / "any")
     except (OSError, ValueError) as refused:
         raise SettingError(
             f"{path} is no folder to write to ({why(refused)}); give another"
@@ -167,6 +163,13 @@ def _beside(path: Path) -> tuple[str, int]:
         if os.path.exists(beside):
             return str(beside), file
         os.close(file)  # taken for abandoned in the moment before the lock
+
+
+def _try(path: Path) -> None:
+    """Raise what writing a file would raise, before there is anything to write."""
+    beside, file = _beside(path)
+    os.close(file)
+    os.remove(beside)
 
 
 def _prefix(target: Path) -> str:
