@@ -51,7 +51,7 @@ TEXTS = st.text(max_size=12) | st.sampled_from(
 TENSORS = st.sampled_from(
     [torch.tensor(3), torch.tensor([True]), torch.ones(1, 3), torch.ones(2).long(), np.array([1.5])]
 )
-OBJECTS = st.sampled_from([object(), len, lambda: None, lastword.Fixed, NotImplemented, ..., 1j])
+OBJECTS = st.sampled_from([object(), id, lambda: None, lastword.Fixed, NotImplemented, ..., 1j])
 ANYTHING = st.recursive(
     st.none() | st.booleans() | NUMBERS | EDGES | TEXTS | st.binary(max_size=4),
     lambda inner: (
