@@ -39,9 +39,9 @@ from lastword.cache import DualCache
 from lastword.eval import packed
 from lastword.eval.run import surroundings
 from lastword.length import Fixed, StopAtEnd, Survival
+from lastword.outside.schema import CHECKED, Text
 from lastword.passes.probe import ModelProbe
 from lastword.recipe.recipe import Recipe
-from lastword.schema import CHECKED, Text
 from lastword.survival import Auto, conformal_factor
 from lastword.survival.conformal import at_rank, factor_needed
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen, stream

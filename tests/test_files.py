@@ -9,14 +9,14 @@ import threading
 
 import pytest
 
-from lastword import files
 from lastword.errors import SettingError
-from lastword.files import check_folder, check_target, lock, write
+from lastword.outside import files
+from lastword.outside.files import check_folder, check_target, lock, write
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from lastword import files
+from lastword.outside import files
 os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
 files.write(Path(sys.argv[1]), "new")
 """
@@ -161,7 +161,10 @@ def test_a_full_device_is_an_error_of_ours():
 
 
 def test_where_output_goes_already_is_no_target(path):
-    code = "import sys, pathlib; from lastword import files; files.write(pathlib.Path(sys.argv[1]), 'new')"
+    code = (
+        "import sys, pathlib; from lastword.outside import files; "
+        "files.write(pathlib.Path(sys.argv[1]), 'new')"
+    )
     with path.open("a") as output:
         done = subprocess.run(
             [sys.executable, "-c", code, "/dev/stdout"], stdout=output, stderr=subprocess.PIPE

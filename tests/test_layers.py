@@ -9,13 +9,13 @@ PACKAGE = Path(__file__).parent.parent / "lastword"
 # Top to bottom is dependency order; places on one line do not know each other.
 LAYERS = [
     ["version", "errors", "embedded"],
-    ["checks", "files"],
-    ["schema"],
+    ["checks"],
+    ["outside"],
     ["sandbox", "survival"],
     ["tasks", "canvas", "calibration.ratios"],
     ["memory"],
     ["models"],
-    ["passes", "prompts", "prompts_file"],
+    ["passes", "prompts"],
     ["length", "unmask", "commit", "cache"],
     ["recipe"],
     ["decoding"],
@@ -27,13 +27,7 @@ RANK = {place: rank for rank, layer in enumerate(LAYERS) for place in layer}
 
 # Beyond the order: strategies know no model. `paper` reads the records of `eval`; `cli` is behind `__main__`.
 FORBIDDEN = {place: {"models"} for place in ("length", "unmask", "commit", "cache")}
-NEIGHBOURS = {
-    ("paper", "eval"),
-    ("__main__", "cli"),
-    ("checks", "errors"),
-    ("files", "errors"),
-    ("schema", "checks"),
-}
+NEIGHBOURS = {("paper", "eval"), ("__main__", "cli")}
 
 # Heavy extras are imported only where they are needed, inside the function that needs them.
 EXTRAS = {

@@ -21,7 +21,7 @@ from lastword.checks import (
     check_whole,
 )
 from lastword.errors import CheckpointError, SettingError
-from lastword.schema import CHECKED, Slots, SomeSlots, Text, checked, read_object
+from lastword.outside.schema import CHECKED, Slots, SomeSlots, Text, checked, read_object
 from lastword.survival.auto import Auto
 from lastword.survival.conformal import at_rank, factor_needed
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled

@@ -87,8 +87,8 @@ def calibrate(
     from lastword.calibration.learn import calibrate as learn
     from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.generate import read_recipe
-    from lastword.files import user_path, write
-    from lastword.prompts_file import read_prompts
+    from lastword.outside.files import user_path, write
+    from lastword.outside.prompts_file import read_prompts
     from lastword.recipe.text import part
 
     target = target_of(model, out)
@@ -128,7 +128,7 @@ def calibrate(
 def target_of(model: str, out: Path | None) -> Path:
     """The file to write, refused before any work if it cannot be, or holds something else already."""
     from lastword.calibration.ratios import FILE_NAME, Calibration
-    from lastword.files import check_target, user_path
+    from lastword.outside.files import check_target, user_path
 
     folder = user_path(model)
     target = out or (folder / FILE_NAME if folder.is_dir() else Path(f"{folder.name}.{FILE_NAME}"))

@@ -51,8 +51,8 @@ def drift(
     from lastword.eval.presets import CANVAS
     from lastword.eval.run import Layout
     from lastword.eval.settings import check_tasks
-    from lastword.files import check_folder
     from lastword.length import Survival
+    from lastword.outside.files import check_folder
     from lastword.paper.arms import arms_of
     from lastword.paper.tables import drift as table
 

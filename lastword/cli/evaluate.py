@@ -102,7 +102,7 @@ def evaluate(
     from lastword.eval.journal import read_records
     from lastword.eval.run import Layout, check_counts
     from lastword.eval.settings import check_tasks
-    from lastword.files import check_folder
+    from lastword.outside.files import check_folder
     from lastword.paper.overview import code, tables
     from lastword.sandbox import accept_unsafe_code
 

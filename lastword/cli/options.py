@@ -10,7 +10,7 @@ import typer
 
 from lastword.checks import LEAST_SEED, MOST_SEED, check_whole
 from lastword.errors import LastwordError, PromptError
-from lastword.files import user_path
+from lastword.outside.files import user_path
 
 # Answers a plain prompt as it stands; an instruct model wants --chat.
 DEFAULT_MODEL = "tiny-llada-base"

@@ -43,7 +43,7 @@ def tables(
     """
     from lastword.errors import SettingError
     from lastword.eval.journal import read_records
-    from lastword.files import check_folder, check_target, write
+    from lastword.outside.files import check_folder, check_target, write
     from lastword.paper.arms import arms_of
     from lastword.paper.export import export
     from lastword.paper.figures import save_figures

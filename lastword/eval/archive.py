@@ -42,8 +42,8 @@ from lastword.eval.records import (
     unchecked,
 )
 from lastword.length import Fixed
+from lastword.outside.schema import CHECKED, Seed, Text, Value, read_bytes, reason
 from lastword.recipe.recipe import Recipe
-from lastword.schema import CHECKED, Seed, Text, Value, read_bytes, reason
 
 ENDING = ".arm.xz"
 LARGEST = 2**30  # passes, and columns of one: their products are whole numbers of 64 bits

@@ -25,8 +25,8 @@ from lastword.eval.records import (
     identity,
     to_line,
 )
-from lastword.files import check_folder, lock, sync_folder, why
-from lastword.schema import read_bytes
+from lastword.outside.files import check_folder, lock, sync_folder, why
+from lastword.outside.schema import read_bytes
 
 NEWLINE = b"\n"
 BEGINNING = b'{"model":"'  # of every line

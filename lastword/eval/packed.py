@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from lastword.files import check_folder
-from lastword.files import write as write_whole
+from lastword.outside.files import check_folder
+from lastword.outside.files import write as write_whole
 
 Width = Literal["u1", "i1", "i2", "i4", "i8"]
 WIDTHS: tuple[Width, ...] = ("u1", "i1", "i2", "i4", "i8")

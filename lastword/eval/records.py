@@ -25,8 +25,8 @@ from pydantic.dataclasses import dataclass
 
 from lastword.checks import MOST_SLOTS
 from lastword.errors import LastwordError, SettingError
+from lastword.outside.schema import CHECKED, Count, LongText, Seed, Share, Slots, Text, reason
 from lastword.recipe.recipe import Recipe
-from lastword.schema import CHECKED, Count, LongText, Seed, Share, Slots, Text, reason
 
 Value = TypeVar("Value")
 Fields = dict[str, Any]  # some of a record's, before it is one

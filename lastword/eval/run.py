@@ -28,9 +28,9 @@ from lastword.eval.task import Sample, Task, conditions, refused
 from lastword.eval.tokens import first_token, tokenizer_of
 from lastword.models.predictor import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
+from lastword.outside.schema import MOST_TEXT
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
-from lastword.schema import MOST_TEXT
 from lastword.version import __version__
 
 

@@ -16,7 +16,7 @@ from lastword.checks import shown
 from lastword.errors import CheckpointError
 from lastword.models.inside import is_plain_file
 from lastword.models.layers import Shape
-from lastword.schema import OPEN, SomeSlots, first_error, read_object
+from lastword.outside.schema import OPEN, SomeSlots, first_error, read_object
 
 MOST_IDS = 2**24  # of a vocabulary; the largest published have some 2**18
 

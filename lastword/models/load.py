@@ -18,7 +18,6 @@ from lastword.checks import check_sequence, check_type, shown
 from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
-from lastword.files import user_path
 from lastword.models.config import FamilyConfig, GenerationConfig, SpecialIds, read_json
 from lastword.models.dream import Dream
 from lastword.models.inside import is_plain_file
@@ -38,6 +37,7 @@ from lastword.models.weights import (
     tensor_files,
     tensor_names,
 )
+from lastword.outside.files import user_path
 
 ARCHITECTURES: dict[str, type[NativeModel]] = {"llada": LLaDA, "dream": Dream}
 

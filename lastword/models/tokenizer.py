@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from lastword.errors import CheckpointError, PromptError
 from lastword.models.inside import is_plain_file
 from lastword.models.template import compiled, rendered
-from lastword.schema import read_bytes, read_object
+from lastword.outside.schema import read_bytes, read_object
 
 _READY, _PARTS, _TEMPLATE = "tokenizer.json", ("vocab.json", "merges.txt"), "chat_template.jinja"
 _CONFIG, _ROLES, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lastword.errors import ExtraError, SettingError
 from lastword.eval.records import Fields, Record, Spent
-from lastword.files import check_folder, check_target, write
+from lastword.outside.files import check_folder, check_target, write
 from lastword.paper.pairing import by_recipe
 
 

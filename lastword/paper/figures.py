@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lastword.errors import SettingError
 from lastword.eval.records import Answer, Record
-from lastword.files import check_folder
+from lastword.outside.files import check_folder
 from lastword.paper.arms import Arm, arms_of, benchmark_of, recipes_of, said_as
 from lastword.paper.overview import spent
 from lastword.paper.pairing import Key, answers, by_subject, lengths_written, on_shared, sample_of

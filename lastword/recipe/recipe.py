@@ -13,11 +13,11 @@ from lastword.commit import CommitRule, Never
 from lastword.errors import RecipeError, SettingError, WrongTypeError
 from lastword.length import LengthPolicy
 from lastword.length.wrapper import traits_of
+from lastword.outside.schema import parse_object
 from lastword.passes import Sampling
 from lastword.recipe.composition import check_composition
 from lastword.recipe.names import PARTS, default_length
 from lastword.recipe.text import as_data, as_text, from_data, known_fields, part
-from lastword.schema import parse_object
 from lastword.unmask import MostConfident, UnmaskRule
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from lastword.checks import check_number, shown
 from lastword.errors import LastwordError, RecipeError
+from lastword.outside.schema import parse
 from lastword.recipe.names import ALIASES, PARTS, SHORTHANDS, Part
-from lastword.schema import parse
 from lastword.unmask import EqualShares
 
 QUOTED_OR_LETTER = r'"(?:[^"\\]|\\.)*"|.'

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from lastword.checks import check_number, check_sequence, check_type, shown
 from lastword.errors import ExtraError, SettingError, WrongTypeError
-from lastword.files import check_target, write
+from lastword.outside.files import check_target, write
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Estimate, Mean
 

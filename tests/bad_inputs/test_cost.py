@@ -11,7 +11,8 @@ from pathlib import Path
 import lastword
 
 package = Path(lastword.__file__).parent
-boundary = {str(package / name) for name in ("checks.py", "schema.py", "files.py", "prompts.py")}
+files = ("checks.py", "prompts.py", "outside/schema.py", "outside/files.py")
+boundary = {str(package / name) for name in files}
 model = lastword.load("tiny-llada-base", device="cpu")
 
 def calls(slots):

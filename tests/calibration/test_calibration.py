@@ -29,7 +29,7 @@ from lastword.length import LengthPolicy
 from lastword.length.wrapper import Wrapper
 from lastword.models.predictor import MaskPredictor
 from lastword.models.weights import fingerprint, model_key
-from lastword.prompts_file import read_prompts
+from lastword.outside.prompts_file import read_prompts
 from lastword.recipe import settle
 from lastword.survival.conformal import factor_needed
 from lastword.tasks import load_frozen

@@ -87,9 +87,9 @@ def hurt(order, counts):
 
         return calling
 
-    import lastword.files
+    import lastword.outside.files
 
-    lastword.files.open = opened
+    lastword.outside.files.open = opened
     pathlib.Path.open = opened
     os.fsync, os.replace = counted("fsync", os.fsync), counted("replace", os.replace)
 

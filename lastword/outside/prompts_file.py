@@ -11,7 +11,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag
 
 from lastword.checks import MOST_SLOTS, shown
 from lastword.errors import PromptError
-from lastword.schema import OPEN, UTF8_MARK, LongText, Text, checked, parse, read_bytes
+from lastword.outside.schema import OPEN, UTF8_MARK, LongText, Text, checked, parse, read_bytes
 
 MOST_LINES = 2**20
 LINE_END = re.compile(rb"\r\n|\r|\n")
