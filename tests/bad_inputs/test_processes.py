@@ -15,9 +15,9 @@ import pytest
 
 from lastword.eval.dream_code import needed_code
 from lastword.sandbox import Level, Limits, Verdict, run_programs
-from lastword.sandbox.level import works
 from lastword.sandbox.runner import run_one
 from lastword.tasks import FAMILIES, load_frozen
+from tests.sandbox.conftest import usable
 
 FAILED, TIMED_OUT, PASSED = Verdict.FAILED, Verdict.TIMED_OUT, Verdict.PASSED
 
@@ -57,14 +57,11 @@ PROGRAMS = [
     ("an error that cannot be shown", "class E(Exception):\n    def __str__(self): raise E\nraise E",
      FAILED, "exception str() failed", {}),
 ]  # fmt: skip
-LEVELS = [Level.BUBBLEWRAP, Level.NAMESPACES, Level.NONE]
 
 
-@pytest.fixture(params=LEVELS, ids=lambda level: level.value)
+@pytest.fixture(params=["bubblewrap", "namespaces", "none"])
 def level(request):
-    if not works(request.param):
-        pytest.skip(f"the sandbox level {request.param.value!r} does not work here")
-    return request.param
+    return usable(request.param)
 
 
 @pytest.mark.parametrize(
