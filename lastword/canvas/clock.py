@@ -21,6 +21,7 @@ class Clock:
     in_window: Int[Tensor, "B"]  # steps the row has already spent in this window
     opened: Int[Tensor, "B"]  # masks the window held when it opened
     opening: Bool[Tensor, "B"]  # is this the window's first step?
+    openings: Int[Tensor, "B"]  # windows the row has opened, this one included
     horizon: Int[Tensor, "B"]  # slots of the row's answer
 
     @classmethod
@@ -28,7 +29,7 @@ class Clock:
         """Before the first step."""
         before = torch.full_like(canvas.horizon, -1)
         zero = torch.zeros_like(before)
-        return cls(before, Window(before, before), zero, zero, zero.bool(), canvas.horizon)
+        return cls(before, Window(before, before), zero, zero, zero.bool(), zero, canvas.horizon)
 
     def tick(self, canvas: Canvas, block: int | None) -> Clock:
         """The clock of the next step. A new window opens, and so does one whose row was resized.
@@ -46,5 +47,6 @@ class Clock:
             torch.where(opening, 0, self.in_window + 1),
             torch.where(opening, masks, self.opened),
             opening,
+            self.openings + opening,
             canvas.horizon,
         )

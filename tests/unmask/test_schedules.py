@@ -26,6 +26,7 @@ def counts(schedule, masks, block=None):
                 in_window=torch.tensor([step]),
                 opened=torch.tensor([opened]),
                 opening=torch.tensor([step == 0]),
+                openings=torch.tensor([first // (block or masks) + 1]),
                 horizon=torch.tensor([masks]),
             )
             filled.append(schedule.quota(torch.tensor([left]), clock).item())
