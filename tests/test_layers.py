@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).parent.parent / "lastword"
 
 # Top to bottom is dependency order; places on one line do not know each other.
 LAYERS = [
-    ["version", "errors", "embedded"],
+    ["version", "errors", "embedded", "kernels"],
     ["checks"],
     ["outside"],
     ["sandbox", "survival"],
@@ -32,6 +32,7 @@ NEIGHBOURS = {("paper", "eval"), ("__main__", "cli")}
 # Heavy extras are imported only where they are needed, inside the function that needs them.
 EXTRAS = {
     "matplotlib", "reasoning_gym", "transformers", "lm_eval", "datasets", "evaluate", "ray", "fastapi",
+    "triton",
 }  # fmt: skip
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
