@@ -38,6 +38,8 @@ class RowMemory(ABC):
     # [R] columns recomputed in each row, the mean over layers rounded up. A model that needs more
     # columns than it was asked for says so here.
     computed: Tensor
+    # Does every row carry as many columns as the widest, side by side? A short row else repeats its last.
+    uniform: bool = False
 
     @abstractmethod
     def update(
