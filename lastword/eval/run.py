@@ -210,9 +210,10 @@ def surroundings(model: MaskPredictor) -> Fields:
 
 
 def _dtype(model: MaskPredictor) -> str:
-    """What the model computes in."""
-    weights = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
-    return str(getattr(weights, "dtype", torch.float32)).removeprefix("torch.")
+    """What the model computes in, and the dtype of its layers' weights where that is another."""
+    found = [p.dtype for p in model.parameters()] if hasattr(model, "parameters") else []
+    computes = str(found[0] if found else torch.float32).removeprefix("torch.")
+    return f"{computes}, fp8 weights" if torch.float8_e4m3fn in found else computes
 
 
 @lru_cache(maxsize=1)

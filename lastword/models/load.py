@@ -14,12 +14,13 @@ import torch
 
 from lastword.calibration.ratios import FILE_NAME, Calibration
 from lastword.canvas.ids import TokenIds
-from lastword.checks import check_sequence, check_type, shown
+from lastword.checks import check_choice, check_sequence, check_type, shown
 from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
 from lastword.models.config import FamilyConfig, GenerationConfig, SpecialIds, read_json
 from lastword.models.dream import Dream
+from lastword.models.float8 import to_float8
 from lastword.models.inside import is_plain_file
 from lastword.models.layers import Shape
 from lastword.models.llada import LLaDA
@@ -54,6 +55,7 @@ def load(
     turn_ends: Sequence[int] | Literal["auto"] = "auto",
     calibration: str | Path | None = "auto",
     revision: str | None = None,
+    weights: str | None = None,
 ) -> NativeModel | Toy:
     """Load a LLaDA or Dream checkpoint, one of the embedded models, or the `toy` model.
 
@@ -63,9 +65,13 @@ def load(
     stored dtype on a GPU and computes in float32 on a CPU. A folder without a tokenizer loads too:
     prompts are then token ids. `turn_ends` are further ids that end an answer; "auto" takes those of
     the config and the tokenizer. `calibration` is the file `lastword calibrate` wrote; "auto" takes the
-    folder's lengths.json where there is one, None takes none.
+    folder's lengths.json where there is one, None takes none. `weights="fp8"` quantises the products of the
+    layers: half the memory, and faster on a GPU that multiplies in fp8; elsewhere right and no faster. A
+    calibration learnt without it is another model's.
     """
     _check_kinds(name, turn_ends, calibration, revision)
+    if weights is not None:
+        check_choice("load", "weights", weights, "fp8")
     where, wanted = as_device(device), as_dtype(dtype)
     if str(name) == "toy":
         _check_toy(
@@ -73,6 +79,7 @@ def load(
             dtype=dtype if wanted not in (None, torch.float64) else None,
             turn_ends=turn_ends if turn_ends != "auto" else None,
             revision=revision,
+            weights=weights,
         )
         return _with_calibration(Toy(), _calibration(None, calibration))
     folder = _folder(name, revision)
@@ -96,6 +103,8 @@ def load(
         model = architecture(shape, ids, tokenizer)
     model.slots = generation.max_new_tokens or USUAL_SLOTS
     load_weights(model.network, names, files, head, where, wanted)
+    if weights == "fp8":
+        to_float8(model.network)
     return _with_calibration(model.eval(), lengths)
 
 
