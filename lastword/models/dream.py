@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lastword.canvas.columns import columns_of, locate
+from lastword.canvas.columns import columns_of, leftmost
 from lastword.memory.memory import RowMemory
 from lastword.models.config import (
     Epsilon,
@@ -90,24 +90,35 @@ class Dream(NativeModel):
     config = DreamConfig
     turn_end = "<|im_end|>"
 
-    @torch.no_grad()
-    def forward(
+    def sources(
         self,
-        tokens: Tensor,  # [B, L]
-        read: Tensor,  # [B, S]
-        *,
-        valid: Tensor | None = None,  # [B, L]
-        stale: Tensor | None = None,  # [B, R], sorted
-        memory: RowMemory | None = None,
-    ) -> Tensor:  # [B, S, V]
+        tokens: Tensor,
+        read: Tensor,
+        valid: Tensor | None,
+        stale: Tensor | None,
+        memory: RowMemory | None,
+    ) -> tuple[Tensor, Tensor | None]:
         # The first column has nothing before it; the authors let it speak for itself.
         source = (read - 1).clamp(min=0)
         if stale is None:
-            return self.network.logits(self.network.hidden(tokens, valid, None, memory), source)
+            return source, None
+        if memory is not None and memory.uniform:
+            return source, _with_column_before(source, valid, stale, memory)
         wanted = torch.zeros_like(tokens, dtype=torch.bool)
         wanted = wanted.scatter(1, stale, True).scatter(1, source, True)
         if memory is not None:
             memory.computed = wanted.sum(-1)  # the column before a block is one more
-        widened = columns_of(wanted)
-        hidden = self.network.hidden(tokens, valid, widened, memory)
-        return self.network.logits(hidden, locate(widened, source))
+        return source, columns_of(wanted)
+
+
+def _with_column_before(
+    source: Tensor, valid: Tensor | None, stale: Tensor, memory: RowMemory
+) -> Tensor:  # [B, R] -> [B, R + 1]
+    """The columns and the one before them; a row that does not read it repeats its first instead."""
+    first = stale[:, :1]
+    before = torch.where(source[:, :1] < first, first - 1, first)
+    if valid is not None:
+        before = torch.maximum(before, leftmost(valid)[:, None])
+    before = torch.minimum(before, first).clamp(min=0)
+    memory.computed = memory.computed + (before < first)[:, 0].to(memory.computed.device)
+    return torch.cat((before, stale), 1)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from lastword.canvas.columns import locate
 from lastword.memory.memory import RowMemory
 from lastword.models.config import (
     Epsilon,
@@ -103,15 +101,12 @@ class LLaDA(NativeModel):
     config = LLaDAConfig
     turn_end = "<|eot_id|>"
 
-    @torch.no_grad()
-    def forward(
+    def sources(
         self,
-        tokens: Tensor,  # [B, L]
-        read: Tensor,  # [B, S]
-        *,
-        valid: Tensor | None = None,  # [B, L]
-        stale: Tensor | None = None,  # [B, R], sorted
-        memory: RowMemory | None = None,
-    ) -> Tensor:  # [B, S, V]
-        hidden = self.network.hidden(tokens, valid, stale, memory)
-        return self.network.logits(hidden, read if stale is None else locate(stale, read))
+        tokens: Tensor,
+        read: Tensor,
+        valid: Tensor | None,
+        stale: Tensor | None,
+        memory: RowMemory | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        return read, stale

@@ -10,21 +10,34 @@ import torch
 from torch import Tensor, nn
 
 from lastword.calibration.ratios import Calibration
+from lastword.canvas.columns import locate
 from lastword.canvas.ids import TokenIds
+from lastword.kernels.attention import HALVES
+from lastword.kernels.compiled import has_float8
+from lastword.kernels.norm import add_norm
+from lastword.memory.key_values import RowKeyValues
 from lastword.memory.memory import RowMemory
 from lastword.models.config import FamilyConfig
-from lastword.models.layers import BidirectionalTransformer, Shape
+from lastword.models.float8 import is_float8
+from lastword.models.layers import BidirectionalTransformer, Shape, at_columns
+from lastword.models.packed import PackedNetwork
+from lastword.models.packing import Packing
 from lastword.models.predictor import USUAL_SLOTS
 from lastword.models.tokenizer import Tokenizer
 
 
 class NativeModel(nn.Module):
-    """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read."""
+    """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read.
+
+    On a GPU in half precision a pass is packed (packed.py). Elsewhere it is computed as layers.py reads.
+    `packs` says otherwise: True packs anywhere, False nowhere.
+    """
 
     config: ClassVar[type[FamilyConfig]]  # what the family's config.json says
     tensors: ClassVar[Mapping[str, str]]  # our parameter names to the checkpoint's
     keeps_memory = True
     turn_end: ClassVar[str]  # the token that closes a turn, where the tokenizer has it
+    packs: bool | None = None
 
     def __init__(self, shape: Shape, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
@@ -34,12 +47,13 @@ class NativeModel(nn.Module):
         self.positions = shape.positions
         self.slots = USUAL_SLOTS
         self.calibration: Calibration | None = None
+        self._packed: PackedNetwork | None = None
 
     @property
     def device(self) -> torch.device:
         return self.network.embedding.weight.device
 
-    @abstractmethod
+    @torch.no_grad()
     def forward(
         self,
         tokens: Tensor,  # [B, L]
@@ -50,3 +64,59 @@ class NativeModel(nn.Module):
         memory: RowMemory | None = None,
     ) -> Tensor:  # [B, S, V]
         """Logits for the tokens at columns `read`."""
+        return self.head(self.states(tokens, read, valid=valid, stale=stale, memory=memory))
+
+    @torch.no_grad()
+    def states(
+        self,
+        tokens: Tensor,  # [B, L]
+        read: Tensor,  # [B, S]
+        *,
+        valid: Tensor | None = None,  # [B, L]
+        stale: Tensor | None = None,  # [B, R], sorted
+        memory: RowMemory | None = None,
+    ) -> Tensor:  # [B, S, W]
+        """The last layer's states where they predict the tokens at columns `read`: what `head` takes.
+
+        A caller that reads many columns can take the head some of them at a time.
+        """
+        source, carried = self.sources(tokens, read, valid, stale, memory)
+        if self._is_packed and (memory is None or isinstance(memory, RowKeyValues)):
+            packing = Packing.of(tokens, source, valid, carried, memory)
+            return self._packing_network().hidden(packing, memory)[packing.where]
+        hidden = self.network.hidden(tokens, valid, carried, memory)
+        return at_columns(hidden, source if carried is None else locate(carried, source))
+
+    @torch.no_grad()
+    def head(self, states: Tensor) -> Tensor:  # [..., W] -> [..., V]
+        """Logits of states: the final norm and the vocabulary's product."""
+        norm = self.network.norm
+        if not self._is_packed:
+            return self.network.head(norm(states))
+        _, normed = add_norm(states.flatten(0, -2), None, norm.weight, norm.eps)
+        return self.network.head(normed).view(*states.shape[:-1], -1)
+
+    @abstractmethod
+    def sources(
+        self,
+        tokens: Tensor,  # [B, L]
+        read: Tensor,  # [B, S]
+        valid: Tensor | None,  # [B, L]
+        stale: Tensor | None,  # [B, R], sorted
+        memory: RowMemory | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The columns [B, S] whose states predict `read`, and those [B, R] to compute for it; None: all."""
+
+    @property
+    def _is_packed(self) -> bool:
+        if self.packs is not None:
+            return self.packs
+        weight = self.network.embedding.weight
+        if not weight.is_cuda or weight.dtype not in HALVES:
+            return False
+        return has_float8(weight.device) or not is_float8(self.network)
+
+    def _packing_network(self) -> PackedNetwork:
+        if self._packed is None or not self._packed.current:
+            self._packed = PackedNetwork(self.network)
+        return self._packed

@@ -1,0 +1,200 @@
+"""A pass on packed columns says what the plain pass says; here through the kernels' plain twins."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lastword
+from lastword.canvas.columns import columns_of
+from lastword.memory.key_values import KeyValues
+from lastword.models.weights import fingerprint, model_key
+
+MODELS = ("llada", "dream", "grouped")
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    """An embedded Dream: groups of heads share keys."""
+    return lastword.load("tiny-dream-base", device="cpu")
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def both(model, monkeypatch):
+    """The same call computed plainly and packed."""
+
+    def ask(*given, plain_memory=None, packed_memory=None, **named):
+        monkeypatch.setattr(model, "packs", False)
+        plain = model(*given, memory=plain_memory, **named)
+        monkeypatch.setattr(model, "packs", True)
+        return plain, model(*given, memory=packed_memory, **named)
+
+    return ask
+
+
+def same(plain, packed):
+    torch.testing.assert_close(packed, plain, atol=2e-5, rtol=1e-5)
+
+
+TOKENS = torch.arange(36).view(3, 12) + 40
+# Rows of different lengths, padded on both sides; side by side within a row.
+VALID = torch.tensor([[1] * 12, [0] * 3 + [1] * 7 + [0] * 2, [0] * 1 + [1] * 4 + [0] * 7]).bool()
+READ = columns_of(
+    torch.tensor(
+        [[0] * 6 + [1] * 6, [0] * 5 + [1] * 5 + [0] * 2, [0] * 3 + [1] * 2 + [0] * 7]
+    ).bool()
+)
+
+
+def test_rows_of_one_length(both):
+    same(*both(TOKENS, READ))
+
+
+def test_rows_of_unequal_length(both):
+    same(*both(TOKENS, READ, valid=VALID))
+
+
+def test_a_row_with_gaps(both):
+    """Without a memory the columns that are seen need not stand side by side."""
+    gaps = VALID.clone()
+    gaps[0, [2, 3, 8]] = False
+    read = READ.clone()
+    read[0] = torch.tensor([6, 7, 10, 11, 11, 11])
+    same(*both(TOKENS, read, valid=gaps))
+
+
+def opened(model, memory, tokens=TOKENS):
+    """A memory after a pass over everything, computed plainly."""
+    every = torch.arange(12).expand(3, -1)
+    model.network.hidden(tokens, VALID, every, memory.at(torch.arange(3)))
+    return memory
+
+
+def test_stale_columns_over_a_memory(model, both):
+    stale = torch.zeros_like(VALID).scatter(1, READ, True)
+    stale[0, 3:5] = True
+    changed = TOKENS.clone()
+    changed[stale] += 3
+    memories = [opened(model, KeyValues(3, 12)) for _ in range(2)]
+    rows, nothing = torch.arange(3), torch.zeros_like(stale)
+    asked = [memory.at(rows, stale, nothing, nothing, VALID) for memory in memories]
+    same(
+        *both(
+            changed, READ, valid=VALID, stale=asked[0].carried,
+            plain_memory=asked[0], packed_memory=asked[1],
+        )
+    )  # fmt: skip
+    assert torch.equal(asked[0].computed, asked[1].computed)
+    for layer in range(model.network.shape.layers):
+        like = torch.zeros(1, model.network.shape.kv_heads, 1, model.network.shape.head_width)
+        for plain, packed in zip(*(memory.storage(layer, like) for memory in memories)):
+            torch.testing.assert_close(packed, plain, atol=2e-5, rtol=1e-5)
+
+
+def test_some_rows_of_a_memory(model, both):
+    memories = [opened(model, KeyValues(3, 12)) for _ in range(2)]
+    rows, stale = torch.tensor([0, 2]), torch.tensor([[7, 8], [3, 4]])
+    asked = [memory.at(rows) for memory in memories]
+    same(
+        *both(
+            TOKENS[rows] + 1, stale, valid=VALID[rows], stale=stale,
+            plain_memory=asked[0], packed_memory=asked[1],
+        )
+    )  # fmt: skip
+
+
+def test_all_columns_into_a_memory(model, both):
+    asked = [KeyValues(3, 12).at(torch.arange(3)) for _ in range(2)]
+    same(*both(TOKENS, READ, valid=VALID, plain_memory=asked[0], packed_memory=asked[1]))
+
+
+BLOCK = torch.tensor([[6, 7, 8], [5, 6, 7], [2, 3, 4]])
+
+
+@pytest.mark.parametrize("reads", [[0, 1, 2], [1, 2]])
+def test_rows_that_carry_as_many_columns_need_no_packing(model, both, monkeypatch, reads):
+    memories = [opened(model, KeyValues(3, 12)) for _ in range(2)]
+    rows = torch.arange(3)
+    plain = memories[0].at(rows)
+    packed = memories[1].carrying(rows, BLOCK)
+    read = BLOCK[:, reads]
+    said = both(
+        TOKENS + 1, read, valid=VALID, stale=BLOCK, plain_memory=plain, packed_memory=packed
+    )
+    same(*said)
+    shifted = type(model).__name__ == "Dream"
+    assert packed.computed.tolist() == [3 + (shifted and 0 in reads)] * 3
+    if shifted:
+        assert torch.equal(packed.computed, plain.computed)
+
+
+def test_such_a_pass_asks_the_device_nothing(model, monkeypatch):
+    """What a captured pass cannot do: read a number back, or find where something is true."""
+    memory = opened(model, KeyValues(3, 12))
+    monkeypatch.setattr(model, "packs", True)
+    from lastword.models import packed
+
+    # The twin of attention reads counts on the host; its kernel does not.
+    monkeypatch.setattr(packed, "attend", lambda query, keys, values, rows: query)
+    rows = memory.carrying(torch.arange(3), BLOCK)
+
+    def refuse(*_, **__):
+        raise AssertionError("the pass waits for the device")
+
+    for name in ("item", "tolist", "nonzero", "__bool__", "__int__", "__index__", "cpu"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    model(TOKENS, BLOCK, valid=VALID, stale=BLOCK, memory=rows)
+
+
+def test_a_first_column_speaks_for_itself(grouped, monkeypatch):
+    """Dream reads the column before; where a row begins there is none, padded or not."""
+    monkeypatch.setattr(grouped, "packs", True)
+    alone = grouped(TOKENS[1:2, 3:10], torch.tensor([[0, 1]]))
+    together = grouped(TOKENS, torch.tensor([[0, 1], [3, 4], [1, 2]]), valid=VALID)
+    torch.testing.assert_close(together[1:2], alone, atol=2e-5, rtol=1e-5)
+
+
+def test_head_and_states_are_the_two_halves_of_a_pass(model):
+    states = model.states(TOKENS, READ, valid=VALID)
+    assert states.shape == (*READ.shape, model.network.shape.width)
+    assert torch.equal(model.head(states), model(TOKENS, READ, valid=VALID))
+
+
+@pytest.mark.parametrize("name", ["llada-tiny", "dream-tiny"])
+def test_packing_keeps_names_values_and_memory(golden, name):
+    model = lastword.load(golden / name, device="cpu")
+    before, key = fingerprint(model), model_key(model)
+    names, sizes = [*model.state_dict()], sum(_bytes(model).values())
+    model.packs = True
+    model(TOKENS, READ)
+    assert (fingerprint(model), model_key(model), [*model.state_dict()]) == (before, key, names)
+    fused = {layer.qkv.weight.untyped_storage().data_ptr() for layer in model._packed.layers}
+    assert fused <= _bytes(model).keys()
+    assert sum(_bytes(model).values()) == sizes
+
+
+def _bytes(model):
+    """Memory behind the parameters, shared memory once."""
+    stores = [parameter.untyped_storage() for parameter in model.parameters()]
+    return {store.data_ptr(): store.nbytes() for store in stores}
+
+
+def test_a_model_that_was_cast_is_packed_anew(golden):
+    model = lastword.load(golden / "dream-tiny", device="cpu")
+    model.packs = True
+    model(TOKENS, READ)
+    packed = model.double()(TOKENS, READ)
+    model.packs = False
+    torch.testing.assert_close(packed, model(TOKENS, READ))
+    assert packed.dtype == torch.float64
+
+
+def test_on_a_cpu_a_pass_is_not_packed_unless_asked(golden):
+    model = lastword.load(golden / "llada-tiny", device="cpu", dtype="bfloat16")
+    model(TOKENS, READ)
+    assert model._packed is None
