@@ -83,7 +83,7 @@ def load(
         )
         return _with_calibration(Toy(), _calibration(None, calibration))
     folder = _folder(name, revision)
-    architecture, config, shape = _described(folder)
+    architecture, config, shape = described(folder)
     generation = GenerationConfig()
     if is_plain_file(folder / "generation_config.json"):
         generation = GenerationConfig.read(folder / "generation_config.json")
@@ -111,7 +111,7 @@ def load(
 _Model = TypeVar("_Model", NativeModel, Toy)
 
 
-def _described(folder: Path) -> tuple[type[NativeModel], FamilyConfig, Shape]:
+def described(folder: Path) -> tuple[type[NativeModel], FamilyConfig, Shape]:
     """The family a folder's config.json is of, what it says, and the architecture that makes."""
     source = folder / "config.json"
     data = read_json(source)
