@@ -15,9 +15,12 @@ import torch
 
 import lastword
 from benchmarks.arms import MODELS
-from benchmarks.pages import PARTS, study, timed
+from benchmarks.pages import PARTS, benched, study, timed, widths_of
+from lastword.bench.record import Record as BenchRecord
+from lastword.bench.work import Work
 from lastword.eval.records import Record
 from lastword.length import Survival
+from lastword.models.layers import Shape
 from lastword.paper.figures import save_figures
 from lastword.paper.pairing import by_recipe
 from lastword.passes.probe import ModelProbe
@@ -177,6 +180,39 @@ def draw_curves(record: Path) -> None:
     save(figure, record.with_suffix(".png"))
 
 
+def draw_widths(runs: dict[str, BenchRecord], picture: Path) -> None:
+    """Time and memory of a full pass as it widens, beside what arithmetic says."""
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
+    time, memory = figure.subplots(1, 2)
+    for colour, (name, run) in zip(
+        ("tab:blue", "tab:orange", "tab:green", "tab:red"), runs.items()
+    ):
+        lines = widths_of(run)
+        columns = [line.columns or 0.0 for line in lines]
+        time.plot(columns, [line.ms for line in lines], "o-", color=colour, label=name)
+        least = [_least_ms(run, count) for count in columns]
+        time.plot(columns, least, ":", color=colour, label=f"{name}: arithmetic at the ceiling")
+        peaks = [line.peak_mb or 0.0 for line in lines]
+        if all(peaks):
+            memory.plot(columns, peaks, "o-", color=colour, label=name)
+            straight = [peaks[-1] * count / columns[-1] for count in columns]
+            memory.plot(columns, straight, ":", color=colour, label=f"{name}: in proportion")
+    time.set(xlabel="columns", ylabel="ms a pass", xscale="log", yscale="log")
+    memory.set(xlabel="columns", ylabel="peak above the weights, MB", xscale="log", yscale="log")
+    for ax in (time, memory) if memory.lines else (time,):
+        ax.legend(fontsize="x-small")
+    save(figure, picture)
+
+
+def _least_ms(run: BenchRecord, columns: float) -> float:
+    """A full pass at the rate of a large matrix product: linear and quadratic terms."""
+    told = {name: run.settings[f"shape_{name}"] for name in Shape.__dataclass_fields__}
+    flops = Work(columns, columns**2, 0).flops(Shape(**told))  # type: ignore[arg-type]
+    return flops / run.ceilings.tflops / 1e9 if run.ceilings else 0.0
+
+
 # Name of a record -> how it is measured and drawn.
 RECORDED: dict[str, tuple[Callable[[], dict[str, object]], Callable[[Path], None]]] = {
     "survival": (measure_survival, draw_survival),
@@ -196,6 +232,9 @@ def main() -> None:
         if given.measure or not record.is_file():
             record.write_text(json.dumps(measure()) + "\n")
         draw(record)
+    wide = {name: run for name, run in benched().items() if widths_of(run)}
+    if wide:
+        draw_widths(wide, FIGURES / "widths.png")
     save_figures(every_arm(), FIGURES, ("png",))
     for drawn in sorted(FIGURES.glob("*.png")):
         shrink(drawn)

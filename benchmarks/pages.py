@@ -18,6 +18,8 @@ import lastword
 from benchmarks import begun, coverage
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.study import RECORDS
+from lastword.bench import record as bench_record
+from lastword.bench import table as bench_table
 from lastword.eval.archive import ENDING, arms_in
 from lastword.eval.journal import read_records
 from lastword.eval.records import Answer, Record
@@ -34,6 +36,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 SPEED = RECORDS.parent / "speed"
 BATCH_SPEED = RECORDS.parent / "batch-speed"
 PARTS = RECORDS.parent / "parts"
+BENCH = RECORDS.parent / "bench"  # what `lastword bench` measured, a file a run
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LENGTHS = (
     "stop at end", "fixed 128", "fixed 192", "DAEDAL", "rho-EOS", "DAEDAL, one token a pass",
@@ -236,6 +239,35 @@ def _speed(folder: Path) -> str:
     return "\n".join(lines)
 
 
+def benched() -> dict[str, bench_record.Record]:
+    """The runs of `lastword bench`, by file name."""
+    return {path.stem: bench_record.read(path) for path in sorted(BENCH.glob("*.json"))}
+
+
+def bench() -> str:
+    """Every line of every run."""
+    shown = [f"**{name}.** {bench_table.table(run)}" for name, run in benched().items()]
+    if any(map(widths_of, benched().values())):
+        shown.append("![A full pass as it widens, beside the arithmetic](figures/widths.png)")
+    return "\n\n".join(shown)
+
+
+def widths_of(run: bench_record.Record) -> list[bench_record.Line]:
+    """Full passes of one run, by how wide they are."""
+    return [line for line in run.lines if line.line == "widths"]
+
+
+def bench_steps() -> str:
+    """From the authors' loop to a fast answer, a table a shape; nothing where no answer was measured."""
+    runs = benched()
+    made = []
+    for shape in dict.fromkeys(run.shape for run in runs.values()):
+        mine = {name: run for name, run in runs.items() if run.shape == shape}
+        told = bench_table.steps(mine)
+        made += [f"**{shape}**, seconds of an answer.\n\n{told}"] if told else []
+    return "\n\n".join(made) or "No run of whole answers is kept yet."
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "front": front,
     "families": families,
@@ -248,6 +280,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper": paper,
     "speed": partial(_speed, SPEED),
     "batch-speed": partial(_speed, BATCH_SPEED),
+    "bench": bench,
+    "bench-steps": bench_steps,
     **{
         name: partial(_covered, name)
         for name in ("covered-own", "covered-reference", "covered-chance")
@@ -262,7 +296,10 @@ def written(page: str) -> str:
 
 PAGES = [
     DOCS.parent / "README.md",
-    *(DOCS / name for name in ("choose.md", "embedded.md", "lengths.md", "results.md")),
+    *(
+        DOCS / name
+        for name in ("choose.md", "embedded.md", "lengths.md", "performance.md", "results.md")
+    ),
 ]
 
 

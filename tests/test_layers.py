@@ -21,6 +21,7 @@ LAYERS = [
     ["decoding"],
     ["generation"],
     ["eval", "paper", "calibration"],
+    ["bench"],
     ["cli", "__main__"],
 ]
 RANK = {place: rank for rank, layer in enumerate(LAYERS) for place in layer}

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from lastword.cli.bench import bench
 from lastword.cli.calibrate import calibrate
 from lastword.cli.demo import demo
 from lastword.cli.drift import drift
@@ -49,6 +50,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "calibrate": calibrate,
     "drift": drift,
     "tables": tables,
+    "bench": bench,
     "recipes": recipes,
     "demo": demo,
 }

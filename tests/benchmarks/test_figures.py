@@ -37,3 +37,25 @@ def test_the_readings_are_drawn_from_their_record(tmp_path):
     record.write_text((figures.FIGURES / "readings.json").read_text())
     figures.draw_readings(record)
     assert record.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_widths_are_drawn_beside_their_arithmetic(tmp_path):
+    from dataclasses import asdict
+
+    from lastword.bench.record import Ceilings, Line, Record
+    from lastword.bench.shapes import LLADA_8B
+
+    wide = [
+        Line(line="widths", case=f"{n} columns", ms=n / 40, columns=float(n), peak_mb=n / 5)
+        for n in (1024, 2048, 4096)
+    ]
+    run = Record(
+        shape="llada-8b", hardware="H200", dtype="bfloat16", weights="plain", versions={}, warm_up=2,
+        repeats=5, notes=[], seconds=1.0, ceilings=Ceilings(matrix=8192, tflops=777.0, gbs=4300.0),
+        settings={f"shape_{name}": value for name, value in asdict(LLADA_8B.shape).items()},
+        lines=wide,
+    )  # fmt: skip
+    # 1924 columns need 27.6 TFLOP without the head.
+    assert figures._least_ms(run, 1924) == pytest.approx(37.1, abs=0.5)
+    figures.draw_widths({"llada-8b": run}, tmp_path / "widths.png")
+    assert (tmp_path / "widths.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,1 @@
+"""What passes, answers and batches cost on this machine: real shapes, random weights, public calls only."""

@@ -1,0 +1,101 @@
+"""The plain loop that the authors of these models describe, in plain modules: what decoding is held against.
+
+A whole canvas through every layer in every pass, no memory, logits of all columns, a float64 softmax over all
+of them, one token a pass. It stays as it is whatever our own models and loop become.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lastword.models.layers import Shape
+
+
+class PlainNorm(nn.Module):
+    """Root mean square in float32, an operation at a time."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return self.weight * scaled.to(x.dtype)
+
+
+class PlainLayer(nn.Module):
+    """Attention over all columns, then the gated MLP; seven products, none fused."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape, width = shape, shape.width
+        keys = shape.kv_heads * shape.head_width
+        self.norms = nn.ModuleList(PlainNorm(width, shape.norm_eps) for _ in range(2))
+        self.query, self.key, self.value = (
+            nn.Linear(width, out, bias=shape.qkv_bias) for out in (width, keys, keys)
+        )
+        self.out = nn.Linear(width, width, bias=False)
+        self.gate, self.up = (nn.Linear(width, shape.mlp_width, bias=False) for _ in range(2))
+        self.down = nn.Linear(shape.mlp_width, width, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [1, L, W], [L, D]
+        y = self.norms[0](x)
+        query, key, value = (
+            made.view(*made.shape[:2], -1, self.shape.head_width).transpose(1, 2)
+            for made in (self.query(y), self.key(y), self.value(y))
+        )
+        query, key = _turned(query, cos, sin), _turned(key, cos, sin)
+        groups = self.shape.heads // self.shape.kv_heads
+        if groups > 1:
+            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        y = self.norms[1](x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class PlainModel(nn.Module):
+    """Tokens in, logits of every column out."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
+        self.layers = nn.ModuleList(PlainLayer(shape) for _ in range(shape.layers))
+        self.norm = PlainNorm(shape.width, shape.norm_eps)
+        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:  # [1, L] -> [1, L, V]
+        x = self.embedding(tokens)
+        half = torch.arange(0, self.shape.head_width, 2, device=x.device).float()
+        frequencies = 1.0 / self.shape.rope_theta ** (half / self.shape.head_width)
+        angles = torch.outer(torch.arange(tokens.shape[1], device=x.device).float(), frequencies)
+        angles = torch.cat((angles, angles), -1)
+        cos, sin = angles.cos(), angles.sin()
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return self.head(self.norm(x))
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions in float32."""
+    wide = x.float()
+    left, right = wide.chunk(2, -1)
+    return (wide * cos + torch.cat((-right, left), -1) * sin).to(x.dtype)
+
+
+@torch.no_grad()
+def plain_pass(model: PlainModel, tokens: Tensor, mask: int, count: int = 1) -> Tensor:
+    """One pass of the loop: the `count` masks the model is surest of are filled."""
+    logits = model(tokens)  # [1, L, V]
+    found = logits.argmax(-1)
+    probability = F.softmax(logits.to(torch.float64), -1)
+    confidence = probability.gather(-1, found[..., None])[..., 0]
+    confidence = torch.where(tokens == mask, confidence, -torch.inf)
+    chosen = torch.zeros_like(tokens, dtype=torch.bool)
+    for row in range(len(tokens)):
+        chosen[row, confidence[row].topk(count).indices] = True
+    return torch.where(chosen & (tokens == mask), found, tokens)

@@ -1,0 +1,107 @@
+"""Replay: a length policy that gives rows lengths that were measured, since random weights end nothing.
+
+`replay.json` holds pairs of lengths, predicted and written, by one of the embedded models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import torch
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.canvas.state import State
+from lastword.errors import SettingError
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe
+from lastword.outside.schema import CHECKED, SomeSlots, Text, checked, read_object
+from lastword.passes.prediction import Prediction
+
+FILE = Path(__file__).parent / "replay.json"
+
+
+Pair = Annotated[list[SomeSlots], Field(min_length=2, max_length=2)]
+
+
+class Pairs(BaseModel):
+    """Predicted and written lengths, and the records they are from."""
+
+    model_config = CHECKED
+
+    source: Text
+    pairs: Annotated[list[Pair], Field(min_length=1)]
+
+
+class Lengths(NamedTuple):
+    """A row: how many slots are planned for it, and how many tokens it then writes before its end."""
+
+    predicted: int
+    written: int
+
+    @property
+    def useful(self) -> int:
+        """Tokens that stand before the row's end."""
+        return min(self.predicted, self.written)
+
+
+class Written(NamedTuple):
+    """The policy's state: how many tokens each row writes."""
+
+    tokens: Tensor  # [B]
+
+
+def kept_pairs() -> Pairs:
+    """The pairs that come with the package."""
+    return checked(Pairs, read_object(FILE))
+
+
+def lengths_for(rows: int, slots: int) -> list[Lengths]:
+    """So many of the pairs, evenly from among them, scaled to `slots` predicted slots on average."""
+    pairs = kept_pairs().pairs
+    if rows > len(pairs):
+        raise SettingError(
+            f"--rows {rows} was given for mixed batches; {len(pairs)} pairs of lengths are kept: give fewer"
+        )
+    picked = [pairs[at * len(pairs) // rows] for at in range(rows)]
+    scale = slots * rows / sum(predicted for predicted, _ in picked)
+    return [Lengths(*(max(1, round(scale * length)) for length in pair)) for pair in picked]
+
+
+@dataclass(frozen=True)
+class Replay(LengthPolicy):
+    """Plan what was predicted; end a row with the block in which it wrote what was written.
+
+    A row is known by the length of its prompt, which what decoding may cost tells: so rows may be
+    planned together, in groups or one by one, in any order.
+    """
+
+    lengths: tuple[tuple[int, Lengths], ...]  # by length of prompt; no two alike
+
+    @classmethod
+    def of(cls, prompts: Sequence[Sequence[int]], lengths: Sequence[Lengths]) -> Replay:
+        return cls(tuple(zip(map(len, prompts), lengths, strict=True)))
+
+    @property
+    def traits(self) -> LengthTraits:
+        return LengthTraits(resizes="between blocks", needs_blocks=True)
+
+    def plan(self, probe: Probe) -> Plan:
+        one = torch.ones(probe.rows, dtype=torch.long)
+        columns = probe.most(one).columns  # one pass over each prompt and one slot
+        known = dict(self.lengths)
+        rows = [known[int(count) - 1] for count in columns.tolist()]
+        predicted, written = torch.tensor(rows, device=columns.device).unbind(1)
+        return Plan(predicted, state=Written(written))
+
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
+        last = clock.window.last - canvas.start
+        block = clock.window.columns(canvas.width) & canvas.answer
+        done = ~(block & canvas.masked).any(-1) & (last >= Written(*state).tokens)
+        return canvas.crop(torch.where(done, last, canvas.horizon)), state

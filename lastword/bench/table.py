@@ -1,0 +1,134 @@
+"""Records as Markdown: the lines of one, and the way down from the authors' loop over several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lastword.bench.record import Line, Record
+
+Cell = Callable[[Line], float | None]
+WHOLE = ("answers", "mixed", "plain", "recipes")
+PASS_COLUMNS: dict[str, tuple[Cell, str]] = {
+    "ms a pass": (lambda line: line.ms, ",.2f"),
+    "TFLOP/s": (lambda line: line.tflops, ",.1f"),
+    "of ceiling": (lambda line: line.compute_share, ".0%"),
+    "GB/s": (lambda line: line.gbs, ",.0f"),
+    "of ceiling ": (lambda line: line.memory_share, ".0%"),
+    "launches": (lambda line: line.launches, ",.0f"),
+    "kernels": (lambda line: line.kernels, ",.0f"),
+    "GPU busy": (lambda line: line.busy, ".0%"),
+    "peak, MB": (lambda line: line.peak_mb, ",.0f"),
+    "of a bare pass": (lambda line: line.ratio, ".3f"),
+}
+WHOLE_COLUMNS: dict[str, tuple[Cell, str]] = {
+    "rows": (lambda line: line.rows, ",d"),
+    "seconds": (lambda line: line.seconds, ",.3f"),
+    "passes": (lambda line: line.passes, ",d"),
+    "ms a pass": (lambda line: line.ms, ",.2f"),
+    "tokens/s": (lambda line: line.tokens_per_second, ",.0f"),
+    "tokens a forward": (lambda line: line.tokens_per_forward, ".2f"),
+    "columns": (lambda line: line.columns, ",.0f"),
+    "useful columns": (lambda line: line.useful_columns, ".1%"),
+    "launches a pass": (lambda line: line.launches, ",.0f"),
+    "GPU busy": (lambda line: line.busy, ".0%"),
+    "peak, MB": (lambda line: line.peak_mb, ",.0f"),
+}
+
+
+def table(record: Record) -> str:
+    """What was measured: a table of passes, a table of whole answers, and how to read them."""
+    passes = [line for line in record.lines if line.line not in WHOLE]
+    whole = [line for line in record.lines if line.line in WHOLE]
+    weights = "" if record.weights == "plain" else f", {record.weights} weights"
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    head = (
+        f"{record.shape}: {record.hardware}, {record.dtype}{weights}, {versions}; medians of up to "
+        f"{record.repeats} runs after {record.warm_up} to warm up."
+    )
+    if record.ceilings is not None:
+        best = record.ceilings
+        head += (
+            f" Ceilings in the same run: {best.tflops:,.1f} TFLOP/s (a product of width {best.matrix}), "
+            f"{best.gbs:,.0f} GB/s (a copy)."
+        )
+    parts = [head]
+    if passes:
+        parts.append(_rows(passes, PASS_COLUMNS))
+    if whole:
+        parts.append(_rows(whole, WHOLE_COLUMNS | _faster(whole)))
+    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in record.notes)])
+
+
+def _rows(lines: list[Line], columns: Mapping[str, tuple[Cell, str]]) -> str:
+    """A row a line; a column that would be empty is left out."""
+    shown = {
+        name: (cell, form)
+        for name, (cell, form) in columns.items()
+        if any(cell(line) is not None for line in lines)
+    }
+    rows = [f"| line | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
+    for line in lines:
+        cells = (
+            "" if (value := cell(line)) is None else format(value, form)
+            for cell, form in shown.values()
+        )
+        rows.append(f"| {line.line}: {line.case} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _faster(whole: list[Line]) -> dict[str, tuple[Cell, str]]:
+    """Against the plain loop, or a model's fixed canvas, if it was measured in the same run."""
+    slow = {line.case.partition(", ")[0]: line for line in whole if line.case.endswith(", fixed")}
+    plain = next((line for line in whole if line.line == "plain"), None)
+
+    def times(line: Line) -> float | None:
+        base = slow.get(line.case.partition(", ")[0]) if line.line == "recipes" else plain
+        single = line.rows == 1 or line.line == "recipes"
+        if base is None or not base.seconds or not line.seconds or not single:
+            return None
+        return base.seconds / line.seconds
+
+    name = "times the plain loop" if plain else "times the fixed canvas"
+    return {name: (times, ",.1f")}
+
+
+def steps(records: Mapping[str, Record]) -> str:
+    """From the authors' loop to the fastest answer: a step a row, of records of one shape.
+
+    Answers that were not decoded whole are extrapolated from their passes, one token each.
+    """
+    found: list[tuple[str, float]] = []
+    for name, record in records.items():
+        timed = {(line.line, line.case): line for line in record.lines}
+        full, horizon = (
+            max((n for n in _canvas(record)), default=0),
+            record.settings.get("horizon"),
+        )
+        told = f" ({name})" if len(records) > 1 else ""
+        for (kind, case), line in timed.items():
+            if kind == "plain" and line.seconds:
+                found.append((f"the plain loop, {case}{told}", line.seconds))
+            elif kind == "passes" and line.ms and case == f"in the loop, {full} slots":
+                found.append(
+                    (f"our loop, {case[13:]}, one token a pass{told}", line.ms * full / 1000)
+                )
+            elif kind == "passes" and line.ms and case == f"in the loop, {horizon} slots":
+                probe = timed.get(("probe", f"{full} slots"))
+                seconds = (line.ms * int(str(horizon)) + ((probe and probe.ms) or 0)) / 1000
+                found.append((f"predicted horizon, {case[13:]}, one token a pass{told}", seconds))
+            elif kind == "answers" and line.seconds and case.endswith(", probe included"):
+                cache = case.removesuffix(", probe included")
+                pace = record.settings.get("pace")
+                found.append((f"{pace} tokens a pass, cache: {cache}{told}", line.seconds))
+    if not found:
+        return ""
+    found.sort(key=lambda step: -step[1])
+    slowest = found[0][1]
+    rows = ["| step | seconds | times faster |", "|---|---:|---:|"]
+    rows += [f"| {name} | {seconds:,.3f} | {slowest / seconds:,.1f} |" for name, seconds in found]
+    return "\n".join(rows)
+
+
+def _canvas(record: Record) -> list[int]:
+    canvas = record.settings.get("canvas")
+    return canvas if isinstance(canvas, list) else []

@@ -1,0 +1,108 @@
+"""What is timed, how often, and what a trace says."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from lastword.bench import meter as module
+from lastword.bench.meter import Activity, Meter, activity_of, covered
+
+
+class Clock:
+    """A clock that calls move."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.calls = 0.0, 0
+        monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
+
+    def call(self, seconds):
+        def run():
+            self.calls += 1
+            self.now += seconds
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+CPU = torch.device("cpu")
+
+
+def test_a_median_is_of_what_follows_the_warm_up(clock):
+    times = iter([9.0, 9.0, 0.1, 0.5, 0.2])
+
+    def call():
+        clock.now += next(times)
+
+    timed = Meter(CPU, repeats=3, seconds=100).median(call)
+    assert (timed.ms, timed.runs, timed.peak_mb) == (pytest.approx(200), 3, None)
+
+
+def test_long_calls_are_made_less_often(clock):
+    timed = Meter(CPU, repeats=5, warm_up=2, seconds=3).median(clock.call(4))
+    assert (timed.ms, timed.runs) == (4000, 1)
+    assert clock.calls == 2
+
+
+def test_a_difference_leaves_out_what_both_do(clock):
+    setup, a_pass = 0.5, 0.01
+    meter = Meter(CPU, repeats=3, seconds=100)
+    timed, activity = meter.difference(
+        clock.call(setup + 2 * a_pass), clock.call(setup + 12 * a_pass), 10
+    )
+    assert timed.ms == pytest.approx(10)
+    assert activity is None  # nothing is traced on a CPU
+
+
+@dataclass
+class Event:
+    said: str
+    start: int
+    length: int
+    device: str = "DeviceType.CUDA"
+
+    def name(self):
+        return self.said
+
+    def start_ns(self):
+        return self.start
+
+    def duration_ns(self):
+        return self.length
+
+    def device_type(self):
+        return self.device
+
+
+def test_a_trace_is_counted_by_launches_kernels_and_busy_time():
+    host = [
+        Event(name, 0, 10**9, "DeviceType.CPU")
+        for name in (
+            "cudaLaunchKernel",
+            "cudaLaunchKernelExC",
+            "cuLaunchKernel",
+            "cudaGraphLaunch",
+            "cudaMemcpyAsync",
+            "cudaDeviceSynchronize",
+        )
+    ]
+    device = [
+        Event("gemm", 0, 3 * 10**6),
+        Event("softmax", 2 * 10**6, 2 * 10**6),  # on another stream
+        Event("Memcpy DtoH (Device -> Pinned)", 9 * 10**6, 10**6),
+    ]
+    assert activity_of([*host, *device]) == Activity(launches=4, kernels=2, busy_ms=5.0)
+    assert activity_of(host) is None
+
+
+def test_spans_that_overlap_count_once():
+    assert covered([(5, 9), (0, 3), (2, 4), (6, 7)]) == 8
+    assert covered([]) == 0
+
+
+def test_a_pass_did_what_many_did_more_than_few():
+    assert Activity(50, 90, 7.0).less(Activity(10, 10, 1.0), 4) == Activity(10, 20, 1.5)
