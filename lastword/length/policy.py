@@ -32,7 +32,7 @@ class LengthTraits:
     """What a policy, without the one it wraps, says of itself: what other parts have to be ready for."""
 
     # When `revise` changes a row's length. Between blocks is after the step that completes the row's block,
-    # where caches start anew anyhow.
+    # where caches start anew anyhow, or the one that ends the row.
     resizes: Resizes = "never"
     # What `revise` reads of a pass: the open masks; the whole answer, where the pass can read it; the
     # slots ahead of a block, in the pass that completes it; the whole answer in one certain step.
@@ -42,7 +42,7 @@ class LengthTraits:
     replans: bool = False
     by_confidence: bool = False  # does it go by how sure the model is of what it left?
     bounds_work: bool = False  # does it promise that decoding costs no more than it planned?
-    needs_blocks: bool = False  # does it change nothing where the whole answer is one block?
+    needs_blocks: bool = False  # does it change little where the whole answer is one block?
     least: int = 1  # slots it plans at least
     limit: int | None = None  # slots it plans or grows to at most; None: it does not say
 

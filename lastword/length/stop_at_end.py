@@ -1,4 +1,4 @@
-"""StopAtEnd: a finished block with an end token ends the row."""
+"""StopAtEnd: a row whose answer is complete is done."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.columns import leftmost
 from lastword.canvas.state import State
 from lastword.length.policy import LengthTraits
 from lastword.length.wrapper import Wrapper
@@ -17,12 +18,13 @@ from lastword.passes.prediction import Prediction
 
 @dataclass(frozen=True)
 class StopAtEnd(Wrapper):
-    """Plan with `length`; when a block is complete and holds an end token, drop what lies behind it.
+    """Plan with `length`; once no mask is left before the first end token, drop what lies behind it.
 
-    Costs nothing, needs left-to-right blocks, and is the cheapest length control there is (DPad,
-    dInfer and others have it built in). It looks at complete blocks only: an end token may be written
-    before the text to its left. With one block for the whole canvas it would change nothing, so a recipe
-    that gives no block has blocks of 32.
+    What lies behind the first end token is no text, so the row is done: no mask is left, and it takes part
+    in no further pass. Costs nothing, and is the cheapest length control there is (DPad, dInfer and others
+    have it built in, by whole blocks). An end token may be written before the text to its left, which is
+    then waited for. In one block for the whole canvas it mostly is, so that little would be saved: a
+    recipe that gives no block has blocks of 32.
     """
 
     name: ClassVar[str] = "stop-at-end"
@@ -35,7 +37,6 @@ class StopAtEnd(Wrapper):
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
     ) -> tuple[Canvas, State]:
         canvas, state = super().revise(canvas, prediction, clock, state)
-        block = clock.window.columns(canvas.width) & canvas.answer
-        done = ~(block & canvas.masked).any(-1) & (block & canvas.ended).any(-1)
-        horizon = torch.where(done, clock.window.last - canvas.start, canvas.horizon)
-        return canvas.crop(horizon), state
+        end = leftmost(canvas.ended)
+        done = end < leftmost(canvas.masked)
+        return canvas.crop(torch.where(done, end + 1 - canvas.start, canvas.horizon)), state

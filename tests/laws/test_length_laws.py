@@ -44,8 +44,8 @@ class Watched(Wrapper):
         traits = traits_of(self.length)
         if traits.resizes == "never":
             assert not changed.any()
-        if traits.resizes == "between blocks":
-            assert not (changed & open_still).any()
+        if traits.resizes == "between blocks":  # or as the row ends
+            assert not (changed & open_still & revised.masked.any(-1)).any()
         assert traits.grows or (after <= before).all()
         assert (after >= 1).all()
         assert not (changed & ~prediction.covers.any(-1)).any()  # a finished row is left alone

@@ -114,8 +114,8 @@ def test_blocks_that_were_not_given_are_those_of_32():
     length = StopAtEnd(Fixed(70))
     alone, given = (answer(9, length, block) for block in (None, 32))
     assert (alone.canvas, alone.cost) == (given.canvas, given.cost)
-    assert len(alone.canvas) == 32
-    assert alone.cost.passes == 32
+    assert alone.recipe.block == 32
+    assert len(alone.canvas) == alone.cost.passes == 10  # nine words and the end
     assert answer(9, Fixed(70)).cost.passes == 70  # no policy that acts between blocks, no blocks
 
 
