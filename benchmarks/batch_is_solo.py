@@ -186,8 +186,8 @@ def kept(rng: random.Random) -> lastword.Cache:
     """Any cache."""
     of: list[Callable[[], lastword.Cache]] = [
         lastword.NoCache,
-        lastword.PrefixCache,
-        lastword.DualCache,
+        lambda: lastword.PrefixCache(rng.randint(0, 3)),
+        lambda: lastword.DualCache(rng.randint(0, 3)),
         lambda: lastword.FeatureCache(rng.randint(1, 25), rng.randint(1, 8), rng.random()),
         lambda: lastword.FeatureCache(rng.randint(1, 25), rng.randint(1, 8), 0.0),
         lambda: rng.choice([*PARTS["cache"].values()])(),

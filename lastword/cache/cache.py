@@ -18,7 +18,7 @@ class CacheTraits:
     """What a cache says of itself: what other parts have to be ready for."""
 
     keeps: bool = True  # does anything outlive a pass?
-    # Is all computed where a block opens, and only a part until the next one?
+    # Is all of the answer computed where a block opens, and only a part until the next one?
     by_block: bool = False
     keeps_suffix: bool = False  # has a pass within a block no logits for what lies behind it?
     fills_in: bool = False  # does its memory speak for the columns that are not stale?

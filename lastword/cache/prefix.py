@@ -9,20 +9,20 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.cache.cache import Cache, CacheTraits
+from lastword.cache.by_block import BlockCache
+from lastword.cache.cache import CacheTraits
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.memory.key_values import KeyValues
-from lastword.memory.memory import Memory
 
 
 @dataclass(frozen=True)
-class PrefixCache(Cache):
+class PrefixCache(BlockCache):
     """Recompute from the block's first column to the end; keep what lies left of it.
 
     Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block opens, then passes over
     block and suffix. An approximation: a commit changes every column's state, and the kept ones
     are as old as the block. With one block for the whole answer, what is kept is the prompt.
+    `prompt_every` is that of DualCache.
     """
 
     name: ClassVar[str] = "prefix"
@@ -31,10 +31,6 @@ class PrefixCache(Cache):
 
     traits = CacheTraits(by_block=True)
 
-    def open(self, canvas: Canvas) -> Memory:
-        return KeyValues(*canvas.tokens.shape)
-
-    def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+    def within(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         first = clock.window.first[:, None]
-        from_block = torch.arange(canvas.width, device=first.device) >= first
-        return canvas.valid & (from_block | clock.opening[:, None])
+        return torch.arange(canvas.width, device=first.device) >= first

@@ -6,20 +6,22 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+import lastword
 from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.commit import Never, StableMargin
 from lastword.decoding import decode
 from lastword.errors import SettingError
-from lastword.length import Fixed
+from lastword.length import Fixed, GrowWhenFull
 from lastword.memory.key_values import KeyValues
 from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
 from lastword.passes.sampling import Sampling
 from lastword.recipe.recipe import Recipe
+from lastword.unmask import AboveThreshold
 
-CACHES = [NoCache(), PrefixCache(), DualCache(), FeatureCache()]
+CACHES = [NoCache(), PrefixCache(), DualCache(), FeatureCache(), PrefixCache(0), DualCache(3)]
 BATCH = [[5, 42, 17, 100, 63], [9, 11]]
 
 
@@ -63,12 +65,86 @@ def later_pass(ids):
         (NoCache(), [1, 1, 1, 1, 1, 1]),
         (PrefixCache(), [0, 0, 1, 1, 1, 1]),
         (DualCache(), [0, 0, 1, 1, 0, 0]),
+        (DualCache(0), [0, 0, 1, 1, 0, 0]),
     ],
     ids=str,
 )
 def test_what_goes_stale_within_a_block(cache, stale, ids):
     canvas, clock = later_pass(ids)
     assert cache.stale(canvas, clock).int().tolist() == [stale]
+
+
+@pytest.mark.parametrize("kind", [PrefixCache, DualCache])
+@pytest.mark.parametrize(
+    ("every", "with_prompt"),
+    [(1, [1, 1, 1, 1, 1]), (2, [1, 0, 1, 0, 1]), (3, [1, 0, 0, 1, 0]), (0, [1, 0, 0, 0, 0])],
+)
+def test_an_opening_recomputes_the_answer_and_the_prompt_at_intervals(
+    kind, every, with_prompt, ids
+):
+    canvas = Canvas.blank([[1, 2]], torch.tensor([5]), ids)
+    clock, found = Clock.start(canvas), []
+    for slot in range(5):  # blocks of one slot: every step opens one
+        clock = clock.tick(canvas, 1)
+        stale = kind(every).stale(canvas, clock)
+        assert torch.equal(stale & canvas.answer, canvas.answer)
+        found.append(int(stale[0, 0]))
+        assert stale[0, 0] == stale[0, 1]
+        column = torch.arange(canvas.width)[None]
+        canvas = canvas.write(column == 2 + slot, torch.full((1, 7), 5))
+    assert found == with_prompt
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+@pytest.mark.parametrize("kind", [PrefixCache, DualCache])
+def test_a_kept_prompt_is_as_old_as_its_last_refresh(kind, name, request):
+    """The reference is the bare network: a full pass, then the answer over the prompt of that pass."""
+    model, prompt = request.getfixturevalue(name), [5, 42, 17]
+    recipe = Recipe(length=Fixed(6), cache=kind(0), block=2)
+    every, before, openings = torch.arange(9)[None], None, 0
+    memory = KeyValues(1, 9).at(torch.tensor([0]))
+    for step in decode(model, [prompt], recipe):
+        canvas = step.prediction.canvas
+        if step.clock.opening:
+            openings += 1
+            columns = every if openings == 1 else every[:, 3:]
+            hidden = model.network.hidden(canvas.tokens, None, columns, memory)
+            first = int(step.prediction.columns.index[0, 0]) - (name == "dream")
+            at = torch.tensor([[first - int(columns[0, 0])]])
+            expected = model.network.logits(hidden, at)[0, 0]
+            torch.testing.assert_close(step.prediction.logits[0, 0], expected, atol=1e-4, rtol=0)
+            spent = step.cost.columns.item() - (before or 0)
+            assert spent == columns.shape[1]
+        else:  # as the cache does, block by block
+            first, last = int(step.clock.window.first), int(step.clock.window.last)
+            begins = first - (name == "dream" and bool(canvas.masked[0, first]))
+            columns = every[:, begins : (last if kind is DualCache else 9)]
+            model.network.hidden(canvas.tokens, None, columns, memory)
+        before = step.cost.columns.item()
+    assert openings == 3
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+@pytest.mark.parametrize("cache", [PrefixCache(0), DualCache(0), DualCache(2)], ids=str)
+def test_rows_that_keep_their_prompts_decode_as_if_alone(cache, name, request):
+    """Rows open their blocks out of step, and one of them grows."""
+    model = request.getfixturevalue(name)
+    length = GrowWhenFull(Fixed(9), by=4, limit=17)
+    recipe = Recipe(length, AboveThreshold(0.02), cache=cache, block=4)
+    prompts = [[5, 42, 17, 100, 63], [9, 11], [7]]
+    together = lastword.generate(model, prompts, recipe=recipe)
+    for prompt, answer in zip(prompts, together):
+        alone = lastword.generate(model, prompt, recipe=recipe)
+        assert (answer.canvas, answer.cost) == (alone.canvas, alone.cost)
+    full = lastword.generate(model, prompts, recipe=recipe.with_choices(cache=type(cache)()))
+    assert sum(a.cost.columns for a in together) < sum(a.cost.columns for a in full)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, True, None, "2"])
+@pytest.mark.parametrize("kind", [PrefixCache, DualCache])
+def test_the_prompt_is_kept_for_a_whole_number_of_openings(kind, wrong):
+    with pytest.raises((SettingError, TypeError), match="prompt_every"):
+        kind(wrong)
 
 
 @pytest.mark.parametrize("name", ["llada", "dream"])

@@ -96,6 +96,8 @@ CACHES = [
     lastword.NoCache(),
     lastword.PrefixCache(),
     lastword.DualCache(),
+    lastword.DualCache(0),
+    lastword.PrefixCache(2),
     lastword.FeatureCache(7, 3, 0.3),
     lastword.FeatureCache(2, 3, 0.0),
     lastword.FeatureCache(3, 4, 0.25),  # a quarter of 3 slots is none: such a row idles

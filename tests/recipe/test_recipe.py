@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 import lastword
-from lastword.cache import Cache, FeatureCache
+from lastword.cache import Cache, DualCache, FeatureCache, PrefixCache
 from lastword.commit import CommitRule, Prophet
 from lastword.errors import LastwordError, RecipeError, SettingError
 from lastword.length import (
@@ -131,6 +131,8 @@ TEXT_FORMS = (
     ("cache", "feature:25,response_interval=5,share=0.25", FeatureCache(25, 5, 0.25)),
     ("sampling", "sampling:0.5,top_k=3", Sampling(temperature=0.5, top_k=3)),
     ("length", 'calibrated:0.8,family="a,b"', Calibrated(0.8, "a,b")),
+    ("cache", "dual:0", DualCache(0)),
+    ("cache", "prefix:prompt_every=4", PrefixCache(4)),
     ("length", "stop-at-end:survival:ends=any", StopAtEnd(Survival(ends="any"))),
     ("length", "default", default_length()),
     ("length", "default:512", default_length(512)),
