@@ -54,7 +54,7 @@ def calibrate(
     reading: Reading | str = Auto(),
     estimate: Mean | Quantile | Cheapest = Mean(),
     coverage: float = 0.9,
-    recipe: Recipe = FAST,
+    recipe: Recipe | str = FAST,
     rows: int = 8,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,

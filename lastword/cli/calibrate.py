@@ -13,6 +13,7 @@ from lastword.cli.options import (
     DeviceOption,
     DtypeOption,
     ModelOption,
+    RecipeOption,
     SeedOption,
     path_option,
 )
@@ -38,9 +39,7 @@ def calibrate(
     reading: Annotated[str, typer.Option(help="As in predict.")] = "auto",
     estimate: Annotated[str, typer.Option(help="mean, quantile:0.9, cheapest:300.")] = "mean",
     ends: Annotated[str, typer.Option(help="As in predict.")] = "document",
-    recipe: Annotated[
-        Optional[Path], path_option("A JSON recipe to decode with; its length is left out.")
-    ] = None,
+    recipe: RecipeOption = None,
     unmask: Annotated[
         Optional[str], typer.Option(help="As in generate; threshold:0.9 without a recipe.")
     ] = None,
@@ -63,9 +62,9 @@ def calibrate(
 ) -> None:
     """Compare a model's finished answers with what was predicted, and keep the ratios.
 
-    No labels are needed. The model finds the file in its folder, or is given it with --calibration, and
-    --length calibrated:0.9 then plans a canvas that nine answers in ten fit, asked (--chat or not) and
-    decoded as they were here.
+    No labels are needed; the length of a recipe is left out. The model finds the file in its folder, or is
+    given it with --calibration, and --length calibrated:0.9 then plans a canvas that nine answers in ten
+    fit, asked (--chat or not) and decoded as they were here.
 
     Examples:
 
@@ -89,11 +88,15 @@ def calibrate(
     from lastword.cli.generate import read_recipe
     from lastword.outside.files import user_path, write
     from lastword.outside.prompts_file import read_prompts
+    from lastword.recipe.settling import block_of
     from lastword.recipe.text import part
 
     target = target_of(model, out)
     asked, families = read_prompts(prompts, family_field, chat=chat)
-    chosen = FAST if recipe is None else replace(read_recipe(recipe), length=FAST.length)
+    chosen = FAST
+    if recipe is not None:
+        given = read_recipe(recipe)
+        chosen = replace(given, length=FAST.length, block=block_of(given))
     chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
     chosen = replace(chosen, block=None) if block == 0 else chosen
     read_as, guess = part("reading", reading), part("estimate", estimate)

@@ -11,6 +11,7 @@ from lastword.cli.options import (
     CalibrationOption,
     DeviceOption,
     DtypeOption,
+    RecipeOption,
     SeedOption,
     path_option,
 )
@@ -45,9 +46,7 @@ def evaluate(
     commit: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
     block: Annotated[Optional[int], typer.Option(help="As in generate.")] = None,
-    recipe: Annotated[
-        Optional[Path], path_option("A recipe in JSON; other options override it.")
-    ] = None,
+    recipe: RecipeOption = None,
     shots: Annotated[
         Optional[int], typer.Option(help="Examples in a prompt; each task's own if left out.")
     ] = None,
@@ -83,7 +82,7 @@ def evaluate(
 
       lastword eval --length fixed:256 --limit 4
 
-      lastword eval --length survival:256 --limit 4
+      lastword eval --recipe fast --limit 4
 
       lastword eval --model GSAI-ML/LLaDA-8B-Base --tasks gsm8k,mbpp --length survival --limit 100
 
@@ -152,7 +151,7 @@ def evaluate(
     typer.echo("\n\n".join(filter(None, (tables(records), code(records)))))
 
 
-def planned(preset: str | None, tasks: str | None, recipe: Path | None = None) -> Any:
+def planned(preset: str | None, tasks: str | None, recipe: str | None = None) -> Any:
     """What is to be run: the preset, or the tasks as one setting."""
     from dataclasses import replace
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
@@ -20,8 +19,9 @@ from lastword.cli.options import (
     JsonOption,
     ModelOption,
     PromptArgument,
+    RecipeOption,
     SeedOption,
-    path_option,
+    as_path,
     read_prompt,
 )
 from lastword.errors import RecipeError, SettingError
@@ -53,9 +53,7 @@ def generate(
             help="Left to right in blocks of this size. Default: none, or 32 where the length needs them."
         ),
     ] = None,
-    recipe: Annotated[
-        Optional[Path], path_option("A recipe in JSON; other options override it.")
-    ] = None,
+    recipe: RecipeOption = None,
     temperature: Annotated[Optional[float], typer.Option(help="0 takes the best token.")] = None,
     top_p: Annotated[Optional[float], typer.Option(help="Keep this much probability.")] = None,
     top_k: Annotated[Optional[int], typer.Option(help="Keep this many tokens.")] = None,
@@ -87,7 +85,9 @@ def generate(
 
       echo "Problem: Solve for n: 4n + 3 = 35." | lastword generate --length fixed:64 --json
 
-    `lastword recipes` lists every part and its settings.
+      lastword generate "Problem: Solve for n: 4n + 3 = 35." --recipe fast
+
+    `lastword recipes` lists every recipe that has a name, every part and its settings.
     """
     given = read_prompt(prompt, chat=chat, ids=ids)
     if live and as_json:
@@ -141,12 +141,16 @@ def generate(
     )
 
 
-def read_recipe(path: Path | None) -> Any:
-    """A recipe file as a Recipe; without one, the default."""
+def read_recipe(given: str | None) -> Any:
+    """A recipe by its name or from its file; the default where nothing was given."""
+    from lastword.recipe.names import RECIPES
     from lastword.recipe.recipe import Recipe
 
-    if path is None:
-        return Recipe()
+    if given is None or given in RECIPES:
+        return Recipe.checked(given)
+    path = as_path(given)
+    if given.isidentifier() and not path.exists():  # a word, and no file: the name of none
+        return Recipe.named(given)
     try:
         with path.open(encoding="utf-8") as file:  # a pipe or a device may have no end
             text = file.read(MOST_LETTERS + 1)

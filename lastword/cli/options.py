@@ -38,6 +38,12 @@ def path_option(words: str) -> Any:
     return typer.Option(parser=as_path, metavar="PATH", help=words)
 
 
+def as_name_or_path(text: str) -> str:
+    """A recipe's name or file, as it was written: what is no name must be a path."""
+    as_path(text)
+    return text
+
+
 PromptArgument = Annotated[
     Optional[str],
     typer.Argument(help="The prompt. Left out or '-', it is read from standard input."),
@@ -59,6 +65,14 @@ ChatOption = Annotated[
 ]
 IdsOption = Annotated[
     bool, typer.Option("--ids", help="The prompt is token ids, separated by spaces or commas.")
+]
+RecipeOption = Annotated[
+    Optional[str],
+    typer.Option(
+        parser=as_name_or_path,
+        metavar="NAME|PATH",
+        help="careful, fast, paper, fixed, or a file of JSON; other options override it.",
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(callback=as_seed, help="For everything random.")]
 CalibrationOption = Annotated[

@@ -1,10 +1,10 @@
-"""`lastword recipes`: every part, its settings, what it costs and where it comes from."""
+"""`lastword recipes`: recipes by name, and every part, its settings, what it costs and where it is from."""
 
 from __future__ import annotations
 
 
 def recipes() -> None:
-    """List every part a recipe can be made of.
+    """List the recipes that have a name, and every part one can be made of.
 
     A part is written name:first-setting,setting=value on the command line: fixed:256,
     survival:512,estimate=quantile:0.9, most-confident:timesteps:2; a part inside another that has
@@ -20,7 +20,8 @@ def recipes() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lastword.recipe.names import PARTS, SHORTHANDS
+    from lastword.recipe.names import DEFAULT, PARTS, RECIPES, SHORTHANDS
+    from lastword.recipe.recipe import Recipe
     from lastword.recipe.text import as_text
 
     def described(cls: Any) -> Text:
@@ -41,14 +42,26 @@ def recipes() -> None:
             overflow="fold",
         )
 
-    console = Console()
-    for axis, parts in PARTS.items():
+    def listed(title: str, rows: dict[str, Text]) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
-        table.title, table.title_justify, table.title_style = axis, "left", "bold"
+        table.title, table.title_justify, table.title_style = title, "left", "bold"
         table.add_column(no_wrap=True, style="cyan")
         table.add_column()
-        for name, cls in parts.items():
-            table.add_row(name, described(cls))
-        for name, shorthand in SHORTHANDS.get(axis, {}).items():
-            table.add_row(name, spelled_out(shorthand))
-        console.print(table)
+        for name, words in rows.items():
+            table.add_row(name, words)
+        return table
+
+    def in_whole(name: str) -> Text:
+        return Text.assemble(
+            RECIPES[name].says,
+            (" The default." if name == DEFAULT else "", "bold"),
+            (f"\n{Recipe.named(name).label()}\n", "green"),
+            overflow="fold",
+        )
+
+    console = Console()
+    console.print(listed("recipe", {name: in_whole(name) for name in RECIPES}))
+    for axis, parts in PARTS.items():
+        rows = {name: described(cls) for name, cls in parts.items()}
+        short = {name: spelled_out(made) for name, made in SHORTHANDS.get(axis, {}).items()}
+        console.print(listed(axis, rows | short))

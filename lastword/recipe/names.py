@@ -1,4 +1,4 @@
-"""Every part by axis and name.
+"""Every part by axis and name, and whole recipes by name.
 
 A folder's `__init__` lists its parts, and each class says its own name: a new part is one file and one line.
 """
@@ -6,15 +6,15 @@ A folder's `__init__` lists its parts, and each class says its own name: a new p
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from lastword import cache, commit, length, passes, survival, unmask
 from lastword.cache import Cache
 from lastword.commit import CommitRule
-from lastword.length import GrowWhenFull, LengthPolicy, StopAtEnd, Survival
+from lastword.length import Fixed, GrowWhenFull, LengthPolicy, StopAtEnd, Survival
 from lastword.passes import Sampling
 from lastword.survival import Auto, Estimate, Reading
-from lastword.unmask import Schedule, UnmaskRule
+from lastword.unmask import EntropyBound, Schedule, UnmaskRule
 
 Part = Any  # a frozen dataclass of one of the axes below
 
@@ -50,6 +50,34 @@ def default_length(limit: int | None = None) -> LengthPolicy:
 
 # Names for parts put together. They are read and never written: what was read says what it is made of.
 SHORTHANDS = {"length": {"default": default_length}}
+
+
+class Named(NamedTuple):
+    """A recipe that goes by a name: what it is for, and the choices it makes. The rest is `Recipe()`'s."""
+
+    says: str
+    choices: dict[str, Part]
+
+
+RECIPES = {
+    "careful": Named(
+        "One token a pass on a canvas of the predicted length: nothing is given up for speed.",
+        {"length": default_length()},
+    ),
+    "fast": Named(
+        "The same canvas, and in a pass as many tokens as are sure together.",
+        {"length": default_length(), "unmask": EntropyBound(0.1)},
+    ),
+    "paper": Named(
+        "The survival paper's: the mean of its product, one token a pass, the whole answer one block.",
+        {"length": Survival()},
+    ),
+    "fixed": Named(
+        "Every slot the model is made for, one token a pass: the baseline to compare with.",
+        {"length": Fixed()},
+    ),
+}
+DEFAULT = "careful"  # what decodes where no recipe was given
 
 # What the field calls them.
 ALIASES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from lastword.length.wrapper import traits_of
 from lastword.outside.schema import parse_object
 from lastword.passes import Sampling
 from lastword.recipe.composition import check_composition
-from lastword.recipe.names import PARTS, default_length
+from lastword.recipe.names import DEFAULT, PARTS, RECIPES, default_length
 from lastword.recipe.text import as_data, as_text, from_data, known_fields, part
 from lastword.unmask import MostConfident, UnmaskRule
 
@@ -58,14 +59,34 @@ class Recipe:
         check_composition(self.length, self.unmask, self.commit, self.cache, self.sampling)
 
     @classmethod
+    def named(cls, name: str) -> Recipe:
+        """The recipe of this name: `careful`, `fast`, `paper`, `fixed`. Limits are left to the model.
+
+        >>> Recipe.named("paper").label()
+        'survival'
+        """
+        if name not in RECIPES:
+            near = difflib.get_close_matches(str(name).lower(), RECIPES, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise RecipeError(
+                f"there is no recipe called {shown(name)}; known: {', '.join(RECIPES)}{hint} Give single "
+                "parts by axis (length='survival'), and one of your own as a Recipe (on the command line as "
+                "a file of its JSON, --recipe ./FILE)"
+            )
+        return cls(**RECIPES[name].choices)
+
+    @classmethod
     def checked(cls, recipe: object) -> Recipe:
-        """The recipe, or the default for None; anything else is a mistake."""
+        """The recipe, or that of a name, the default for None; anything else is a mistake."""
+        if isinstance(recipe, str):
+            return cls.named(recipe)
         if recipe is not None and not isinstance(recipe, Recipe):
             raise WrongTypeError(
-                f"recipe={shown(recipe)} was given; it must be a Recipe: read a saved one with "
-                "Recipe.from_json, or give single parts by name (length='survival')"
+                f"recipe={shown(recipe)} was given; it must be a Recipe or the name of one "
+                f"({', '.join(RECIPES)}): read a saved one with Recipe.from_json, or give single parts by "
+                "name (length='survival')"
             )
-        return recipe or cls()
+        return recipe or cls.named(DEFAULT)
 
     def most_passes(self, slots: int) -> int:
         """The most passes that decoding so many slots takes, whatever the model says.

@@ -28,7 +28,7 @@ class BeyondTrainingWarning(UserWarning):
 
 
 def settle(
-    recipe: Recipe,
+    recipe: Recipe | str,
     model: MaskPredictor,
     prompts: Sequence[PromptIds] = (),
     *,
@@ -68,7 +68,8 @@ def settle(
                 "decode them apart, as lastword.generate does"
             )
     length = recipe.length.settled(Terms(slots, room, model.calibration))
-    settled = replace(recipe, length=length, block=_block(recipe, length))
+    settled = replace(recipe, length=length)
+    settled = replace(settled, block=block_of(settled))
     if _holds_calibrated(recipe.length):
         _check_calibrated(settled, model, in_chat)
     if recipe.cache.traits.keeps and not model.keeps_memory:
@@ -151,8 +152,9 @@ def _holds_calibrated(policy: LengthPolicy) -> bool:
     return isinstance(policy, Calibrated) or any(map(_holds_calibrated, inside))
 
 
-def _block(recipe: Recipe, length: LengthPolicy) -> int | None:
-    by_block = recipe.cache.traits.by_block or traits_of(length).needs_blocks
+def block_of(recipe: Recipe) -> int | None:
+    """The slots of a block: those that were said, or 32 where a part works by block, or None."""
+    by_block = recipe.cache.traits.by_block or traits_of(recipe.length).needs_blocks
     return BLOCK if recipe.block is None and by_block else recipe.block
 
 
@@ -170,7 +172,7 @@ def _check_calibrated(
         made_with = model.calibration.made_with
         if made_with.get("recipe") is not None:  # else made by hand; it is taken at its word
             then = Recipe.from_json(json.dumps(made_with["recipe"]))
-            _check_decodes_as(settled, replace(then, block=_block(then, then.length)))
+            _check_decodes_as(settled, replace(then, block=block_of(then)))
         _check_asked_as(made_with.get("chat"), in_chat)
 
 

@@ -13,8 +13,11 @@ from lastword import (
     Auto,
     Calibrated,
     EndedBy,
+    EntropyBound,
+    Fixed,
     GrowWhenFull,
     Mean,
+    MostConfident,
     Quantile,
     Recipe,
     Sampling,
@@ -364,7 +367,7 @@ def test_whatever_is_wrong_is_said_before_the_first_pass(change, words):
 
 def test_what_is_of_the_wrong_type_is_said_by_us(in_plain_python):
     wrong = ["estimate=lastword.Scaled(1.2)", "estimate=lastword.Mean", "reading='auto'"]
-    wrong += ["recipe='fast'", "families=[3] * 9"]
+    wrong += ["recipe=3", "families=[3] * 9"]
     codes = [f"lastword.calibrate(toy, ['b'] * 9, limit=8, {one})" for one in wrong]
     for prompts in ("{'role': 'user'}", "[['b'] * 9]", "[1] * 9"):
         codes.append(f"lastword.calibrate(toy, {prompts}, limit=8)")
@@ -541,6 +544,27 @@ def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path
         assert f"all: {cut} of the 9 answers this was calibrated on were cut" in said
         with_it = Recipe.from_json(json.dumps(made.made_with["recipe"]))
         assert (with_it.unmask, with_it.block) == (expected.unmask, expected.block)
+
+
+@pytest.mark.parametrize(
+    ("name", "unmask", "block"), [("fast", EntropyBound(0.1), 32), ("paper", MostConfident(), None)]
+)
+def test_a_recipe_by_name_is_calibrated_in_the_blocks_it_decodes_in(
+    tmp_path, monkeypatch, name, unmask, block
+):
+    from typer.testing import CliRunner
+
+    from lastword.calibration import learn
+    from lastword.cli import app
+
+    def stopped(model, prompts, families, *, recipe, **settings):
+        raise SettingError(f"{recipe == Recipe(Fixed(), unmask, block=block)}")
+
+    monkeypatch.setattr(learn, "calibrate", stopped)
+    prompts, out = written(tmp_path, "p.txt", *["abc"] * 9), tmp_path / "found.json"
+    options = ["--prompts", prompts, "--model", "toy", "--out", out, "--recipe", name]
+    run = CliRunner().invoke(app, ["calibrate", *map(str, options)])
+    assert (run.exit_code, run.output.strip()) == (1, "lastword: True")
 
 
 def test_the_command_line_writes_nothing_if_no_answer_ended(tmp_path):

@@ -256,6 +256,33 @@ def test_a_recipe_file_is_used_and_options_override_it(lastword, tmp_path):
     )
 
 
+def test_a_recipe_goes_by_its_name_or_its_file(lastword, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fast").write_text(Recipe(length=Fixed(3)).to_json())
+    (tmp_path / "mine").write_text(Recipe(length=Fixed(2)).to_json())
+
+    def ran(*options):
+        code, out, err = lastword("generate", "abc", "-m", "toy", "--json", *options)
+        assert code == 0, err
+        return json.loads(out)["recipe"]
+
+    four = ("--length", "fixed:4")
+    assert ran("--recipe", "fast", *four) == "fixed:4, entropy-bound"
+    assert ran("--recipe", "fast", *four, "--unmask", "threshold") == "fixed:4, threshold"
+    assert ran("--recipe", "careful", *four) == "fixed:4"
+    assert ran("--recipe", "./fast") == "fixed:3"  # a file of that name goes by its path
+    assert ran("--recipe", "mine") == "fixed:2"
+
+
+def test_evaluation_takes_a_recipe_by_its_name(lastword):
+    for given, name in (([], "careful"), (["--recipe", "fast"], "fast")):
+        code, out, err = lastword("eval", *given, "--show")
+        assert code == 0, err
+        assert Recipe.named(name).to_json() in out
+    code, out, err = lastword("eval", "--preset", "paper/llada-base", "--recipe", "fast", "--show")
+    assert (code, out.count("entropy-bound")) == (0, 1), err
+
+
 def test_live_shows_denoising_and_leaves_the_answer(lastword, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the captured output for a terminal
     code, out, _ = lastword("generate", "abc", "-m", "toy", "--length", "fixed:4", "--live")
@@ -265,11 +292,14 @@ def test_live_shows_denoising_and_leaves_the_answer(lastword, monkeypatch):
 
 
 def test_recipes_lists_every_part(lastword):
-    from lastword.recipe.names import PARTS
+    from lastword.recipe.names import PARTS, RECIPES
 
     code, out, _ = lastword("recipes")
     assert code == 0
     flat = " ".join(out.split())
+    for name, (says, _) in RECIPES.items():
+        assert f"{name} {says}" in flat
+    assert flat.count("The default.") == 1
     for parts in PARTS.values():
         for name, cls in parts.items():
             assert name in flat
@@ -431,6 +461,8 @@ def test_demo_refuses_a_family_it_does_not_have(lastword):
         (["generate", "abc", "--block", "0"], "block=0"),
         (["generate", "abc", "--temperature", "-1"], "temperature"),
         (["generate", "abc", "--recipe", "no-such.json"], "cannot be read"),
+        (["generate", "abc", "--recipe", "fats"], "known: careful, fast, paper, fixed; did you"),
+        (["eval", "--recipe", "Paper"], "did you mean 'paper'?"),
         (["generate", "abc", "-m", "no-such-model"], "there is no folder"),
         (["predict", "abc", "--limit", "0"], "limit"),
         (["eval", "--limit", "0", "-m", "no-such-model"], "limit=0"),

@@ -19,14 +19,18 @@ from lastword.length import (
     StopAtEnd,
     Survival,
 )
+from lastword.length.wrapper import traits_of
 from lastword.passes.sampling import Sampling
-from lastword.recipe.names import ALIASES, PARTS
+from lastword.recipe.names import ALIASES, DEFAULT, PARTS
+from lastword.recipe.names import RECIPES as NAMED
 from lastword.recipe.recipe import Recipe, default_length
+from lastword.recipe.settling import settle
 from lastword.recipe.text import as_text, part
 from lastword.survival import Auto, Boundary, Mean, Quantile, Reading, Scaled, TurnEnd
 from lastword.unmask import (
     AboveThreshold,
     CoinFlip,
+    EntropyBound,
     EqualShares,
     LeftmostFirst,
     LowestEntropy,
@@ -293,6 +297,38 @@ def test_a_part_that_has_no_name_is_not_saved_in_silence():
 
     with pytest.raises(LastwordError, match="Mine"):
         Recipe(unmask=Mine()).to_json()
+
+
+# By name
+
+
+def test_a_recipe_goes_by_its_name():
+    assert Recipe.named("careful") == Recipe(length=default_length())
+    assert Recipe.named("fast") == Recipe(length=default_length(), unmask=EntropyBound(0.1))
+    assert Recipe.named("paper") == Recipe(length=Survival())
+    assert Recipe.named("fixed") == Recipe(length=Fixed())
+    for name in NAMED:
+        assert Recipe.checked(name) == Recipe.named(name)
+        assert Recipe.from_json(Recipe.named(name).to_json()) == Recipe.named(name)
+    assert Recipe.checked(None) == Recipe.named(DEFAULT)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_recipe_by_name_is_settled_for_a_model_like_any(name, toy):
+    settled = settle(name, toy)
+    assert settled == settle(Recipe.named(name), toy)
+    assert traits_of(settled.length).most == toy.slots
+    assert settled.block == (32 if name in ("careful", "fast") else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("fats", "did you mean 'fast'"), ("Paper", "did you mean 'paper'"), ("", "known: careful")],
+)
+def test_an_unknown_name_is_refused_with_those_that_are_known(name, hint):
+    with pytest.raises(RecipeError, match=hint) as refused:
+        Recipe.checked(name)
+    assert all(known in str(refused.value) for known in NAMED)
 
 
 # The default
