@@ -22,6 +22,7 @@ import lastword
 from benchmarks import readings
 from benchmarks.readings import ENDING, LIMIT, MODELS, asked, write
 from lastword.canvas.canvas import Canvas
+from lastword.canvas.cost import Cost
 from lastword.length import Survival
 from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
@@ -75,7 +76,8 @@ def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]
     for row, own in enumerate(begun):
         tokens[row, canvas.start : canvas.start + len(own)] = torch.tensor(own, dtype=torch.long)
     canvas = canvas.write(tokens != model.ids.mask, tokens)
-    prediction = Forward(model, Sampling(), Dice([0] * len(prompts)))(canvas, canvas.masked)
+    forward = Forward(model, Sampling(), Dice([0] * len(prompts)))
+    prediction, _ = forward(canvas, canvas.masked, Cost.nothing(len(prompts)))
     return Survival(LIMIT).signal(prediction, canvas)
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from jaxtyping import Bool
 from torch import Tensor
 
@@ -18,20 +16,20 @@ from lastword.canvas.canvas import Canvas, checked_prompts
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
 from lastword.canvas.ids import PromptIds
-from lastword.canvas.state import State
-from lastword.checks import check_choice, check_type
-from lastword.errors import SettingError, WrongTypeError
-from lastword.length.policy import LengthTraits, Plan, checked_plan
-from lastword.length.wrapper import layers, traits_of
+from lastword.checks import check_choice, check_type, check_whole
+from lastword.errors import SettingError
+from lastword.length.policy import Plan
 from lastword.models.predictor import MaskPredictor, check_model
 from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
 from lastword.passes.hooks import Hooks
 from lastword.passes.prediction import Prediction
-from lastword.passes.probe import ModelProbe
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
-from lastword.unmask.rule import checked_choice
+from lastword.slots.layout import Layout, fixes_shapes
+from lastword.slots.slots import Done, Slots
+from lastword.slots.stepper import Seen, Stepper
+from lastword.slots.turns import Turns
 
 __all__ = ["Step", "decode"]
 
@@ -40,17 +38,39 @@ __all__ = ["Step", "decode"]
 class Step:
     """The state after one step of decoding: a forward pass, a choice, a write, a revision.
 
-    `prediction` holds the pass's logits: keep the steps you need, not a list of all of them.
+    Rows are slots: those of the prompts, unless there are fewer slots than prompts, and then `prompts`
+    says whose each slot is. `prediction` holds the pass's logits: keep the steps you need, not a list of
+    all of them.
     """
 
     clock: Clock
     canvas: Canvas
-    chosen: Bool[Tensor, "B L"]  # masks of prediction.canvas the rules chose to fill in this step
-    prediction: Prediction
     plan: Plan
     probe_cost: Cost
     cost: Cost
     recipe: Recipe  # as it was settled
+    prompts: tuple[int | None, ...]  # the index of the prompt in each slot; None: the slot is free
+    done: tuple[Done, ...]  # rows that this step finished
+    seen: Seen | None  # None: the pass was replayed as a captured graph
+
+    @property
+    def chosen(self) -> Bool[Tensor, "B L"]:
+        """Masks of prediction.canvas the rules chose to fill in this step."""
+        return self._seen.chosen
+
+    @property
+    def prediction(self) -> Prediction:
+        """What the pass said."""
+        return self._seen.prediction
+
+    @property
+    def _seen(self) -> Seen:
+        if self.seen is None:
+            raise SettingError(
+                "this pass was replayed as a captured graph, which leaves nothing to look at but the rows "
+                "after it; decode with replay=False"
+            )
+        return self.seen
 
 
 def decode(
@@ -62,10 +82,15 @@ def decode(
     hooks: Hooks = Hooks(),
     beyond_positions: bool = False,
     in_chat: Collection[bool | None] = (),
+    slots: int | None = None,
+    replay: bool = False,
 ) -> Iterator[Step]:
-    """Decode a batch of prompts, given as token ids. Each row decodes as if it were alone.
+    """Decode prompts, given as token ids. Each row decodes as if it were alone.
 
-    `in_chat` says whether the prompts went through the chat template, for a calibration to agree with.
+    All of them at once, or `slots` at a time: a row that is done leaves its slot to the next. `in_chat`
+    says whether the prompts went through the chat template, for a calibration to agree with. With `replay`
+    passes within a block are replayed as a captured graph where the model's device has such (CUDA), the
+    recipe keeps its shapes and none of its parts asks the host anything.
     """
     check_model(model)
     recipe = Recipe.checked(recipe)
@@ -73,106 +98,42 @@ def decode(
     check_choice("decode", "beyond_positions", beyond_positions, True, False)
     if dice is not None:
         check_type("decode", "dice", dice, Dice, "lastword.Dice(seeds), or None")
+    if slots is not None:
+        check_whole("decode", "slots", slots, least=1)
     prompts = checked_prompts(prompts, model.ids)
     recipe = settle(recipe, model, prompts, in_chat=in_chat, beyond_positions=beyond_positions)
-    length, unmask, commit, cache = recipe.length, recipe.unmask, recipe.commit, recipe.cache
-    traits = traits_of(length)
     dice = dice or Dice(range(len(prompts)), model.device)
     if len(dice) != len(prompts):
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
-    probe = ModelProbe(
-        model,
-        prompts,
-        most_passes=recipe.most_passes,
-        guided=recipe.sampling.guidance > 0,
-        beyond_positions=beyond_positions,
-    )
-    plan = checked_plan(length.plan(probe), length, len(prompts))
-    canvas = _canvas(commit.prepare(plan.canvas(prompts, model.ids)), commit)
-    canvas = hooks.after(None, canvas)
     forward = Forward(
         model, recipe.sampling, dice, hook=hooks.logits, beyond_positions=beyond_positions
     )
-    clock, memory = Clock.start(canvas), cache.open(canvas)
-    rule_state, length_state = unmask.begin(canvas), plan.state
-    number = 0
-    while canvas.masked.any():
-        clock = clock.tick(canvas, recipe.block)
-        window = canvas.masked & clock.window.columns(canvas.width)
-        sees = unmask.sees(canvas, clock, rule_state)
-        stale = cache.stale(canvas, clock) & sees
-        read = (window | _reads(recipe, traits, canvas, clock)) & sees
-        prediction = forward(canvas, read, sees=sees, stale=stale, memory=memory, step=number)
-        columns, tokens = prediction.columns, prediction.written
-        open = columns.at(window)
-        chosen, rule_state = _pair(unmask.choose(prediction, open, clock, rule_state), unmask)
-        chosen = checked_choice(unmask, chosen, open, clock)
-        filled = canvas.write(columns.spread(chosen), tokens)
-        ready = commit.ready(prediction, filled, clock) & prediction.speaks_for(canvas.masked)
-        ready = _content(ready, plan, recipe, filled, prediction, clock, length_state)
-        writes = columns.spread(chosen) | (ready[:, None] & canvas.masked)
-        canvas = canvas.write(writes, tokens).give_up(window, writes)
-        canvas, length_state = _pair(length.revise(canvas, prediction, clock, length_state), length)
-        canvas = _canvas(canvas, length)
-        canvas = canvas if plan.most is None else canvas.crop(plan.most)
-        canvas = hooks.after(number, canvas)
-        yield Step(clock, canvas, writes, prediction, plan, probe.cost, forward.cost, recipe)
-        number += 1
-
-
-def _reads(
-    recipe: Recipe, length: LengthTraits, canvas: Canvas, clock: Clock
-) -> Bool[Tensor, "B L"]:
-    """What a pass must read beside the open masks: nothing, or as much of the answer as it can.
-
-    A policy that resizes at any time is heard, under a cache that keeps by block, where a block
-    opens: within one every resize would cost a full pass and give the cache nothing to keep.
-    """
-    cache = recipe.cache.traits
-    if length.reads == "masks" and not recipe.commit.traits.reads_answer:
-        return torch.zeros_like(canvas.answer)
-    readable = canvas.valid if cache.fills_in else recipe.cache.stale(canvas, clock)
-    if cache.by_block and length.resizes == "any time":
-        readable = readable & clock.opening[:, None]
-    return canvas.unfinished & readable
-
-
-def _canvas(returned: object, part: object) -> Canvas:
-    if not isinstance(returned, Canvas):
-        raise WrongTypeError(
-            f"{type(part).__name__} returned a {type(returned).__name__}; `prepare` returns a canvas, and "
-            "`revise` a canvas and a state"
+    fixed = fixes_shapes(model.device, recipe, hooks)
+    layout = Layout.of(recipe, prompts) if fixed else Layout(max(map(len, prompts)))
+    rows = Slots(
+        model,
+        recipe,
+        prompts,
+        hooks,
+        layout,
+        count=slots or len(prompts),
+        beyond_positions=beyond_positions,
+    )
+    stepper = Stepper(recipe, forward, hooks)
+    turns = Turns(stepper, model, replay=replay) if fixed else None
+    while rows.fill():
+        forward.dice = dice.of(rows.prompts)
+        before = rows.now
+        rows.now, seen = stepper(before) if turns is None else turns(before, rows.stages)
+        rows.look()
+        yield Step(
+            before.clock,
+            rows.now.canvas,
+            rows.plan,
+            rows.probe_cost,
+            rows.now.cost,
+            recipe,
+            rows.prompts,
+            rows.leave(),
+            seen,
         )
-    return returned
-
-
-def _pair(returned: Any, part: object) -> tuple[Any, State]:
-    """What a part returned, if it is what it made and its state."""
-    if not isinstance(returned, tuple) or len(returned) != 2:
-        raise SettingError(
-            f"{type(part).__name__} returned a {type(returned).__name__}; `choose` and `revise` return what "
-            "they made and the state: (chosen, state), (canvas, state)"
-        )
-    return returned
-
-
-def _content(
-    ready: Bool[Tensor, "B"],
-    plan: Plan,
-    recipe: Recipe,
-    canvas: Canvas,
-    prediction: Prediction,
-    clock: Clock,
-    state: State,
-) -> Bool[Tensor, "B"]:
-    """Of the rows that could be committed now, those that the policy that planned does not lengthen.
-
-    A row that asks for room is not done, and once every mask is filled nobody would hear it ask. What is
-    wrapped around that policy acts between blocks, and can act on a row that was committed as well.
-    """
-    if not bool(ready.any()):
-        return ready
-    *_, planner = layers(recipe.length)
-    revised, _ = planner.revise(canvas, prediction, clock, state)
-    wanted = revised.horizon if plan.most is None else torch.minimum(revised.horizon, plan.most)
-    return ready & (wanted <= canvas.horizon)

@@ -12,7 +12,7 @@ from typing import Any, overload
 from lastword.cache import Cache
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Work
-from lastword.checks import check_choice, check_function, shown
+from lastword.checks import check_choice, check_function, check_whole, shown
 from lastword.commit import CommitRule
 from lastword.decoding import Step, decode
 from lastword.errors import SettingError, WrongTypeError
@@ -27,10 +27,13 @@ from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import rows_alike, settle
 from lastword.recipe.text import part
+from lastword.slots.slots import Done
 from lastword.survival import Auto, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
 
 __all__ = ["Finish", "Generation", "generate", "predict_length"]
+
+USUAL_ROWS = 64  # decoded at once
 
 # A model that was loaded, or its name or folder.
 Model = MaskPredictor | str | Path
@@ -97,11 +100,12 @@ def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, 
     cache: Cache | str | None = None,
     block: int | None = None,
     sampling: Sampling | str | None = None,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | None = None,
     hooks: Hooks = Hooks(),
     seed: int | Sequence[int] = 0,
     beyond_positions: bool = False,
     on_step: Callable[[Step], None] | None = None,
+    slots: int = USUAL_ROWS,
 ) -> Generation: ...
 @overload
 def generate(
@@ -114,11 +118,12 @@ def generate(
     cache: Cache | str | None = None,
     block: int | None = None,
     sampling: Sampling | str | None = None,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | None = None,
     hooks: Hooks = Hooks(),
     seed: int | Sequence[int] = 0,
     beyond_positions: bool = False,
     on_step: Callable[[Step], None] | None = None,
+    slots: int = USUAL_ROWS,
 ) -> list[Generation]: ...
 def generate(
     model: Model,
@@ -130,11 +135,12 @@ def generate(
     cache: Cache | str | None = None,
     block: int | None = None,
     sampling: Sampling | str | None = None,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | None = None,
     hooks: Hooks = Hooks(),
     seed: int | Sequence[int] = 0,
     beyond_positions: bool = False,
     on_step: Callable[[Step], None] | None = None,
+    slots: int = USUAL_ROWS,
 ) -> Generation | list[Generation]:
     """Answer a prompt, or a batch of them: one Generation for one prompt, a list for a list.
 
@@ -143,7 +149,8 @@ def generate(
     ([{"role": ..., "content": ...}]) or token ids. Every choice is a part or its name and overrides
     `recipe`. Rows of a batch may differ in prompt and horizon; each equals its solo run. Where no limit was
     said and some prompts leave less room than the model's own, those decode apart. A whole-number `seed`
-    gives row i the seed + i. `on_step` is shown every Step.
+    gives row i the seed + i. `on_step` is shown every Step. At most `slots` rows are decoded at once; the
+    next prompt takes the slot of a row that is done.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
@@ -160,6 +167,7 @@ def generate(
     }
     Hooks.check("generate", hooks)
     check_choice("generate", "beyond_positions", beyond_positions, True, False)
+    check_whole("generate", "slots", slots, least=1)
     if on_step is not None:
         check_function("generate", "on_step", on_step, ("step",))
     model = loaded(model)
@@ -179,10 +187,12 @@ def generate(
             hooks=hooks,
             beyond_positions=beyond_positions,
             in_chat=asked_in_chat(prompt),
+            slots=slots if hooks == Hooks() else None,
+            replay=on_step is None,
         )
-        last, seconds = _run(steps, on_step)
-        for index, row in enumerate(rows):
-            answers[row] = _generation(model, last, index, batch[row], seconds[index])
+        for done, seconds, settled in _run(steps, on_step):
+            row = rows[done.prompt]
+            answers[row] = _generation(model, done, settled, batch[row], seconds)
     found = [answers[row] for row in range(len(batch))]
     return found if is_batch(prompt) else found[0]
 
@@ -215,14 +225,13 @@ def predict_length(
 
 def _run(
     steps: Iterator[Step], on_step: Callable[[Step], None] | None
-) -> tuple[Step, dict[int, float]]:
-    """The last step, and the seconds until each row was done."""
+) -> Iterator[tuple[Done, float, Recipe]]:
+    """Every row that is done, the seconds until then, and the recipe as it was settled."""
     began = time.perf_counter()
-    done_at: dict[int, float] = {}
     step: Step | None = None
     for step in steps:
-        for row in (~step.canvas.masked.any(-1)).nonzero()[:, 0].tolist():
-            done_at.setdefault(row, time.perf_counter() - began)
+        for done in step.done:
+            yield done, time.perf_counter() - began, step.recipe
         if on_step is not None:
             on_step(step)
     if step is None:
@@ -230,7 +239,6 @@ def _run(
             "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
             "leave it some masks"
         )
-    return step, done_at
 
 
 def loaded(model: Model) -> MaskPredictor:
@@ -253,11 +261,10 @@ def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
 
 
 def _generation(
-    model: MaskPredictor, step: Step, row: int, prompt: list[int], seconds: float
+    model: MaskPredictor, done: Done, recipe: Recipe, prompt: list[int], seconds: float
 ) -> Generation:
-    answer = step.canvas.answer_of(row)
-    tokens, finish = trimmed(step.canvas, row, answer)
-    lengths = step.plan.lengths
+    answer = done.canvas.answer_of(0)
+    tokens, finish = trimmed(done.canvas, 0, answer)
     text = None if model.tokenizer is None else model.tokenizer.decode(tokens)
     if model.tokenizer is not None and not isinstance(text, str):
         raise WrongTypeError(
@@ -268,11 +275,11 @@ def _generation(
         tokens=tokens,
         canvas=answer,
         prompt=prompt,
-        recipe=step.recipe,
-        horizon=int(step.plan.horizon[row]),
-        lengths=None if lengths is None else lengths.row(row),
-        probe_cost=step.probe_cost.row(row),
-        cost=step.cost.row(row),
+        recipe=recipe,
+        horizon=done.horizon,
+        lengths=done.lengths,
+        probe_cost=done.probe_cost,
+        cost=done.cost,
         seconds=seconds,
         finish=finish,
     )

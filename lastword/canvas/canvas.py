@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lastword.canvas.columns import leftmost
 from lastword.canvas.ids import PromptIds, TokenIds, is_array, token_ids
+from lastword.canvas.state import on_device
 from lastword.canvas.window import Window
 from lastword.checks import is_list, shown
 from lastword.errors import PromptError, SettingError
@@ -23,8 +24,8 @@ class Canvas:
 
     All answers begin at column `start`, so shorter prompts are padded on the left; row r's answer
     takes `horizon[r]` columns. Every change returns a new canvas: ids are tiny beside a forward
-    pass. It lives on the CPU, where every decision is taken, so that ties fall the same way
-    whatever device the model runs on.
+    pass. Decisions are taken where it lives: decoding puts it on the model's device, a probe reads on
+    the CPU.
     """
 
     tokens: Int[Tensor, "B L"]
@@ -34,18 +35,24 @@ class Canvas:
     ids: TokenIds
     given_up: Bool[Tensor, "B L"]  # masks the model refuses to fill
     suffix: Int[Tensor, "B"]  # columns at the answer's end that were given and are not the model's
+    # Is it as wide as its answers may ever get, so that shapes stay and nobody asks the device anything?
+    static: bool = False
 
     @classmethod
     def blank(
-        cls, prompts: Sequence[PromptIds], horizon: Int[Tensor, "B"], ids: TokenIds
+        cls,
+        prompts: Sequence[PromptIds],
+        horizon: Int[Tensor, "B"],
+        ids: TokenIds,
+        start: int | None = None,
     ) -> Canvas:
-        """Each prompt followed by its own number of masks."""
+        """Each prompt followed by its own number of masks, from `start` on or behind the longest prompt."""
         if bool((horizon < 1).any()):
             raise SettingError(
                 f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot"
             )
         rows = checked_prompts(prompts, ids)
-        start = max(len(row) for row in rows)
+        start = max(len(row) for row in rows) if start is None else start
         tokens = torch.full((len(rows), start + int(horizon.max())), ids.pad)
         for row, prompt in enumerate(rows):
             tokens[row, start - len(prompt) : start] = prompt
@@ -57,6 +64,24 @@ class Canvas:
     @property
     def width(self) -> int:
         return self.tokens.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.tokens.device
+
+    def to(self, device: torch.device) -> Canvas:
+        """The same on another device."""
+        return on_device(self, device)
+
+    def holds(self, change: Tensor) -> bool:
+        """Is anything to change? Where asking would stop the device: perhaps."""
+        return self.static or bool(change.any())
+
+    def widened(self, width: int) -> Canvas:
+        """The same with padding on the right up to `width` columns."""
+        by = (0, width - self.width)
+        tokens = torch.nn.functional.pad(self.tokens, by, value=self.ids.pad)
+        return replace(self, tokens=tokens, given_up=torch.nn.functional.pad(self.given_up, by))
 
     @cached_property
     def answer(self) -> Bool[Tensor, "B L"]:
@@ -123,7 +148,7 @@ class Canvas:
         temperature 0 another pass would propose the same; above, the authors give up as well.
         """
         refused = (~open | (chosen & self.masked)).all(-1, keepdim=True)
-        if not bool(refused.any()):
+        if not self.holds(refused):
             return self
         return replace(self, given_up=self.given_up | (open & refused))._laid_out_as(self)
 
@@ -142,7 +167,7 @@ class Canvas:
     def crop(self, horizon: Int[Tensor, "B"]) -> Canvas:
         """Shorten answers to `horizon` slots where that is fewer; what is cut becomes padding."""
         horizon = torch.minimum(horizon, self.horizon)
-        if torch.equal(horizon, self.horizon):
+        if not self.holds(horizon != self.horizon):
             return self  # nearly every pass; what was worked out of the canvas stays known
         suffix = (self.suffix - (self.horizon - horizon)).clamp(min=0)
         shorter = replace(self, horizon=horizon, suffix=suffix)
@@ -180,10 +205,12 @@ class Canvas:
 
     def insert(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
         """Put `count` masks before the answer's `column`; it and what follows move right."""
-        if not count.any():
+        if not self.holds(count):
             return self
         horizon = self.horizon + count
-        width = max(self.width, self.start + int(horizon.max()))
+        width = self.width
+        if not self.static:
+            width = max(width, self.start + int(horizon.max()))
         at = torch.arange(width, device=horizon.device).expand(len(horizon), -1)
         column, count = column[:, None], count[:, None]
         source = torch.where(at < column, at, at - count).clamp(0, self.width - 1)

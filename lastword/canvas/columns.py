@@ -15,12 +15,14 @@ class Columns:
     """The columns a pass read in each row, from left to right; views of the pass are [B, S] like `index`.
 
     All rows have as many as the widest. `read` is False where a shorter row repeats its last column, and
-    in a row that took no part.
+    in a row that took no part. Columns of a window (`within`) have a fixed number of entries, none twice,
+    and `read` is False at those that nobody asked for.
     """
 
     index: Int[Tensor, "B S"]
     read: Bool[Tensor, "B S"]
     width: int  # of the canvas
+    static: bool = False
 
     @classmethod
     def of(cls, chosen: Bool[Tensor, "B L"]) -> Columns:
@@ -28,10 +30,24 @@ class Columns:
         entry = torch.arange(index.shape[1], device=index.device)
         return cls(index, entry < chosen.sum(-1, keepdim=True), chosen.shape[1])
 
+    @classmethod
+    def within(cls, first: Int[Tensor, "B"], count: int, chosen: Bool[Tensor, "B L"]) -> Columns:
+        """`count` columns from `first` on in each row, of which the chosen ones are read."""
+        width = chosen.shape[1]
+        index = first.clamp(max=width - count)[:, None] + torch.arange(count, device=first.device)
+        return cls(index, chosen.gather(1, index), width, static=True)
+
+    @cached_property
+    def took_part(self) -> Bool[Tensor, "B"]:
+        """Of which rows anything was read."""
+        return self.read.any(-1)
+
     @cached_property
     def rows(self) -> Int[Tensor, "A"]:
-        """The rows that took part."""
-        return self.read.any(-1).nonzero()[:, 0]
+        """The rows that were computed: those that took part, or all where shapes are fixed."""
+        if self.static:
+            return torch.arange(len(self.index), device=self.index.device)
+        return self.took_part.nonzero()[:, 0]
 
     def at(self, values: Tensor) -> Tensor:  # [B, L] -> [B, S]
         """Of every column of a canvas, those that were read. A mask is False where nothing was."""
@@ -43,6 +59,8 @@ class Columns:
         spread = torch.full(
             (len(values), self.width), nothing, dtype=values.dtype, device=values.device
         )
+        if self.static:
+            return spread.scatter(1, self.index, values.where(self.read, nothing))
         # A column that is repeated is written once more with the value of its first.
         return spread.scatter(1, self.index, values.gather(1, self._first))
 

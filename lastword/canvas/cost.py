@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 
@@ -32,21 +32,19 @@ class Cost:
     squares: Int[Tensor, "B"]
 
     @classmethod
-    def nothing(cls, rows: int) -> Cost:
-        zero = torch.zeros(rows, dtype=torch.long)
+    def nothing(cls, rows: int, device: torch.device | str = "cpu") -> Cost:
+        zero = torch.zeros(rows, dtype=torch.long, device=device)
         return cls(zero, zero, zero)
 
     def plus_pass(
         self,
-        rows: Int[Tensor, "A"],
+        took_part: Bool[Tensor, "B"],
         computed: Int[Tensor, "B"],
         attended: Int[Tensor, "B"],
         *,
         passes: int = 1,
     ) -> Cost:
-        """The cost after one more pass over `rows`; a second branch of it counts as no pass."""
-        took_part = torch.zeros_like(self.passes)
-        took_part[rows] = 1
+        """The cost after one more pass over some rows; a second branch of it counts as no pass."""
         columns = computed * took_part
         return Cost(
             self.passes + passes * took_part,

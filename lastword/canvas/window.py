@@ -16,7 +16,7 @@ class Window:
     first: Int[Tensor, "B"]
     last: Int[Tensor, "B"]
     _masks: dict[int, Tensor] = field(
-        default_factory=dict, repr=False
+        default_factory=dict, init=False, repr=False
     )  # by width, as they are asked
 
     def columns(self, width: int) -> Bool[Tensor, "B L"]:

@@ -99,9 +99,11 @@ class Plan:
     ends: Int[Tensor, "B"] | None = None
     most: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
 
-    def canvas(self, prompts: Sequence[PromptIds], ids: TokenIds) -> Canvas:
-        """The canvas the plan asks for."""
-        canvas = Canvas.blank(prompts, self.horizon, ids)
+    def canvas(
+        self, prompts: Sequence[PromptIds], ids: TokenIds, start: int | None = None
+    ) -> Canvas:
+        """The canvas the plan asks for; answers begin at column `start` or behind the longest prompt."""
+        canvas = Canvas.blank(prompts, self.horizon, ids, start)
         return canvas if self.ends is None else canvas.followed_by(ids.end, self.ends)
 
 

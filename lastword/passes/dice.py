@@ -51,20 +51,26 @@ class Dice:
     def __len__(self) -> int:
         return len(self._generators)
 
+    def of(self, rows: Sequence[int | None]) -> Dice:
+        """The dice of some rows; who has none cannot draw."""
+        own = Dice([])
+        own._generators = [self._generators[0 if row is None else row] for row in rows]
+        return own
+
     def uniform(self, row: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         generator = self._generators[row]
         return torch.rand(*shape, generator=generator, device=generator.device, dtype=dtype)
 
     def uniform_at(self, where: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """A number for every true column of `where` [B, L], on the CPU; 0 elsewhere.
+        """A number for every true column of `where` [B, L]; 0 elsewhere.
 
-        Rows draw one by one, and what they drew crosses to the CPU once.
+        Rows draw one by one, and what they drew crosses to where it is asked for once.
         """
-        numbers = torch.zeros(where.shape, dtype=dtype)
+        numbers = torch.zeros(where.shape, dtype=dtype, device=where.device)
         counts = where.sum(-1).tolist()
         drawn = [self.uniform(row, n, dtype=dtype) for row, n in enumerate(counts) if n]
         if drawn:
-            numbers[where] = torch.cat(drawn).cpu()
+            numbers[where] = torch.cat(drawn).to(where.device)
         return numbers
 
     def choose(self, row: int, weights: Tensor, count: int, *, replace: bool) -> Tensor:

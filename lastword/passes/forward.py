@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -14,16 +15,18 @@ from lastword.canvas.cost import Cost
 from lastword.canvas.ids import is_plain_tensor
 from lastword.checks import shown
 from lastword.errors import CapacityError, WrongTypeError
+from lastword.memory.key_values import KeyValues
 from lastword.memory.memory import Memory
 from lastword.models.predictor import LOGIT_DTYPES, MaskPredictor, checked_logits
 from lastword.passes.dice import Dice
 from lastword.passes.hooks import LogitsHook
+from lastword.passes.logits import Logits
 from lastword.passes.prediction import Prediction
 from lastword.passes.sampling import Sampling
 
 
 class Forward:
-    """The only caller of the model. Every pass goes through here, so `cost` misses none."""
+    """The only caller of the model. Every pass goes through here, and is added to the cost it is given."""
 
     def __init__(
         self,
@@ -34,8 +37,8 @@ class Forward:
         hook: LogitsHook | None = None,
         beyond_positions: bool = False,
     ) -> None:
-        self.cost = Cost.nothing(len(dice))
-        self._model, self._sampling, self._dice, self._hook = model, sampling, dice, hook
+        self._model, self._sampling, self._hook = model, sampling, hook
+        self.dice = dice  # of the rows at work
         self._beyond_positions = beyond_positions
         self._before: Canvas | None = None  # what the memory has seen
 
@@ -43,12 +46,13 @@ class Forward:
         self,
         canvas: Canvas,
         read: Bool[Tensor, "B L"],
+        cost: Cost,
         *,
         sees: Bool[Tensor, "B L"] | None = None,
         stale: Bool[Tensor, "B L"] | None = None,
         memory: Memory | None = None,
         step: int = 0,
-    ) -> Prediction:
+    ) -> tuple[Prediction, Cost]:
         """Read the columns `read`. A row with nothing to read takes no part in the pass.
 
         A pass sees the valid columns, or those of them that `sees` says: for it the others do not
@@ -65,30 +69,75 @@ class Forward:
             logits, computed = self._whole(canvas, columns, sees), seen
         else:
             logits, computed = self._partial(canvas, read, columns, sees, stale, memory)
-        self.cost = self.cost.plus_pass(columns.rows, computed, seen)
+        cost = cost.plus_pass(columns.took_part, computed, seen)
         if self._sampling.guidance:
-            promptless = self._whole(_without_prompt(canvas), columns, sees)
-            self.cost = self.cost.plus_pass(columns.rows, seen, seen, passes=0)
-            guided = promptless + (1 + self._sampling.guidance) * (logits - promptless)
+            promptless = self._whole(_without_prompt(canvas), columns, sees).whole
+            cost = cost.plus_pass(columns.took_part, seen, seen, passes=0)
+            guided = promptless + (1 + self._sampling.guidance) * (logits.whole - promptless)
             # A token both branches rule out stays ruled out: -inf less -inf is not a number.
-            logits = torch.where(logits == promptless, logits, guided)
+            logits = Logits.of(torch.where(logits.whole == promptless, logits.whole, guided))
         if self._hook is not None:
-            logits = _hooked(self._hook(step, canvas, columns, logits), logits)
-        return Prediction.of(logits, columns, canvas, self._sampling, self._dice)
+            logits = Logits.of(
+                _hooked(self._hook(step, canvas, columns, logits.whole), logits.whole)
+            )
+        return Prediction.of(logits, columns, canvas, self._sampling, self.dice), cost
 
-    def _whole(self, canvas: Canvas, columns: Columns, sees: Bool[Tensor, "B L"]) -> Tensor:
+    def within(
+        self,
+        canvas: Canvas,
+        columns: Columns,
+        cost: Cost,
+        *,
+        sees: Bool[Tensor, "B L"],
+        stale: Bool[Tensor, "B L"],
+        memory: KeyValues,
+    ) -> tuple[Prediction, Cost]:
+        """The same for columns of fixed windows, and nothing is asked of the device.
+
+        Every row is computed, also one that has nothing to read: it pays nothing.
+        """
+        part = memory.carrying(columns.rows, columns.index)
+        part.computed = stale.sum(-1)
+        # Where nothing is to be read the last column is: a model may need another column to read the first.
+        read = columns.index.where(columns.read, columns.index[:, -1:])
+        logits = self._asked(canvas.tokens, read, valid=sees, stale=part.carried, memory=part)
+        self._before = canvas
+        cost = cost.plus_pass(columns.took_part, part.computed, sees.sum(-1))
+        return Prediction.of(self._logits(logits), columns, canvas, self._sampling, self.dice), cost
+
+    def _asked(self, tokens: Tensor, read: Tensor, **given: Any) -> Tensor:
+        """What the model says: logits [A, S, V], or on a GPU the states its head makes them of."""
+        if self._by_states:
+            return self._model.states(tokens, read, **given)  # type: ignore[attr-defined]
+        return checked_logits(self._model(tokens, read, **given), read.shape, self._model)
+
+    @property
+    def _by_states(self) -> bool:
+        return self._model.device.type == "cuda" and hasattr(self._model, "states")
+
+    def _logits(self, asked: Tensor) -> Logits:
+        if not self._by_states:
+            return Logits.of(asked)
+        model: Any = self._model
+        return Logits(
+            asked,
+            lambda states: checked_logits(model.head(states), states.shape[:2], model),
+            model.ids.vocabulary,
+        )
+
+    def _whole(self, canvas: Canvas, columns: Columns, sees: Bool[Tensor, "B L"]) -> Logits:
         """Compute everything, trimmed to the columns that are seen in some row."""
         rows = columns.rows
         valid = sees[rows]
         used = valid.any(0).nonzero()[:, 0]
         trim = slice(int(used[0]), int(used[-1]) + 1)
         valid, device = valid[:, trim], self._model.device
-        logits = self._model(
+        asked = self._asked(
             canvas.tokens[rows][:, trim].to(device),
             (columns.index[rows] - trim.start).to(device),
             valid=None if bool(valid.all()) else valid.to(device),
         )
-        return checked_logits(logits, (len(rows), columns.index.shape[1]), self._model)
+        return self._logits(asked)
 
     def _partial(
         self,
@@ -98,7 +147,7 @@ class Forward:
         sees: Bool[Tensor, "B L"],
         stale: Bool[Tensor, "B L"],
         memory: Memory,
-    ) -> tuple[Tensor, Int[Tensor, "B"]]:
+    ) -> tuple[Logits, Int[Tensor, "B"]]:
         """Compute what is stale, and say how much that was in each row.
 
         Rows that refresh everything go in a call of their own, so that no other row waits for them.
@@ -118,19 +167,19 @@ class Forward:
             if not len(rows):
                 continue
             part = memory.at(rows, stale[rows], read[rows], canvas.answer[rows], sees[rows])
-            logits = self._model(
+            asked = self._asked(
                 canvas.tokens[rows].to(device),
                 columns.index[rows].to(device),
                 valid=sees[rows].to(device),
                 stale=None if part.carried is None else part.carried.to(device),
                 memory=part,
             )
-            parts.append(checked_logits(logits, (len(rows), columns.index.shape[1]), self._model))
-            computed[rows] = part.computed.cpu()
+            parts.append(asked)
+            computed[rows] = part.computed.to(computed.device)
         if len(parts) == 1:
-            return parts[0], computed
+            return self._logits(parts[0]), computed
         order = torch.cat(groups).argsort().to(device)  # where each row that took part ended up
-        return torch.cat(parts).index_select(0, order), computed
+        return self._logits(torch.cat(parts).index_select(0, order)), computed
 
 
 def _hooked(given: object, logits: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,38 +14,65 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
 from lastword.errors import NumericError
+from lastword.kernels.vocabulary import Summary, summarise
 from lastword.passes.dice import Dice
+from lastword.passes.logits import NUMBERS_AT_ONCE, Logits
 from lastword.passes.sampling import Sampling
 from lastword.survival.probabilities import token_probabilities
-
-# Logits are lifted to float32 (or float64) this many numbers at a time: 128 MB, not gigabytes.
-NUMBERS_AT_ONCE = 2**25
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """One forward pass. Rules take the view they need; each is computed once, on first use.
 
-    Views are [B, S] on the CPU: one number for every column that the pass read, in the order of `columns`.
-    Where nothing was read they hold a value no rule would choose. Confidence, margin and entropy are judged
-    in float32 whatever the model's dtype: bf16 rounds everything above 0.998 to 1 and turns ranking into
-    tie-breaking.
+    Views are [B, S], where the canvas lives: one number for every column that the pass read, in the order
+    of `columns`. Where nothing was read they hold a value no rule would choose. Confidence, margin and
+    entropy are judged in float32 whatever the model's dtype: bf16 rounds everything above 0.998 to 1 and
+    turns ranking into tie-breaking.
     """
 
-    logits: Float[Tensor, "A S V"]  # of the rows that took part, columns.rows
+    scores: Logits  # of the rows that were computed, columns.rows
     columns: Columns
     canvas: Canvas  # as the pass saw it
     sampling: Sampling
     dice: Dice
     candidates: Int[Tensor, "A S"]
+    read_once: ReadOnce | None  # all views of one read of the logits, where a kernel made them
+    broken: (
+        Bool[Tensor, "B"] | None
+    )  # rows without a best token, where asking would stop the device
 
     @classmethod
     def of(
-        cls, logits: Tensor, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
+        cls,
+        logits: Tensor | Logits,
+        columns: Columns,
+        canvas: Canvas,
+        sampling: Sampling,
+        dice: Dice,
     ) -> Prediction:
         """Draw the candidates at once: the authors draw tokens before they draw which masks to fill."""
-        drawn = _candidates(logits, columns, canvas, sampling, dice)
-        return cls(logits, columns, canvas, sampling, dice, drawn)
+        scores = Logits.of(logits) if isinstance(logits, Tensor) else logits
+        once = ReadOnce.of(scores, canvas, sampling)
+        if once is None:
+            drawn, best = _candidates(scores, columns, canvas, sampling, dice)
+        else:
+            # The sum is not finite either where another token than the best one is NaN.
+            best = once.summary.best + once.summary.normaliser
+            drawn = once.summary.candidate.view(scores.shape[:2])
+        prediction = cls(scores, columns, canvas, sampling, dice, drawn, once, None)
+        finite = best.isfinite()
+        if canvas.static:
+            broken = ~finite.view(scores.shape[:2]).to(canvas.device) & columns.read
+            return replace(prediction, broken=broken.any(-1))
+        if not bool(finite.all()):
+            raise no_token()
+        return prediction
+
+    @property
+    def logits(self) -> Float[Tensor, "A S V"]:
+        """Of the rows that were computed, `columns.rows`."""
+        return self.scores.whole
 
     @cached_property
     def covers(self) -> Bool[Tensor, "B L"]:
@@ -53,7 +81,7 @@ class Prediction:
 
     def speaks_for(self, wanted: Bool[Tensor, "B L"]) -> Bool[Tensor, "B"]:
         """Rows that took part in this pass and of which it read all these columns."""
-        return self.columns.read.any(-1) & ~(wanted & ~self.covers).any(-1)
+        return self.columns.took_part & ~(wanted & ~self.covers).any(-1)
 
     @cached_property
     def tokens(self) -> Int[Tensor, "B S"]:
@@ -68,7 +96,10 @@ class Prediction:
     @cached_property
     def likeliest(self) -> Int[Tensor, "B S"]:
         """The model's first choice, whatever sampling allows or draws; the mask elsewhere."""
-        return self._rows(self.logits.argmax(-1), self.canvas.ids.mask)
+        if self.read_once is not None:
+            return self._rows(self.read_once.summary.likeliest, self.canvas.ids.mask)
+        best = torch.cat([part.argmax(-1) for part in self.scores.parts()])
+        return self._rows(best, self.canvas.ids.mask)
 
     @cached_property
     def confidence(self) -> Float[Tensor, "B S"]:
@@ -77,7 +108,7 @@ class Prediction:
         def view(judged: Tensor, candidate: Tensor) -> Tensor:
             return (judged.gather(1, candidate[:, None])[:, 0] - judged.logsumexp(-1)).exp()
 
-        return self._view(view)
+        return self._view("confidence", view)
 
     @cached_property
     def margin(self) -> Float[Tensor, "B S"]:
@@ -88,7 +119,7 @@ class Prediction:
             normaliser = judged.logsumexp(-1)
             return (best - normaliser).exp() - (second - normaliser).exp()
 
-        return self._view(view)
+        return self._view("margin", view)
 
     @cached_property
     def entropy(self) -> Float[Tensor, "B S"]:
@@ -98,20 +129,28 @@ class Prediction:
             chance = judged.softmax(-1)
             return -(chance * (chance + 1e-10).log()).sum(-1)
 
-        return self._view(view, nothing=torch.inf)
+        return self._view("entropy", view, nothing=torch.inf)
 
     @cached_property
     def gap(self) -> Float[Tensor, "B S"]:
         """Largest minus second largest raw logit."""
-        best, second = self.logits.topk(2).values.float().unbind(-1)
-        return self._rows(best - second, -torch.inf)
+        if self.read_once is not None:
+            return self._rows(self.read_once.summary.gap, -torch.inf)
+        leads = []
+        for part in self.scores.parts():
+            best, second = part.topk(2).values.float().unbind(-1)
+            leads.append(best - second)
+        return self._rows(torch.cat(leads), -torch.inf)
 
     def probability_of(self, *ids: int) -> Float[Tensor, "B S"]:
         """Probability that the token at a column is one of `ids`, in float64; 0 where not read.
 
         Of the model's own distribution: no sampling setting touches it.
         """
-        return self._rows(token_probabilities(self.logits, ids).sum(-1), 0.0)
+        if self.read_once is not None and (known := self.read_once.probability_of(ids)) is not None:
+            return self._rows(known, 0.0)
+        parts = [token_probabilities(part, ids).sum(-1) for part in self.scores.parts()]
+        return self._rows(torch.cat(parts), 0.0)
 
     @cached_property
     def ending(self) -> Float[Tensor, "B S"]:
@@ -119,49 +158,95 @@ class Prediction:
         return self.probability_of(*self.canvas.ids.ends)
 
     def _view(
-        self, view: Callable[[Tensor, Tensor], Tensor], nothing: float = -torch.inf
+        self,
+        name: str,
+        view: Callable[[Tensor, Tensor], Tensor],
+        nothing: float = -torch.inf,
     ) -> Float[Tensor, "B S"]:
-        flat, candidates = self.logits.flatten(0, 1), self.candidates.flatten()
-        at_once = _rows_at_once(flat)
-        parts = [
-            view(self.sampling.judged(chunk, self.canvas.ids), chosen)
-            for chunk, chosen in zip(torch.split(flat, at_once), torch.split(candidates, at_once))
-        ]
-        values = torch.cat(parts).view(self.candidates.shape)
-        if bool(values.isnan().any()):
-            raise _no_choice()
-        return self._rows(values, nothing)
+        if self.read_once is not None:
+            return self._rows(getattr(self.read_once.summary, name), nothing)
+        values, done = [], 0
+        for part in self.scores.parts():
+            chosen = self.candidates.flatten()[done : done + len(part)]
+            values.append(view(self.sampling.judged(part, self.canvas.ids), chosen))
+            done += len(part)
+        found = torch.cat(values)
+        if not self.canvas.static and bool(found.isnan().any()):
+            raise no_token()
+        return self._rows(found, nothing)
 
-    def _rows(self, values: Tensor, nothing: int | float) -> Tensor:  # [A, S] -> [B, S]
-        """Values of the rows that took part, among all rows; `nothing` where no column was read."""
-        every = torch.full(self.columns.index.shape, nothing, dtype=values.dtype)
-        every[self.columns.rows] = values.cpu()
-        return every.masked_fill(~self.columns.read, nothing)
+    def _rows(self, values: Tensor, nothing: int | float) -> Tensor:  # [A, S] or [A * S] -> [B, S]
+        """Values of the rows that were computed, among all rows; `nothing` where no column was read."""
+        shape, device = self.columns.index.shape, self.canvas.device
+        own = values.view(-1, shape[1]).to(device)
+        if not self.columns.static:
+            every = torch.full(shape, nothing, dtype=values.dtype, device=device)
+            every[self.columns.rows] = own
+            own = every
+        return own.masked_fill(~self.columns.read, nothing)
+
+
+class ReadOnce(NamedTuple):
+    """What one read of the logits yields of every column, where a kernel makes it."""
+
+    summary: Summary  # [A * S]
+    ends: Float[Tensor, "N E"]  # logits of the end tokens
+    ids: tuple[int, ...]  # those end tokens
+
+    @classmethod
+    def of(cls, scores: Logits, canvas: Canvas, sampling: Sampling) -> ReadOnce | None:
+        """On a GPU, of tokens that are not drawn; elsewhere every view is made when it is asked for."""
+        if scores.device.type != "cuda" or sampling.temperature > 0 or sampling.score != "model":
+            return None
+        banned, unjudged = sampling.banned(canvas.ids), sampling.unjudged(canvas.ids)
+        ends, parts = canvas.ids.ends, []
+        for part in scores.parts():
+            seen = torch.stack([part[:, end] for end in ends], dim=-1)
+            parts.append((*summarise(part, banned=banned, unjudged=unjudged), seen))
+        *views, seen = (torch.cat(own) if len(parts) > 1 else own[0] for own in zip(*parts))
+        return cls(Summary(*views), seen, tuple(ends))
+
+    def probability_of(self, ids: Sequence[int]) -> Tensor | None:
+        """Of any of these end tokens, in float64; None: another token was asked for."""
+        if not set(ids) <= set(self.ids):
+            return None
+        own = [self.ends[:, self.ids.index(one)] for one in ids]
+        logits = torch.stack(own, dim=-1) if own else self.ends[:, :0]
+        return (logits.double() - self.summary.normaliser.double()[:, None]).exp().sum(-1)
 
 
 def _candidates(
-    logits: Tensor, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
-) -> Tensor:
+    scores: Logits, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
+) -> tuple[Tensor, Tensor]:
+    """The candidates [A, S], and the best score of every column."""
     if sampling.temperature == 0:
-        flat = logits.flatten(0, 1)
-        best = [
-            sampling.allowed(c, canvas.ids).max(-1) for c in torch.split(flat, _rows_at_once(flat))
-        ]
-        _check_best(torch.cat([part.values for part in best]))
-        return torch.cat([part.indices for part in best]).view(logits.shape[:2])
+        found = [leftmost_best(sampling.allowed(part, canvas.ids)) for part in scores.parts()]
+        best, index = (torch.cat(values) for values in zip(*found))
+        return index.view(scores.shape[:2]), best
+    logits = scores.whole
     _check_best(logits.amax(-1))
     draw = _gumbel_row if sampling.score == "model" else _categorical_row
     rows = columns.rows.tolist()
     drawn = [draw(own, row, columns, canvas, sampling, dice) for own, row in zip(logits, rows)]
-    return torch.stack(drawn)
+    return torch.stack(drawn), logits.new_zeros(())
+
+
+def leftmost_best(scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, V] -> [N], [N]
+    """The highest score and its index; of equal ones the leftmost, which a GPU's `max` does not promise."""
+    best = scores.max(-1)
+    if scores.is_cpu:
+        return best.values, best.indices
+    first = (scores == best.values[:, None]).to(torch.uint8).argmax(-1)
+    # NaN equals nothing: it is found by its value, and refused.
+    return best.values, first
 
 
 def _gumbel_row(
     logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
 ) -> Tensor:  # [S, V] -> [S]
     """One row's candidates by Gumbel-max; noise is drawn for the row's every column, in order."""
-    index = columns.index[row]
-    own = canvas.valid[row].nonzero()[:, 0]
+    index = columns.index[row].cpu()
+    own = canvas.valid[row].cpu().nonzero()[:, 0]
     candidates = torch.empty_like(index)
     for chunk in torch.split(own, _rows_at_once(logits)):
         noise = dice.uniform(row, len(chunk), logits.shape[-1], dtype=torch.float64)
@@ -190,17 +275,18 @@ def _categorical_row(
     return torch.cat([*drawn, repeated]).to(logits.device)
 
 
-def _rows_at_once(flat: Tensor) -> int:
-    return max(1, NUMBERS_AT_ONCE // flat.shape[-1])
+def _rows_at_once(logits: Tensor) -> int:
+    return max(1, NUMBERS_AT_ONCE // logits.shape[-1])
 
 
 def _check_best(values: Tensor) -> None:
     """Refuse a pass that has no best token somewhere: its logits are NaN, or infinite."""
     if not bool(values.isfinite().all()):
-        raise _no_choice()
+        raise no_token()
 
 
-def _no_choice() -> NumericError:
+def no_token() -> NumericError:
+    """What to say of a pass that leaves nothing to choose."""
     return NumericError(
         "the model returned logits that are NaN or infinite, so that no token can be chosen; load it in "
         "float32 or bfloat16 (float16 overflows in large models) and check the checkpoint"

@@ -39,17 +39,15 @@ class ModelProbe:
         self._most_passes, self._branches = most_passes, 2 if guided else 1
         dice = Dice([0] * self.rows)  # the plain model's likeliest token: nothing is drawn
         self._forward = Forward(model, Sampling(), dice, beyond_positions=beyond_positions)
-
-    @property
-    def cost(self) -> Cost:
-        return self._forward.cost
+        self.cost = Cost.nothing(self.rows)
 
     def __call__(
         self, slots: int | Int[Tensor, "B"], asking: Bool[Tensor, "B"] | None = None
     ) -> Prediction:
         canvas = self._blank(slots)
         read = canvas.answer if asking is None else canvas.answer & asking[:, None]
-        return self._forward(canvas, read)
+        prediction, self.cost = self._forward(canvas, read, self.cost)
+        return prediction
 
     def most(self, slots: Int[Tensor, "B"]) -> Cost:
         passes = torch.tensor([self._most_passes(count) for count in slots.tolist()])

@@ -66,17 +66,23 @@ class Sampling:
 
     def allowed(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V]
         """The logits a candidate is taken from."""
+        return _without(logits, self.banned(ids))
+
+    def banned(self, ids: TokenIds) -> list[int]:
+        """What is never a candidate."""
         banned = [ids.end] if self.forbid_end else []
-        banned += [] if self.propose_mask else [ids.mask]
-        return _without(logits, banned)
+        return banned + ([] if self.propose_mask else [ids.mask])
+
+    def unjudged(self, ids: TokenIds) -> list[int]:
+        """What the rules take for impossible."""
+        banned = [ids.end] if self.forbid_end else []
+        return banned + (list(ids.ends) if self.end_last else [])
 
     def judged(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V] float32
         """The logits whose softmax the rules judge candidates by."""
         if self.score == "draw":
             logits = self._filtered(self._tempered(self.allowed(logits.float(), ids)))
-        banned = [ids.end] if self.forbid_end else []
-        banned += list(ids.ends) if self.end_last else []
-        return _without(logits.float(), banned)
+        return _without(logits.float(), self.unjudged(ids))
 
     def noisy(self, logits: Tensor, noise: Tensor) -> Tensor:  # both [N, V], noise uniform
         """Gumbel-max at this temperature, in float64: float32 noise measurably changes samples."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
@@ -13,6 +13,8 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.state import State
 from lastword.errors import SettingError
 from lastword.passes.prediction import Prediction
+
+NEVER_OVER = 2**62  # passes
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,33 @@ def checked_choice(
     idle = (open.any(-1) & ~chosen.any(-1)).nonzero()[:, 0].tolist()
     stuck = [row for row in idle if not _may_idle(rule, clock, row)]
     if stuck:
-        raise SettingError(
-            f"{type(rule).__name__} chose no mask of row {stuck[0]} in step {int(clock.step[stuck[0]])}, and "
-            "decoding would never end; a rule without a schedule fills at least one mask of every open row, "
-            "and one with a schedule fills all that are left in its last pass"
-        )
+        raise no_choice(rule, stuck[0], int(clock.step[stuck[0]]))
     return chosen
+
+
+def no_choice(rule: UnmaskRule, row: int, step: int) -> SettingError:
+    """What to say of a rule that does not let decoding end."""
+    return SettingError(
+        f"{type(rule).__name__} chose no mask of row {row} in step {step}, and decoding would never end; a "
+        "rule without a schedule fills at least one mask of every open row, and one with a schedule fills "
+        "all that are left in its last pass"
+    )
+
+
+def stuck_rows(
+    chosen: Bool[Tensor, "B S"], open: Bool[Tensor, "B S"], clock: Clock, most: Int[Tensor, "M"]
+) -> Bool[Tensor, "B"]:
+    """Rows that break that promise, where asking would stop the device; `most` is the rule's `idles`."""
+    over = clock.in_window >= most[clock.opened.clamp(max=len(most) - 1)]
+    return open.any(-1) & ~chosen.any(-1) & over
+
+
+def idles(rule: UnmaskRule, masks: int) -> list[int]:
+    """In how many passes of a window that opened with 0, 1, ... `masks` masks the rule may fill none."""
+    if not rule.traits.follows_schedule:
+        return [0] * (masks + 1)
+    counts = [rule.most_passes(count) for count in range(masks + 1)]
+    return [NEVER_OVER if count is None else count for count in counts]
 
 
 def _may_idle(rule: UnmaskRule, clock: Clock, row: int) -> bool:

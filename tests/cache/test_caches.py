@@ -10,6 +10,7 @@ import lastword
 from lastword.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.cost import Cost
 from lastword.commit import Never, StableMargin
 from lastword.decoding import decode
 from lastword.errors import SettingError
@@ -228,10 +229,12 @@ def test_rows_out_of_step_come_back_in_order(name, request):
     )
     forward = Forward(model, Sampling(), Dice(range(rows)))
     memory, read = DualCache().open(canvas), canvas.answer
-    forward(canvas, read, stale=canvas.valid, memory=memory)
+    spent = Cost.nothing(rows)
+    forward(canvas, read, spent, stale=canvas.valid, memory=memory)
     fresh = torch.tensor([False, True, False, True, True])[:, None]
-    mixed = forward(canvas, read, stale=canvas.valid & (fresh | canvas.answer), memory=memory)
-    expected = forward(canvas, read)
+    fresh = canvas.valid & (fresh | canvas.answer)
+    mixed, _ = forward(canvas, read, spent, stale=fresh, memory=memory)
+    expected, _ = forward(canvas, read, spent)
     torch.testing.assert_close(mixed.logits, expected.logits, atol=1e-4, rtol=0)
 
 
@@ -242,9 +245,10 @@ def test_what_is_read_is_right_wherever_it_lies(cache, name, request):
     model = request.getfixturevalue(name)
     canvas = Canvas.blank([[5, 6, 7], [8]], torch.tensor([9, 6]), model.ids)
     forward, memory = Forward(model, Sampling(), Dice(range(2))), cache.open(canvas)
-    full = forward(canvas, canvas.answer, stale=canvas.valid, memory=memory)
+    spent = Cost.nothing(2)
+    full, _ = forward(canvas, canvas.answer, spent, stale=canvas.valid, memory=memory)
     block = canvas.answer & (torch.arange(canvas.width) < canvas.start + 3)
-    again = forward(canvas, canvas.answer, stale=block, memory=memory)
+    again, _ = forward(canvas, canvas.answer, spent, stale=block, memory=memory)
     torch.testing.assert_close(again.logits, full.logits, atol=1e-4, rtol=0)
 
 

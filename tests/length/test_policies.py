@@ -8,7 +8,7 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Work
+from lastword.canvas.cost import Cost, Work
 from lastword.errors import CapacityError, SettingError
 from lastword.length import (
     Budget,
@@ -221,7 +221,9 @@ def test_a_policy_that_reads_the_answer_waits_for_a_pass_that_does(policy, llada
     clock, forward = Clock.start(canvas).tick(canvas, 4), Forward(llada, Sampling(), Dice([0]))
     block = clock.window.columns(canvas.width)
     horizons = [
-        policy.revise(canvas, forward(canvas, read), clock, ())[0].horizon.tolist()
+        policy.revise(canvas, forward(canvas, read, Cost.nothing(1))[0], clock, ())[
+            0
+        ].horizon.tolist()
         for read in (block, canvas.answer)
     ]
     assert horizons[0] == [8] != horizons[1]

@@ -1,0 +1,1 @@
+"""Who decodes when: rows at work, the slots they take, and passes replayed as captured graphs."""

@@ -1,0 +1,68 @@
+"""Layout: where answers begin and how wide a canvas is, so that passes of many calls have one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lastword.length.fixed import Fixed
+from lastword.length.wrapper import layers, traits_of
+from lastword.passes.hooks import Hooks
+from lastword.recipe.recipe import Recipe
+
+DEVICES = {"cuda"}  # where a pass costs what its shape says, and a question to the host costs more
+LEAST = 256  # columns: what is shorter shares a layout
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The column where answers begin, and the columns there are; None: as many as the rows need."""
+
+    start: int
+    width: int | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe, prompts: Sequence[Tensor]) -> Layout:
+        """One that holds whatever the recipe's rows may become, and a block behind it to read beyond."""
+        most, block = most_slots(recipe), recipe.block
+        assert most is not None
+        assert block is not None
+        start = _rounded(max(map(len, prompts)))
+        return cls(start, start + _rounded(most + block))
+
+
+def fixes_shapes(device: torch.device, recipe: Recipe, hooks: Hooks) -> bool:
+    """Can passes within a block all have the same shapes, and run without a question to the host?
+
+    What is computed must be the block and nothing else, all that is read must be its masks, and a row must
+    not be resized within it. Whoever steps in with a function of his own may do anything.
+    """
+    cache, length = recipe.cache.traits, traits_of(recipe.length)
+    return (
+        device.type in DEVICES
+        and cache.keeps_suffix
+        and length.reads == "masks"
+        and length.resizes != "any time"
+        and most_slots(recipe) is not None
+        and not recipe.commit.traits.reads_answer
+        and not recipe.unmask.traits.drops_columns
+        and not recipe.sampling.guidance
+        and recipe.block is not None
+        and hooks == Hooks()
+    )
+
+
+def most_slots(recipe: Recipe) -> int | None:
+    """The most slots a row may ever have; None: its policy does not say."""
+    length, (*_, planner) = traits_of(recipe.length), layers(recipe.length)
+    if length.limit is None and isinstance(planner, Fixed) and not length.grows:
+        return planner.slots
+    return None if length.limit is None else length.most
+
+
+def _rounded(columns: int) -> int:
+    """The next power of two."""
+    return max(LEAST, 1 << (columns - 1).bit_length())

@@ -1,0 +1,74 @@
+"""Rows: all that decoding knows of the rows at work, as tensors with a row axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.canvas.cost import Cost
+from lastword.canvas.state import State, each
+from lastword.errors import WrongTypeError
+
+
+class Stage(IntEnum):
+    """What a row waits for."""
+
+    DONE = 0  # nothing: no mask is left
+    WITHIN = 1  # a pass within its block
+    OPENING = 2  # the pass that opens its next block
+    NO_TOKEN = 3  # an error to be raised: a pass had no best token for it
+    NO_CHOICE = 4  # an error to be raised: its rule chose no mask and never would
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows between two steps. A step makes new ones of them; rows can be taken, merged and replaced."""
+
+    canvas: Canvas
+    clock: Clock  # of the step to come
+    rule: State
+    length: State
+    most: Int[Tensor, "B"] | None  # slots no row may exceed; None: nobody bounds them
+    cost: Cost
+    fault: Int[Tensor, "B"]  # a Stage that is an error, or 0
+
+    @cached_property
+    def stage(self) -> Int[Tensor, "B"]:
+        """What every row waits for, as Stage."""
+        busy = self.canvas.masked.any(-1)
+        waiting = torch.where(self.clock.opening, int(Stage.OPENING), int(Stage.WITHIN))
+        return torch.where(self.fault > 0, self.fault, waiting * busy)
+
+    def replaced(self, index: Int[Tensor, "A"], new: Rows) -> Rows:
+        """The same with other rows at `index`."""
+        width = max(self.canvas.width, new.canvas.width)
+        return each(
+            lambda old, own: old.index_copy(0, index, own), self.widened(width), new.widened(width)
+        )
+
+    def taken(self, index: Int[Tensor, "A"]) -> Rows:
+        """Some of the rows."""
+        return each(lambda old: old.index_select(0, index), self)
+
+    def widened(self, width: int) -> Rows:
+        """The same rows on a canvas of so many columns."""
+        if self.canvas.width == width:
+            return self
+        return replace(self, canvas=self.canvas.widened(width))
+
+
+def checked_canvas(returned: object, part: object) -> Canvas:
+    """What a part returned, if it is a canvas."""
+    if not isinstance(returned, Canvas):
+        raise WrongTypeError(
+            f"{type(part).__name__} returned a {type(returned).__name__}; `prepare` returns a canvas, and "
+            "`revise` a canvas and a state"
+        )
+    return returned
