@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -28,9 +28,7 @@ class PackedRows:
     """
 
     query_starts: Tensor  # [B + 1] int32, the first packed column of every row, and N
-    key_starts: (
-        Tensor  # [B + 1] int32, the first key of every row in the store; the last is not read
-    )
+    key_starts: Tensor  # [B + 1] int32, where in the store a row's keys begin; the last is unread
     key_counts: Tensor  # [B] int32
     most_queries: int  # of any row
     most_keys: int
@@ -96,20 +94,20 @@ def _split(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Ten
 
 
 def _attend(
-    query: Any,
-    keys: Any,
-    values: Any,
-    query_starts: Any,
-    key_starts: Any,
-    key_counts: Any,
-    partial: Any,
-    weight: Any,
-    heads: Any,
-    kv_heads: Any,
-    width: Any,
-    split: Any,
-    parts: Any,
-    scale: Any,
+    query: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    query_starts: tl.tensor,
+    key_starts: tl.tensor,
+    key_counts: tl.tensor,
+    partial: tl.tensor,
+    weight: tl.tensor,
+    heads: tl.tensor,
+    kv_heads: tl.tensor,
+    width: tl.tensor,
+    split: tl.tensor,
+    parts: tl.tensor,
+    scale: tl.tensor,
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -153,15 +151,15 @@ def _attend(
 
 
 def _join(
-    partial: Any,
-    weight: Any,
-    query_starts: Any,
-    key_counts: Any,
-    mixed: Any,
-    heads: Any,
-    width: Any,
-    split: Any,
-    parts: Any,
+    partial: tl.tensor,
+    weight: tl.tensor,
+    query_starts: tl.tensor,
+    key_counts: tl.tensor,
+    mixed: tl.tensor,
+    heads: tl.tensor,
+    width: tl.tensor,
+    split: tl.tensor,
+    parts: tl.tensor,
     PARTS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:

@@ -7,7 +7,7 @@ inside of it costs a fifth more. So it is left raw: `Raw` carries its scales to 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -103,7 +103,9 @@ def _one(device: torch.device) -> Tensor:
     return torch.ones((), device=device)
 
 
-def _quantise(x: Any, values: Any, scale: Any, width: Any, BLOCK: tl.constexpr) -> None:
+def _quantise(
+    x: tl.tensor, values: tl.tensor, scale: tl.tensor, width: tl.tensor, BLOCK: tl.constexpr
+) -> None:
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -43,12 +43,12 @@ def gated_plain(gate_up: Tensor | Raw, dtype: torch.dtype) -> Tensor | Quantised
 
 
 def _gated(
-    gate_up: Any,
-    row_scale: Any,
-    column_scale: Any,
-    found: Any,
-    scale: Any,
-    width: Any,
+    gate_up: tl.tensor,
+    row_scale: tl.tensor,
+    column_scale: tl.tensor,
+    found: tl.tensor,
+    scale: tl.tensor,
+    width: tl.tensor,
     HALF: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,

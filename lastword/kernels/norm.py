@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -52,16 +52,16 @@ def add_norm_plain(
 
 
 def _add_norm(
-    x: Any,
-    delta: Any,
-    row_scale: Any,
-    column_scale: Any,
-    weight: Any,
-    total: Any,
-    normed: Any,
-    scale: Any,
-    width: Any,
-    eps: Any,
+    x: tl.tensor,
+    delta: tl.tensor,
+    row_scale: tl.tensor,
+    column_scale: tl.tensor,
+    weight: tl.tensor,
+    total: tl.tensor,
+    normed: tl.tensor,
+    scale: tl.tensor,
+    width: tl.tensor,
+    eps: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
     """One row a program."""

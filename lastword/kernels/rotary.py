@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -70,19 +70,19 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [N, H, D]
 
 
 def _rotate_and_store(
-    qkv: Any,
-    row_scale: Any,
-    column_scale: Any,
-    bias: Any,
-    cos: Any,
-    sin: Any,
-    slots: Any,
-    query: Any,
-    keys: Any,
-    values: Any,
-    heads: Any,
-    kv_heads: Any,
-    half: Any,
+    qkv: tl.tensor,
+    row_scale: tl.tensor,
+    column_scale: tl.tensor,
+    bias: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    slots: tl.tensor,
+    query: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    heads: tl.tensor,
+    kv_heads: tl.tensor,
+    half: tl.tensor,
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -116,14 +116,14 @@ def _ids(ids: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def _read(
-    logits: Any,
-    stride: Any,
-    width: Any,
-    banned: Any,
-    unjudged: Any,
-    numbers: Any,
-    tokens: Any,
-    field: Any,
+    logits: tl.tensor,
+    stride: tl.tensor,
+    width: tl.tensor,
+    banned: tl.tensor,
+    unjudged: tl.tensor,
+    numbers: tl.tensor,
+    tokens: tl.tensor,
+    field: tl.tensor,
     BANNED: tl.constexpr,
     UNJUDGED: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -167,19 +167,19 @@ def _read(
 
 
 def _combine(
-    numbers: Any,
-    tokens: Any,
-    field: Any,
-    splits: Any,
-    unjudged: Any,
-    candidate: Any,
-    best: Any,
-    likeliest: Any,
-    gap: Any,
-    normaliser: Any,
-    confidence: Any,
-    margin: Any,
-    entropy: Any,
+    numbers: tl.tensor,
+    tokens: tl.tensor,
+    field: tl.tensor,
+    splits: tl.tensor,
+    unjudged: tl.tensor,
+    candidate: tl.tensor,
+    best: tl.tensor,
+    likeliest: tl.tensor,
+    gap: tl.tensor,
+    normaliser: tl.tensor,
+    confidence: tl.tensor,
+    margin: tl.tensor,
+    entropy: tl.tensor,
     UNJUDGED: tl.constexpr,
     SPLITS: tl.constexpr,
 ) -> None:

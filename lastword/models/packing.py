@@ -37,35 +37,37 @@ class Packing:
         columns and no `valid`) nothing is asked: such a pass can be captured.
         """
         (count, width), device = tokens.shape, tokens.device
-        row = torch.arange(count, device=device)[:, None]
-        columns = (
-            torch.arange(width, device=device).expand(count, -1) if carried is None else carried
-        )
-        first = torch.zeros_like(row)
-        positions = columns
+        every = torch.arange(width, device=device).expand(count, -1)
+        columns = every if carried is None else carried
+        most = columns.shape[1]
+        positions, where = columns, read
         if valid is not None:
             first = leftmost(valid).clamp(max=width - 1)[:, None]
-            positions = (valid.cumsum(-1) - 1).clamp(min=0).gather(1, columns)
-        own = tokens.gather(1, columns)
-        most = columns.shape[1]
-        # What a family reads before a row's first column does not exist: the column speaks for itself.
-        where = torch.maximum(read, first)
-        where = (where if carried is None else locate(carried, where)) + row * most
-        flat, kept = (own.flatten(), positions.flatten()), None
+            # What a family reads before a row's first column is not there: the column speaks for itself.
+            where = torch.maximum(read, first)
+            positions = (columns - first).clamp(min=0)
+            if memory is None:  # which would have no place for gaps
+                positions = (valid.cumsum(-1) - 1).clamp(min=0).gather(1, columns)
+        where = where if carried is None else locate(carried, where)
+        where = where + torch.arange(0, count * most, most, device=device)[:, None]
+        starts = torch.arange(0, count * most + 1, most, device=device)
+        base = None if memory is None else memory.base(device)
+        slots = columns if base is None else base[:, None] + columns
+        flat = [tokens.gather(1, columns).flatten(), positions.flatten(), slots.flatten()]
+        kept = None
         if memory is None or not memory.uniform:
             kept = valid if carried is None else F.pad(carried.diff() != 0, (1, 0), value=True)
-        slots = columns if memory is None else memory.base(device)[:, None] + columns
-        slots = slots.flatten()
-        starts = torch.arange(0, count * most + 1, most, device=device)
         if kept is not None:
             (picked,) = kept.flatten().nonzero(as_tuple=True)
-            flat, slots = (flat[0][picked], flat[1][picked]), slots[picked]
+            flat = [numbers[picked] for numbers in flat]
             where = (kept.flatten().cumsum(0) - 1)[where]
             starts = F.pad(kept.sum(-1).cumsum(0), (1, 0))
-        if memory is None:
-            slots, key_starts, keys = torch.arange(len(slots), device=device), starts, starts.diff()
+        if base is None:
+            flat[2] = torch.arange(len(flat[2]), device=device)
+            key_starts, keys = starts, starts.diff()
+        elif valid is None:
+            key_starts, keys = F.pad(base, (0, 1)), torch.full_like(base, width)
         else:
-            key_starts = F.pad(memory.base(device) + first[:, 0], (0, 1))
-            keys = torch.full_like(first[:, 0], width) if valid is None else valid.sum(-1)
-        rows = PackedRows(starts.int(), key_starts.int(), keys.int(), most, width, slots)
-        return cls(*flat, rows, where)
+            key_starts, keys = F.pad(base + first[:, 0], (0, 1)), valid.sum(-1)
+        rows = PackedRows(starts.int(), key_starts.int(), keys.int(), most, width, flat[2])
+        return cls(flat[0], flat[1], rows, where)

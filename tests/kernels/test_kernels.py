@@ -32,13 +32,13 @@ def numbers(*shape, dtype=torch.float32, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def held(device, **environment):
+def run(program, **environment):
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "tests/kernels/held.py"],
+        [sys.executable, "-W", "ignore", f"tests/kernels/{program}"],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "KERNELS_ON": device, **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         check=False,
     )
 
@@ -46,14 +46,22 @@ def held(device, **environment):
 @pytest.mark.full
 def test_kernels_agree_with_their_twins_in_tritons_interpreter():
     pytest.importorskip("triton", reason="needs the package triton")
-    run = held("cpu", TRITON_INTERPRET="1")
-    assert run.stdout == "held\n", run.stderr[-2000:]
+    ended = run("held.py", TRITON_INTERPRET="1")
+    assert ended.stdout == "held\n", ended.stderr[-2000:]
+
+
+@pytest.mark.full
+def test_kernels_compile_for_a_gpu():
+    pytest.importorskip("triton", reason="needs the package triton")
+    ended = run("built.py")
+    built = "_add_norm _attend _combine _gated _join _quantise _read _rotate_and_store\n"
+    assert ended.stdout == built, ended.stderr[-2000:]
 
 
 @pytest.mark.gpu
 def test_kernels_agree_with_their_twins_on_a_gpu():
-    run = held("cuda")
-    assert run.stdout == "held\n", run.stderr[-2000:]
+    ended = run("held.py", KERNELS_ON="cuda")
+    assert ended.stdout == "held\n", ended.stderr[-2000:]
 
 
 @pytest.mark.parametrize("dtype", HALVES)
