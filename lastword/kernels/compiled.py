@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from inspect import unwrap
 from typing import Any
 
@@ -13,7 +14,17 @@ from torch import Tensor, cuda, device, float64
 
 def compiles(x: Tensor) -> bool:
     """Is it a kernel's turn? `TRITON_INTERPRET=1`, Triton's own switch, runs them on a CPU as well."""
-    return x.dtype != float64 and (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
+    return x.dtype != float64 and ((x.is_cuda and has_triton()) or _interprets())
+
+
+@cache
+def has_triton() -> bool:
+    """Torch for Linux and NVIDIA brings it along; others may not."""
+    return find_spec("triton") is not None
+
+
+def _interprets() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @cache
@@ -31,7 +42,7 @@ def compiled(kernel: Callable[..., None]) -> Any:
 def has_float8(where: device) -> bool:
     """Can the device multiply in fp8? NVIDIA's can since compute capability 8.9."""
     if where.type != "cuda":
-        return os.environ.get("TRITON_INTERPRET") == "1"
+        return _interprets()
     return cuda.get_device_capability(where) >= (8, 9)
 
 

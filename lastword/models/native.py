@@ -13,7 +13,7 @@ from lastword.calibration.ratios import Calibration
 from lastword.canvas.columns import locate
 from lastword.canvas.ids import TokenIds
 from lastword.kernels.attention import HALVES
-from lastword.kernels.compiled import has_float8
+from lastword.kernels.compiled import has_float8, has_triton
 from lastword.kernels.norm import add_norm
 from lastword.memory.key_values import RowKeyValues
 from lastword.memory.memory import RowMemory
@@ -112,7 +112,7 @@ class NativeModel(nn.Module):
         if self.packs is not None:
             return self.packs
         weight = self.network.embedding.weight
-        if not weight.is_cuda or weight.dtype not in HALVES:
+        if not weight.is_cuda or weight.dtype not in HALVES or not has_triton():
             return False
         return has_float8(weight.device) or not is_float8(self.network)
 

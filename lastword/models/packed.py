@@ -30,13 +30,6 @@ class Product:
         self.weight = _together(linears, "weight")
         self.scale = _together(linears, "scale") if self.float8 else None
         self.bias = None if linears[0].bias is None else _together(linears, "bias")
-        self._linear = linears[0]
-
-    @property
-    def current(self) -> bool:
-        """Is it still what the network holds? Moving or casting a network makes other tensors."""
-        first, weight = self._linear.get_parameter("weight"), self.weight
-        return first.data_ptr() == weight.data_ptr() and first.dtype == weight.dtype
 
     def __call__(self, x: Tensor | Quantised) -> Tensor | Raw:  # [N, I] -> [N, O]
         if self.scale is None:
@@ -85,8 +78,11 @@ class PackedNetwork:
 
     @property
     def current(self) -> bool:
-        """Are these still the network's weights?"""
-        return all(layer.qkv.current for layer in self.layers)
+        """Are these still the network's weights? Moving, casting or quantising it makes others."""
+        return all(
+            layer.qkv.weight.data_ptr() == layer.block.attention.query.weight.data_ptr()
+            for layer in self.layers
+        )
 
     def hidden(self, packing: Packing, memory: RowKeyValues | None) -> Tensor:  # [N, W]
         """States of the packed columns before the final norm."""

@@ -8,6 +8,7 @@ import torch
 import lastword
 from lastword.canvas.columns import columns_of
 from lastword.memory.key_values import KeyValues
+from lastword.models.float8 import to_float8
 from lastword.models.weights import fingerprint, model_key
 
 MODELS = ("llada", "dream", "grouped")
@@ -192,6 +193,17 @@ def test_a_model_that_was_cast_is_packed_anew(golden):
     model.packs = False
     torch.testing.assert_close(packed, model(TOKENS, READ))
     assert packed.dtype == torch.float64
+
+
+def test_a_model_that_was_quantised_is_packed_anew(golden):
+    model = lastword.load(golden / "dream-tiny", device="cpu")
+    model.packs = True
+    before = model(TOKENS, READ)
+    to_float8(model.network)
+    packed = model(TOKENS, READ)
+    model.packs = False
+    torch.testing.assert_close(packed, model(TOKENS, READ), atol=2e-2, rtol=2e-2)
+    assert not torch.equal(packed, before)
 
 
 def test_on_a_cpu_a_pass_is_not_packed_unless_asked(golden):
