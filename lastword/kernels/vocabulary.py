@@ -45,6 +45,7 @@ def summarise(
     """Of every column; no copy of the logits is made."""
     if not compiles(logits):
         return summarise_plain(logits, banned=banned, unjudged=unjudged)
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
     rows, width = logits.shape
     splits = -(-width // AT_ONCE)
     banned_ids, unjudged_ids = (_ids((*ids,), logits.device) for ids in (banned, unjudged))

@@ -93,7 +93,7 @@ class NativeModel(nn.Module):
         norm = self.network.norm
         if not self._is_packed:
             return self.network.head(norm(states))
-        _, normed = add_norm(states.flatten(0, -2), None, norm.weight, norm.eps)
+        _, normed = add_norm(states.flatten(0, -2).contiguous(), None, norm.weight, norm.eps)
         return self.network.head(normed).view(*states.shape[:-1], -1)
 
     @abstractmethod

@@ -128,6 +128,9 @@ def test_rows_that_carry_as_many_columns_need_no_packing(model, both, monkeypatc
         TOKENS + 1, read, valid=VALID, stale=BLOCK, plain_memory=plain, packed_memory=packed
     )
     same(*said)
+    monkeypatch.setattr(model, "packs", False)
+    uniform = opened(model, KeyValues(3, 12)).carrying(rows, BLOCK)
+    same(said[0], model(TOKENS + 1, read, valid=VALID, stale=BLOCK, memory=uniform))
     shifted = type(model).__name__ == "Dream"
     assert packed.computed.tolist() == [3 + (shifted and 0 in reads)] * 3
     if shifted:
