@@ -26,7 +26,7 @@ class Captured:
     then says which question it was, and whoever holds this runs the same code uncaptured.
     """
 
-    def __init__(self, advance: Advance, rows: Rows, pool: Any) -> None:
+    def __init__(self, advance: Advance, rows: Rows) -> None:
         self._rows = each(torch.clone, rows)
         self._stage = torch.clone(rows.stage)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -42,7 +42,7 @@ class Captured:
             torch.cuda.set_sync_debug_mode(asking)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
+            with torch.cuda.graph(graph):
                 after = advance(self.rows)
                 self._stage.copy_(after.stage)
                 _copy(after, self._rows)
@@ -50,7 +50,10 @@ class Captured:
         except Exception as asked:
             torch.cuda.set_sync_debug_mode(asking)
             torch.cuda.current_stream().wait_stream(side)
-            self.reason = str(asked).partition("\n")[0]
+            first: BaseException = asked
+            while first.__context__ is not None:  # ending a capture that failed fails as well
+                first = first.__context__
+            self.reason = str(first).partition("\n")[0]
             log.info("passes within a block run uncaptured: %s", self.reason)
 
     @property
@@ -73,7 +76,6 @@ class Graphs:
     """The captured steps of one model, by what they do and the shape of the rows, and their memories."""
 
     def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
         self._memories: dict[Hashable, Any] = {}
         self._captured: dict[Hashable, Captured] = {}
 
@@ -87,7 +89,7 @@ class Graphs:
 
     def captured(self, key: Hashable, advance: Advance, rows: Rows) -> Captured:
         """The graph of this step for such rows, made when it is first needed."""
-        found = self._captured.pop(key, None) or Captured(advance, rows, self._pool)
+        found = self._captured.pop(key, None) or Captured(advance, rows)
         self._captured[key] = found
         if len(self._captured) > MOST_GRAPHS:
             del self._captured[next(iter(self._captured))]

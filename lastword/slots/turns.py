@@ -13,6 +13,8 @@ from lastword.slots.captured import Captured, graphs_of
 from lastword.slots.rows import Rows, Stage
 from lastword.slots.stepper import Seen, Stepper
 
+OPENINGS = 4  # rows that open wait until they are one to so many of those within a block
+
 
 class Turns:
     """Steps in which either the rows that open a block take part, or those within one.
@@ -24,14 +26,12 @@ class Turns:
     def __init__(self, stepper: Stepper, model: MaskPredictor, *, replay: bool) -> None:
         self._stepper, self._model, self._replay = stepper, model, replay
         self._captured: Captured | None = None
-        self._opened = False  # was the last turn that of openings?
 
     def __call__(self, rows: Rows, stages: Sequence[Stage]) -> tuple[Rows, Seen | None]:
         if self._stepper.memory is None:
             self._stepper.memory = self._memory(rows)
-        opens, within = Stage.OPENING in stages, Stage.WITHIN in stages
-        self._opened = opens and not (within and self._opened)
-        if self._opened:
+        opens, within = stages.count(Stage.OPENING), stages.count(Stage.WITHIN)
+        if OPENINGS * opens >= within:
             return self._stepper(rows, rows.clock.opening & rows.canvas.masked.any(-1))
         if not self._replays:
             return self._stepper.within(rows)
