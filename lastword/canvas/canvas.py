@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lastword.canvas.columns import leftmost
+from lastword.canvas.columns import counted, leftmost
 from lastword.canvas.ids import PromptIds, TokenIds, is_array, token_ids
-from lastword.canvas.state import on_device
+from lastword.canvas.state import merged, on_device
 from lastword.canvas.window import Window
 from lastword.checks import is_list, shown
 from lastword.errors import PromptError, SettingError
@@ -76,6 +76,17 @@ class Canvas:
     def holds(self, change: Tensor) -> bool:
         """Is anything to change? Where asking would stop the device: perhaps."""
         return self.static or bool(change.any())
+
+    def fixed(self, static: bool) -> Canvas:
+        """The same, static or not."""
+        same = replace(self, static=static)
+        same.__dict__.update({**self.__dict__, "static": static})
+        return same
+
+    def where(self, taken: Bool[Tensor, "B"], old: Canvas) -> Canvas:
+        """These rows where they are taken, else the old ones."""
+        rows = merged(taken, self, old)
+        return rows._laid_out_as(old) if self.horizon is old.horizon else rows
 
     def widened(self, width: int) -> Canvas:
         """The same with padding on the right up to `width` columns."""
@@ -182,7 +193,7 @@ class Canvas:
         once no mask is left before it. An end token behind masks may be cut: it says that the
         answer ends somewhere before it, not that this slot is needed.
         """
-        column = torch.arange(self.width, device=self.tokens.device)
+        column = counted(self.width, self.tokens.device)
         first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)
         before_end = self.fillable & (column < first_end)
         empty = self.tokens == self.ids.mask
@@ -198,7 +209,7 @@ class Canvas:
     def followed_by(self, token: int, count: Int[Tensor, "B"]) -> Canvas:
         """The same with `count` times this token behind each answer, as its suffix."""
         longer = self.insert(self.start + self.horizon, count)
-        column = torch.arange(longer.width, device=count.device)
+        column = counted(longer.width, count.device)
         new = column >= (self.start + self.horizon)[:, None]
         written = longer.write(new, torch.full_like(longer.tokens, token))
         return replace(written, suffix=self.suffix + count)
@@ -211,7 +222,7 @@ class Canvas:
         width = self.width
         if not self.static:
             width = max(width, self.start + int(horizon.max()))
-        at = torch.arange(width, device=horizon.device).expand(len(horizon), -1)
+        at = counted(width, horizon.device).expand(len(horizon), -1)
         column, count = column[:, None], count[:, None]
         source = torch.where(at < column, at, at - count).clamp(0, self.width - 1)
         tokens, given_up = self.tokens.gather(1, source), self.given_up.gather(1, source)

@@ -31,22 +31,25 @@ class Clock:
         zero = torch.zeros_like(before)
         return cls(before, Window(before, before), zero, zero, zero.bool(), zero, canvas.horizon)
 
-    def tick(self, canvas: Canvas, block: int | None) -> Clock:
+    def tick(
+        self, canvas: Canvas, block: int | None, turn: Bool[Tensor, "B"] | None = None
+    ) -> Clock:
         """The clock of the next step. A new window opens, and so does one whose row was resized.
 
         A resized row holds other masks and, to the right of the change, other columns: quotas count
-        anew and caches recompute it.
+        anew and caches recompute it. A row whose turn it was not stands as it stood: so does its canvas.
         """
         window = canvas.window(block)
         opening = (window.first != self.window.first) | (window.last != self.window.last)
         opening = opening | (canvas.horizon != self.horizon)
         masks = (canvas.masked & window.columns(canvas.width)).sum(-1)
+        passed = 1 if turn is None else turn
         return Clock(
-            self.step + 1,
+            self.step + passed,
             window,
-            torch.where(opening, 0, self.in_window + 1),
+            torch.where(opening, 0, self.in_window + passed),
             torch.where(opening, masks, self.opened),
-            opening,
+            opening if turn is None else opening | (self.opening & ~turn),
             self.openings + opening,
             canvas.horizon,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from jaxtyping import Bool, Int
@@ -27,14 +27,14 @@ class Columns:
     @classmethod
     def of(cls, chosen: Bool[Tensor, "B L"]) -> Columns:
         index = columns_of(chosen)
-        entry = torch.arange(index.shape[1], device=index.device)
+        entry = counted(index.shape[1], index.device)
         return cls(index, entry < chosen.sum(-1, keepdim=True), chosen.shape[1])
 
     @classmethod
     def within(cls, first: Int[Tensor, "B"], count: int, chosen: Bool[Tensor, "B L"]) -> Columns:
         """`count` columns from `first` on in each row, of which the chosen ones are read."""
         width = chosen.shape[1]
-        index = first.clamp(max=width - count)[:, None] + torch.arange(count, device=first.device)
+        index = first.clamp(max=width - count)[:, None] + counted(count, first.device)
         return cls(index, chosen.gather(1, index), width, static=True)
 
     @cached_property
@@ -46,7 +46,7 @@ class Columns:
     def rows(self) -> Int[Tensor, "A"]:
         """The rows that were computed: those that took part, or all where shapes are fixed."""
         if self.static:
-            return torch.arange(len(self.index), device=self.index.device)
+            return counted(len(self.index), self.index.device)
         return self.took_part.nonzero()[:, 0]
 
     def at(self, values: Tensor) -> Tensor:  # [B, L] -> [B, S]
@@ -66,7 +66,7 @@ class Columns:
 
     @cached_property
     def _first(self) -> Int[Tensor, "B S"]:
-        entry = torch.arange(self.index.shape[1], device=self.index.device)
+        entry = counted(self.index.shape[1], self.index.device)
         return torch.minimum(entry, (self.read.sum(-1, keepdim=True) - 1).clamp(min=0))
 
 
@@ -81,14 +81,20 @@ def columns_of(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
     found = torch.zeros(len(chosen), widest, dtype=torch.long, device=chosen.device)
     found[row, chosen.cumsum(-1)[row, column] - 1] = column
     last = (counts - 1).clamp(min=0)[:, None]
-    entry = torch.arange(widest, device=chosen.device).expand(len(chosen), -1)
+    entry = counted(widest, chosen.device).expand(len(chosen), -1)
     return found.gather(1, torch.minimum(entry, last))
+
+
+@lru_cache(maxsize=256)
+def counted(count: int, device: torch.device) -> Int[Tensor, "N"]:
+    """0, 1, ... `count` - 1; asked for many times in every pass, so it is kept. Not to be changed."""
+    return torch.arange(count, device=device)
 
 
 def leftmost(chosen: Tensor) -> Tensor:  # bool [B, N] -> [B]
     """The index of each row's first true entry, N where there is none; `argmax` promises no first."""
     count = chosen.shape[-1]
-    return torch.where(chosen, torch.arange(count, device=chosen.device), count).amin(-1)
+    return torch.where(chosen, counted(count, chosen.device), count).amin(-1)
 
 
 def locate(columns: Tensor, wanted: Tensor) -> Tensor:  # [B, R], [B, S] -> [B, S]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+from lastword.canvas.columns import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +23,6 @@ class Window:
     def columns(self, width: int) -> Bool[Tensor, "B L"]:
         """The window as a mask. Parts ask for it several times a pass, mostly as wide."""
         if width not in self._masks:
-            column = torch.arange(width, device=self.first.device)
+            column = counted(width, self.first.device)
             self._masks[width] = (column >= self.first[:, None]) & (column < self.last[:, None])
         return self._masks[width]

@@ -28,7 +28,8 @@ class Captured:
 
     def __init__(self, advance: Advance, rows: Rows) -> None:
         self._rows = each(torch.clone, rows)
-        self._stage = torch.clone(rows.stage)
+        self._stage = torch.empty(rows.stage.shape, dtype=rows.stage.dtype, pin_memory=True)
+        self._advance = advance  # what it made when it first ran is read by every replay
         self._graph: torch.cuda.CUDAGraph | None = None
         self.reason: str | None = None
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -44,7 +45,6 @@ class Captured:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 after = advance(self.rows)
-                self._stage.copy_(after.stage)
                 _copy(after, self._rows)
             self._graph = graph
         except Exception as asked:
@@ -62,14 +62,18 @@ class Captured:
         return each(lambda tensor: tensor, self._rows)
 
     def __call__(self, rows: Rows) -> Rows:
-        """The rows after the step; the next one overwrites them."""
+        """The rows after as many steps as it takes until one of them waits for something else.
+
+        The next call overwrites them.
+        """
         assert self._graph is not None
         if next(tensors(rows)) is not next(tensors(self._rows)):
             _copy(rows, self._rows)
-        self._graph.replay()
-        after = self.rows
-        after.__dict__["stage"] = self._stage  # worked out in the graph
-        return after
+        before = self._stage.copy_(self._rows.stage).clone()
+        while torch.equal(self._stage, before):
+            self._graph.replay()
+            self._stage.copy_(self._rows.stage)  # waits for the pass, and for nothing else
+        return self.rows
 
 
 class Graphs:

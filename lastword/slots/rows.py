@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property
 
 import torch
 from jaxtyping import Int
@@ -37,14 +36,7 @@ class Rows:
     length: State
     most: Int[Tensor, "B"] | None  # slots no row may exceed; None: nobody bounds them
     cost: Cost
-    fault: Int[Tensor, "B"]  # a Stage that is an error, or 0
-
-    @cached_property
-    def stage(self) -> Int[Tensor, "B"]:
-        """What every row waits for, as Stage."""
-        busy = self.canvas.masked.any(-1)
-        waiting = torch.where(self.clock.opening, int(Stage.OPENING), int(Stage.WITHIN))
-        return torch.where(self.fault > 0, self.fault, waiting * busy)
+    stage: Int[Tensor, "B"]  # what every row waits for, as Stage
 
     def replaced(self, index: Int[Tensor, "A"], new: Rows) -> Rows:
         """The same with other rows at `index`."""
@@ -62,6 +54,12 @@ class Rows:
         if self.canvas.width == width:
             return self
         return replace(self, canvas=self.canvas.widened(width))
+
+
+def staged(canvas: Canvas, clock: Clock, fault: Int[Tensor, "B"] | None = None) -> Int[Tensor, "B"]:
+    """What rows wait for, given the clock of the step to come and errors that were found."""
+    waiting = (1 + clock.opening.long()) * canvas.masked.any(-1)
+    return waiting if fault is None else torch.where(fault > 0, fault, waiting)
 
 
 def checked_canvas(returned: object, part: object) -> Canvas:

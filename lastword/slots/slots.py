@@ -19,7 +19,7 @@ from lastword.passes.prediction import no_token
 from lastword.passes.probe import ModelProbe
 from lastword.recipe.recipe import Recipe
 from lastword.slots.layout import Layout
-from lastword.slots.rows import Rows, Stage, checked_canvas
+from lastword.slots.rows import Rows, Stage, checked_canvas, staged
 from lastword.survival import LengthDistribution
 from lastword.unmask.rule import no_choice
 
@@ -166,14 +166,15 @@ class Slots:
         plan = checked_plan(recipe.length.plan(probe), recipe.length, len(prompts))
         canvas = recipe.commit.prepare(plan.canvas(prompts, self._model.ids, self._layout.start))
         canvas = self._hooks.after(None, checked_canvas(canvas, recipe.commit))
+        clock = Clock.start(canvas).tick(canvas, recipe.block)
         begun = Rows(
             canvas,
-            Clock.start(canvas).tick(canvas, recipe.block),
+            clock,
             recipe.unmask.begin(canvas),
             plan.state,
             plan.most,
             Cost.nothing(len(prompts)),
-            torch.zeros_like(canvas.horizon),
+            staged(canvas, clock),
         )
         if self._layout.width is not None:
             begun = begun.widened(self._layout.width)

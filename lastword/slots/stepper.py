@@ -22,7 +22,7 @@ from lastword.passes.forward import Forward
 from lastword.passes.hooks import Hooks
 from lastword.passes.prediction import Prediction
 from lastword.recipe.recipe import Recipe
-from lastword.slots.rows import Rows, Stage, checked_canvas
+from lastword.slots.rows import Rows, Stage, checked_canvas, staged
 from lastword.unmask.rule import checked_choice, idles, stuck_rows
 
 
@@ -68,9 +68,9 @@ class Stepper:
             memory=self.memory,
             step=self._number,
         )
-        after, seen = self._after(rows, window, prediction, cost)
+        after, seen = self._after(rows, window, prediction, cost, turn)
         self._number += 1
-        return (after if turn is None else merged(turn, after, rows)), seen
+        return after, seen
 
     def within(self, rows: Rows) -> tuple[Rows, Seen]:
         """One step of the rows within their block, in fixed shapes: nothing is asked of the device.
@@ -80,35 +80,36 @@ class Stepper:
         recipe, memory = self.recipe, self.memory
         assert isinstance(memory, KeyValues)
         assert recipe.block is not None
-        canvas, clock = replace(rows.canvas, static=True), rows.clock
+        canvas, clock = rows.canvas.fixed(True), rows.clock
         turn = rows.stage == Stage.WITHIN
         window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
-        sees = recipe.unmask.sees(canvas, clock, rows.rule)
-        columns = Columns.within(clock.window.first, recipe.block, window)
         prediction, cost = self._forward.within(
             canvas,
-            columns,
+            Columns.within(clock.window.first, recipe.block, window),
             rows.cost,
-            sees=sees,
+            sees=recipe.unmask.sees(canvas, clock, rows.rule),
             stale=recipe.cache.stale(canvas, clock),
             memory=memory,
         )
-        rows = replace(rows, canvas=canvas)
-        after, seen = self._after(rows, window, prediction, cost)
-        after = merged(turn, after, rows)
-        return replace(after, canvas=replace(after.canvas, static=False)), seen
+        after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
+        return replace(after, canvas=after.canvas.fixed(False)), seen
 
     def _after(
-        self, rows: Rows, window: Bool[Tensor, "B L"], prediction: Prediction, cost: Cost
+        self,
+        rows: Rows,
+        window: Bool[Tensor, "B L"],
+        prediction: Prediction,
+        cost: Cost,
+        turn: Bool[Tensor, "B"] | None,
     ) -> tuple[Rows, Seen]:
-        """What follows from a pass."""
+        """What follows from a pass, for the rows whose turn it was."""
         recipe, canvas, clock = self.recipe, rows.canvas, rows.clock
         columns, tokens = prediction.columns, prediction.written
         open = columns.at(window)
         chosen, rule = _pair(
             recipe.unmask.choose(prediction, open, clock, rows.rule), recipe.unmask
         )
-        chosen, fault = self._checked(chosen, open, rows, prediction)
+        chosen, fault = self._checked(chosen, open, clock, prediction)
         writes = columns.spread(chosen)
         if recipe.commit.traits.reads_answer:
             filled = canvas.write(writes, tokens)
@@ -125,22 +126,24 @@ class Stepper:
         canvas = checked_canvas(canvas, recipe.length)
         canvas = canvas if rows.most is None else canvas.crop(rows.most)
         canvas = self._hooks.after(self._number, canvas)
-        next_clock = clock.tick(canvas, recipe.block)
-        after = Rows(canvas, next_clock, rule, length, rows.most, cost, fault)
-        return after, Seen(writes, prediction)
+        if turn is not None:
+            canvas = canvas.where(turn, rows.canvas)
+            rule, length = merged(turn, rule, rows.rule), merged(turn, length, rows.length)
+        clock = clock.tick(canvas, recipe.block, turn)
+        stage = staged(canvas, clock, fault)
+        return Rows(canvas, clock, rule, length, rows.most, cost, stage), Seen(writes, prediction)
 
     def _checked(
-        self, chosen: Any, open: Bool[Tensor, "B S"], rows: Rows, prediction: Prediction
-    ) -> tuple[Bool[Tensor, "B S"], Tensor]:
-        """What the rule chose, held to its promise; and the faults of rows, where raising has to wait."""
-        unmask, clock = self.recipe.unmask, rows.clock
-        if not rows.canvas.static:
-            return checked_choice(unmask, chosen, open, clock), rows.fault
+        self, chosen: Any, open: Bool[Tensor, "B S"], clock: Clock, prediction: Prediction
+    ) -> tuple[Bool[Tensor, "B S"], Tensor | None]:
+        """What the rule chose, held to its promise; and errors of rows, where raising has to wait."""
+        unmask = self.recipe.unmask
+        if not prediction.canvas.static:
+            return checked_choice(unmask, chosen, open, clock), None
         if self._idles is None:
             self._idles = torch.tensor(idles(unmask, open.shape[1]), device=open.device)
         chosen = chosen & open
-        stuck = stuck_rows(chosen, open, clock, self._idles)
-        fault = torch.where(stuck, int(Stage.NO_CHOICE), rows.fault)
+        fault = stuck_rows(chosen, open, clock, self._idles) * int(Stage.NO_CHOICE)
         if prediction.broken is not None:
             fault = torch.where(prediction.broken, int(Stage.NO_TOKEN), fault)
         return chosen, fault

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lastword.canvas.clock import Clock
+from lastword.canvas.columns import counted
 from lastword.canvas.state import State
 from lastword.checks import check_temperature, check_type
 from lastword.passes.prediction import Prediction
@@ -90,5 +91,5 @@ def ranking(score: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
 
 def leading(order: Int[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
     """The first `count` columns of each row's ranking, as a mask."""
-    taken = torch.arange(order.shape[1], device=order.device) < count[:, None]
+    taken = counted(order.shape[1], order.device) < count[:, None]
     return torch.zeros_like(taken).scatter(1, order, taken)
