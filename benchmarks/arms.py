@@ -46,10 +46,13 @@ SLOTS = 256
 BASE = ("tiny-llada-base", "tiny-dream-base")
 MODELS = (*BASE, "tiny-llada-instruct", "tiny-dream-instruct")
 UNSEEN = "unseen"  # a split: the frozen test prompts behind the first 500, asked once the default was set
+SEED = 1721
+FRESH = f"seed {SEED}"  # a split: prompts of that seed, asked once a fast default was chosen (decision 21)
 
 # Tags. An arm of OURS chooses a length as we do; a CANDIDATE for the default fills or caches faster besides;
-# a PART is measured on the base pair for what it costs, alone or with a predicted length.
-OURS, CANDIDATE, PART = "ours", "candidate", "part"
+# a PART is measured on the base pair for what it costs, alone or with a predicted length; a FAST one has the
+# default length and competes as a whole (decision 21).
+OURS, CANDIDATE, PART, FAST = "ours", "candidate", "part", "fast"
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ ARMS: dict[str, Arm] = {
     "auto, quantile 0.9": _arm(AUTO_90, OURS),
     "auto, quantile 0.95": _arm(AUTO_95, OURS),
     "auto, cheapest 1000": _arm(replace(AUTO, estimate=Cheapest(1000.0)), OURS),
-    "auto, grow, stop": _arm(_grow_stop(AUTO), OURS, PART, block=32),
+    "auto, grow, stop": _arm(_grow_stop(AUTO), OURS, PART, FAST, block=32),
     "auto, quantile 0.9, grow, stop": _arm(_grow_stop(AUTO_90), OURS, block=32),
     "auto, reread": _arm(Reread(AUTO), OURS, block=32),
     "auto, reread, grow, stop": _arm(_grow_stop(Reread(AUTO)), OURS, block=32),
@@ -157,22 +160,35 @@ ARMS: dict[str, Arm] = {
     ),
     "auto + threshold": _arm(AUTO, CANDIDATE, unmask=THRESHOLD, block=32),
     "auto, grow, stop + threshold": _arm(
-        _grow_stop(AUTO), CANDIDATE, PART, unmask=THRESHOLD, block=32
+        _grow_stop(AUTO), CANDIDATE, PART, FAST, unmask=THRESHOLD, block=32
     ),
     "auto, reread, grow, stop + threshold": _arm(
         _grow_stop(Reread(AUTO)), CANDIDATE, unmask=THRESHOLD, block=32
     ),
     "auto, grow, stop + threshold + dual cache": _arm(
-        _grow_stop(AUTO), CANDIDATE, PART, unmask=THRESHOLD, cache=DualCache(), block=32
+        _grow_stop(AUTO), CANDIDATE, PART, FAST, unmask=THRESHOLD, cache=DualCache(), block=32
     ),
     "auto, grow, stop + dual cache": _arm(
-        _grow_stop(AUTO), CANDIDATE, PART, cache=DualCache(), block=32
+        _grow_stop(AUTO), CANDIDATE, PART, FAST, cache=DualCache(), block=32
     ),
     "stop at end + threshold": _arm(STOP, CANDIDATE, PART, unmask=THRESHOLD, block=32),
     "stop at end + threshold + dual cache": _arm(
         STOP, CANDIDATE, PART, unmask=THRESHOLD, cache=DualCache(), block=32
     ),
 }
+# Of the candidates for a fast default, those that are not above.
+_RULES = {
+    "": MostConfident(),
+    " + threshold": THRESHOLD,
+    **{f" + threshold {bar}": AboveThreshold(bar) for bar in (0.95, 0.97, 0.99)},
+    **{f" + entropy bound {bound}": EntropyBound(bound) for bound in (0.05, 0.1, 0.2, 0.3)},
+}
+_CACHES = {"": NoCache(), " + dual cache": DualCache(), " + dual cache, prompt kept": DualCache(0)}
+for _rule, _unmask in _RULES.items():
+    for _kept, _cache in _CACHES.items():
+        _made = _arm(_grow_stop(AUTO), FAST, unmask=_unmask, cache=_cache, block=32)
+        ARMS.setdefault(f"{DEFAULT}{_rule}{_kept}", _made)
+
 FIXED_MEANS = "fixed at each task's mean"  # of the survival arm's predictions: the paper's Table 3
 FIXED_MEAN = "fixed at the mean"  # one number for all tasks
 DRIFT = "drift"  # no arm: the expected length at later steps, the paper's Table 6
@@ -227,4 +243,5 @@ GROUPS = {
         apart=True,
     ),
     "parts": Group(tagged(PART), BASE, per_family=300),
+    "fast": Group(("fixed 256", *tagged(FAST)), MODELS, "validation", 300),  # benchmarks.fast runs it
 }  # fmt: skip

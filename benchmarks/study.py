@@ -15,14 +15,15 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,8 +32,10 @@ from benchmarks.arms import (
     DRIFT,
     FIXED_MEAN,
     FIXED_MEANS,
+    FRESH,
     GROUPS,
     MODELS,
+    SEED,
     SLOTS,
     UNSEEN,
     recipe_of,
@@ -48,12 +51,14 @@ from lastword.models.layers import fuse
 from lastword.models.weights import fingerprint
 from lastword.paper.arms import mean_slots
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import BENCHMARKS
+from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen, stream
 
 RECORDS = Path(__file__).parent / "records" / "study"
 RAW = Path("out/study")
+Value = TypeVar("Value")
 Name = tuple[str, str, Recipe]  # of an arm: kind, split, recipe
 SEEN = 500
+FRESH_PROMPTS = 200  # of each family
 WARM_UP = 64  # prompts that are asked before a recipe's seconds count
 
 
@@ -63,6 +68,22 @@ class Unseen(TinyTask):
     def __init__(self, family: str) -> None:
         super().__init__(family)
         self.split, self._examples = UNSEEN, self._examples[SEEN:]
+
+
+class Fresh(TinyTask):
+    """Prompts of a family that are not frozen, the same ones every time."""
+
+    def __init__(self, family: str) -> None:
+        super().__init__(family)
+        self.split, self._examples = FRESH, fresh(family)
+
+
+@cache
+def fresh(family: str) -> tuple[Example, ...]:
+    """Test prompts of a seed of their own."""
+    frozen = {example.prompt for example in load_frozen("test", family)}
+    made = (e for e in stream("test", FAMILIES[family], SEED) if e.prompt not in frozen)
+    return tuple(islice(made, FRESH_PROMPTS))
 
 
 @dataclass(frozen=True)
@@ -122,8 +143,8 @@ class Bench:
 
     def tasks(self, split: str) -> list[Any]:
         if split not in self._tasks:
-            unseen = split == UNSEEN
-            self._tasks[split] = [*map(Unseen, BENCHMARKS)] if unseen else tiny_tasks(split=split)
+            own = {UNSEEN: Unseen, FRESH: Fresh}.get(split)
+            self._tasks[split] = [*map(own, BENCHMARKS)] if own else tiny_tasks(split=split)
         return self._tasks[split]
 
 
@@ -173,11 +194,16 @@ def _journal(out: Path, model: str, split: str, recipe: Recipe) -> Journal:
 _BENCH: Bench | None = None
 
 
-def _measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> str:
+def bench(device: str, alone: bool) -> Bench:
+    """The one of this process."""
     global _BENCH
     _BENCH = _BENCH or Bench(device, alone)
+    return _BENCH
+
+
+def _measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> str:
     began = time.perf_counter()
-    records = list(measure(_BENCH, job, rows, out))
+    records = list(measure(bench(device, alone), job, rows, out))
     took = time.perf_counter() - began
     right = [record.score for record in records if isinstance(record, Answer)]
     share = f"{sum(right) / len(right):.3f}" if right else ""
@@ -185,13 +211,26 @@ def _measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> str:
 
 
 def run(wanted: Sequence[Job], rows: int, device: str, workers: int, out: Path) -> None:
-    """Measure the jobs, several workers at a time; every worker keeps to one model where it can.
+    """Measure the jobs and say what came."""
+    for line in each(_measured, wanted, rows, device, workers, out):
+        print(line, flush=True)
+
+
+def each(
+    measured: Callable[..., Value],
+    wanted: Sequence[Job],
+    rows: int,
+    device: str,
+    workers: int,
+    out: Path,
+) -> Iterator[Value]:
+    """What the function makes of each job, several workers at a time; a worker keeps to a model where it can.
 
     One worker alone takes model after model.
     """
     if workers == 1:
         for job in sorted(wanted, key=lambda job: MODELS.index(job.model)):
-            print(_measured(job, rows, device, out, alone=True), flush=True)
+            yield measured(job, rows, device, out, alone=True)
         return
     context = get_context("spawn")  # a forked worker cannot use a GPU its parent has touched
     pools = [ProcessPoolExecutor(1, mp_context=context) for _ in range(workers)]
@@ -205,9 +244,9 @@ def run(wanted: Sequence[Job], rows: int, device: str, workers: int, out: Path) 
         turn = turns[job.model] = turns.get(job.model, -1) + 1
         reads = job.arm in ("survival", FIXED_MEAN, FIXED_MEANS)
         worker = own[0] if reads else own[turn % len(own)]
-        futures.append(pools[worker].submit(_measured, job, rows, device, out, False))
+        futures.append(pools[worker].submit(measured, job, rows, device, out, False))
     for future in as_completed(futures):
-        print(future.result(), flush=True)
+        yield future.result()
 
 
 def keep_all(raw: Path, kept: Path) -> None:

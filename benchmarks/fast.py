@@ -1,0 +1,279 @@
+"""A fast default: the candidates of decision 21 on validation prompts, the choice, and its confirmation.
+
+    python -m benchmarks.fast run --workers 12   measure, choose by the rule, confirm (a GPU, minutes)
+    python -m benchmarks.fast table              what the records say, and what the rule makes of them
+
+A run that is killed resumes. It goes from the choice to the confirmation without anybody looking in between,
+and writes a file of records for each model and split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import study
+from benchmarks.arms import DEFAULT, FAST, FRESH, GROUPS, MODELS, recipe_of, tagged
+from benchmarks.study import FRESH_PROMPTS, Job
+from lastword.eval import packed
+from lastword.eval.records import Answer
+from lastword.eval.run import surroundings
+from lastword.paper.compare import paired_p
+from lastword.tasks import BENCHMARKS
+
+RECORDS = Path(__file__).parent / "records" / "fast"
+RAW = Path("out/fast")
+ENDING = ".columns.xz"
+FIXED, CAREFUL = "fixed 256", DEFAULT
+
+# Decision 21, as it was written down before the first prompt was asked.
+MOST_LOST = 0.5  # points against one token a pass, over all models
+MOST_LOST_BY_ONE = 1.0  # by one of them
+PASS_MS, COLUMN_MS = 4.2, 0.025  # of LLaDA-8B on an H200
+SIGNIFICANT = 0.05
+MOST_TIME = 0.5  # of one token a pass
+
+
+class Counted(NamedTuple):
+    """What an arm did on the prompts of a model, by family and index: the probe is counted in."""
+
+    right: NDArray[np.int64]
+    passes: NDArray[np.int64]
+    columns: NDArray[np.int64]
+
+    @property
+    def points(self) -> float:
+        return 100 * float(self.right.mean())
+
+    @property
+    def milliseconds(self) -> float:
+        """Of a prompt, as estimated for an 8B model that is asked one at a time."""
+        return float((PASS_MS * self.passes + COLUMN_MS * self.columns).mean())
+
+
+Arms = dict[str, Counted]  # by name
+Found = Mapping[str, Arms]  # by model
+
+
+class Result(NamedTuple):
+    """What a worker hands back."""
+
+    job: Job
+    about: dict[str, Any]
+    counted: Counted
+
+
+def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result:
+    """One arm on one model."""
+    bench = study.bench(device, alone)
+    records = [r for r in study.measure(bench, job, rows, out) if isinstance(r, Answer)]
+    records.sort(key=lambda record: (BENCHMARKS.index(record.task), record.index))
+    passes = [r.cost.passes + r.probe_cost.passes for r in records]
+    columns = [r.cost.columns + r.probe_cost.columns for r in records]
+    about: dict[str, Any] = {
+        "model": job.model,
+        "weights": records[0].weights,
+        "dtype": records[0].dtype,
+    }
+    about |= {"split": job.split, "per_family": job.per_family} | surroundings(bench.model)
+    right = [int(r.right) for r in records]
+    return Result(job, about, Counted(*map(np.array, (right, passes, columns))))
+
+
+def run(rows: int, device: str, workers: int, per_family: int | None, folder: Path) -> None:
+    """Both halves of the study, and their records."""
+
+    def ask(arms: Sequence[str], split: str, count: int) -> None:
+        wanted = [Job(model, arm, split, per_family or count) for arm in arms for model in MODELS]
+        results = []
+        for result in study.each(measured, wanted, rows, device, workers, RAW):
+            job, counted = result.job, result.counted
+            print(f"{job.model} | {job.split} | {job.arm} | {counted.points:.1f}", flush=True)
+            results.append(result)
+        keep(results, folder)
+
+    ask(GROUPS["fast"].arms, "validation", GROUPS["fast"].per_family)
+    arm = chosen(read("validation", folder))
+    print(f"chosen: {arm}", flush=True)
+    ask(tuple(dict.fromkeys((FIXED, CAREFUL, arm))), FRESH, FRESH_PROMPTS)
+
+
+def keep(results: Sequence[Result], folder: Path) -> None:
+    """A file for each model and split: a line of JSON, and three columns an arm."""
+    for model in MODELS:
+        mine = sorted(
+            (one for one in results if one.job.model == model), key=lambda one: one.job.arm
+        )
+        if not mine:
+            continue
+        about, split = mine[0].about, mine[0].job.split
+        recipes = {one.job.arm: json.loads(recipe_of(one.job.arm).to_json()) for one in mine}
+        columns = {
+            f"{name} {place}": getattr(one.counted, name)
+            for place, one in enumerate(mine)
+            for name in Counted._fields
+        }
+        header = json.dumps(about | {"arms": recipes}).encode()
+        packed.write(_path(model, split, folder), packed.pack(header, columns))
+
+
+def read(split: str, folder: Path = RECORDS) -> dict[str, Arms]:
+    """The arms of a split by model, all of them asked the same prompts."""
+    found = {}
+    for model in MODELS:
+        path = _path(model, split, folder)
+        if path.exists():
+            header, columns = packed.unpack(path.read_bytes())
+            found[model] = {
+                arm: Counted(*(columns[f"{name} {place}"] for name in Counted._fields))
+                for place, arm in enumerate(json.loads(header)["arms"])
+            }
+    return found
+
+
+def _path(model: str, split: str, folder: Path) -> Path:
+    return folder / f"{model}.{split.replace(' ', '-')}{ENDING}"
+
+
+def points(found: Found, arm: str, base: str) -> list[float]:
+    """What an arm scores above another, model by model."""
+    return [arms[arm].points - arms[base].points for arms in found.values()]
+
+
+def milliseconds(found: Found, arm: str) -> float:
+    """Of a prompt, over all models."""
+    return sum(arms[arm].milliseconds for arms in found.values()) / len(found)
+
+
+def allowed(found: Found, arm: str) -> bool:
+    """Does the rule let it compete?"""
+    against = points(found, arm, CAREFUL)
+    return (
+        _least(sum(against) / len(against), -MOST_LOST)
+        and _least(min(against), -MOST_LOST_BY_ONE)
+        and _least(min(points(found, arm, FIXED)), 0)
+    )
+
+
+def _least(value: float, bound: float) -> bool:
+    return value >= bound - 1e-9  # shares of prompts are no exact binary numbers
+
+
+def chosen(found: Found) -> str:
+    """The cheapest that the rule allows; one token a pass if it allows none."""
+    competing = [arm for arm in tagged(FAST) if allowed(found, arm)]
+    return min(competing, key=lambda arm: milliseconds(found, arm), default=CAREFUL)
+
+
+def confirmed(found: Found, arm: str) -> dict[str, bool]:
+    """What the confirmation asks for, and whether it holds."""
+    lost = -sum(points(found, arm, CAREFUL)) / len(found)
+    return {
+        "no significant loss against the fixed canvas on any model": all(
+            gained >= 0 or _p([arms], FIXED, arm) >= SIGNIFICANT
+            for arms, gained in zip(found.values(), points(found, arm, FIXED))
+        ),
+        f"at most {MOST_LOST} points below one token a pass, or no significant loss": (
+            _least(-lost, -MOST_LOST) or _p(list(found.values()), CAREFUL, arm) >= SIGNIFICANT
+        ),
+        f"at most {MOST_TIME} of its estimated time": (
+            milliseconds(found, arm) <= MOST_TIME * milliseconds(found, CAREFUL)
+        ),
+    }
+
+
+def _p(models: Sequence[Arms], base: str, arm: str) -> float:
+    """Of an exact paired test over the prompts of these models."""
+    before, after = (
+        [bool(right) for arms in models for right in arms[one].right] for one in (base, arm)
+    )
+    return paired_p(before, after)
+
+
+def candidates(found: Found) -> str:
+    """Every candidate, cheapest first: accuracy, in brackets points against one token a pass."""
+    winner = chosen(found)
+    arms = sorted(next(iter(found.values())), key=lambda arm: milliseconds(found, arm))
+    lines = [_head(found, "all", "passes", "columns", "ms", "by the rule")]
+    for arm in arms:
+        against = points(found, arm, CAREFUL)
+        cells = [
+            f"{arms[arm].points:.1f} ({gained:+.1f})"
+            for arms, gained in zip(found.values(), against)
+        ]
+        word = "chosen" if arm == winner else "allowed" if allowed(found, arm) else "out"
+        cells += [f"{sum(against) / len(against):+.2f}", *_work(found, arm), word]
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def confirmation(found: Found, arm: str) -> str:
+    """The chosen recipe beside the others: accuracy, in brackets points against the fixed canvas."""
+    lines = [_head(found, "passes", "columns", "ms")]
+    for one in dict.fromkeys((FIXED, CAREFUL, arm)):
+        gained = points(found, one, FIXED)
+        cells = [
+            f"{arms[one].points:.1f} ({points:+.1f}, p {_p([arms], FIXED, one):.1g})"
+            for arms, points in zip(found.values(), gained)
+        ]
+        lines.append(f"| {one} | {' | '.join([*cells, *_work(found, one)])} |")
+    return "\n".join(lines)
+
+
+def _head(found: Found, *more: str) -> str:
+    cells = ["recipe", *found, *more]
+    return f"| {' | '.join(cells)} |\n|---|{'---:|' * (len(cells) - 1)}"
+
+
+def _work(found: Found, arm: str) -> list[str]:
+    """Passes and columns as shares of the fixed canvas's, and estimated milliseconds."""
+    shares = []
+    for name in ("passes", "columns"):
+        own, base = (
+            sum(getattr(arms[one], name).sum() for arms in found.values()) for one in (arm, FIXED)
+        )
+        shares.append(f"{own / base:.3f}")
+    return [*shares, f"{milliseconds(found, arm):.0f}"]
+
+
+def report(folder: Path) -> str:
+    """The candidates and the choice, the confirmation and what follows."""
+    validation, fresh = read("validation", folder), read(FRESH, folder)
+    arm = chosen(validation)
+    said = [candidates(validation), f"chosen: {arm} ({recipe_of(arm).label()})"]
+    if fresh:
+        held = confirmed(fresh, arm)
+        said += [
+            confirmation(fresh, arm),
+            "\n".join(f"{'holds' if good else 'fails'}: {what}" for what, good in held.items()),
+            f"the default is {arm if all(held.values()) else CAREFUL}",
+        ]
+    return "\n\n".join(said)
+
+
+def main() -> None:
+    """Parse and call."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="measure, choose and confirm")
+    runs.add_argument("--rows", type=int, default=500, help="prompts decoded at once")
+    runs.add_argument("--workers", type=int, default=1)
+    runs.add_argument("--device", default="auto")
+    runs.add_argument("--per-family", type=int, help="fewer prompts, to try it")
+    tables = commands.add_parser("table", help="print what the records say")
+    for command in (runs, tables):
+        command.add_argument("--records", type=Path, default=RECORDS)
+    given = parser.parse_args()
+    if given.command == "run":
+        run(given.rows, given.device, given.workers, given.per_family, given.records)
+    print(report(given.records))
+
+
+if __name__ == "__main__":
+    main()
