@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
 
-import lastword
 from benchmarks import begun, coverage
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
-from benchmarks.study import RECORDS
+from benchmarks.study import RECORDS, fixed_at
 from lastword.bench import record as bench_record
 from lastword.bench import table as bench_table
 from lastword.eval.archive import ENDING, arms_in
 from lastword.eval.journal import read_records
 from lastword.eval.records import Answer, Record
-from lastword.paper.arms import mean_slots
 from lastword.paper.compare import paired_p
 from lastword.paper.overview import seconds, spent, table
 from lastword.paper.pairing import on_shared
@@ -112,7 +110,7 @@ def canvas() -> str:
     records, titles = list[Answer](), dict[Recipe, str]()
     for model in MODELS:
         predictions = answers_of(model, recipe_of("survival"))
-        mean = Recipe(length=lastword.Fixed(mean_slots(predictions)))
+        mean = fixed_at(predictions)
         named = {
             "fixed 256": recipe_of("fixed 256"),
             "survival": recipe_of("survival"),

@@ -182,7 +182,7 @@ def measure(bench: Bench, job: Job, rows: int, out: Path) -> Iterator[Record]:
 
 def fixed_at(records: Sequence[Answer]) -> Recipe:
     """The fixed canvas that spends as much as these predictions and knows nothing of the prompt."""
-    return Recipe(length=Fixed(mean_slots(records)))
+    return Recipe.named("fixed").with_choices(length=Fixed(mean_slots(records)))
 
 
 def _journal(out: Path, model: str, split: str, recipe: Recipe) -> Journal:

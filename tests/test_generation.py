@@ -22,7 +22,8 @@ IDS = [5, 42, 17, 100, 63]
 
 
 def run(model, prompt, **settings):
-    return lastword.generate(model, prompt, **{"length": "fixed:6", **settings})
+    plain = {"length": "fixed:6", "unmask": MostConfident()}
+    return lastword.generate(model, prompt, **{**plain, **settings})
 
 
 class Chatty(Toy):
@@ -183,7 +184,7 @@ def test_an_unknown_choice_is_refused():
 
 WRONG = [
     "lastword.generate(toy, 'abc', block='2')",
-    "lastword.generate(toy, 'abc', recipe='survival')",
+    "lastword.generate(toy, 'abc', recipe=3)",
     "lastword.generate(toy, 'abc', sampling={'temperature': 1})",
     "lastword.generate(toy, 'abc', seed='x')",
     "lastword.predict_length(toy, 'abc', limit=0)",

@@ -29,7 +29,7 @@ def check(
             model,
             Path(name).name,
             tiny_tasks(split=split),
-            Recipe(length=lastword.Fixed(CANVAS)),
+            Recipe.named("fixed").with_choices(length=lastword.Fixed(CANVAS)),
             Journal(Path(folder) / "check.jsonl"),
             limit=per_family,
             rows=rows,

@@ -196,7 +196,7 @@ def file_name(kind: str, recipe: Recipe) -> str:
     """An arm's file, named by its recipe as the command line writes it.
 
     >>> from lastword import Survival
-    >>> file_name("answer", Recipe(length=Survival(256), block=32))
+    >>> file_name("answer", Recipe.named("paper").with_choices(length=Survival(256), block=32))
     'survival-256_block-32.arm.xz'
     """
     said = re.sub(r", ?", "_", re.sub(r"[()\"]", "", recipe.label()))

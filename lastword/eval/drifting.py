@@ -35,7 +35,7 @@ def drift(
     rows: int = 8,
     chat: bool | None = None,
     bos: bool = False,
-    recipe: Recipe = Recipe(),
+    recipe: Recipe = Recipe.named("paper"),
 ) -> list[Drift]:
     """The expected length read from the first pass and from later ones of the same decoding.
 

@@ -150,7 +150,7 @@ def _arms(subject: str, benchmark: str, records: Sequence[Record]) -> Arms:
 
 def _baseline(arms: Sequence[Arm]) -> Arm | None:
     """The longest fixed canvas that is no mere trial, with the usual parts if there are several."""
-    usual = Recipe(length=Fixed(1))
+    usual = Recipe.named("fixed")
     fixed = [arm for arm in arms if arm.slots and arm.plain]
     most = max((len(arm.records) for arm in fixed), default=0)
     asked = [arm for arm in fixed if 2 * len(arm.records) >= most]

@@ -9,12 +9,12 @@ from types import ModuleType
 from typing import Any, NamedTuple, get_args
 
 from lastword import cache, commit, length, passes, survival, unmask
-from lastword.cache import Cache
-from lastword.commit import CommitRule
+from lastword.cache import Cache, NoCache
+from lastword.commit import CommitRule, Never
 from lastword.length import Fixed, GrowWhenFull, LengthPolicy, StopAtEnd, Survival
 from lastword.passes import Sampling
 from lastword.survival import Auto, Estimate, Reading
-from lastword.unmask import EntropyBound, Schedule, UnmaskRule
+from lastword.unmask import EntropyBound, MostConfident, Schedule, UnmaskRule
 
 Part = Any  # a frozen dataclass of one of the axes below
 
@@ -53,31 +53,38 @@ SHORTHANDS = {"length": {"default": default_length}}
 
 
 class Named(NamedTuple):
-    """A recipe that goes by a name: what it is for, and the choices it makes. The rest is `Recipe()`'s."""
+    """A recipe that goes by a name: what it is for, and what it chooses on every axis."""
 
     says: str
     choices: dict[str, Part]
 
 
+# One token a pass, everything computed anew: what the authors of LLaDA and Dream do.
+PLAIN: dict[str, Part] = {
+    "unmask": MostConfident(),
+    "commit": Never(),
+    "cache": NoCache(),
+    "sampling": Sampling(),
+}
 RECIPES = {
     "careful": Named(
         "One token a pass on a canvas of the predicted length: nothing is given up for speed.",
-        {"length": default_length()},
+        PLAIN | {"length": default_length()},
     ),
     "fast": Named(
         "The same canvas, and in a pass as many tokens as are sure together.",
-        {"length": default_length(), "unmask": EntropyBound(0.1)},
+        PLAIN | {"length": default_length(), "unmask": EntropyBound(0.1)},
     ),
     "paper": Named(
         "The survival paper's: the mean of its product, one token a pass, the whole answer one block.",
-        {"length": Survival()},
+        PLAIN | {"length": Survival()},
     ),
     "fixed": Named(
         "Every slot the model is made for, one token a pass: the baseline to compare with.",
-        {"length": Fixed()},
+        PLAIN | {"length": Fixed()},
     ),
 }
-DEFAULT = "careful"  # what decodes where no recipe was given
+DEFAULT = "careful"  # what `Recipe()` is, and what decodes where nothing was said
 
 # What the field calls them.
 ALIASES = {

@@ -8,23 +8,25 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from lastword.cache import Cache, NoCache
+from lastword.cache import Cache
 from lastword.checks import check_type, check_whole, shown
-from lastword.commit import CommitRule, Never
+from lastword.commit import CommitRule
 from lastword.errors import RecipeError, SettingError, WrongTypeError
 from lastword.length import LengthPolicy
 from lastword.length.wrapper import traits_of
 from lastword.outside.schema import parse_object
 from lastword.passes import Sampling
 from lastword.recipe.composition import check_composition
-from lastword.recipe.names import DEFAULT, PARTS, RECIPES, default_length
+from lastword.recipe.names import DEFAULT, PARTS, PLAIN, RECIPES
 from lastword.recipe.text import as_data, as_text, from_data, known_fields, part
-from lastword.unmask import MostConfident, UnmaskRule
+from lastword.unmask import UnmaskRule
+
+_DEFAULT = RECIPES[DEFAULT].choices
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A row of a results table, a server setting, a JSON field.
+    """A row of a results table, a server setting, a JSON field. What is left out is the default's.
 
     What was left unsaid (None) is filled in when the recipe is settled for a model: `settle`, which
     decoding calls. `block=None` is then one block for the whole answer, or blocks of 32 where a part works
@@ -32,12 +34,12 @@ class Recipe:
     outside of one.
     """
 
-    length: LengthPolicy = default_length()
-    unmask: UnmaskRule = MostConfident()
-    commit: CommitRule = Never()
-    cache: Cache = NoCache()
+    length: LengthPolicy = _DEFAULT["length"]
+    unmask: UnmaskRule = _DEFAULT["unmask"]
+    commit: CommitRule = _DEFAULT["commit"]
+    cache: Cache = _DEFAULT["cache"]
     block: int | None = None
-    sampling: Sampling = Sampling()
+    sampling: Sampling = _DEFAULT["sampling"]
 
     def __post_init__(self) -> None:
         kinds = {
@@ -86,7 +88,7 @@ class Recipe:
                 f"({', '.join(RECIPES)}): read a saved one with Recipe.from_json, or give single parts by "
                 "name (length='survival')"
             )
-        return recipe or cls.named(DEFAULT)
+        return recipe or cls()
 
     def most_passes(self, slots: int) -> int:
         """The most passes that decoding so many slots takes, whatever the model says.
@@ -122,15 +124,16 @@ class Recipe:
         )
 
     def label(self) -> str:
-        """The choices in a line, as the command line takes them; usual ones are left out.
+        """The choices in a line, by the names of the command line; those of a plain decoding are left out.
 
         >>> from lastword import AboveThreshold, Survival
         >>> Recipe(length=Survival(256), unmask=AboveThreshold(0.9), block=32).label()
         'survival:256, threshold, block 32'
         """
-        usual = Recipe()
-        axes = ("unmask", "commit", "cache", "sampling")
-        parts = [self.length, *(p for a in axes if (p := getattr(self, a)) != getattr(usual, a))]
+        parts = [
+            self.length,
+            *(p for axis, usual in PLAIN.items() if (p := getattr(self, axis)) != usual),
+        ]
         block = [f"block {self.block}"] if self.block else []
         return ", ".join([*map(as_text, parts), *block])
 

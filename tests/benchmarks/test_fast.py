@@ -7,7 +7,8 @@ from benchmarks import fast, study
 from benchmarks.arms import ARMS, FAST, FRESH, GROUPS, MODELS, Arm, Group, tagged
 from lastword.cache import DualCache
 from lastword.length import Fixed
-from lastword.recipe.recipe import Recipe, default_length
+from lastword.recipe.names import default_length
+from lastword.recipe.recipe import Recipe
 from lastword.tasks import load_frozen
 from lastword.unmask import EntropyBound
 

@@ -117,7 +117,7 @@ def test_what_other_weights_answered_is_measured_again(kept):
 def test_fixed_means_are_held_when_every_task_has_its_own(kept):
     job = study.Job("tiny-llada-base", FIXED_MEANS, "test", 2)
     survival = arm("survival", horizon=40)
-    made = Recipe(length=Fixed(40))
+    made = Recipe.named("fixed").with_choices(length=Fixed(40))
     assert study.left([job], kept(survival)) == [job]
     assert study.left([job], kept(arm(made, tasks=BENCHMARKS[:4]))) == [job]
     assert study.left([job], kept(arm(made))) == []

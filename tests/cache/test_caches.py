@@ -20,7 +20,7 @@ from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
 from lastword.passes.sampling import Sampling
 from lastword.recipe.recipe import Recipe
-from lastword.unmask import AboveThreshold
+from lastword.unmask import AboveThreshold, MostConfident
 
 CACHES = [NoCache(), PrefixCache(), DualCache(), FeatureCache(), PrefixCache(0), DualCache(3)]
 BATCH = [[5, 42, 17, 100, 63], [9, 11]]
@@ -198,7 +198,7 @@ def test_dream_reads_a_blocks_first_column_from_the_one_before_it(cache, dream):
     column before it, whose output predicts the block's first.
     """
     prompt, block, found = [5, 42, 17], 4, 0
-    recipe = Recipe(length=Fixed(12), cache=cache, block=block)
+    recipe = Recipe(Fixed(12), MostConfident(), cache=cache, block=block)
     before, opened, spent = Canvas.blank([prompt], torch.tensor([12]), dream.ids), None, 0
     every = torch.arange(15)[None]
     for step in decode(dream, [prompt], recipe):

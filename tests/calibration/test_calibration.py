@@ -301,7 +301,7 @@ def test_answers_that_are_cut_are_counted_and_a_bound_among_them_is_refused_when
         made.bound(0.9)
 
 
-@pytest.mark.parametrize("recipe", [ONE_BY_ONE, Recipe(length=lastword.Fixed())], ids=str)
+@pytest.mark.parametrize("recipe", [ONE_BY_ONE, Recipe.named("fixed")], ids=str)
 def test_answers_none_of_which_ended_are_no_calibration(recipe):
     with pytest.raises(
         SettingError, match=r"none of the 9 answers ended on 5 slots.*larger limit.*another recipe"

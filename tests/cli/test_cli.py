@@ -13,6 +13,7 @@ import pytest
 
 from lastword.cli import COMMANDS, main
 from lastword.length import Fixed
+from lastword.recipe.names import DEFAULT
 from lastword.recipe.recipe import Recipe
 
 
@@ -258,8 +259,9 @@ def test_a_recipe_file_is_used_and_options_override_it(lastword, tmp_path):
 
 def test_a_recipe_goes_by_its_name_or_its_file(lastword, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "fast").write_text(Recipe(length=Fixed(3)).to_json())
-    (tmp_path / "mine").write_text(Recipe(length=Fixed(2)).to_json())
+    plain = Recipe.named("fixed")
+    (tmp_path / "fast").write_text(plain.with_choices(length=Fixed(3)).to_json())
+    (tmp_path / "mine").write_text(plain.with_choices(length=Fixed(2)).to_json())
 
     def ran(*options):
         code, out, err = lastword("generate", "abc", "-m", "toy", "--json", *options)
@@ -275,7 +277,7 @@ def test_a_recipe_goes_by_its_name_or_its_file(lastword, tmp_path, monkeypatch):
 
 
 def test_evaluation_takes_a_recipe_by_its_name(lastword):
-    for given, name in (([], "careful"), (["--recipe", "fast"], "fast")):
+    for given, name in (([], DEFAULT), (["--recipe", "paper"], "paper")):
         code, out, err = lastword("eval", *given, "--show")
         assert code == 0, err
         assert Recipe.named(name).to_json() in out

@@ -28,7 +28,7 @@ def test_it_reads_what_decoding_says_at_each_step(model, tmp_path):
         model, "m", tasks, Journal(tmp_path / "d.jsonl"), length=Survival(24), steps=(1, 3), limit=2, rows=2
     )  # fmt: skip
     prompts = [model.tokenizer.encode(s.prompt) for s in tasks[0].samples(2)]
-    steps = list(decode(model, prompts, Recipe(length=Fixed(24))))
+    steps = list(decode(model, prompts, Recipe.named("fixed").with_choices(length=Fixed(24))))
     for index in (0, 1, 3):
         means = Survival(24).read(steps[index].prediction).mean.tolist()
         got = [record.expected[str(index)] for record in found]

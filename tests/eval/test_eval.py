@@ -21,7 +21,7 @@ from lastword.paper.overview import code, table
 from lastword.sandbox import Limits, conditions, sandbox_level
 from tests.eval.made import answer
 
-RECIPE = lastword.Recipe(length=lastword.Fixed(24))
+RECIPE = lastword.Recipe(length=lastword.Fixed(24), unmask=lastword.MostConfident())
 NOT_TIME = (
     "task",
     "index",
@@ -224,7 +224,7 @@ def record(recipe, index, score, columns=10, **more):
 
 
 def test_the_table_compares_with_the_first_recipe_on_common_samples():
-    fixed, other = RECIPE, lastword.Recipe(length=lastword.Survival(16), block=4)
+    fixed, other = RECIPE, RECIPE.with_choices(length=lastword.Survival(16), block=4)
     records = [record(fixed, index, 1.0, columns=40) for index in range(10)]
     records += [record(other, index, float(index > 7)) for index in range(2, 10)]
     lines = table(records).splitlines()
@@ -246,7 +246,7 @@ def test_seeds_of_one_recipe_are_lines_of_their_own_and_copies_count_once():
     ]
 
 
-def test_a_recipe_is_labelled_by_what_is_not_default():
+def test_a_recipe_is_labelled_by_what_is_not_plain():
     recipe = lastword.Recipe(
         length=lastword.Fixed(64), unmask=lastword.AboveThreshold(), cache=lastword.DualCache()
     )

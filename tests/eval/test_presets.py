@@ -10,7 +10,8 @@ from lastword.cli import app
 from lastword.errors import SettingError, TaskError
 from lastword.eval import PRESETS, Setting, preset
 from lastword.length import Fixed, Survival
-from lastword.recipe.recipe import Recipe, default_length
+from lastword.recipe.names import default_length
+from lastword.recipe.recipe import Recipe
 
 BASE = ["bbh", "gsm8k", "minerva_math", "humaneval", "mbpp"]
 
@@ -40,7 +41,9 @@ def test_the_base_presets_are_the_papers_table():
     llada, dream = settings_of("paper/llada-base"), settings_of("paper/dream-base")
     assert list(llada) == list(dream) == BASE
     assert {setting.shots for setting in (*llada.values(), *dream.values())} == {None}
-    assert {setting.recipe for setting in llada.values()} == {Recipe(length=Survival(1024))}
+    assert {setting.recipe for setting in llada.values()} == {
+        Recipe.named("paper").with_choices(length=Survival(1024))
+    }
     draws = {task: setting.recipe.sampling for task, setting in dream.items()}
     assert [draws[task].temperature for task in BASE] == [0.0, 0.0, 0.0, 0.2, 0.2]
     assert {(draw.top_p, draw.score) for draw in draws.values()} == {(0.95, "draw")}

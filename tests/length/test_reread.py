@@ -194,8 +194,10 @@ ROOMY = Survival(32, Quantile(0.5), reading=EndedBy())
 
 def test_an_answer_that_turns_out_longer_is_given_room_while_it_is_written():
     model = changing_its_mind(first=8, later=20)
-    plain = lastword.generate(model, [1, 1], length=ROOMY, block=4)
-    again = lastword.generate(model, [1, 1], length=Reread(ROOMY, by=4), block=4)
+    plain, again = (
+        lastword.generate(model, [1, 1], length=length, unmask=lastword.MostConfident(), block=4)
+        for length in (ROOMY, Reread(ROOMY, by=4))
+    )
     assert (plain.finish, len(plain.tokens), plain.horizon) == (Finish.TRUNCATED, 9, 9)
     assert (again.finish, len(again.tokens), again.horizon) == (Finish.ENDED, 20, 9)
     assert again.probe_cost.passes == 1

@@ -38,10 +38,15 @@ def saying(*words, surest="last"):
 WORDS = (1, 2, 3, 7, 4, 5, 4, 5)
 
 
+def writing(model, **choices):
+    """What it answers, one token a pass."""
+    return lastword.generate(model, [1, 1], unmask=lastword.MostConfident(), **choices)
+
+
 def test_a_complete_block_with_an_end_token_ends_the_row():
     model = saying(*WORDS)
-    full = lastword.generate(model, [1, 1], length=Fixed(8), block=2)
-    stopped = lastword.generate(model, [1, 1], length=StopAtEnd(Fixed(8)), block=2)
+    full = writing(model, length=Fixed(8), block=2)
+    stopped = writing(model, length=StopAtEnd(Fixed(8)), block=2)
     assert full.tokens == stopped.tokens == [1, 2, 3]
     assert stopped.canvas == [1, 2, 3, 7]
     assert (full.cost.passes, stopped.cost.passes) == (8, 4)
@@ -51,19 +56,19 @@ def test_a_complete_block_with_an_end_token_ends_the_row():
 
 def test_an_end_token_alone_does_not_stop_an_unfinished_block():
     # Inside the block of four the end token comes first; the words to its left must still be written.
-    stopped = lastword.generate(saying(*WORDS), [1, 1], length=StopAtEnd(Fixed(8)), block=4)
+    stopped = writing(saying(*WORDS), length=StopAtEnd(Fixed(8)), block=4)
     assert stopped.tokens == [1, 2, 3]
     assert stopped.cost.passes == 4
 
 
 def test_what_lies_behind_the_end_in_its_own_block_is_not_written():
     # Of the block 3, 7, 4, 5 the last slots are filled first, then the end, then the 3 before it.
-    stopped = lastword.generate(saying(1, 2, *WORDS[2:]), [1, 1], length=StopAtEnd(Fixed(8)))
+    stopped = writing(saying(1, 2, *WORDS[2:]), length=StopAtEnd(Fixed(8)))
     assert (stopped.canvas, stopped.cost.passes) == ([1, 2, 3, 7], 8)
     # From left to right the row is done with its end token, wherever the block ends.
     leftwards = saying(*WORDS, surest="first")
     for block, wrote in ((8, 4), (6, 4), (2, 4)):
-        stopped = lastword.generate(leftwards, [1, 1], length=StopAtEnd(Fixed(8)), block=block)
+        stopped = writing(leftwards, length=StopAtEnd(Fixed(8)), block=block)
         assert (stopped.canvas, stopped.cost.passes) == ([1, 2, 3, 7], wrote)
         assert stopped.finish is lastword.Finish.ENDED
 

@@ -16,7 +16,8 @@ from lastword.eval.records import Spent
 from lastword.paper.arms import arms_of, benchmark_of, said_as
 from lastword.paper.figures import Panel, _points, save_figures
 from lastword.paper.tables import coverage, paper_tables
-from lastword.recipe.recipe import Recipe, default_length
+from lastword.recipe.names import default_length
+from lastword.recipe.recipe import Recipe
 from lastword.unmask import MostConfident
 from tests.eval.made import answer, drift
 

@@ -319,8 +319,8 @@ class Hoarding(Cache):
 def test_a_part_of_ones_own_is_judged_by_what_it_says():
     with pytest.raises(SettingError, match="Shortsighted was given with Hoarding"):
         Recipe(unmask=Shortsighted(), cache=Hoarding())
-    assert Recipe(unmask=Shortsighted()).cache == NoCache()
-    assert Recipe(cache=Hoarding()).unmask == MostConfident()
+    assert Recipe(unmask=Shortsighted(), cache=NoCache()).unmask == Shortsighted()
+    assert Recipe(unmask=MostConfident(), cache=Hoarding()).cache == Hoarding()
 
 
 # What goes together although it might seem not to

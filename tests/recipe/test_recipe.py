@@ -21,9 +21,9 @@ from lastword.length import (
 )
 from lastword.length.wrapper import traits_of
 from lastword.passes.sampling import Sampling
-from lastword.recipe.names import ALIASES, DEFAULT, PARTS
+from lastword.recipe.names import ALIASES, DEFAULT, PARTS, default_length
 from lastword.recipe.names import RECIPES as NAMED
-from lastword.recipe.recipe import Recipe, default_length
+from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
 from lastword.recipe.text import as_text, part
 from lastword.survival import Auto, Boundary, Mean, Quantile, Reading, Scaled, TurnEnd
@@ -176,8 +176,9 @@ def test_a_part_of_one_s_own_is_labelled_by_its_class():
     class Mine(Fixed):
         pass
 
-    assert Recipe(length=Mine(3)).label() == "Mine"
-    assert Recipe(length=StopAtEnd(Mine(3)), block=8).label() == "stop-at-end:Mine, block 8"
+    one = MostConfident()
+    assert Recipe(Mine(3), one).label() == "Mine"
+    assert Recipe(StopAtEnd(Mine(3)), one, block=8).label() == "stop-at-end:Mine, block 8"
 
 
 def test_the_fields_own_names_suggest_ours():
@@ -303,14 +304,15 @@ def test_a_part_that_has_no_name_is_not_saved_in_silence():
 
 
 def test_a_recipe_goes_by_its_name():
-    assert Recipe.named("careful") == Recipe(length=default_length())
+    one = MostConfident()
+    assert Recipe.named("careful") == Recipe(length=default_length(), unmask=one)
     assert Recipe.named("fast") == Recipe(length=default_length(), unmask=EntropyBound(0.1))
-    assert Recipe.named("paper") == Recipe(length=Survival())
-    assert Recipe.named("fixed") == Recipe(length=Fixed())
+    assert Recipe.named("paper") == Recipe(length=Survival(), unmask=one)
+    assert Recipe.named("fixed") == Recipe(length=Fixed(), unmask=one)
     for name in NAMED:
         assert Recipe.checked(name) == Recipe.named(name)
         assert Recipe.from_json(Recipe.named(name).to_json()) == Recipe.named(name)
-    assert Recipe.checked(None) == Recipe.named(DEFAULT)
+    assert Recipe.checked(None) == Recipe() == Recipe.named(DEFAULT)
 
 
 @pytest.mark.parametrize("name", NAMED)
