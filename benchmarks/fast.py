@@ -45,7 +45,7 @@ class Counted(NamedTuple):
 
     right: NDArray[np.int64]
     passes: NDArray[np.int64]
-    columns: NDArray[np.int64]
+    columns: int  # of all prompts
 
     @property
     def points(self) -> float:
@@ -54,7 +54,8 @@ class Counted(NamedTuple):
     @property
     def milliseconds(self) -> float:
         """Of a prompt, as estimated for an 8B model that is asked one at a time."""
-        return float((PASS_MS * self.passes + COLUMN_MS * self.columns).mean())
+        spent = PASS_MS * int(self.passes.sum()) + COLUMN_MS * self.columns
+        return spent / len(self.passes)
 
 
 Arms = dict[str, Counted]  # by name
@@ -75,7 +76,7 @@ def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result
     records = [r for r in study.measure(bench, job, rows, out) if isinstance(r, Answer)]
     records.sort(key=lambda record: (BENCHMARKS.index(record.task), record.index))
     passes = [r.cost.passes + r.probe_cost.passes for r in records]
-    columns = [r.cost.columns + r.probe_cost.columns for r in records]
+    columns = sum(r.cost.columns + r.probe_cost.columns for r in records)
     about: dict[str, Any] = {
         "model": job.model,
         "weights": records[0].weights,
@@ -83,7 +84,7 @@ def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result
     }
     about |= {"split": job.split, "per_family": job.per_family} | surroundings(bench.model)
     right = [int(r.right) for r in records]
-    return Result(job, about, Counted(*map(np.array, (right, passes, columns))))
+    return Result(job, about, Counted(np.array(right), np.array(passes), columns))
 
 
 def run(rows: int, device: str, workers: int, per_family: int | None, folder: Path) -> None:
@@ -105,7 +106,7 @@ def run(rows: int, device: str, workers: int, per_family: int | None, folder: Pa
 
 
 def keep(results: Sequence[Result], folder: Path) -> None:
-    """A file for each model and split: a line of JSON, and three columns an arm."""
+    """A file for each model and split: a line of JSON, and two columns an arm."""
     for model in MODELS:
         mine = sorted(
             (one for one in results if one.job.model == model), key=lambda one: one.job.arm
@@ -113,14 +114,20 @@ def keep(results: Sequence[Result], folder: Path) -> None:
         if not mine:
             continue
         about, split = mine[0].about, mine[0].job.split
-        recipes = {one.job.arm: json.loads(recipe_of(one.job.arm).to_json()) for one in mine}
-        columns = {
+        arms = {
+            one.job.arm: {
+                "recipe": json.loads(recipe_of(one.job.arm).to_json()),
+                "columns": one.counted.columns,
+            }
+            for one in mine
+        }
+        numbers = {
             f"{name} {place}": getattr(one.counted, name)
             for place, one in enumerate(mine)
-            for name in Counted._fields
+            for name in ("right", "passes")
         }
-        header = json.dumps(about | {"arms": recipes}).encode()
-        packed.write(_path(model, split, folder), packed.pack(header, columns))
+        header = json.dumps(about | {"arms": arms}).encode()
+        packed.write(_path(model, split, folder), packed.pack(header, numbers))
 
 
 def read(split: str, folder: Path = RECORDS) -> dict[str, Arms]:
@@ -129,10 +136,10 @@ def read(split: str, folder: Path = RECORDS) -> dict[str, Arms]:
     for model in MODELS:
         path = _path(model, split, folder)
         if path.exists():
-            header, columns = packed.unpack(path.read_bytes())
+            header, numbers = packed.unpack(path.read_bytes())
             found[model] = {
-                arm: Counted(*(columns[f"{name} {place}"] for name in Counted._fields))
-                for place, arm in enumerate(json.loads(header)["arms"])
+                arm: Counted(numbers[f"right {place}"], numbers[f"passes {place}"], said["columns"])
+                for place, (arm, said) in enumerate(json.loads(header)["arms"].items())
             }
     return found
 
@@ -233,13 +240,10 @@ def _head(found: Found, *more: str) -> str:
 
 def _work(found: Found, arm: str) -> list[str]:
     """Passes and columns as shares of the fixed canvas's, and estimated milliseconds."""
-    shares = []
-    for name in ("passes", "columns"):
-        own, base = (
-            sum(getattr(arms[one], name).sum() for arms in found.values()) for one in (arm, FIXED)
-        )
-        shares.append(f"{own / base:.3f}")
-    return [*shares, f"{milliseconds(found, arm):.0f}"]
+    own, base = ([arms[one] for arms in found.values()] for one in (arm, FIXED))
+    passes = sum(c.passes.sum() for c in own) / sum(c.passes.sum() for c in base)
+    columns = sum(c.columns for c in own) / sum(c.columns for c in base)
+    return [f"{passes:.3f}", f"{columns:.3f}", f"{milliseconds(found, arm):.0f}"]
 
 
 def report(folder: Path) -> str:
