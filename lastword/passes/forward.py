@@ -88,15 +88,17 @@ class Forward:
         columns: Columns,
         cost: Cost,
         *,
+        carried: Int[Tensor, "B R"],
         sees: Bool[Tensor, "B L"],
         stale: Bool[Tensor, "B L"],
         memory: KeyValues,
     ) -> tuple[Prediction, Cost]:
         """The same for columns of fixed windows, and nothing is asked of the device.
 
-        Every row is computed, also one that has nothing to read: it pays nothing.
+        As many columns are carried in every row, those of the window among them, and every row is computed,
+        also one that has nothing to read: it pays nothing.
         """
-        part = memory.carrying(columns.rows, columns.index)
+        part = memory.carrying(columns.rows, carried)
         part.computed = stale.sum(-1)
         # Where nothing is to be read the last column is: a model may need another column to read the first.
         read = columns.index.where(columns.read, columns.index[:, -1:])
@@ -150,7 +152,8 @@ class Forward:
     ) -> tuple[Logits, Int[Tensor, "B"]]:
         """Compute what is stale, and say how much that was in each row.
 
-        Rows that refresh everything go in a call of their own, so that no other row waits for them.
+        Rows that refresh everything go in a call of their own, and so do those that refresh their answer: no
+        row is padded to the width of another kind.
         """
         memory.fit(canvas.width)
         if self._before is not None:
@@ -159,7 +162,9 @@ class Forward:
             stale = stale | (canvas.answer & sees & moved)
         self._before = canvas
         everything = (stale == sees).all(-1)[columns.rows]
-        groups = (everything.nonzero()[:, 0], (~everything).nonzero()[:, 0])
+        answer = (stale | ~(canvas.answer & sees)).all(-1)[columns.rows] & ~everything
+        rest = ~(everything | answer)
+        groups = [some.nonzero()[:, 0] for some in (everything, answer, rest)]
         computed, device = torch.zeros_like(canvas.horizon), self._model.device
         parts: list[Tensor] = []
         for group in groups:

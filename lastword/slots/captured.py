@@ -61,8 +61,8 @@ class Captured:
         """The rows as they stand, without what was worked out of them before."""
         return each(lambda tensor: tensor, self._rows)
 
-    def __call__(self, rows: Rows) -> Rows:
-        """The rows after as many steps as it takes until one of them waits for something else.
+    def __call__(self, rows: Rows, *, once: bool = False) -> Rows:
+        """The rows after one step, or as many as it takes until one of them waits for something else.
 
         The next call overwrites them.
         """
@@ -70,10 +70,11 @@ class Captured:
         if next(tensors(rows)) is not next(tensors(self._rows)):
             _copy(rows, self._rows)
         before = self._stage.copy_(self._rows.stage).clone()
-        while torch.equal(self._stage, before):
+        while True:
             self._graph.replay()
             self._stage.copy_(self._rows.stage)  # waits for the pass, and for nothing else
-        return self.rows
+            if once or not torch.equal(self._stage, before):
+                return self.rows
 
 
 class Graphs:
@@ -91,9 +92,9 @@ class Graphs:
             self._memories[key] = make()
         return self._memories[key]
 
-    def captured(self, key: Hashable, advance: Advance, rows: Rows) -> Captured:
+    def captured(self, key: Hashable, make: Callable[[], Captured]) -> Captured:
         """The graph of this step for such rows, made when it is first needed."""
-        found = self._captured.pop(key, None) or Captured(advance, rows)
+        found = self._captured.pop(key, None) or make()
         self._captured[key] = found
         if len(self._captured) > MOST_GRAPHS:
             del self._captured[next(iter(self._captured))]

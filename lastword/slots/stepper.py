@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.columns import Columns
+from lastword.canvas.columns import Columns, counted
 from lastword.canvas.cost import Cost
 from lastword.canvas.state import State, merged
 from lastword.errors import SettingError
@@ -72,21 +72,27 @@ class Stepper:
         self._number += 1
         return after, seen
 
-    def within(self, rows: Rows) -> tuple[Rows, Seen]:
+    def within(self, rows: Rows, opening: int | None = None) -> tuple[Rows, Seen]:
         """One step of the rows within their block, in fixed shapes: nothing is asked of the device.
 
-        What would be an error is noted in the rows instead, to be raised by whoever looks at them.
+        With `opening`, one of the rows that open a block and recompute so many columns of their answer. What
+        would be an error is noted in the rows instead, to be raised by whoever looks at them.
         """
         recipe, memory = self.recipe, self.memory
         assert isinstance(memory, KeyValues)
         assert recipe.block is not None
         canvas, clock = rows.canvas.fixed(True), rows.clock
-        turn = rows.stage == Stage.WITHIN
+        turn = rows.stage == (Stage.WITHIN if opening is None else Stage.OPENING)
         window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
+        columns = Columns.within(clock.window.first, recipe.block, window)
+        carried = columns.index
+        if opening is not None:
+            carried = (canvas.start + counted(opening, canvas.device)).expand(len(carried), -1)
         prediction, cost = self._forward.within(
             canvas,
-            Columns.within(clock.window.first, recipe.block, window),
+            columns,
             rows.cost,
+            carried=carried,
             sees=recipe.unmask.sees(canvas, clock, rows.rule),
             stale=recipe.cache.stale(canvas, clock),
             memory=memory,

@@ -13,6 +13,7 @@ from lastword.slots.captured import Captured, graphs_of
 from lastword.slots.rows import Rows, Stage
 from lastword.slots.stepper import Seen, Stepper
 
+WIDTHS = 64  # answers are computed in multiples of so many columns, so that they share graphs
 OPENINGS = 4  # rows that open wait until they are one to so many of those within a block
 
 
@@ -25,21 +26,19 @@ class Turns:
 
     def __init__(self, stepper: Stepper, model: MaskPredictor, *, replay: bool) -> None:
         self._stepper, self._model, self._replay = stepper, model, replay
-        self._captured: Captured | None = None
 
     def __call__(self, rows: Rows, stages: Sequence[Stage]) -> tuple[Rows, Seen | None]:
         if self._stepper.memory is None:
             self._stepper.memory = self._memory(rows)
         opens, within = stages.count(Stage.OPENING), stages.count(Stage.WITHIN)
         if OPENINGS * opens >= within:
-            return self._stepper(rows, rows.clock.opening & rows.canvas.masked.any(-1))
-        if not self._replays:
-            return self._stepper.within(rows)
-        if self._captured is None:
-            self._captured = self._capture(rows)
-        if self._captured.reason is not None:
-            return self._stepper.within(rows)
-        return self._captured(rows), None
+            answer = self._answer(rows) if self._replays and len(stages) == 1 else None
+            if answer is not None and (captured := self._captured(rows, answer)) is not None:
+                return captured(rows, once=True), None
+            return self._stepper(rows, rows.stage == Stage.OPENING)
+        if self._replays and (captured := self._captured(rows)) is not None:
+            return captured(rows), None
+        return self._stepper.within(rows)
 
     @property
     def _replays(self) -> bool:
@@ -52,12 +51,23 @@ class Turns:
             return cache.open(rows.canvas)
         return graphs_of(self._model).memory((cache, shape), lambda: cache.open(rows.canvas))
 
-    def _capture(self, rows: Rows) -> Captured:
+    def _answer(self, rows: Rows) -> int | None:
+        """The columns of one row's answer, rounded up, if that is all its opening recomputes."""
+        canvas = rows.canvas
+        if bool((self._stepper.recipe.cache.stale(canvas, rows.clock) & ~canvas.answer).any()):
+            return None
+        return -(-int(canvas.horizon) // WIDTHS) * WIDTHS
+
+    def _captured(self, rows: Rows, opening: int | None = None) -> Captured | None:
+        """The graph of a step over such rows; None: it cannot be captured."""
         recipe, canvas = self._stepper.recipe, rows.canvas
-        drawing = Dice(
-            [0] * len(canvas.horizon)
-        )  # what draws is not captured, and draws nothing here
-        forward = Forward(self._model, recipe.sampling, drawing)
-        alone = Stepper(recipe, forward, Hooks(), self._stepper.memory)
-        key = (recipe, *canvas.tokens.shape, canvas.start, rows.most is None)
-        return graphs_of(self._model).captured(key, lambda own: alone.within(own)[0], rows)
+        key = (recipe, *canvas.tokens.shape, canvas.start, rows.most is None, opening)
+
+        def made() -> Captured:
+            # What draws is not captured, and draws nothing here.
+            forward = Forward(self._model, recipe.sampling, Dice([0] * len(canvas.horizon)))
+            alone = Stepper(recipe, forward, Hooks(), self._stepper.memory)
+            return Captured(lambda own: alone.within(own, opening)[0], rows)
+
+        captured = graphs_of(self._model).captured(key, made)
+        return captured if captured.reason is None else None
