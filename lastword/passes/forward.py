@@ -89,22 +89,22 @@ class Forward:
         cost: Cost,
         *,
         carried: Int[Tensor, "B R"],
-        sees: Bool[Tensor, "B L"],
-        stale: Bool[Tensor, "B L"],
+        computed: Int[Tensor, "B"],
         memory: KeyValues,
     ) -> tuple[Prediction, Cost]:
         """The same for columns of fixed windows, and nothing is asked of the device.
 
-        As many columns are carried in every row, those of the window among them, and every row is computed,
-        also one that has nothing to read: it pays nothing.
+        As many columns are carried in every row, those of the window among them; `computed` says how many
+        of them are no padding. Every row is computed, also one that has nothing to read: it pays nothing.
         """
         part = memory.carrying(columns.rows, carried)
-        part.computed = stale.sum(-1)
+        part.computed = computed
         # Where nothing is to be read the last column is: a model may need another column to read the first.
         read = columns.index.where(columns.read, columns.index[:, -1:])
-        logits = self._asked(canvas.tokens, read, valid=sees, stale=part.carried, memory=part)
+        logits = self._asked(canvas.tokens, read, valid=canvas.valid, stale=carried, memory=part)
         self._before = canvas
-        cost = cost.plus_pass(columns.took_part, part.computed, sees.sum(-1))
+        seen = canvas.prompt_length + canvas.horizon
+        cost = cost.plus_pass(columns.took_part, part.computed, seen)
         return Prediction.of(self._logits(logits), columns, canvas, self._sampling, self.dice), cost
 
     def _asked(self, tokens: Tensor, read: Tensor, **given: Any) -> Tensor:

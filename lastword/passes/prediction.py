@@ -61,7 +61,7 @@ class Prediction:
             best = once.summary.best + once.summary.normaliser
             drawn = once.summary.candidate.view(scores.shape[:2])
         prediction = cls(scores, columns, canvas, sampling, dice, drawn, once, None)
-        finite = best.isfinite()
+        finite = (best - best) == 0  # of NaN and infinities the difference is NaN
         if canvas.static:
             broken = ~finite.view(scores.shape[:2]).to(canvas.device) & columns.read
             return replace(prediction, broken=broken.any(-1))
@@ -183,7 +183,7 @@ class Prediction:
             every = torch.full(shape, nothing, dtype=values.dtype, device=device)
             every[self.columns.rows] = own
             own = every
-        return own.masked_fill(~self.columns.read, nothing)
+        return own.where(self.columns.read, nothing)
 
 
 class ReadOnce(NamedTuple):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lastword.cache.dual import DualCache
 from lastword.length.fixed import Fixed
 from lastword.length.wrapper import layers, traits_of
 from lastword.passes.hooks import Hooks
@@ -40,10 +41,10 @@ def fixes_shapes(device: torch.device, recipe: Recipe, hooks: Hooks) -> bool:
     What is computed must be the block and nothing else, all that is read must be its masks, and a row must
     not be resized within it. Whoever steps in with a function of his own may do anything.
     """
-    cache, length = recipe.cache.traits, traits_of(recipe.length)
+    length = traits_of(recipe.length)
     return (
         device.type in DEVICES
-        and cache.keeps_suffix
+        and type(recipe.cache) is DualCache
         and length.reads == "masks"
         and length.resizes != "any time"
         and most_slots(recipe) is not None

@@ -85,16 +85,16 @@ class Stepper:
         turn = rows.stage == (Stage.WITHIN if opening is None else Stage.OPENING)
         window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
         columns = Columns.within(clock.window.first, recipe.block, window)
-        carried = columns.index
+        carried, computed = columns.index, clock.window.last - clock.window.first
         if opening is not None:
             carried = (canvas.start + counted(opening, canvas.device)).expand(len(carried), -1)
+            computed = canvas.horizon
         prediction, cost = self._forward.within(
             canvas,
             columns,
             rows.cost,
             carried=carried,
-            sees=recipe.unmask.sees(canvas, clock, rows.rule),
-            stale=recipe.cache.stale(canvas, clock),
+            computed=computed,
             memory=memory,
         )
         after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
