@@ -13,6 +13,8 @@ from lastword.generation import Generation, generate
 from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
+QUEUED = 4  # times the rows that are decoded at once make a batch: what a run that is killed loses at most
+
 Key = TypeVar("Key")
 
 
@@ -38,6 +40,9 @@ def ask(
 ) -> Iterator[list[Reply[Key]]]:
     """Replies batch by batch, shortest prompts first; every question gets exactly one.
 
+    `rows` are decoded at once, and a few times as many make a batch: a question that waits takes the slot of
+    a row that is done.
+
     A question whose canvas does not fit the model's positions follows the rule of `room`.
     """
     order = sorted(questions, key=lambda key: len(questions[key].prompt))
@@ -47,13 +52,14 @@ def ask(
         if fit is None:
             yield [Reply(key, "", _unasked(len(questions[key].prompt))) for key in keys]
             continue
-        for first in range(0, len(keys), rows):
-            batch = keys[first : first + rows]
+        for first in range(0, len(keys), rows * QUEUED):
+            batch = keys[first : first + rows * QUEUED]
             answers = generate(
                 model,
                 [questions[key].prompt for key in batch],
                 recipe=fit,
                 seed=[questions[key].seed for key in batch],
+                slots=rows,
             )
             shared = {
                 "rows": len(batch),
