@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lastword.kernels.compiled import compiled, compiles, power_of_two
 
@@ -16,8 +19,24 @@ if TYPE_CHECKING:
 
 HALVES = (torch.bfloat16, torch.float16)
 FEW_QUERIES = 64  # columns a row, up to which keys are split over the GPU: see _attend
-KEYS_AT_ONCE = 64
-PROGRAMS = 256  # enough to keep a GPU of some hundred processors busy
+FOR_ONE_SHAPE = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+PLANNED_AFTER = 512  # layers of one shape, sixteen passes of a large model: see _is_planned
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How `_attend` cuts its work into programs."""
+
+    queries: int  # at most, of all heads that share keys
+    keys: int  # at a time
+    programs: int  # up to which a row's keys are split: enough to keep a GPU busy
+    warps: int
+    stages: int
+
+
+FEW = Tiling(queries=64, keys=64, programs=264, warps=4, stages=3)
+MANY = Tiling(queries=128, keys=64, programs=1, warps=8, stages=3)
+FLOAT32 = Tiling(queries=32, keys=32, programs=264, warps=4, stages=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,20 +52,26 @@ class PackedRows:
     most_queries: int  # of any row
     most_keys: int
     slots: Tensor  # [N] long, where in the store each packed column's own keys and values go
+    own: slice | None = None  # of the store: the keys of the only row, where the host knows them
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Tensor:
     """What every packed column [N, H, D] gathers from the store [C, K, D]; groups of heads share keys."""
-    halves = compiles(query) and (query.dtype in HALVES or not query.is_cuda)
-    if halves and rows.most_queries <= FEW_QUERIES:
-        return _split(query, keys, values, rows)
-    if halves and query.is_cuda and query.shape[-1] % 8 == 0:
-        # Flash reads key_starts as offsets only, since it is told how many keys are used.
-        return torch.ops.aten._flash_attention_forward(
-            query, keys, values, rows.query_starts, rows.key_starts,
-            rows.most_queries, rows.most_keys, 0.0, False, False, seqused_k=rows.key_counts,
-        )[0]  # fmt: skip
-    return attend_plain(query, keys, values, rows)
+    if not compiles(query):
+        return attend_plain(query, keys, values, rows)
+    if query.dtype not in HALVES:
+        return attend_tiled(query, keys, values, rows, FLOAT32)
+    if rows.most_queries <= FEW_QUERIES:
+        return attend_tiled(query, keys, values, rows, FEW)
+    if not query.is_cuda or query.shape[-1] % 8:
+        return attend_tiled(query, keys, values, rows, MANY)
+    if rows.own is not None and _is_planned(len(query), rows.own.stop - rows.own.start):
+        return attend_alone(query, keys[rows.own], values[rows.own])
+    # Flash reads key_starts as offsets only, since it is told how many keys are used.
+    return torch.ops.aten._flash_attention_forward(
+        query, keys, values, rows.query_starts, rows.key_starts,
+        rows.most_queries, rows.most_keys, 0.0, False, False, seqused_k=rows.key_counts,
+    )[0]  # fmt: skip
 
 
 def attend_plain(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Tensor:
@@ -55,40 +80,58 @@ def attend_plain(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) 
     ranges = zip(starts, starts[1:], rows.key_starts.tolist(), rows.key_counts.tolist())
     for first, end, start, count in ranges:
         if end > first and count:
-            asked, own = query[first:end].transpose(0, 1), slice(start, start + count)
-            said = F.scaled_dot_product_attention(
-                asked[None],
-                keys[own].transpose(0, 1)[None],
-                values[own].transpose(0, 1)[None],
-                enable_gqa=query.shape[1] != keys.shape[1],
-            )
-            mixed[first:end] = said[0].transpose(0, 1)
+            own = slice(start, start + count)
+            mixed[first:end] = _one_row(query[first:end], keys[own], values[own])
     return mixed
 
 
-def _split(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Tensor:
-    """Few queries over many keys: parts of a row's keys at the same time, then their mean by weight."""
-    count, heads, width = query.shape
-    parts = max(1, PROGRAMS // (len(rows.key_counts) * heads))
-    split = max(KEYS_AT_ONCE, -(-rows.most_keys // (parts * KEYS_AT_ONCE)) * KEYS_AT_ONCE)
-    parts = -(-rows.most_keys // split)
-    mixed = torch.empty_like(query)
-    partial = (
-        query.new_empty(count, heads, parts, width, dtype=torch.float32) if parts > 1 else mixed
-    )
-    weight = query.new_empty(count, heads, parts, dtype=torch.float32)
-    starts = (rows.query_starts, rows.key_starts, rows.key_counts)
-    at_once = power_of_two(max(16, rows.most_queries))
-    across, block = len(rows.key_counts), power_of_two(max(16, width))
-    compiled(_attend)[(across, heads, parts)](
-        query, keys, values, *starts, partial, weight,
-        heads, keys.shape[1], width, split, parts, width**-0.5,
-        QUERIES=at_once, KEYS=KEYS_AT_ONCE, WIDTH=block, num_warps=4, num_stages=2,
-    )  # fmt: skip
+def attend_alone(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """The same for one row [N, H, D] and its own keys [L, K, D], by cuDNN where torch has it."""
+    with sdpa_kernel(FOR_ONE_SHAPE, set_priority=True):
+        return _one_row(query, keys, values)
+
+
+def _one_row(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    query, keys, values = (x.transpose(0, 1)[None] for x in (query, keys, values))
+    grouped = query.shape[1] != keys.shape[1]
+    mixed = F.scaled_dot_product_attention(query, keys, values, enable_gqa=grouped)
+    return mixed[0].transpose(0, 1)
+
+
+_SEEN: Counter[tuple[int, ...]] = Counter()
+
+
+def _is_planned(*shape: int) -> bool:
+    """Has this shape come up so often that it pays to plan for it? cuDNN plans longer than a pass takes."""
+    _SEEN[shape] += 1
+    return _SEEN[shape] > PLANNED_AFTER
+
+
+def attend_tiled(
+    query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows, tiling: Tiling
+) -> Tensor:
+    """The same by `_attend`: queries of a group together, parts of a row's keys at the same time."""
+    (count, heads, width), kv_heads = query.shape, keys.shape[1]
+    across, asking = len(rows.key_counts), rows.most_queries * (heads // kv_heads)
+    at_once = min(tiling.queries, power_of_two(max(16, asking)))
+    tiles, block = -(-asking // at_once), power_of_two(max(16, width))
+    parts = max(1, tiling.programs // (across * kv_heads * tiles))
+    parts = min(parts, -(-rows.most_keys // tiling.keys))
+    mixed, weight = torch.empty_like(query), None
+    partial = mixed
     if parts > 1:
-        compiled(_join)[(across, heads, rows.most_queries)](
-            partial, weight, rows.query_starts, rows.key_counts, mixed, heads, width, split, parts,
-            PARTS=power_of_two(parts), WIDTH=block, num_warps=1,
+        partial = query.new_empty(count, heads, parts, width, dtype=torch.float32)
+        weight = query.new_empty(count, heads, parts, dtype=torch.float32)
+    starts = (rows.query_starts, rows.key_starts, rows.key_counts)
+    compiled(_attend)[(parts * tiles, kv_heads, across)](
+        query, keys, values, *starts, partial, weight, parts, tiles, width**-0.5 / math.log(2),
+        HEADS=heads, KV_HEADS=kv_heads, WIDTH=width, BLOCK=block, QUERIES=at_once, KEYS=tiling.keys,
+        num_warps=tiling.warps, num_stages=tiling.stages,
+    )  # fmt: skip
+    if weight is not None:
+        compiled(_join)[(count, heads)](
+            partial, weight, mixed, parts,
+            HEADS=heads, WIDTH=width, BLOCK=block, PARTS=power_of_two(parts), num_warps=1,
         )  # fmt: skip
     return mixed
 
@@ -102,82 +145,85 @@ def _attend(
     key_counts: tl.tensor,
     partial: tl.tensor,
     weight: tl.tensor,
-    heads: tl.tensor,
-    kv_heads: tl.tensor,
-    width: tl.tensor,
-    split: tl.tensor,
     parts: tl.tensor,
+    tiles: tl.tensor,
     scale: tl.tensor,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
-    WIDTH: tl.constexpr,
 ) -> None:
-    """All queries of a row in one head over one part of its keys a program."""
-    row, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """Some queries of a row, in all heads that share keys, over one part of the row's keys a program.
+
+    A query's heads stand side by side in a tile. Weights are logarithms to the base 2.
+    """
+    tile, part = tl.program_id(0) % tiles, tl.program_id(0) // tiles
+    kv_head, row = tl.program_id(1), tl.program_id(2)
+    GROUP: tl.constexpr = HEADS // KV_HEADS
     first = tl.load(query_starts + row)
-    asking = tl.load(query_starts + row + 1) - first
+    asking = (tl.load(query_starts + row + 1) - first) * GROUP
     start = tl.load(key_starts + row).to(tl.int64)
-    end = tl.minimum(tl.load(key_counts + row), (part + 1) * split)
-    if (part * split < end) | (part == 0):
-        ask = tl.arange(0, QUERIES)
-        place = tl.arange(0, WIDTH)
-        asks = (ask < asking)[:, None] & (place < width)[None, :]
-        lane = (first + ask).to(tl.int64) * heads + head
-        q = tl.load(query + lane[:, None] * width + place[None, :], mask=asks, other=0.0)
-        own = keys + (head // (heads // kv_heads)) * width
-        own_values = values + (head // (heads // kv_heads)) * width
+    count = tl.load(key_counts + row)
+    split = tl.cdiv(tl.cdiv(count, KEYS), parts) * KEYS
+    begin, end = part * split, tl.minimum(count, (part + 1) * split)
+    if tile * QUERIES < asking:
+        ask = tile * QUERIES + tl.arange(0, QUERIES)
+        place = tl.arange(0, BLOCK)
+        inside = (place < WIDTH)[None, :]
+        lane = (first + ask // GROUP).to(tl.int64) * HEADS + kv_head * GROUP + ask % GROUP
+        asks = (ask < asking)[:, None] & inside
+        q = tl.load(query + lane[:, None] * WIDTH + place[None, :], mask=asks, other=0.0)
+        key = tl.arange(0, KEYS)
+        offsets = key[:, None] * (KV_HEADS * WIDTH) + place[None, :]
         best = tl.full([QUERIES], float("-inf"), tl.float32)
         total = tl.zeros([QUERIES], tl.float32)
-        mixed = tl.zeros([QUERIES, WIDTH], tl.float32)
-        for at in range(part * split, end, KEYS):
-            key = at + tl.arange(0, KEYS)
-            there = (key < end)[:, None] & (place < width)[None, :]
-            where = (start + key)[:, None] * kv_heads * width + place[None, :]
-            k = tl.load(own + where, mask=there, other=0.0)
-            v = tl.load(own_values + where, mask=there, other=0.0)
-            scores = tl.dot(q, tl.trans(k)) * scale
-            scores = tl.where((key < end)[None, :], scores, float("-inf"))
+        mixed = tl.zeros([QUERIES, BLOCK], tl.float32)
+        for at in range(begin, end, KEYS):
+            there = (key < end - at)[:, None] & inside
+            base = ((start + at) * KV_HEADS + kv_head) * WIDTH
+            k = tl.load(keys + base + offsets, mask=there, other=0.0)
+            v = tl.load(values + base + offsets, mask=there, other=0.0)
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+            scores = tl.where((key < end - at)[None, :], scores, float("-inf"))
             higher = tl.maximum(best, tl.max(scores, axis=1))
-            chance = tl.exp(scores - higher[:, None])
-            fade = tl.exp(best - higher)
+            chance = tl.exp2(scores - higher[:, None])
+            fade = tl.exp2(best - higher)
             total = total * fade + tl.sum(chance, axis=1)
-            mixed = mixed * fade[:, None] + tl.dot(chance.to(v.dtype), v)
+            mixed = mixed * fade[:, None]
+            mixed += tl.dot(chance.to(v.dtype), v, input_precision="ieee")
             best = higher
         mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
         slot = lane * parts + part
-        tl.store(weight + slot, best + tl.log(total), mask=ask < asking)
-        to = partial + slot[:, None] * width + place[None, :]
-        tl.store(to, mixed.to(partial.dtype.element_ty), mask=asks)
+        to = partial + slot[:, None] * WIDTH + place[None, :]
+        says = (ask < tl.where((begin < end) | (part == 0), asking, 0))[:, None] & inside
+        tl.store(to, mixed.to(partial.dtype.element_ty), mask=says)
+        if weight is not None:
+            tl.store(weight + slot, best + tl.log2(total), mask=ask < asking)
 
 
 def _join(
     partial: tl.tensor,
     weight: tl.tensor,
-    query_starts: tl.tensor,
-    key_counts: tl.tensor,
     mixed: tl.tensor,
-    heads: tl.tensor,
-    width: tl.tensor,
-    split: tl.tensor,
     parts: tl.tensor,
-    PARTS: tl.constexpr,
+    HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
 ) -> None:
-    """One query in one head a program."""
-    row, head, ask = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first = tl.load(query_starts + row)
-    if first + ask < tl.load(query_starts + row + 1):
-        lane = (first + ask).to(tl.int64) * heads + head
-        part, place = tl.arange(0, PARTS), tl.arange(0, WIDTH)
-        there = (part == 0) | (part * split < tl.load(key_counts + row))
-        weights = tl.load(weight + lane * parts + part, mask=there, other=float("-inf"))
-        best = tl.max(weights, axis=0)
-        share = tl.exp(weights - tl.where(best > float("-inf"), best, 0.0))
-        total = tl.sum(share, axis=0)
-        share = share / tl.where(total > 0, total, 1.0)
-        inside = there[:, None] & (place < width)[None, :]
-        where = (lane * parts + part)[:, None] * width + place[None, :]
-        said = tl.load(partial + where, mask=inside, other=0.0)
-        joined = tl.sum(said * share[:, None], axis=0)
-        to = mixed + lane * width + place
-        tl.store(to, joined.to(mixed.dtype.element_ty), mask=place < width)
+    """The parts of one query in one head, a program; one without keys was not written and weighs nothing."""
+    lane = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
+    part, place = tl.arange(0, PARTS), tl.arange(0, BLOCK)
+    slot = lane * parts + part
+    weights = tl.load(weight + slot, mask=part < parts, other=float("-inf"))
+    inside = (part < parts)[:, None] & (place < WIDTH)[None, :]
+    said = tl.load(partial + slot[:, None] * WIDTH + place[None, :], mask=inside, other=0.0)
+    best = tl.max(weights, axis=0)
+    share = tl.exp2(weights - tl.where(best > float("-inf"), best, 0.0))
+    total = tl.sum(share, axis=0)
+    share = share / tl.where(total > 0, total, 1.0)
+    joined = tl.sum(tl.where((share > 0)[:, None], said, 0.0) * share[:, None], axis=0)
+    to = mixed + lane * WIDTH + place
+    tl.store(to, joined.to(mixed.dtype.element_ty), mask=place < WIDTH)

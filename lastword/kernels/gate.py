@@ -18,17 +18,18 @@ AT_ONCE = 2048  # numbers of a row that a program takes where a row is not quant
 
 
 def gated(gate_up: Tensor | Raw, dtype: torch.dtype) -> Tensor | Quantised:  # [N, 2M] -> [N, M]
-    """silu(gate) * up in `dtype`; of a raw product, in fp8 again."""
+    """silu(gate) * up in `dtype`, written over the gate; of a raw product, in fp8 again."""
     values, row_scale, column_scale = parts(gate_up)
     if not compiles(values):
         return gated_plain(gate_up, dtype)
     rows, width = values.shape[0], values.shape[1] // 2
     quantised = row_scale is not None
-    found = values.new_empty(rows, width, dtype=FLOAT8 if quantised else dtype)
+    # A product reads rows at any distance.
+    found = values.new_empty(rows, width, dtype=FLOAT8) if quantised else values[:, :width]
     scale = values.new_empty(rows, dtype=torch.float32) if quantised else None
     block = power_of_two(width) if quantised else min(AT_ONCE, power_of_two(width))
     compiled(_gated)[(rows, -(-width // block))](
-        values, row_scale, column_scale, found, scale, width,
+        values, row_scale, column_scale, found, found.stride(0), scale, width,
         HALF=dtype == torch.float16, WIDE=dtype == torch.float32,
         BLOCK=block, num_warps=min(32, max(1, block // 512)),
     )  # fmt: skip
@@ -47,6 +48,7 @@ def _gated(
     row_scale: tl.tensor,
     column_scale: tl.tensor,
     found: tl.tensor,
+    stride: tl.tensor,
     scale: tl.tensor,
     width: tl.tensor,
     HALF: tl.constexpr,
@@ -69,10 +71,10 @@ def _gated(
     opened = (gate * tl.sigmoid(gate)).to(dtype).to(tl.float32)
     product = (opened * up).to(dtype)
     if scale is None:
-        tl.store(found + row * width + column, product, mask=inside)
+        tl.store(found + row * stride + column, product, mask=inside)
     else:
         wide = product.to(tl.float32)
         largest = tl.max(tl.abs(wide), axis=0)
         unit = tl.where(largest > 0, largest / 448.0, 1.0)
         tl.store(scale + row, unit)
-        tl.store(found + row * width + column, (wide / unit).to(tl.float8e4nv), mask=inside)
+        tl.store(found + row * stride + column, (wide / unit).to(tl.float8e4nv), mask=inside)

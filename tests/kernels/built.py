@@ -90,10 +90,10 @@ def launch(dtype, width, mlp, heads, kv_heads, vocabulary_size):
             rotary.rotate_and_store(product, angles, angles, slots, *store, heads, bias)
     number = torch.zeros(2).int()
     rows = PackedRows(number, number, number[:1], 33, 1200, slots)
+    query = torch.zeros(33, heads, head, dtype=dtype)
     for most_keys in (1200, 40):
-        attention.attend(
-            torch.zeros(33, heads, head, dtype=dtype), *store, replace(rows, most_keys=most_keys)
-        )
+        attention.attend(query, *store, replace(rows, most_keys=most_keys))
+    attention.attend(query, *store, replace(rows, most_queries=300))
     logits = torch.zeros(2, vocabulary_size, dtype=dtype)
     vocabulary.summarise(logits, banned=(1,), unjudged=(2, 3))
 
@@ -106,6 +106,7 @@ def main():
     launch(torch.bfloat16, 4096, 12288, 32, 32, 126464)
     launch(torch.bfloat16, 3584, 18944, 28, 4, 152064)
     launch(torch.float16, 96, 200, 6, 2, 601)
+    launch(torch.float32, 256, 512, 8, 2, 601)
     print(*sorted(built.names))
 
 

@@ -11,7 +11,15 @@ from pathlib import Path
 import torch
 
 import lastword
-from lastword.kernels.attention import PackedRows, attend, attend_plain
+from lastword.kernels.attention import (
+    FEW_QUERIES,
+    MANY,
+    PackedRows,
+    attend,
+    attend_alone,
+    attend_plain,
+    attend_tiled,
+)
 from lastword.kernels.float8 import FLOAT8, Quantised, Raw, quantise, quantise_plain
 from lastword.kernels.gate import gated, gated_plain
 from lastword.kernels.norm import add_norm, add_norm_plain
@@ -73,7 +81,7 @@ def hold_norm(dtype, rows, width):
 
 def hold_gate(dtype, rows, width):
     close(
-        gated(both := numbers(rows, 2 * width, dtype=dtype), dtype),
+        gated((both := numbers(rows, 2 * width, dtype=dtype)).clone(), dtype),
         gated_plain(both, dtype), dtype, "gate",
     )  # fmt: skip
     product = raw(rows, 2 * width, dtype)
@@ -121,6 +129,12 @@ def hold_attention(dtype, queries, keys, heads, kv_heads, width, most_keys=None)
     )
     given, expected = attend(query, *store, rows), attend_plain(query, *store, rows)
     close(given, expected, dtype, f"attention of {queries} over {keys}")
+    if max(queries) > FEW_QUERIES and dtype != torch.float32:
+        given = attend_tiled(query, *store, rows, MANY)
+        close(given, expected, dtype, f"attention in tiles of {queries} over {keys}")
+    if len(queries) == 1:
+        given = attend_alone(query, *(kept[2 : 2 + keys[0]] for kept in store))
+        close(given, expected, dtype, f"attention of {queries} alone")
 
 
 def hold_summary(dtype, rows, width):
@@ -193,6 +207,7 @@ def main():
         hold_attention(dtype, [3, 17, 1], [130, 40, 201], 4, 2, 16)
         hold_attention(dtype, [2, 0, 3], [66, 0, 500], 6, 2, 24, most_keys=900)
         hold_attention(dtype, [2] * 70, [66] * 70, 4, 4, 16)
+        hold_attention(dtype, [70, 3], [100, 230], 6, 2, 16)
         for name in ("llada-tiny", "dream-tiny"):
             for weights in (None, "fp8") if on_gpu else (None,):
                 hold_model(name, dtype, weights)
@@ -207,7 +222,8 @@ def main():
             hold_summary(dtype, 33, 126464)
             hold_summary(dtype, 300, 152064)
             for heads, kv_heads in ((32, 32), (28, 4)):
-                hold_attention(dtype, [32], [1200], heads, kv_heads, 128)
+                hold_attention(dtype, [32], [1200], heads, kv_heads, 128, most_keys=2048)
+                hold_attention(dtype, [1924], [1924], heads, kv_heads, 128)
                 hold_attention(dtype, [33] * 16, [1200, 300] * 8, heads, kv_heads, 128)
                 hold_attention(dtype, [300, 1924, 70], [300, 1924, 1000], heads, kv_heads, 128)
     print("held")

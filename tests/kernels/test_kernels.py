@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from lastword.kernels import attention
 from lastword.kernels.attention import PackedRows, attend
 from lastword.kernels.float8 import multiply, quantise, scaled
 from lastword.kernels.gate import gated
@@ -119,6 +121,14 @@ def test_rows_look_at_their_own_keys_wherever_they_lie():
         chance = (query[:2, head] @ keys[own].T / 8**0.5).softmax(-1)
         torch.testing.assert_close(said[:2, head], chance @ values[own])
     assert not said[2:].any()  # a row without keys
+
+
+def test_a_plan_is_made_for_shapes_that_come_up_often(monkeypatch):
+    """cuDNN takes longer for a plan than a pass does: a probe's shape, seen once, is not worth one."""
+    monkeypatch.setattr(attention, "_SEEN", Counter())
+    monkeypatch.setattr(attention, "PLANNED_AFTER", 3)
+    assert [attention._is_planned(70, 90) for _ in range(5)] == [False] * 3 + [True] * 2
+    assert not attention._is_planned(71, 90)
 
 
 def test_fp8_scales_are_multiplied_back():
