@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,7 @@ class KeyValues(Memory):
         self._rows, self._width = rows, width
         self._base = torch.arange(rows) * width
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._steps: dict[tuple[Hashable, ...], Tensor] = {}
 
     def at(
         self,
@@ -59,6 +62,16 @@ class KeyValues(Memory):
             self._base = self._base.to(device)
         return self._base
 
+    def steps(
+        self, count: int, step: int, like: Tensor, dtype: torch.dtype = torch.long, first: int = 0
+    ) -> Tensor:
+        """Numbers at equal distances on the device of `like`, made once: captured passes read them there."""
+        key = (count, step, like.device, dtype, first)
+        if key not in self._steps:
+            end = first + count * step
+            self._steps[key] = torch.arange(first, end, step, dtype=dtype, device=like.device)
+        return self._steps[key]
+
     def store(self, layer: int, heads: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """The layer's keys and values [C, H, D], in the dtype and on the device of `like` [..., D]."""
         if layer not in self._layers:
@@ -90,12 +103,13 @@ class RowKeyValues(RowMemory):
         *,
         uniform: bool = False,
     ) -> None:
-        self._memory, self._rows = memory, rows
+        self._memory, self._rows, self.steps = memory, rows, memory.steps
         self.carried, self.computed, self.uniform = carried, computed, uniform
 
     def base(self, device: torch.device) -> Tensor:  # [R]
         """Where in a layer's store each of the rows begins."""
-        return self._memory.base(device)[self._rows.to(device)]
+        every = self._memory.base(device)
+        return every if len(every) == len(self._rows) else every[self._rows.to(device)]
 
     def store(self, layer: int, heads: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """A layer's keys and values [C, H, D], of all rows."""

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lastword.canvas.columns import columns_of, leftmost
+from lastword.canvas.columns import columns_of
 from lastword.memory.memory import RowMemory
 from lastword.models.config import (
     Epsilon,
@@ -116,9 +116,8 @@ def _with_column_before(
 ) -> Tensor:  # [B, R] -> [B, R + 1]
     """The columns and the one before them; a row that does not read it repeats its first instead."""
     first = stale[:, :1]
-    before = torch.where(source[:, :1] < first, first - 1, first)
+    before = torch.minimum(source[:, :1], first)
     if valid is not None:
-        before = torch.maximum(before, leftmost(valid)[:, None])
-    before = torch.minimum(before, first).clamp(min=0)
+        before = torch.where(valid.gather(1, before), before, first)
     memory.computed = memory.computed + (before < first)[:, 0].to(memory.computed.device)
     return torch.cat((before, stale), 1)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lastword.canvas.columns import leftmost, locate
-from lastword.kernels.attention import PackedRows
+from lastword.kernels.attention import FEW_QUERIES, PackedRows
 from lastword.memory.key_values import RowKeyValues
 
 
@@ -36,6 +36,8 @@ class Packing:
         That asks the device how many those are. Where every row carries as many (`memory.uniform`, or all
         columns and no `valid`) nothing is asked: such a pass can be captured.
         """
+        if memory is not None and carried is not None and memory.uniform:
+            return cls._uniform(tokens, read, valid, carried, memory)
         (count, width), device = tokens.shape, tokens.device
         every = torch.arange(width, device=device).expand(count, -1)
         columns = every if carried is None else carried
@@ -54,20 +56,50 @@ class Packing:
         base = None if memory is None else memory.base(device)
         slots = columns if base is None else base[:, None] + columns
         flat = [tokens.gather(1, columns).flatten(), positions.flatten(), slots.flatten()]
-        kept = None
-        if memory is None or not memory.uniform:
-            kept = valid if carried is None else F.pad(carried.diff() != 0, (1, 0), value=True)
+        kept = valid if carried is None else F.pad(carried.diff() != 0, (1, 0), value=True)
         if kept is not None:
             (picked,) = kept.flatten().nonzero(as_tuple=True)
             flat = [numbers[picked] for numbers in flat]
             where = (kept.flatten().cumsum(0) - 1)[where]
             starts = F.pad(kept.sum(-1).cumsum(0), (1, 0))
+        own = None
         if base is None:
             flat[2] = torch.arange(len(flat[2]), device=device)
             key_starts, keys = starts, starts.diff()
+            own = slice(0, len(flat[2])) if count == 1 else None
         elif valid is None:
             key_starts, keys = F.pad(base, (0, 1)), torch.full_like(base, width)
         else:
             key_starts, keys = F.pad(base + first[:, 0], (0, 1)), valid.sum(-1)
-        rows = PackedRows(starts.int(), key_starts.int(), keys.int(), most, width, flat[2])
+        if base is not None and count == 1 and most > FEW_QUERIES:
+            begin, length = torch.cat((key_starts[:1], keys)).tolist()
+            own = slice(begin, begin + length)
+        rows = PackedRows(starts.int(), key_starts.int(), keys.int(), most, width, flat[2], own)
         return cls(flat[0], flat[1], rows, where)
+
+    @classmethod
+    def _uniform(
+        cls,
+        tokens: Tensor,
+        read: Tensor,
+        valid: Tensor | None,
+        columns: Tensor,
+        memory: RowKeyValues,
+    ) -> Packing:
+        """The same where every row carries as many columns side by side, in ten small kernels."""
+        (count, width), most = tokens.shape, columns.shape[1]
+        valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
+        base, every = memory.base(tokens.device), memory.steps(width, 1, columns)
+        starts = memory.steps(count + 1, most, columns, torch.int32)
+        # A scalar would be a kernel of its own to make a tensor of it.
+        end = memory.steps(1, 1, columns, first=width - 1)
+        first = torch.where(valid, every, end).amin(-1, keepdim=True)
+        key_starts = torch.empty_like(starts)
+        torch.add(base, first[:, 0], out=key_starts[:-1])
+        # Counted from a row's last column, since its first may be there twice (see Dream).
+        last = memory.steps(count, most, columns, first=most - 1)[:, None]
+        where = torch.maximum(read, first) - columns[:, -1:] + last
+        slots = (base[:, None] + columns).flatten()
+        keys = valid.sum(-1, dtype=torch.int32)
+        rows = PackedRows(starts, key_starts, keys, most, width, slots)
+        return cls(tokens.gather(1, columns).flatten(), (columns - first).flatten(), rows, where)
