@@ -30,6 +30,7 @@ class Float8Linear(nn.Module):
 
 def to_float8(network: BidirectionalTransformer) -> None:
     """Quantise the products of every layer, each replaced before the next is made."""
+    network.packed = None  # it would keep what is replaced
     for half in [*network.blocks.modules()]:
         for name, linear in [*half.named_children()]:
             if isinstance(linear, nn.Linear):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -228,6 +229,11 @@ class BidirectionalTransformer(nn.Module):
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         if shape.tied_head:
             self.head.weight = self.embedding.weight
+        self.packed: object = None  # the same weights, as packed.py lays them out
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BidirectionalTransformer:
+        self.packed = None  # it would keep what is moved or cast
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def hidden(
         self,

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.columns import locate
 from lastword.canvas.ids import TokenIds
-from lastword.kernels.attention import HALVES
-from lastword.kernels.compiled import has_float8, has_triton
+from lastword.kernels.compiled import compiles, has_float8
 from lastword.kernels.norm import add_norm
 from lastword.memory.key_values import RowKeyValues
 from lastword.memory.memory import RowMemory
@@ -29,7 +28,7 @@ from lastword.models.tokenizer import Tokenizer
 class NativeModel(nn.Module):
     """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read.
 
-    On a GPU in half precision a pass is packed (packed.py). Elsewhere it is computed as layers.py reads.
+    On a GPU a pass is packed (packed.py), but for float64. Elsewhere it is computed as layers.py reads.
     `packs` says otherwise: True packs anywhere, False nowhere.
     """
 
@@ -47,7 +46,6 @@ class NativeModel(nn.Module):
         self.positions = shape.positions
         self.slots = USUAL_SLOTS
         self.calibration: Calibration | None = None
-        self._packed: PackedNetwork | None = None
 
     @property
     def device(self) -> torch.device:
@@ -83,7 +81,7 @@ class NativeModel(nn.Module):
         source, carried = self.sources(tokens, read, valid, stale, memory)
         if self._is_packed and (memory is None or isinstance(memory, RowKeyValues)):
             packing = Packing.of(tokens, source, valid, carried, memory)
-            return self._packing_network().hidden(packing, memory)[packing.where]
+            return PackedNetwork.of(self.network).hidden(packing, memory)[packing.where]
         hidden = self.network.hidden(tokens, valid, carried, memory)
         return at_columns(hidden, source if carried is None else locate(carried, source))
 
@@ -112,11 +110,6 @@ class NativeModel(nn.Module):
         if self.packs is not None:
             return self.packs
         weight = self.network.embedding.weight
-        if not weight.is_cuda or weight.dtype not in HALVES or not has_triton():
+        if not weight.is_cuda or not compiles(weight):
             return False
         return has_float8(weight.device) or not is_float8(self.network)
-
-    def _packing_network(self) -> PackedNetwork:
-        if self._packed is None or not self._packed.current:
-            self._packed = PackedNetwork(self.network)
-        return self._packed

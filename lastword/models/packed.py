@@ -21,6 +21,9 @@ from lastword.models.float8 import Float8Linear
 from lastword.models.layers import BidirectionalTransformer, Block, at_least_float32
 from lastword.models.packing import Packing
 
+# Gate and up are six times as wide as a state: they are made this many numbers at a time, 128 MB in bf16.
+NUMBERS_AT_ONCE = 2**26
+
 
 class Product:
     """Several products of one input as one; their weights become parts of a single tensor."""
@@ -69,16 +72,25 @@ class PackedNetwork:
 
     @torch.no_grad()
     def __init__(self, network: BidirectionalTransformer) -> None:
-        self.network, self.shape = network, network.shape
+        self.shape, self.embedding, self.norm = network.shape, network.embedding, network.norm
         self.layers = [Layer.of(block) for block in network.blocks]  # type: ignore[arg-type]
         exponents = torch.arange(
             0, self.shape.head_width, 2, device=network.embedding.weight.device
         ).float()
         self._frequencies = 1.0 / self.shape.rope_theta ** (exponents / self.shape.head_width)
 
+    @classmethod
+    def of(cls, network: BidirectionalTransformer) -> PackedNetwork:
+        """The one that the network keeps. It goes where weights are moved, cast or quantised."""
+        kept = network.packed
+        if not isinstance(kept, cls) or not kept.current:
+            network.packed = kept = None
+            network.packed = kept = cls(network)
+        return kept
+
     @property
     def current(self) -> bool:
-        """Are these still the network's weights? Moving, casting or quantising it makes others."""
+        """Are these still the network's weights?"""
         return all(
             layer.qkv.weight.data_ptr() == layer.block.attention.query.weight.data_ptr()
             for layer in self.layers
@@ -87,7 +99,7 @@ class PackedNetwork:
     def hidden(self, packing: Packing, memory: RowKeyValues | None) -> Tensor:  # [N, W]
         """States of the packed columns before the final norm."""
         shape, rows, eps = self.shape, packing.rows, self.shape.norm_eps
-        x: Tensor = self.network.embedding(packing.tokens)
+        x: Tensor = self.embedding(packing.tokens)
         cos, sin = self._rotation(packing.positions, x.dtype)
         like = x.new_empty(len(x), shape.kv_heads, shape.head_width)
         store = (like, torch.empty_like(like))
@@ -98,17 +110,41 @@ class PackedNetwork:
             x, normed = add_norm(x, delta, block.attention_norm.weight, eps, quantised=qkv.float8)
             bias = qkv.bias if qkv.float8 else None
             query = rotate_and_store(qkv(normed), cos, sin, rows.slots, *store, shape.heads, bias)
-            mixed = attend(query, *store, rows).flatten(1)
-            x, normed = add_norm(
-                x, out(mixed), block.mlp_norm.weight, eps, quantised=gate_up.float8
+            delta = out(attend(query, *store, rows).flatten(1))
+            x, normed = add_norm(x, delta, block.mlp_norm.weight, eps, quantised=gate_up.float8)
+            del query, delta  # of a probe's columns 16 MB each
+            delta = _joined(
+                [down(gated(gate_up(part), x.dtype)) for part in _some_at_once(normed, gate_up)]
             )
-            delta = down(gated(gate_up(normed), x.dtype))
-        return add_norm(x, delta, self.network.norm.weight, eps)[0]
+        return add_norm(x, delta, self.norm.weight, eps)[0]
 
     def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         angles = positions[:, None].float() * self._frequencies  # [N, D/2]
         working = at_least_float32(dtype) if self.shape.rotate_in_float32 else dtype
         return angles.cos().to(working), angles.sin().to(working)
+
+
+def _some_at_once(x: Tensor | Quantised, product: Product) -> list[Tensor] | list[Quantised]:
+    """Few columns as they are; of many, equal parts whose product is not too large."""
+    columns = x if isinstance(x, Tensor) else x.values
+    count = len(columns)
+    parts = -(-count * len(product.weight) // NUMBERS_AT_ONCE)
+    size = max(1, -(-count // max(1, parts)))
+    if isinstance(x, Tensor):
+        return [*torch.split(x, size)]
+    return [
+        Quantised(*part) for part in zip(torch.split(x.values, size), torch.split(x.scale, size))
+    ]
+
+
+def _joined(parts: list[Tensor | Raw]) -> Tensor | Raw:
+    """Parts of columns as one."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], Tensor):
+        return torch.cat(parts)  # type: ignore[arg-type]
+    values, scales, (column_scale, *_) = zip(*parts)
+    return Raw(torch.cat(values), torch.cat(scales), column_scale)
 
 
 def _together(linears: tuple[nn.Module, ...], name: str) -> Tensor:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import lastword
 from lastword.canvas.columns import columns_of
+from lastword.kernels.attention import attend_alone
+from lastword.kernels.gate import gated_plain
 from lastword.memory.key_values import KeyValues
 from lastword.models.float8 import to_float8
+from lastword.models.packing import Packing
 from lastword.models.weights import fingerprint, model_key
 
 MODELS = ("llada", "dream", "grouped")
@@ -155,6 +159,77 @@ def test_such_a_pass_asks_the_device_nothing(model, monkeypatch):
     model(TOKENS, BLOCK, valid=VALID, stale=BLOCK, memory=rows)
 
 
+def test_such_a_pass_is_packed_in_few_kernels(model):
+    """Each costs more to start than to run."""
+    memory = opened(model, KeyValues(3, 12)).carrying(torch.arange(3), BLOCK)
+    Packing.of(TOKENS, BLOCK, VALID, BLOCK, memory)  # makes what is kept
+    with Launches() as seen:
+        packing = Packing.of(TOKENS, BLOCK, VALID, BLOCK, memory)
+    assert len(seen.names) <= 10, seen.names
+    assert packing.rows.key_starts.tolist()[:3] == [0, 12 + 3, 24 + 1]
+    assert packing.rows.key_counts.tolist() == [12, 7, 4]
+    assert packing.positions.view(3, 3).tolist() == [[6, 7, 8], [2, 3, 4], [1, 2, 3]]
+    assert packing.where.flatten().tolist() == [*range(9)]
+
+
+class Launches(TorchDispatchMode):
+    """The operations that compute something, where views do not."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, operation, types, given=(), named=None):
+        views = any(result.alias_info for result in operation._schema.returns)
+        out = "out" in operation._overloadname
+        if (out or not views) and not operation.name().startswith("aten::empty"):
+            self.names.append(operation.name())
+        return operation(*given, **named or {})
+
+
+@pytest.mark.parametrize("opening", [False, True])
+def test_the_keys_of_a_lone_row_are_known_to_the_host(model, both, monkeypatch, opening):
+    """So that its attention can be computed without offsets."""
+    from lastword.models import packed, packing
+
+    monkeypatch.setattr(packing, "FEW_QUERIES", 4)
+    alone = []
+
+    def attend(query, keys, values, rows):
+        alone.append(rows.own)
+        return attend_alone(query, keys[rows.own], values[rows.own])
+
+    monkeypatch.setattr(packed, "attend", attend)
+    row, given = torch.tensor([1]), {"valid": VALID[1:2]}
+    if opening:
+        memories = [opened(model, KeyValues(3, 12)).at(row) for _ in range(2)]
+        given |= dict(
+            zip(("plain_memory", "packed_memory"), memories), stale=torch.arange(4, 10)[None]
+        )
+    same(*both(TOKENS[1:2] + 1, torch.arange(5, 10)[None], **given))
+    assert {*map(str, alone)} == {str(slice(15, 22) if opening else slice(0, 7))}
+
+
+@pytest.mark.parametrize("weights", [None, "fp8"])
+def test_the_mlp_of_many_columns_is_computed_some_at_a_time(golden, monkeypatch, weights):
+    from lastword.models import packed
+
+    model = lastword.load(golden / "dream-tiny", device="cpu", weights=weights)
+    model.packs = True
+    whole = model(TOKENS, READ, valid=VALID)
+    lengths = []
+
+    def gated(wide, dtype):
+        lengths.append(len(wide if isinstance(wide, torch.Tensor) else wide.values))
+        return gated_plain(wide, dtype)
+
+    monkeypatch.setattr(packed, "gated", gated)
+    wide = 2 * model.network.shape.mlp_width
+    monkeypatch.setattr(packed, "NUMBERS_AT_ONCE", 10 * wide)
+    torch.testing.assert_close(model(TOKENS, READ, valid=VALID), whole, atol=1e-4, rtol=1e-4)
+    assert lengths == [8, 8, 7] * model.network.shape.layers  # 23 columns, in three parts
+
+
 def test_a_first_column_speaks_for_itself(grouped, monkeypatch):
     """Dream reads the column before; where a row begins there is none, padded or not."""
     monkeypatch.setattr(grouped, "packs", True)
@@ -177,14 +252,14 @@ def test_packing_keeps_names_values_and_memory(golden, name):
     model.packs = True
     model(TOKENS, READ)
     assert (fingerprint(model), model_key(model), [*model.state_dict()]) == (before, key, names)
-    fused = {layer.qkv.weight.untyped_storage().data_ptr() for layer in model._packed.layers}
+    fused = {layer.qkv.weight.untyped_storage().data_ptr() for layer in model.network.packed.layers}
     assert fused <= _bytes(model).keys()
     assert sum(_bytes(model).values()) == sizes
 
 
-def _bytes(model):
+def _bytes(*modules):
     """Memory behind the parameters, shared memory once."""
-    stores = [parameter.untyped_storage() for parameter in model.parameters()]
+    stores = [p.untyped_storage() for module in modules for p in module.parameters()]
     return {store.data_ptr(): store.nbytes() for store in stores}
 
 
@@ -209,7 +284,46 @@ def test_a_model_that_was_quantised_is_packed_anew(golden):
     assert not torch.equal(packed, before)
 
 
+@pytest.mark.parametrize("change", ["quantise", "cast"])
+def test_weights_that_were_replaced_are_gone(golden, change):
+    """Whatever the packed pass made of them must not keep them until the next pass."""
+    model = lastword.load(golden / "llada-tiny", device="cpu")
+    products = sum(_bytes(model.network.blocks).values())
+    before = sum(_reachable(model).values())
+    model.packs = True
+    model(TOKENS, READ)
+    assert before <= sum(_reachable(model).values()) < before + 1000  # frequencies of rotations
+    if change == "cast":
+        model.half()
+        assert sum(_reachable(model).values()) == before / 2
+        return
+    to_float8(model.network)
+    norms = sum(
+        _bytes(*(b for b in model.network.blocks.modules() if "Norm" in type(b).__name__)).values()
+    )
+    scales = 4 * sum(len(p) for n, p in model.named_parameters() if n.endswith("scale"))
+    assert sum(_reachable(model).values()) == before - 3 * (products - norms) / 4 + scales
+
+
+def _reachable(model):
+    """Memory behind every tensor that the model keeps alive, shared memory once."""
+    stores, seen, waiting = {}, set(), [model]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, torch.Tensor):
+            store = thing.untyped_storage()
+            stores[store.data_ptr()] = store.nbytes()
+        if isinstance(thing, (list, tuple, dict)):
+            waiting += thing.values() if isinstance(thing, dict) else thing
+        elif type(thing).__module__.startswith(("lastword.models", "torch.nn")):
+            waiting += vars(thing).values()
+    return stores
+
+
 def test_on_a_cpu_a_pass_is_not_packed_unless_asked(golden):
     model = lastword.load(golden / "llada-tiny", device="cpu", dtype="bfloat16")
     model(TOKENS, READ)
-    assert model._packed is None
+    assert model.network.packed is None
