@@ -99,7 +99,8 @@ def run(rows: int, device: str, workers: int, per_family: int | None, folder: Pa
             results.append(result)
         keep(results, folder)
 
-    ask(GROUPS["fast"].arms, "validation", GROUPS["fast"].per_family)
+    if len(read("validation", folder)) < len(MODELS):
+        ask(GROUPS["fast"].arms, "validation", GROUPS["fast"].per_family)
     arm = chosen(read("validation", folder))
     print(f"chosen: {arm}", flush=True)
     ask(tuple(dict.fromkeys((FIXED, CAREFUL, arm))), FRESH, FRESH_PROMPTS)
