@@ -108,7 +108,8 @@ def decode(
     forward = Forward(
         model, recipe.sampling, dice, hook=hooks.logits, beyond_positions=beyond_positions
     )
-    fixed = fixes_shapes(model.device, recipe, hooks)
+    count = min(slots or len(prompts), len(prompts))
+    fixed = fixes_shapes(model.device, recipe, hooks, count)
     layout = Layout.of(recipe, prompts) if fixed else Layout(max(map(len, prompts)))
     rows = Slots(
         model,
@@ -116,7 +117,7 @@ def decode(
         prompts,
         hooks,
         layout,
-        count=slots or len(prompts),
+        count=count,
         beyond_positions=beyond_positions,
     )
     stepper = Stepper(recipe, forward, hooks)

@@ -107,6 +107,15 @@ class Forward:
         cost = cost.plus_pass(columns.took_part, part.computed, seen)
         return Prediction.of(self._logits(logits), columns, canvas, self._sampling, self.dice), cost
 
+    def alone(
+        self, canvas: Canvas, columns: Columns, cost: Cost, own: slice
+    ) -> tuple[Prediction, Cost]:
+        """The same for all of a lone row, whose columns the host knows."""
+        logits = self._asked(canvas.tokens[:, own], columns.index - own.start)
+        seen = canvas.prompt_length + canvas.horizon
+        cost = cost.plus_pass(columns.took_part, seen, seen)
+        return Prediction.of(self._logits(logits), columns, canvas, self._sampling, self.dice), cost
+
     def _asked(self, tokens: Tensor, read: Tensor, **given: Any) -> Tensor:
         """What the model says: logits [A, S, V], or on a GPU the states its head makes them of."""
         if self._by_states:

@@ -226,9 +226,12 @@ def _candidates(
     logits = scores.whole
     _check_best(logits.amax(-1))
     draw = _gumbel_row if sampling.score == "model" else _categorical_row
-    rows = columns.rows.tolist()
-    drawn = [draw(own, row, columns, canvas, sampling, dice) for own, row in zip(logits, rows)]
-    return torch.stack(drawn), logits.new_zeros(())
+    drawn = torch.zeros(logits.shape[:2], dtype=torch.long, device=logits.device)
+    took_part = columns.took_part.tolist()
+    for place, row in enumerate(columns.rows.tolist()):
+        if took_part[row]:  # who does not take part draws nothing
+            drawn[place] = draw(logits[place], row, columns, canvas, sampling, dice)
+    return drawn, logits.new_zeros(scores.shape[:2])
 
 
 def leftmost_best(scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, V] -> [N], [N]
@@ -263,16 +266,15 @@ def _categorical_row(
     logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
 ) -> Tensor:  # [S, V] -> [S]
     """One row's candidates from the tempered, filtered distribution of each column it reads."""
-    count = int(columns.read[row].sum())
+    read = columns.read[row].to(logits.device)
     drawn = []
-    for chunk in torch.split(logits[:count], _rows_at_once(logits)):
+    for chunk in torch.split(logits[read], _rows_at_once(logits)):
         chances = sampling.distribution(sampling.allowed(chunk, canvas.ids))
         _check_best(chances.amax(-1))
         drawn.append(dice.choose(row, chances, 1, replace=True)[:, 0])
-    repeated = drawn[-1][-1:].expand(
-        len(logits) - count
-    )  # the last column, where the row has no more
-    return torch.cat([*drawn, repeated]).to(logits.device)
+    found = torch.cat(drawn).to(logits.device)
+    # Where nothing is read no rule looks.
+    return found.new_zeros(len(logits)).masked_scatter(read, found)
 
 
 def _rows_at_once(logits: Tensor) -> int:

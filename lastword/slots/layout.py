@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lastword.cache.dual import DualCache
+from lastword.cache.none import NoCache
 from lastword.length.fixed import Fixed
 from lastword.length.wrapper import layers, traits_of
 from lastword.passes.hooks import Hooks
@@ -28,30 +29,28 @@ class Layout:
     @classmethod
     def of(cls, recipe: Recipe, prompts: Sequence[Tensor]) -> Layout:
         """One that holds whatever the recipe's rows may become, and a block behind it to read beyond."""
-        most, block = most_slots(recipe), recipe.block
+        most = most_slots(recipe)
         assert most is not None
-        assert block is not None
         start = _rounded(max(map(len, prompts)))
-        return cls(start, start + _rounded(most + block))
+        return cls(start, start + _rounded(most + (recipe.block or 0)))
 
 
-def fixes_shapes(device: torch.device, recipe: Recipe, hooks: Hooks) -> bool:
+def fixes_shapes(device: torch.device, recipe: Recipe, hooks: Hooks, count: int) -> bool:
     """Can passes within a block all have the same shapes, and run without a question to the host?
 
-    What is computed must be the block and nothing else, all that is read must be its masks, and a row must
-    not be resized within it. Whoever steps in with a function of his own may do anything.
+    What is computed must be the block and nothing else, or all of a lone row; what is read, its masks; and a
+    row must not be resized within it. Whoever steps in with a function of his own may do anything.
     """
-    length = traits_of(recipe.length)
+    length, cache = traits_of(recipe.length), type(recipe.cache)
     return (
         device.type in DEVICES
-        and type(recipe.cache) is DualCache
+        and (cache is DualCache or (cache is NoCache and count == 1))
         and length.reads == "masks"
         and length.resizes != "any time"
         and most_slots(recipe) is not None
         and not recipe.commit.traits.reads_answer
         and not recipe.unmask.traits.drops_columns
         and not recipe.sampling.guidance
-        and recipe.block is not None
         and hooks == Hooks()
     )
 

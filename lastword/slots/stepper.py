@@ -78,25 +78,33 @@ class Stepper:
         With `opening`, one of the rows that open a block and recompute so many columns of their answer. What
         would be an error is noted in the rows instead, to be raised by whoever looks at them.
         """
-        recipe, memory = self.recipe, self.memory
-        assert isinstance(memory, KeyValues)
-        assert recipe.block is not None
+        assert isinstance(self.memory, KeyValues)
+        assert self.recipe.block is not None
         canvas, clock = rows.canvas.fixed(True), rows.clock
         turn = rows.stage == (Stage.WITHIN if opening is None else Stage.OPENING)
         window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
-        columns = Columns.within(clock.window.first, recipe.block, window)
+        columns = Columns.within(clock.window.first, self.recipe.block, window)
         carried, computed = columns.index, clock.window.last - clock.window.first
         if opening is not None:
             carried = (canvas.start + counted(opening, canvas.device)).expand(len(carried), -1)
             computed = canvas.horizon
         prediction, cost = self._forward.within(
-            canvas,
-            columns,
-            rows.cost,
-            carried=carried,
-            computed=computed,
-            memory=memory,
+            canvas, columns, rows.cost, carried=carried, computed=computed, memory=self.memory
         )
+        after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
+        return replace(after, canvas=after.canvas.fixed(False)), seen
+
+    def alone(self, rows: Rows, own: slice) -> tuple[Rows, Seen]:
+        """The same for a pass over all columns of a lone row, which are `own`."""
+        canvas, clock = rows.canvas.fixed(True), rows.clock
+        turn = (rows.stage == Stage.WITHIN) | (rows.stage == Stage.OPENING)
+        window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
+        slots = own.stop - canvas.start
+        block = min(self.recipe.block or slots, slots)
+        # The last block may be short: what is read begins before it then.
+        first = clock.window.first.clamp(max=own.stop - block)
+        columns = Columns.within(first, block, window)
+        prediction, cost = self._forward.alone(canvas, columns, rows.cost, own)
         after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
         return replace(after, canvas=after.canvas.fixed(False)), seen
 

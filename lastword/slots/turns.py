@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 
+from lastword.cache.none import NoCache
 from lastword.memory.memory import Memory
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
@@ -14,6 +15,7 @@ from lastword.slots.rows import Rows, Stage
 from lastword.slots.stepper import Seen, Stepper
 
 WIDTHS = 64  # answers are computed in multiples of so many columns, so that they share graphs
+PATIENCE = 4  # passes of one shape before it is captured, which takes about as long
 OPENINGS = 4  # rows that open wait until they are one to so many of those within a block
 
 
@@ -26,19 +28,43 @@ class Turns:
 
     def __init__(self, stepper: Stepper, model: MaskPredictor, *, replay: bool) -> None:
         self._stepper, self._model, self._replay = stepper, model, replay
+        self._own, self._passes = (
+            slice(0),
+            0,
+        )  # of a lone row: its columns, and passes over just these
 
     def __call__(self, rows: Rows, stages: Sequence[Stage]) -> tuple[Rows, Seen | None]:
-        if self._stepper.memory is None:
-            self._stepper.memory = self._memory(rows)
+        stepper = self._stepper
+        if isinstance(stepper.recipe.cache, NoCache):
+            return self._alone(rows)
+        if stepper.memory is None:
+            stepper.memory = self._memory(rows)
         opens, within = stages.count(Stage.OPENING), stages.count(Stage.WITHIN)
         if OPENINGS * opens >= within:
             answer = self._answer(rows) if self._replays and len(stages) == 1 else None
-            if answer is not None and (captured := self._captured(rows, answer)) is not None:
-                return captured(rows, once=True), None
-            return self._stepper(rows, rows.stage == Stage.OPENING)
-        if self._replays and (captured := self._captured(rows)) is not None:
-            return captured(rows), None
-        return self._stepper.within(rows)
+            if answer is not None:
+                captured = self._captured(rows, answer, lambda s, own: s.within(own, answer))
+                if captured is not None:
+                    return captured(rows, once=True), None
+            return stepper(rows, rows.stage == Stage.OPENING)
+        if self._replays:
+            captured = self._captured(rows, None, lambda s, own: s.within(own))
+            if captured is not None:
+                return captured(rows), None
+        return stepper.within(rows)
+
+    def _alone(self, rows: Rows) -> tuple[Rows, Seen | None]:
+        """A pass over all of a lone row: captured once the row has kept its length for a while."""
+        canvas = rows.canvas
+        own = slice(canvas.start - int(canvas.prompt_length), canvas.start + int(canvas.horizon))
+        self._passes = self._passes + 1 if own == self._own else 0
+        self._own = own
+        if self._replays and self._passes >= PATIENCE:
+            key = (own.start, own.stop)
+            captured = self._captured(rows, key, lambda s, these: s.alone(these, own))
+            if captured is not None:
+                return captured(rows), None
+        return self._stepper.alone(rows, own)
 
     @property
     def _replays(self) -> bool:
@@ -58,16 +84,21 @@ class Turns:
             return None
         return -(-int(canvas.horizon) // WIDTHS) * WIDTHS
 
-    def _captured(self, rows: Rows, opening: int | None = None) -> Captured | None:
+    def _captured(
+        self,
+        rows: Rows,
+        shape: Hashable,
+        advance: Callable[[Stepper, Rows], tuple[Rows, Seen]],
+    ) -> Captured | None:
         """The graph of a step over such rows; None: it cannot be captured."""
         recipe, canvas = self._stepper.recipe, rows.canvas
-        key = (recipe, *canvas.tokens.shape, canvas.start, rows.most is None, opening)
+        key = (recipe, *canvas.tokens.shape, canvas.start, rows.most is None, shape)
 
         def made() -> Captured:
             # What draws is not captured, and draws nothing here.
             forward = Forward(self._model, recipe.sampling, Dice([0] * len(canvas.horizon)))
-            alone = Stepper(recipe, forward, Hooks(), self._stepper.memory)
-            return Captured(lambda own: alone.within(own, opening)[0], rows)
+            stepper = Stepper(recipe, forward, Hooks(), self._stepper.memory)
+            return Captured(lambda own: advance(stepper, own)[0], rows)
 
         captured = graphs_of(self._model).captured(key, made)
         return captured if captured.reason is None else None
