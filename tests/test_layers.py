@@ -18,6 +18,7 @@ LAYERS = [
     ["passes", "prompts"],
     ["length", "unmask", "commit", "cache"],
     ["recipe"],
+    ["slots"],
     ["decoding"],
     ["generation"],
     ["eval", "paper", "calibration"],
@@ -108,6 +109,6 @@ def test_there_is_one_decode_loop():
         path.name
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.While) and "masked" in ast.unparse(node.test)
+        if isinstance(node, ast.While) and "fill" in ast.unparse(node.test)
     ]
     assert loops == ["decoding.py"]
