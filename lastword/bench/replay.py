@@ -80,15 +80,22 @@ class Replay(LengthPolicy):
     planned together, in groups or one by one, in any order.
     """
 
-    lengths: tuple[tuple[int, Lengths], ...]  # by length of prompt; no two alike
+    lengths: tuple[tuple[int, Lengths], ...]  # by length of prompt
 
     @classmethod
     def of(cls, prompts: Sequence[Sequence[int]], lengths: Sequence[Lengths]) -> Replay:
-        return cls(tuple(zip(map(len, prompts), lengths, strict=True)))
+        known = dict(zip(map(len, prompts), lengths, strict=True))
+        if len(known) < len(prompts):
+            raise SettingError(
+                f"{len(prompts)} prompts of {len(known)} lengths were given for mixed batches, and a row is "
+                "known by its prompt's length: give fewer rows, or prompts of more lengths"
+            )
+        return cls(tuple(known.items()))
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(resizes="between blocks", needs_blocks=True)
+        limit = max(own.predicted for _, own in self.lengths)
+        return LengthTraits(resizes="between blocks", needs_blocks=True, limit=limit)
 
     def plan(self, probe: Probe) -> Plan:
         one = torch.ones(probe.rows, dtype=torch.long)

@@ -8,7 +8,14 @@ from benchmarks.arms import recipe_of
 from benchmarks.pages import answers_of
 from lastword.bench.replay import Lengths, Replay, kept_pairs, lengths_for
 from lastword.bench.shapes import TINY, random_model
+from lastword.cache import DualCache
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.canvas.state import on_device
 from lastword.errors import SettingError
+from lastword.passes.hooks import Hooks
+from lastword.slots.layout import Layout, fixes_shapes
+from lastword.unmask import EqualShares, MostConfident
 
 MODEL = "tiny-llada-base"
 
@@ -45,3 +52,49 @@ def test_a_row_ends_with_the_block_in_which_it_wrote_its_length():
         (alone,) = lastword.generate(model, [prompts[row]], recipe=recipe)
         assert alone.canvas == answers[row].canvas
         assert alone.cost == answers[row].cost
+
+
+PROMPTS = [[3] * length for length in (5, 9, 7)]
+LENGTHS = [Lengths(40, 10), Lengths(20, 30), Lengths(33, 33)]
+CACHED = lastword.Recipe(
+    length=Replay.of(PROMPTS, LENGTHS),
+    unmask=MostConfident(EqualShares(3.0)),
+    cache=DualCache(),
+    block=8,
+)
+
+
+def test_passes_of_replayed_rows_have_fixed_shapes():
+    assert fixes_shapes(torch.device("cuda"), CACHED, Hooks())
+    assert Layout.of(CACHED, [torch.tensor(prompt) for prompt in PROMPTS]).width == 512
+
+
+def test_a_revision_asks_the_device_nothing():
+    """Tensors without values refuse every question."""
+    model = random_model(TINY, torch.device("cpu"), torch.float32)
+    canvas = Canvas.blank(PROMPTS, torch.tensor([40, 20, 33]), model.ids)
+    clock = Clock.start(canvas).tick(canvas, 8)
+    state = (torch.tensor([10, 30, 33]),)
+    canvas, clock, state = (
+        on_device(part, torch.device("meta")) for part in (canvas, clock, state)
+    )
+    with pytest.raises(RuntimeError, match="meta"):
+        bool(canvas.horizon.any())
+    prediction = next(lastword.decode(model, PROMPTS, CACHED)).prediction  # it is not read
+    revised, kept = CACHED.length.revise(canvas.fixed(True), prediction, clock, state)
+    assert revised.horizon.device.type == "meta"
+    assert kept is state
+
+
+def test_rows_in_fixed_shapes_are_the_same_rows(monkeypatch):
+    model = random_model(TINY, torch.device("cpu"), torch.float32)
+    padded = lastword.generate(model, PROMPTS, recipe=CACHED)
+    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    fixed = lastword.generate(model, PROMPTS, recipe=CACHED, slots=2)
+    assert [a.canvas for a in fixed] == [a.canvas for a in padded]
+    assert [a.cost for a in fixed] == [a.cost for a in padded]
+
+
+def test_prompts_of_one_length_are_refused():
+    with pytest.raises(SettingError, match="2 prompts of 1 lengths"):
+        Replay.of([[1, 2], [3, 4]], LENGTHS[:2])
