@@ -29,14 +29,16 @@ class Timed:
 class Activity:
     """What a call made the device do."""
 
-    launches: int | float  # calls of the host that start kernels, a graph of them counted once
+    # Calls of the host that start kernels, a graph of them counted once; None: none was traced.
+    launches: int | float | None
     kernels: int | float  # that ran on the device
     busy_ms: int | float  # in which at least one of them, or a copy, ran
 
     def less(self, other: Activity, by: int) -> Activity:
         """What this did more than another, divided."""
+        known = None not in (self.launches, other.launches)
         return Activity(
-            (self.launches - other.launches) / by,
+            ((self.launches or 0) - (other.launches or 0)) / by if known else None,
             (self.kernels - other.kernels) / by,
             (self.busy_ms - other.busy_ms) / by,
         )
@@ -47,23 +49,31 @@ class Meter:
     """How often calls are made: `warm_up` times first, then `repeats` times or as many as fit `seconds`."""
 
     device: torch.device
-    repeats: int = 5
-    warm_up: int = 2
-    seconds: int | float = 3  # at least one call is timed, however long it takes
+    repeats: int = 3
+    warm_up: int = 1
+    seconds: int | float = 2  # at least one call is timed, however long it takes
 
-    def median(self, call: Callable[[], object]) -> Timed:
-        """Wall time of a call, the device's work included."""
+    def median(self, call: Callable[[], object], warm: Callable[[], object] | None = None) -> Timed:
+        """Wall time of a call, the device's work included; `warm` is a shorter call to warm up with."""
         held = self._start()
-        self._warm(call)
+        self._warm(warm or call)
         times: list[int | float] = []
         while not times or (len(times) < self.repeats and sum(times) < self.seconds):
             times.append(self.time(call))
         return Timed(1000 * statistics.median(times), len(times), self._peak(held))
 
     def difference(
-        self, less: Callable[[], object], more: Callable[[], object], by: int
+        self,
+        less: Callable[[], object],
+        more: Callable[[], object],
+        by: int,
+        *,
+        trace: bool = False,
     ) -> tuple[Timed, Activity | None]:
-        """What `more` takes beyond `less`, divided: what both do only once is in neither."""
+        """What `more` takes beyond `less`, divided: what both do only once is in neither.
+
+        With `trace` both are made once more under the profiler, which takes seconds.
+        """
         held = self._start()
         self._warm(lambda: (less(), more()))
         found: list[float] = []
@@ -73,6 +83,8 @@ class Meter:
             found.append((long - short) / by)
             spent += short + long
         timed = Timed(1000 * max(statistics.median(found), 0.0), len(found), self._peak(held))
+        if not trace:
+            return timed, None
         few, many = self.activity(less), self.activity(more)
         return timed, None if few is None or many is None else many.less(few, by)
 
@@ -109,9 +121,9 @@ class Meter:
 
     def _start(self) -> int:
         """Bytes that are held before a line begins."""
-        gc.collect()
         if self.device.type != "cuda":
             return 0
+        gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
         return torch.cuda.memory_allocated(self.device)
@@ -132,7 +144,7 @@ def activity_of(events: Iterable[Any]) -> Activity | None:
             spans.append((start, start + event.duration_ns()))
             kernels += not name.startswith(COPIES)
         launches += name.startswith(LAUNCHES)
-    return Activity(launches, kernels, covered(spans) / 1e6) if spans else None
+    return Activity(launches or None, kernels, covered(spans) / 1e6) if spans else None
 
 
 def covered(spans: Iterable[tuple[int, int]]) -> int:

@@ -38,7 +38,7 @@ def test_a_median_is_of_what_follows_the_warm_up(clock):
     def call():
         clock.now += next(times)
 
-    timed = Meter(CPU, repeats=3, seconds=100).median(call)
+    timed = Meter(CPU, repeats=3, warm_up=2, seconds=100).median(call)
     assert (timed.ms, timed.runs, timed.peak_mb) == (pytest.approx(200), 3, None)
 
 
@@ -46,6 +46,11 @@ def test_long_calls_are_made_less_often(clock):
     timed = Meter(CPU, repeats=5, warm_up=2, seconds=3).median(clock.call(4))
     assert (timed.ms, timed.runs) == (4000, 1)
     assert clock.calls == 2
+
+
+def test_a_shorter_call_can_warm_up(clock):
+    timed = Meter(CPU, repeats=1).median(clock.call(4), warm=clock.call(1))
+    assert (timed.ms, clock.calls, clock.now) == (4000, 2, 5)
 
 
 def test_a_difference_leaves_out_what_both_do(clock):
@@ -97,6 +102,30 @@ def test_a_trace_is_counted_by_launches_kernels_and_busy_time():
     ]
     assert activity_of([*host, *device]) == Activity(launches=4, kernels=2, busy_ms=5.0)
     assert activity_of(host) is None
+    assert activity_of(device) == Activity(launches=None, kernels=2, busy_ms=5.0)
+
+
+def test_a_pass_that_replays_a_graph_is_one_launch():
+    def run(passes):
+        graph = [Event("cudaGraphLaunch", 0, 1, "DeviceType.CPU")] * passes
+        opening = [Event("cudaLaunchKernel", 0, 1, "DeviceType.CPU")] * 400
+        return activity_of([*opening, *graph, Event("gemm", 0, 10**6)])
+
+    assert run(16).less(run(2), 14).launches == 1
+
+
+def test_difference_traces_only_where_it_is_asked_to(monkeypatch):
+    traced = []
+
+    def activity(meter, call):
+        traced.append(call)
+        return Activity(10.0 * len(traced), 10, 1)
+
+    monkeypatch.setattr(Meter, "activity", activity)
+    meter = Meter(CPU, repeats=1)
+    assert meter.difference(lambda: None, lambda: None, 2)[1] is None
+    assert not traced
+    assert meter.difference(lambda: None, lambda: None, 2, trace=True)[1].launches == 5
 
 
 def test_spans_that_overlap_count_once():
@@ -106,3 +135,4 @@ def test_spans_that_overlap_count_once():
 
 def test_a_pass_did_what_many_did_more_than_few():
     assert Activity(50, 90, 7.0).less(Activity(10, 10, 1.0), 4) == Activity(10, 20, 1.5)
+    assert Activity(None, 90, 7.0).less(Activity(10, 10, 1.0), 4).launches is None
