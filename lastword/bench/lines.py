@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -14,21 +13,32 @@ import lastword
 from lastword.bench.meter import Activity, Meter, Timed
 from lastword.bench.plain import PlainModel, plain_pass
 from lastword.bench.record import Ceilings, Line
-from lastword.bench.replay import Replay, lengths_for
+from lastword.bench.replay import Replay, kept_pairs, lengths_for
 from lastword.bench.shapes import draw
+from lastword.bench.tally import Tally, tallied
 from lastword.bench.work import Work
 from lastword.cache import Cache, DualCache, NoCache, PrefixCache
 from lastword.canvas.cost import Work as Cost
-from lastword.checks import MOST_SLOTS
+from lastword.decoding import Step, decode
 from lastword.generation import Generation
 from lastword.length import Fixed, LengthPolicy
 from lastword.models.native import NativeModel
+from lastword.passes.hooks import Hooks
 from lastword.recipe.recipe import Recipe
+from lastword.slots.layout import fixes_shapes
 from lastword.unmask import EqualShares, MostConfident
 
-FEW, MANY, MANY_IN_BLOCK = 2, 6, 16  # passes over a window; a line of passes is the difference
+# Passes over a window, of which a line is the difference: few, more, and more of those that take little.
+FEW, WIDE, MANY, MANY_IN_BLOCK = 2, 4, 6, 16
 MIXED_PACE = 4.0  # tokens a pass
-NARROWEST = 1024  # columns of the first width
+WIDTHS, NARROWEST = 4, 1024  # how many at most, and columns of the first but where one is asked for
+WARM_STEPS = 4  # of a decoding: blocks open, kernels are compiled, a graph is captured and replayed
+CACHES: dict[str, tuple[str, Cache]] = {
+    "none": ("none", NoCache()),
+    "prefix": ("prefix", PrefixCache()),
+    "dual": ("dual", DualCache()),
+    "kept": ("dual, prompt kept", DualCache(prompt_every=0)),
+}
 
 
 @dataclass(frozen=True)
@@ -41,20 +51,11 @@ class Settings:
     block: int = 32
     pace: int | float = 3.25  # tokens a pass in a whole answer
     rows: int = 16  # of a mixed batch
+    queue: int = 64  # rows of a mixed batch that pass through the slots of one
     prompts: tuple[int, int] = (200, 1100)  # of a mixed batch, shortest and longest
     predicted: int = 256  # slots of a mixed batch's rows, on average
     columns: int = 16384  # the widest pass
-
-
-def caches() -> dict[str, Cache]:
-    """Every block cache by name; with the prompt kept, if the dual cache has a setting for it."""
-    found: dict[str, Cache] = {"none": NoCache(), "prefix": PrefixCache(), "dual": DualCache()}
-    kept = [field for field in dataclasses.fields(DualCache) if field.name.startswith("prompt")]
-    if kept:
-        longest: Any = True if isinstance(kept[0].default, bool) else MOST_SLOTS
-        make: Callable[..., Cache] = DualCache
-        found["dual, prompt kept"] = make(**{kept[0].name: longest})
-    return found
+    caches: tuple[str, ...] = (*CACHES,)
 
 
 @dataclass(frozen=True)
@@ -68,80 +69,68 @@ class Bench:
 
     def passes(self) -> Iterator[Line]:
         """Full passes: the bare model, and what one more pass of the loop takes."""
-        prompt, horizon = self.settings.prompt, self.settings.horizon
+        most, horizon = max(self.settings.canvas), self.settings.horizon
         for slots in dict.fromkeys((*self.settings.canvas, horizon)):
             yield self._bare(slots)
+            case, trace = f"in the loop, {slots} slots", slots == most
             yield self._in_loop(
-                "passes", prompt, slots, NoCache(), None, f"in the loop, {slots} slots"
+                "passes", self.settings.prompt, slots, NoCache(), None, case, trace=trace
             )
 
     def blocks(self) -> Iterator[Line]:
         """Passes within a block over prompt and horizon, under each cache."""
         block, keys = self.settings.block, self.settings.prompt + self.settings.horizon
-        for name, cache in caches().items():
+        for name, cache in self._caches().items():
             case = f"{name}, {block} columns over {keys}"
-            yield self._in_loop("blocks", max(1, keys - 2 * block), 2 * block, cache, block, case)
+            yield self._in_loop(
+                "blocks",
+                max(1, keys - 2 * block),
+                2 * block,
+                cache,
+                block,
+                case,
+                trace=cache == DualCache(),
+            )
 
     def probe(self) -> Iterator[Line]:
         """A length prediction, beside a bare pass over the same columns."""
         slots = max(self.settings.canvas)
         prompt = self._prompt(self.settings.prompt)
-        bare = self._bare(slots)
-
-        def call() -> object:
-            return lastword.predict_length(self.model, prompt, limit=slots, beyond_positions=True)
-
-        timed, activity = self.meter.median(call), self.meter.activity(call)
-        width = len(prompt) + slots
-        line = self._pass("probe", f"{slots} slots", timed, activity, Work(width, width**2, slots))
+        bare, timed = self._bare(slots), self.meter.median(lambda: self._probe(prompt))
+        line = self._pass("probe", f"{slots} slots", timed, None, self._probe_work())
         yield line.model_copy(update={"ratio": timed.ms / bare.ms if bare.ms else None})
 
     def answers(self) -> Iterator[Line]:
-        """Whole answers under each cache, without the probe and with it."""
-        prompt, slots = self._prompt(self.settings.prompt), self.settings.horizon
-        for name, cache in caches().items():
-            for probed in (False, True):
-
-                def call(probed: bool = probed, cache: Cache = cache) -> list[Generation]:
-                    if probed:
-                        limit = max(self.settings.canvas)
-                        lastword.predict_length(
-                            self.model, prompt, limit=limit, beyond_positions=True
-                        )
-                    return [self._generate(prompt, slots, self.settings.pace, cache)]
-
-                case = f"{name}, probe included" if probed else name
-                yield self._whole("answers", case, call, [slots], extra_passes=int(probed))
+        """Whole answers under each cache, with the probe and, where they are quick, without it."""
+        for name, cache in self._caches().items():
+            if not isinstance(cache, DualCache):
+                yield self._answer(f"{name}, probe included", cache, probed=True, once=True)
+                continue
+            if cache == DualCache() and self._fixes(cache):
+                case = f"{name}, not captured, probe included"
+                yield self._answer(case, cache, probed=True, once=True, captured=False)
+            yield self._answer(name, cache)
+            yield self._answer(f"{name}, probe included", cache, probed=True)
 
     def mixed(self) -> Iterator[Line]:
-        """A batch of unequal prompts whose lengths are replayed, under the dual cache."""
-        rows, (least, most) = self.settings.rows, self.settings.prompts
-        prompts = [
-            self._prompt(least + (most - least) * row // max(1, rows - 1)) for row in range(rows)
-        ]
-        lengths = lengths_for(rows, self.settings.predicted)
-        length = Replay.of(prompts, lengths)
-        for name, cache in caches().items():
-            if isinstance(cache, DualCache):
-
-                def call(cache: Cache = cache) -> list[Generation]:
-                    return self._generate(prompts, length, MIXED_PACE, cache)
-
-                useful = [row.useful for row in lengths]
-                line = self._whole("mixed", name, call, useful)
-                computed = computed_columns(self.model, call)
-                # Passes that replay a graph are not seen: then the share is not known here.
-                share = line.columns / computed if line.columns and computed else 2.0
-                yield line.model_copy(update={"useful_columns": share if share <= 1 else None})
+        """Unequal prompts whose lengths are replayed: all at once, and more of them than there are slots."""
+        slots, queue = self.settings.rows, min(self.settings.queue, len(kept_pairs().pairs))
+        dual = [(n, cache) for n, cache in self._caches().items() if isinstance(cache, DualCache)]
+        for name, cache in dual:
+            yield self._batch(name, cache, slots, slots)
+        if queue > slots and dual:
+            name, cache = dual[-1]
+            yield self._batch(f"{name}, {queue} rows through {slots} slots", cache, queue, slots)
 
     def widths(self) -> Iterator[Line]:
-        """Full passes from a thousand columns to the widest, doubling: time and memory as they grow."""
+        """Full passes up to the widest, doubling: time and memory as they grow."""
         widest = self.settings.columns
-        halvings = max(0, int(math.log2(widest / NARROWEST))) if widest > NARROWEST else 0
-        for width in (widest >> step for step in range(halvings, -1, -1)):
+        halved = (widest >> step for step in range(WIDTHS - 1, 0, -1))
+        for width in (*(width for width in halved if width >= NARROWEST), widest):
             slots = max(FEW, min(max(self.settings.canvas), width // 2))
+            once = replace(self, meter=replace(self.meter, repeats=1))
             case = f"{width} columns"
-            yield self._in_loop("widths", width - slots, slots, NoCache(), None, case)
+            yield once._in_loop("widths", width - slots, slots, NoCache(), None, case, many=WIDE)
 
     def plain(self) -> Iterator[Line]:
         """The authors' loop as they describe it, a pass timed and the answer extrapolated."""
@@ -154,14 +143,10 @@ class Bench:
         tokens = torch.tensor(
             [self._prompt(self.settings.prompt) + [mask] * slots], device=self.meter.device
         )
-
-        def call() -> object:
-            return plain_pass(plain, tokens, mask)
-
-        timed, activity = self.meter.median(call), self.meter.activity(call)
+        timed = self.meter.median(lambda: plain_pass(plain, tokens, mask))
         width = tokens.shape[1]
         case = f"{slots} slots, one token a pass"
-        line = self._pass("plain", case, timed, activity, Work(width, width**2, width))
+        line = self._pass("plain", case, timed, None, Work(width, width**2, width))
         seconds = timed.ms * slots / 1000
         yield line.model_copy(
             update={
@@ -173,26 +158,48 @@ class Bench:
             }
         )
 
+    def _caches(self) -> dict[str, Cache]:
+        return {name: cache for key, (name, cache) in CACHES.items() if key in self.settings.caches}
+
     def _prompt(self, length: int) -> list[int]:
         """So many tokens, the same ones every time."""
         generator = torch.Generator().manual_seed(length)
         return torch.randint(0, self.model.ids.end, (length,), generator=generator).tolist()
 
-    def _generate(
-        self,
-        prompt: Any,
-        length: int | LengthPolicy,
-        pace: int | float,
-        cache: Cache,
-        block: int | None = -1,
-    ) -> Any:
-        recipe = Recipe(
+    def _recipe(
+        self, length: int | LengthPolicy, pace: int | float, cache: Cache, block: int | None = -1
+    ) -> Recipe:
+        return Recipe(
             length=Fixed(length) if isinstance(length, int) else length,
             unmask=MostConfident(EqualShares(pace)),
             cache=cache,
             block=self.settings.block if block == -1 else block,
         )
-        return lastword.generate(self.model, prompt, recipe=recipe, beyond_positions=True)
+
+    def _fixes(self, cache: Cache) -> bool:
+        """Are passes within a block captured here?"""
+        recipe = self._recipe(self.settings.horizon, self.settings.pace, cache)
+        return fixes_shapes(self.meter.device, recipe, Hooks())
+
+    def _generate(self, prompt: list[int], recipe: Recipe, **given: Any) -> Generation:
+        return lastword.generate(self.model, prompt, recipe=recipe, beyond_positions=True, **given)
+
+    def _decode(self, prompts: Sequence[list[int]], recipe: Recipe, slots: int) -> Iterator[Step]:
+        return decode(self.model, prompts, recipe, beyond_positions=True, slots=slots, replay=True)
+
+    def _begin(self, prompts: Sequence[list[int]], recipe: Recipe, slots: int = 1) -> None:
+        """The first steps of a decoding, to warm up."""
+        for _ in islice(self._decode(prompts, recipe, slots), WARM_STEPS):
+            pass
+
+    def _probe(self, prompt: list[int]) -> object:
+        limit = max(self.settings.canvas)
+        return lastword.predict_length(self.model, prompt, limit=limit, beyond_positions=True)
+
+    def _probe_work(self) -> Work:
+        slots = max(self.settings.canvas)
+        width = self.settings.prompt + slots
+        return Work(width, width**2, slots)
 
     def _bare(self, slots: int) -> Line:
         """The model alone, the head on the answer's columns."""
@@ -202,32 +209,39 @@ class Bench:
         )
         width = tokens.shape[1]
         read = torch.arange(self.settings.prompt, width, device=self.meter.device)[None]
-
-        def call() -> object:
-            return self.model(tokens, read)
-
-        timed, activity = self.meter.median(call), self.meter.activity(call)
-        work = Work(width, width**2, slots)
-        return self._pass("passes", f"bare model, {slots} slots", timed, activity, work)
+        timed = self.meter.median(lambda: self.model(tokens, read))
+        case = f"bare model, {slots} slots"
+        return self._pass("passes", case, timed, None, Work(width, width**2, slots))
 
     def _in_loop(
-        self, line: str, prompt: int, slots: int, cache: Cache, block: int | None, case: str
+        self,
+        line: str,
+        prompt: int,
+        slots: int,
+        cache: Cache,
+        block: int | None,
+        case: str,
+        *,
+        many: int | None = None,
+        trace: bool = False,
     ) -> Line:
         """One more pass over a window: a run with many passes a window less one with few.
 
         What a run does once, and what it does where a block opens, is in both.
         """
         tokens, window = self._prompt(prompt), block or slots
-        few, many = min(FEW, window - 1), min(MANY_IN_BLOCK if block else MANY, window)
-
+        usual = MANY_IN_BLOCK if isinstance(cache, DualCache) else MANY
+        few, many = min(FEW, window - 1), min(many or usual, window)
         costs: dict[int, Cost] = {}
 
         def run(passes: int) -> None:
-            answer: Generation = self._generate(tokens, slots, window / passes, cache, block)
-            costs[passes] = answer.cost
+            recipe = self._recipe(slots, window / passes, cache, block)
+            costs[passes] = self._generate(tokens, recipe).cost
 
         by = slots // window * (many - few)
-        timed, activity = self.meter.difference(lambda: run(few), lambda: run(many), by)
+        timed, activity = self.meter.difference(
+            lambda: run(few), lambda: run(many), by, trace=trace
+        )
         less, more = costs[few], costs[many]
         # Masks fall evenly from the window's size to none, so half of them are read on average.
         work = Work(
@@ -246,55 +260,88 @@ class Bench:
             columns=float(work.columns),
             peak_mb=timed.peak_mb,
             **self._rates(timed.ms, work, 1, 1),
-            **_device(activity, timed.ms, 1),
+            **_device(activity, timed.ms),
         )
+
+    def _answer(
+        self,
+        case: str,
+        cache: Cache,
+        *,
+        probed: bool = False,
+        once: bool = False,
+        captured: bool = True,
+    ) -> Line:
+        """An answer, from prompt to the last token."""
+        prompt, slots = self._prompt(self.settings.prompt), self.settings.horizon
+        recipe = self._recipe(slots, self.settings.pace, cache)
+        shown: dict[str, Any] = {} if captured else {"on_step": lambda step: None}
+        cost = Cost(0, 0, 0)
+
+        def call() -> None:
+            nonlocal cost
+            if probed:
+                self._probe(prompt)
+            cost = self._generate(prompt, recipe, **shown).cost
+
+        meter = replace(self.meter, repeats=1) if once else self.meter
+        timed = meter.median(call, warm=lambda: self._begin([prompt], recipe))
+        work = Work(cost.columns, cost.squares, cost.passes * self.settings.block / 2)
+        passes = cost.passes + probed
+        if probed:
+            work = work.plus(self._probe_work())
+        return self._whole("answers", case, timed, work, passes, passes, slots)
+
+    def _batch(self, case: str, cache: Cache, rows: int, slots: int) -> Line:
+        """So many rows through so many slots; columns are counted on the way."""
+        least, most = self.settings.prompts
+        prompts = [
+            self._prompt(least + (most - least) * row // max(1, rows - 1)) for row in range(rows)
+        ]
+        lengths = lengths_for(rows, self.settings.predicted)
+        recipe = self._recipe(Replay.of(prompts, lengths), MIXED_PACE, cache)
+        tally = Tally(rows)
+
+        def call() -> None:
+            nonlocal tally
+            tally = tallied(self._decode(prompts, recipe, slots), rows)
+
+        timed = replace(self.meter, repeats=1).median(
+            call, warm=lambda: self._begin(prompts, recipe, slots)
+        )
+        costs = [row.cost for row in tally.done]
+        spent = sum(cost.passes for cost in costs)
+        columns, squares = (sum(getattr(cost, n) for cost in costs) for n in ("columns", "squares"))
+        work = Work(columns, squares, spent * self.settings.block / 2)
+        useful = sum(row.useful for row in lengths)
+        line = self._whole("mixed", case, timed, work, tally.passes, spent, useful)
+        counted = {"useful_columns": tally.useful, "occupancy": tally.occupancy}
+        return line.model_copy(update={"rows": rows, **counted})
 
     def _whole(
         self,
         line: str,
         case: str,
-        call: Callable[[], list[Generation]],
-        useful: Sequence[int],
-        *,
-        extra_passes: int = 0,
+        timed: Timed,
+        work: Work,
+        passes: int,
+        row_passes: int,
+        tokens: int,
     ) -> Line:
-        """An answer or a batch, from prompt to the last token."""
-        answers: list[Generation] = []
-
-        def kept() -> None:
-            answers[:] = call()
-
-        timed = self.meter.median(kept)
-        costs = [answer.cost for answer in answers]
-        passes = max(cost.passes for cost in costs) + extra_passes
-        spent = sum(cost.passes for cost in costs) + extra_passes * len(costs)
-        columns, squares = (
-            sum(cost.columns for cost in costs),
-            sum(cost.squares for cost in costs),
-        )
-        tokens, seconds = sum(useful), timed.ms / 1000
-        activity = None if extra_passes else self.meter.activity(call)
-        read = spent * self.settings.block / 2
-        rates = (
-            {}
-            if extra_passes
-            else self._rates(timed.ms, Work(columns, squares, read), passes, spent)
-        )
+        seconds = timed.ms / 1000
         return Line(
             line=line,
             case=case,
-            rows=len(answers),
             runs=timed.runs,
             ms=timed.ms / passes,
             seconds=seconds,
             passes=passes,
             tokens=tokens,
-            columns=float(columns),
+            columns=float(work.columns),
             peak_mb=timed.peak_mb,
             tokens_per_second=tokens / seconds,
-            tokens_per_forward=tokens / spent,
-            **rates,
-            **_device(activity, timed.ms, passes),
+            tokens_per_forward=tokens / row_passes,
+            **self._rates(timed.ms, work, passes, row_passes),
         )
 
     def _rates(self, ms: int | float, work: Work, passes: int, row_passes: int) -> dict[str, Any]:
@@ -311,31 +358,15 @@ class Bench:
         }
 
 
-def _device(activity: Activity | None, ms: int | float, passes: int) -> dict[str, Any]:
-    """Launches and kernels a pass, and the share of the time in which the device worked."""
+def _device(activity: Activity | None, ms: int | float) -> dict[str, Any]:
+    """Launches and kernels of a pass, and the share of its time in which the device worked."""
     if activity is None or ms <= 0:
         return {}
     return {
-        "launches": max(0.0, activity.launches / passes),
-        "kernels": max(0.0, activity.kernels / passes),
+        "launches": None if activity.launches is None else max(0.0, activity.launches),
+        "kernels": max(0.0, activity.kernels),
         "busy": min(1.0, max(0.0, activity.busy_ms / ms)),
     }
-
-
-def computed_columns(model: NativeModel, call: Callable[[], object]) -> int:
-    """Columns that went through the model's first layer during a call, padding included."""
-    seen = 0
-
-    def count(module: object, given: tuple[Any, ...]) -> None:
-        nonlocal seen
-        seen += given[0].numel() // model.network.shape.width
-
-    handle = model.network.blocks[0].register_forward_pre_hook(count)
-    try:
-        call()
-    finally:
-        handle.remove()
-    return seen
 
 
 LINES: dict[str, Callable[[Bench], Iterator[Line]]] = {

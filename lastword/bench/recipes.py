@@ -2,62 +2,92 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import lastword
 from lastword.bench.meter import Meter
 from lastword.bench.record import Line
+from lastword.bench.tally import Tally, tallied
+from lastword.decoding import Step, decode
 from lastword.errors import SettingError
-from lastword.generation import Generation
-from lastword.length import Fixed, Survival
+from lastword.generation import USUAL_ROWS, trimmed
 from lastword.passes import Sampling
+from lastword.prompts import as_batch
+from lastword.recipe.names import RECIPES
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS, load_frozen
-from lastword.unmask import EntropyBound
 
 # Lengths that say no limit keep to the model's own canvas.
 ARMS: dict[str, Recipe] = {
-    "fixed": Recipe(length=Fixed()),
-    "paper": Recipe(length=Survival()),
+    **{name: Recipe.named(name) for name in RECIPES},
     "default": Recipe(),
-    "fast": Recipe(unmask=EntropyBound(0.1)),
     "sampled": Recipe(sampling=Sampling(temperature=0.7)),
 }
+WARM_STEPS = 8
 
 
 def recipe_lines(
-    name: str, model: Any, meter: Meter, arms: Sequence[str], rows: int, slots: int | None
+    name: str,
+    model: Any,
+    meter: Meter,
+    arms: Sequence[str],
+    rows: int,
+    slots: int | None = None,
+    solo: int = 0,
 ) -> Iterator[Line]:
-    """A line per recipe: all rows handed over at once."""
-    prompts = prompts_for(model, rows)
-    generate: Callable[..., list[Generation]] = lastword.generate
-    through = {} if slots is None else {"slots": _checked_slots(slots)}
+    """A line per recipe: all rows handed over at once; `solo` of them are decoded alone as well."""
+    asked = prompts_for(model, rows)
     for arm in arms:
-        answers: list[Generation] = []
+        line = _line(model, asked, ARMS[arm], meter, min(rows, slots or USUAL_ROWS), solo)
+        yield line.model_copy(update={"case": f"{name}, {arm}"})
 
-        def call(recipe: Recipe = ARMS[arm], answers: list[Generation] = answers) -> None:
-            answers[:] = generate(model, prompts, recipe=recipe, **through)
 
-        timed = replace(meter, warm_up=1).median(call)
-        spent = [answer.cost.passes + answer.probe_cost.passes for answer in answers]
-        tokens, seconds = sum(len(answer.tokens) for answer in answers), timed.ms / 1000
-        yield Line(
-            line="recipes",
-            case=f"{name}, {arm}",
-            rows=len(answers),
-            runs=timed.runs,
-            ms=timed.ms / max(spent),
-            seconds=seconds,
-            passes=max(spent),
-            tokens=tokens,
-            columns=float(sum(a.cost.columns + a.probe_cost.columns for a in answers)),
-            peak_mb=timed.peak_mb,
-            tokens_per_second=tokens / seconds,
-            tokens_per_forward=tokens / sum(spent),
-        )
+def _line(
+    model: Any, asked: Sequence[Any], recipe: Recipe, meter: Meter, slots: int, solo: int
+) -> Line:
+    """The rows' own decoding is timed, not their tokenizer: in evaluation a batch's seconds are these too."""
+    prompts, rows = as_batch(model, asked), len(asked)
+    tally = Tally(rows)
+
+    def steps() -> Iterator[Step]:
+        return decode(model, prompts, recipe, slots=slots, replay=True)
+
+    def call() -> None:
+        nonlocal tally
+        tally = tallied(steps(), rows)
+
+    def warm() -> None:
+        for _ in islice(steps(), WARM_STEPS):
+            pass
+
+    timed = meter.median(call, warm)
+    costs = [cost for row in tally.done for cost in (row.cost, row.probe_cost)]
+    written = {row.prompt: row.canvas.answer_of(0) for row in tally.done}
+    tokens = sum(len(trimmed(row.canvas, 0, written[row.prompt])[0]) for row in tally.done)
+    seconds = timed.ms / 1000
+    line = Line(
+        line="recipes",
+        case=recipe.label(),
+        rows=rows,
+        runs=timed.runs,
+        ms=timed.ms / tally.passes,
+        seconds=seconds,
+        passes=tally.passes,
+        tokens=tokens,
+        columns=float(sum(cost.columns for cost in costs)),
+        peak_mb=timed.peak_mb,
+        tokens_per_second=tokens / seconds,
+        tokens_per_forward=tokens / sum(cost.passes for cost in costs),
+        occupancy=tally.occupancy,
+    )
+    if not solo:
+        return line
+    chosen = [at * rows // solo for at in range(solo)]
+    alone = (lastword.generate(model, asked[at], recipe=recipe, seed=at) for at in chosen)
+    equal = sum(answer.canvas == written[at] for at, answer in zip(chosen, alone))
+    return line.model_copy(update={"solo": solo, "solo_equal": equal})
 
 
 def prompts_for(model: Any, rows: int) -> list[Any]:
@@ -71,11 +101,3 @@ def prompts_for(model: Any, rows: int) -> list[Any]:
     if model.tokenizer.chat_template is None:
         return every[:rows]
     return [[{"role": "user", "content": text}] for text in every[:rows]]
-
-
-def _checked_slots(slots: int) -> int:
-    if "slots" not in inspect.signature(lastword.generate).parameters:
-        raise SettingError(
-            f"--slots {slots} was given; this version of lastword decodes all rows at once: leave it out"
-        )
-    return slots

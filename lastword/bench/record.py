@@ -39,7 +39,7 @@ class Line(Kept):
     runs: Count = 0  # that were timed, after the warm-up
     ms: Figure | None = None  # of one pass, the median
     seconds: Figure | None = None  # of a whole answer or batch, the median
-    passes: Count | None = None  # of the longest row
+    passes: Count | None = None  # that ran
     tokens: Count | None = None  # useful ones: each stands before its row's end
     columns: Figure | None = None  # computed; of one pass where `ms` is of one
     tflops: Figure | None = None  # by the least arithmetic
@@ -54,6 +54,9 @@ class Line(Kept):
     tokens_per_forward: Figure | None = None
     useful_columns: Share | None = None  # of those computed: of an unfinished row, and no padding
     ratio: Figure | None = None  # of the probe to a bare pass
+    occupancy: Share | None = None  # of the slots, as long as prompts waited
+    solo: Count | None = None  # rows that were decoded alone as well
+    solo_equal: Count | None = None  # those of them that came out the same
 
 
 class Record(Kept):

@@ -18,13 +18,15 @@ from lastword.bench.record import Ceilings, Line, Record
 from lastword.bench.replay import kept_pairs
 from lastword.bench.shapes import architecture_of, random_model
 from lastword.eval.run import surroundings
+from lastword.generation import USUAL_ROWS
 
 Show = Callable[[Line], None]
 HOW = (
     "In the loop, a pass is the difference of two runs of lastword.generate, divided by the passes one has "
     "more: what a run does once, or where a block opens, is not in it.",
     "TFLOP/s count the least arithmetic, GB/s the least traffic: every weight once a pass, keys and values.",
-    "Busy is the device's time by the profiler over the wall time without it; a graph is one launch.",
+    "Busy is the device's time by the profiler over the wall time without it; a graph is one launch. Traced "
+    "are a full pass in the loop and one under the dual cache: a trace takes seconds.",
 )
 
 
@@ -55,17 +57,19 @@ def bench_shape(
     notes = [*HOW]
     if "mixed" in lines:
         notes.append(
-            f"mixed: {settings.rows} prompts of {settings.prompts[0]} to {settings.prompts[1]} tokens, "
+            f"mixed: {settings.rows} slots, prompts of {settings.prompts[0]} to {settings.prompts[1]}, "
             f"{MIXED_PACE:g} tokens a pass. Random weights end nothing, so lengths are replayed from pairs, "
             f"scaled to {settings.predicted} predicted slots on average; a row ends with the block in which "
-            "it wrote its written length; tokens count up to that, or to the horizon where that is less."
+            "it wrote its written length; tokens count up to that, or to the horizon where that is less. A "
+            "useful column belongs to an unfinished row and is no padding."
         )
         notes.append(f"pairs: {kept_pairs().source}")
     if "plain" in lines:
         notes.append(
             "plain: our own writing of the authors' loop in plain modules; an answer's seconds extrapolated."
         )
-    plain = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(settings).items()}
+    plain = asdict(settings) | {"caches": ",".join(settings.caches)}
+    plain = {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
     known = {f"shape_{name}": value for name, value in asdict(architecture.shape).items()}
     return _record(
         model, meter, found, notes, best, began,
@@ -83,6 +87,7 @@ def bench_recipes(
     dtype: str,
     repeats: int,
     show: Show,
+    solo: int = 0,
 ) -> Record:
     """Measure recipes on embedded models."""
     began = time.perf_counter()
@@ -91,11 +96,14 @@ def bench_recipes(
     model: Any = None
     for name in models:
         model = lastword.load(name, device=device, dtype=dtype)
-        for line in recipe_lines(name, model, meter, arms, rows, slots):
+        for line in recipe_lines(name, model, meter, arms, rows, slots, solo):
             found.append(line)
             show(line)
-    settings: dict[str, Any] = {"rows": rows} | ({} if slots is None else {"slots": slots})
-    notes = ["Validation prompts, families in turn; every recipe on the model's own canvas."]
+    settings: dict[str, Any] = {"rows": rows, "slots": slots or USUAL_ROWS}
+    notes = [
+        "Validation prompts, families in turn; every recipe on the model's own canvas; seconds from the "
+        "first probe to the last token, after the first passes of the same decoding to warm up."
+    ]
     return _record(
         model,
         meter,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from lastword.bench.record import Line, Record
 
 Cell = Callable[[Line], float | None]
+PROBED = ", probe included"
 WHOLE = ("answers", "mixed", "plain", "recipes")
 PASS_COLUMNS: dict[str, tuple[Cell, str]] = {
     "ms a pass": (lambda line: line.ms, ",.2f"),
@@ -14,7 +15,7 @@ PASS_COLUMNS: dict[str, tuple[Cell, str]] = {
     "of ceiling": (lambda line: line.compute_share, ".0%"),
     "GB/s": (lambda line: line.gbs, ",.0f"),
     "of ceiling ": (lambda line: line.memory_share, ".0%"),
-    "launches": (lambda line: line.launches, ",.0f"),
+    "launches": (lambda line: line.launches, ",.1f"),
     "kernels": (lambda line: line.kernels, ",.0f"),
     "GPU busy": (lambda line: line.busy, ".0%"),
     "peak, MB": (lambda line: line.peak_mb, ",.0f"),
@@ -29,8 +30,9 @@ WHOLE_COLUMNS: dict[str, tuple[Cell, str]] = {
     "tokens a forward": (lambda line: line.tokens_per_forward, ".2f"),
     "columns": (lambda line: line.columns, ",.0f"),
     "useful columns": (lambda line: line.useful_columns, ".1%"),
-    "launches a pass": (lambda line: line.launches, ",.0f"),
-    "GPU busy": (lambda line: line.busy, ".0%"),
+    "slots in use": (lambda line: line.occupancy, ".1%"),
+    "decoded alone": (lambda line: line.solo, ",d"),
+    "and equal": (lambda line: line.solo_equal, ",d"),
     "peak, MB": (lambda line: line.peak_mb, ",.0f"),
 }
 
@@ -92,43 +94,75 @@ def _faster(whole: list[Line]) -> dict[str, tuple[Cell, str]]:
     return {name: (times, ",.1f")}
 
 
-def steps(records: Mapping[str, Record]) -> str:
+def steps(records: Iterable[Record]) -> str:
     """From the authors' loop to the fastest answer: a step a row, of records of one shape.
 
-    Answers that were not decoded whole are extrapolated from their passes, one token each.
+    Answers that were not decoded whole are extrapolated from their passes, one token each. Of a step that
+    several records hold the last is shown.
     """
-    found: list[tuple[str, float]] = []
-    for name, record in records.items():
-        timed = {(line.line, line.case): line for line in record.lines}
-        full, horizon = (
-            max((n for n in _canvas(record)), default=0),
-            record.settings.get("horizon"),
-        )
-        told = f" ({name})" if len(records) > 1 else ""
-        for (kind, case), line in timed.items():
-            if kind == "plain" and line.seconds:
-                found.append((f"the plain loop, {case}{told}", line.seconds))
-            elif kind == "passes" and line.ms and case == f"in the loop, {full} slots":
-                found.append(
-                    (f"our loop, {case[13:]}, one token a pass{told}", line.ms * full / 1000)
-                )
-            elif kind == "passes" and line.ms and case == f"in the loop, {horizon} slots":
-                probe = timed.get(("probe", f"{full} slots"))
-                seconds = (line.ms * int(str(horizon)) + ((probe and probe.ms) or 0)) / 1000
-                found.append((f"predicted horizon, {case[13:]}, one token a pass{told}", seconds))
-            elif kind == "answers" and line.seconds and case.endswith(", probe included"):
-                cache = case.removesuffix(", probe included")
-                pace = record.settings.get("pace")
-                found.append((f"{pace} tokens a pass, cache: {cache}{told}", line.seconds))
+    found: dict[str, float] = {}
+    for record in records:
+        weights = "" if record.weights == "plain" else f", {record.weights} weights"
+        made = _steps(record)
+        found |= {f"{name}{weights}": seconds for name, seconds in made.items()}
     if not found:
         return ""
-    found.sort(key=lambda step: -step[1])
-    slowest = found[0][1]
+    ordered = sorted(found.items(), key=lambda step: -step[1])
+    slowest = ordered[0][1]
     rows = ["| step | seconds | times faster |", "|---|---:|---:|"]
-    rows += [f"| {name} | {seconds:,.3f} | {slowest / seconds:,.1f} |" for name, seconds in found]
+    rows += [f"| {name} | {seconds:,.3f} | {slowest / seconds:,.1f} |" for name, seconds in ordered]
     return "\n".join(rows)
 
 
-def _canvas(record: Record) -> list[int]:
-    canvas = record.settings.get("canvas")
-    return canvas if isinstance(canvas, list) else []
+def _steps(record: Record) -> dict[str, float]:
+    """The seconds of every step that a record holds."""
+    timed = {(line.line, line.case): line for line in record.lines}
+    canvas, horizon = record.settings.get("canvas"), record.settings.get("horizon")
+    if not isinstance(canvas, list) or not isinstance(horizon, int):
+        return {}
+    full, found = max(canvas), dict[str, float]()
+    plain = timed.get(("plain", f"{full} slots, one token a pass"))
+    ours = timed.get(("passes", f"in the loop, {full} slots"))
+    short = timed.get(("passes", f"in the loop, {horizon} slots"))
+    probe = timed.get(("probe", f"{full} slots"))
+    if plain and plain.seconds:
+        found[f"the authors' loop, {full} slots, one token a pass"] = plain.seconds
+    if ours and ours.ms:
+        found[f"our loop, {full} slots, one token a pass"] = ours.ms * full / 1000
+    if short and short.ms and probe and probe.ms:
+        seconds = (short.ms * horizon + probe.ms) / 1000
+        found[f"a predicted horizon of {horizon}, one token a pass"] = seconds
+    for (kind, case), line in timed.items():
+        if kind == "answers" and line.seconds and case.endswith(PROBED):
+            cache, *more = case.removesuffix(PROBED).split(", ")
+            named = ", ".join(["no cache" if cache == "none" else f"{cache} cache", *more])
+            found[f"{record.settings.get('pace')} tokens a pass, {named}"] = line.seconds
+    return found
+
+
+def against(now: Record, before: Record) -> str:
+    """Recipes of one run, against the fixed canvas and against an earlier run."""
+    then, own = ({line.case: line for line in run.lines} for run in (before, now))
+    rows = [
+        "| model | recipe | seconds | times fixed | seconds before | times fixed | times before |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for line in now.lines:
+        model, _, arm = line.case.partition(", ")
+        old = then.get(line.case)
+        cells = [
+            f"{line.seconds:,.2f}" if line.seconds else "",
+            _times(own.get(f"{model}, fixed"), line),
+            f"{old.seconds:,.2f}" if old and old.seconds else "",
+            _times(then.get(f"{model}, fixed"), old),
+            _times(old, line),
+        ]
+        rows.append(f"| {model} | {arm} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _times(slow: Line | None, fast: Line | None) -> str:
+    """How many times faster, if both were timed."""
+    if slow is None or fast is None or not slow.seconds or not fast.seconds:
+        return ""
+    return f"{slow.seconds / fast.seconds:,.1f}"

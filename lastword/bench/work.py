@@ -16,6 +16,12 @@ class Work:
     squares: int | float  # columns times the columns each attended to
     read: int | float  # columns whose logits were asked for
 
+    def plus(self, other: Work) -> Work:
+        """Both together."""
+        return Work(
+            self.columns + other.columns, self.squares + other.squares, self.read + other.read
+        )
+
     def flops(self, shape: Shape) -> int | float:
         """Multiplications and additions of the matrix products, the layers' and the head's.
 

@@ -11,6 +11,7 @@ from lastword.cli.options import DeviceOption, DtypeOption, path_option
 from lastword.errors import SettingError
 
 USUAL_ROWS = 500  # of --models
+REPEATS = 3
 
 
 def bench(
@@ -35,13 +36,24 @@ def bench(
         ),
     ] = None,
     arms: Annotated[
-        str, typer.Option(help="Recipes for --models: fixed, paper, default, fast, sampled.")
-    ] = "fixed,paper,default,fast,sampled",
+        str,
+        typer.Option(
+            help="Recipes for --models: those that go by a name, default, and sampled (a temperature of 0.7)."
+        ),
+    ] = "fixed,paper,careful,fast,sampled",
     slots: Annotated[
-        Optional[int], typer.Option(help="Rows in flight at once, for --models; the rest wait.")
+        Optional[int],
+        typer.Option(help="Rows decoded at once, for --models; the rest wait. Default: 64."),
     ] = None,
+    solo: Annotated[
+        int,
+        typer.Option(
+            help="So many rows of --models are decoded alone as well, to compare (with --dtype float32)."
+        ),
+    ] = 0,
     rows: Annotated[
-        Optional[int], typer.Option(help="Of a mixed batch, 16; of --models, 500.")
+        Optional[int],
+        typer.Option(help="Of a mixed batch, 16, four times as many waiting; of --models, 500."),
     ] = None,
     prompt: Annotated[int, typer.Option(help="Tokens of the prompt.")] = 900,
     canvas: Annotated[
@@ -51,12 +63,20 @@ def bench(
     block: Annotated[int, typer.Option(help="Columns of a block.")] = 32,
     pace: Annotated[float, typer.Option(help="Tokens a pass in a whole answer.")] = 3.25,
     columns: Annotated[
-        Optional[int], typer.Option(help="Full passes from 1024 columns up to so many, doubling.")
+        Optional[int],
+        typer.Option(help="Full passes up to so many columns, doubling: four, from 1024 or more."),
     ] = None,
+    caches: Annotated[
+        str,
+        typer.Option(help="For blocks, answers and mixed: none, prefix, dual, kept (the prompt)."),
+    ] = "none,prefix,dual,kept",
     weights: Annotated[str, typer.Option(help="plain, or fp8.")] = "plain",
     repeats: Annotated[
-        int, typer.Option(help="Runs a median is of; fewer where they take seconds.")
-    ] = 5,
+        Optional[int],
+        typer.Option(
+            help="Runs a median is of, fewer where they take seconds. Default: 3, of --models 1."
+        ),
+    ] = None,
     out: Annotated[Path, path_option("The record to write.")] = Path("out/bench.json"),
     table: Annotated[
         Optional[Path], path_option("Print this record as Markdown; measure nothing.")
@@ -75,7 +95,7 @@ def bench(
 
       lastword bench --shape tiny --lines passes,probe --prompt 90 --canvas 64 --repeats 1
 
-      lastword bench --models tiny-llada-base --arms fixed,default --rows 2 --repeats 1
+      lastword bench --models tiny-llada-base --arms fast --rows 3 --slots 2 --solo 1 --dtype float32
 
       lastword bench --shape llada-8b --columns 16384 --out llada-8b.json
 
@@ -88,21 +108,24 @@ def bench(
         typer.echo(markdown(records.read(table)))
         return
 
+    import time
+
     import torch
 
-    from lastword.bench.lines import LINES, Settings
+    from lastword.bench.lines import CACHES, LINES, Settings
     from lastword.bench.recipes import ARMS
     from lastword.bench.run import bench_recipes, bench_shape
     from lastword.checks import MOST_NUMBER, check_number, check_whole
     from lastword.models.placing import as_device, as_dtype
     from lastword.outside.files import check_folder, write
 
-    numbers = [("repeats", repeats), ("prompt", prompt), ("horizon", horizon), ("block", block)]
-    for name, value in (*numbers, ("rows", rows), ("columns", columns), ("slots", slots)):
-        if value is not None:
-            check_whole(
-                "bench", name, value, least=1 if name in ("repeats", "slots", "rows") else 2
-            )
+    began = time.perf_counter()
+    numbers = [("prompt", prompt), ("horizon", horizon), ("block", block), ("columns", columns)]
+    few = [("repeats", repeats), ("rows", rows), ("slots", slots)]
+    for least, named in ((2, numbers), (1, few), (0, [("solo", solo)])):
+        for name, value in named:
+            if value is not None:
+                check_whole("bench", name, value, least=least)
     check_number("bench", "pace", pace, above=0, most=MOST_NUMBER)
     asked = _named("lines", lines, LINES) if lines else [*LINES]
     if lines is None and columns is None:
@@ -114,7 +137,8 @@ def bench(
     def show(line: records.Line) -> None:
         spent = f"{line.ms:,.2f} ms a pass" if line.ms is not None else ""
         whole = f", {line.seconds:,.3f} s" if line.seconds is not None else ""
-        typer.echo(f"{line.line}: {line.case}: {spent}{whole}", err=True)
+        so_far = f"{time.perf_counter() - began:6.1f} s"
+        typer.echo(f"{so_far}  {line.line}: {line.case}: {spent}{whole}", err=True)
 
     if models:
         if shape is not None or lines is not None or weights != "plain":
@@ -122,23 +146,30 @@ def bench(
                 "--models was given with --shape, --lines or --weights; models have weights and a shape of "
                 "their own: leave those out"
             )
+        rows = rows or USUAL_ROWS
+        if solo > rows:
+            raise SettingError(f"--solo {solo} was given for {rows} rows; give at most {rows}")
         found = bench_recipes(
-            [name.strip() for name in models.split(",")], _named("arms", arms, ARMS),
-            rows or USUAL_ROWS, slots, device=where, dtype=dtype, repeats=repeats, show=show,
+            [name.strip() for name in models.split(",")], _named("arms", arms, ARMS), rows, slots,
+            device=where, dtype=dtype, repeats=repeats or 1, show=show, solo=solo,
         )  # fmt: skip
     else:
-        if slots is not None:
-            raise SettingError(f"--slots {slots} was given without --models; it is for them alone")
+        for name, value in (("slots", slots), ("solo", solo)):
+            if value:
+                raise SettingError(
+                    f"--{name} {value} was given without --models; it is for them alone"
+                )
         usual = Settings()
         settings = Settings(
             prompt, _numbers("canvas", canvas), horizon, block, pace, rows or usual.rows,
-            columns=columns or usual.columns,
+            queue=4 * (rows or usual.rows), columns=columns or usual.columns,
+            caches=tuple(_named("caches", caches, CACHES)),
         )  # fmt: skip
         on_gpu = where.type == "cuda"
         found = bench_shape(
             shape or ("llada-8b" if on_gpu else "tiny"), settings, asked, device=where,
             dtype=as_dtype(dtype) or (torch.bfloat16 if on_gpu else torch.float32),
-            weights=weights, repeats=repeats, show=show,
+            weights=weights, repeats=repeats or REPEATS, show=show,
         )  # fmt: skip
     write(out, found.to_json())
     typer.echo(markdown(found))

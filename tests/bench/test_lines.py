@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,22 +10,21 @@ import pytest
 import torch
 
 import lastword
-from lastword.bench import lines as module
 from lastword.bench import record as records
-from lastword.bench.lines import LINES, Bench, Settings, caches, computed_columns
-from lastword.bench.meter import Meter
+from lastword.bench.lines import LINES, Bench, Settings
+from lastword.bench.meter import Activity, Meter
 from lastword.bench.recipes import ARMS, prompts_for, recipe_lines
 from lastword.bench.record import Ceilings, Line, Record
 from lastword.bench.run import bench_shape
 from lastword.bench.shapes import TINY, architecture_of, random_model
-from lastword.bench.table import steps, table
+from lastword.bench.table import against, steps, table
 from lastword.bench.work import weight_bytes
-from lastword.cache import DualCache
 from lastword.errors import CheckpointError, SettingError
 
 CPU = torch.device("cpu")
 SETTINGS = Settings(
-    prompt=8, canvas=(12, 6), horizon=10, block=4, rows=3, prompts=(10, 30), predicted=12, columns=32
+    prompt=8, canvas=(12, 6), horizon=10, block=4, rows=3, queue=5, prompts=(10, 30), predicted=12,
+    columns=32,
 )  # fmt: skip
 
 
@@ -81,32 +80,69 @@ def test_answers_count_their_probe(found):
     assert plain.tokens == 10
     assert plain.passes == 2 + 2 + 1  # blocks of 4, 4 and 2 at 3.25 tokens a pass
     assert probed.passes == plain.passes + 1
+    assert probed.columns == plain.columns + 8 + 12
     assert plain.tokens_per_forward == pytest.approx(10 / 5)
     assert plain.tokens_per_second == pytest.approx(10 / plain.seconds)
+    kept = found["answers", "dual, prompt kept"]
+    assert (
+        kept.columns == plain.columns - 2 * 8
+    )  # the prompt is computed once, not in three openings
 
 
-def test_a_mixed_batch_counts_useful_tokens_and_columns(found):
+def test_slow_answers_are_decoded_once_and_with_the_probe_alone(found):
+    cases = [case for line, case in found if line == "answers"]
+    assert cases == [
+        "none, probe included", "prefix, probe included", "dual", "dual, probe included",
+        "dual, prompt kept", "dual, prompt kept, probe included",
+    ]  # fmt: skip
+
+
+def test_where_shapes_are_fixed_an_answer_is_decoded_uncaptured_as_well(bench, monkeypatch):
+    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    seen = []
+    generate = lastword.generate
+    monkeypatch.setattr(
+        lastword, "generate", lambda *a, **given: seen.append("on_step" in given) or generate(*a, **given)
+    )  # fmt: skip
+    only = replace(bench, settings=replace(SETTINGS, caches=("dual",)))
+    cases = [line.case for line in only.answers()]
+    assert cases == ["dual, not captured, probe included", "dual", "dual, probe included"]
+    assert seen == [True, False, False]
+
+
+def test_a_mixed_batch_counts_useful_tokens(found):
     from lastword.bench.replay import lengths_for
 
-    line = found["mixed", "dual"]
-    assert line.rows == 3
-    assert line.tokens == sum(row.useful for row in lengths_for(3, 12))
-    assert 0 < line.useful_columns < 1  # rows of unequal length are padded
+    for name in ("dual", "dual, prompt kept"):
+        line = found["mixed", name]
+        assert (line.rows, line.occupancy) == (3, None)
+        assert line.tokens == sum(row.useful for row in lengths_for(3, 12))
+    queue = found["mixed", "dual, prompt kept, 5 rows through 3 slots"]
+    assert queue.rows == 5
+    assert 0.9 < queue.occupancy <= 1
+    assert queue.useful_columns is None  # what is padded on a CPU is not known
 
 
-def test_columns_are_counted_where_they_are_computed(bench):
-    (answer,) = [bench._generate([1, 2, 3], 16, 4.0, DualCache())]
-    counted = computed_columns(
-        bench.model, lambda: bench._generate([1, 2, 3], 16, 4.0, DualCache())
-    )
-    assert counted == answer.cost.columns  # one row: nothing is padded
-    assert computed_columns(bench.model, lambda: None) == 0
+def test_a_mixed_batch_counts_useful_columns_where_shapes_are_fixed(bench, monkeypatch):
+    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    dual = replace(bench, settings=replace(SETTINGS, caches=("dual",), block=8))
+    together, queue = dual.mixed()
+    assert 0 < together.useful_columns < 1
+    assert 0 < queue.useful_columns < 1
 
 
-def test_a_share_that_cannot_be_counted_is_left_out(bench, monkeypatch):
-    monkeypatch.setattr(module, "computed_columns", lambda model, call: 1)
-    (line,) = bench.mixed()
-    assert line.useful_columns is None
+def test_only_a_full_pass_and_a_dual_block_are_traced(bench, monkeypatch):
+    traced = []
+
+    def difference(meter, less, more, by, *, trace):
+        less(), more()
+        traced.append(trace)
+        return meter.median(lambda: None), Activity(1.0, 400.0, 1e-9) if trace else None
+
+    monkeypatch.setattr(Meter, "difference", difference)
+    lines = [line for line in (*bench.passes(), *bench.blocks()) if "bare" not in line.case]
+    assert traced == [True, False, False, False, False, True, False]
+    assert [line.launches for line in lines] == [1.0 if trace else None for trace in traced]
 
 
 def test_the_probe_is_held_against_a_bare_pass(found):
@@ -119,24 +155,16 @@ def test_the_plain_loop_is_extrapolated_to_an_answer(found):
     assert line.passes == 12
 
 
-def test_widths_double_up_to_the_widest(bench):
-    wide = replace(bench, settings=replace(SETTINGS, columns=2100))
-    measured = []
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patch:
-        patch.setattr(Bench, "_in_loop", lambda self, *given: measured.append(given[1] + given[2]))
-        list(wide.widths())
-    assert measured == [1050, 2100]
-
-
-def test_a_dual_cache_that_keeps_the_prompt_is_measured_as_well(monkeypatch):
-    @dataclass(frozen=True)
-    class Keeps(DualCache):
-        prompt_every: int = 1
-
-    assert [*caches()] == ["none", "prefix", "dual"] or "dual, prompt kept" in caches()
-    monkeypatch.setattr(module, "DualCache", Keeps)
-    assert caches()["dual, prompt kept"] == Keeps(prompt_every=2**20)
+@pytest.mark.parametrize(
+    ("widest", "widths"), [(2100, [1050, 2100]), (16384, [2048, 4096, 8192, 16384]), (64, [64])]
+)
+def test_widths_double_up_to_the_widest(bench, monkeypatch, widest, widths):
+    wide, measured = replace(bench, settings=replace(SETTINGS, columns=widest)), []
+    monkeypatch.setattr(
+        Bench, "_in_loop", lambda self, *given, many: measured.append(given[1] + given[2])
+    )
+    list(wide.widths())
+    assert measured == widths
 
 
 def test_a_folder_gives_its_shape(tmp_path):
@@ -228,29 +256,79 @@ def test_the_steps_go_from_the_authors_loop_down():
     full = Line(line="passes", case="in the loop, 1024 slots", ms=50.0)
     near = Line(line="passes", case="in the loop, 278 slots", ms=30.0)
     probe = Line(line="probe", case="1024 slots", ms=60.0)
-    shown = steps({"llada-8b": made(FAST, near, full, PLAIN, probe)}).splitlines()[2:]
-    assert [line.split("|")[2].strip() for line in shown] == ["71.680", "51.200", "8.400", "0.717"]
-    assert shown[-1].split("|")[3].strip() == "100.0"
-    assert "(llada-8b)" not in shown[0]
-    assert "(fp8)" in steps({"llada-8b": made(PLAIN), "fp8": made(FAST)})
-    assert steps({"none": made(near.model_copy(update={"case": "bare"}))}) == ""
+    none = Line(line="answers", case="none, probe included", seconds=3.0)
+    slow = Line(line="answers", case="dual, not captured, probe included", seconds=1.5)
+    fp8 = FAST.model_copy(update={"case": "dual, prompt kept, probe included", "seconds": 0.5})
+    runs = [made(FAST, near, full, PLAIN, probe, none, slow), made(fp8, weights="fp8")]
+    shown = [line.split(" | ") for line in steps(runs).splitlines()[2:]]
+    assert [(name.strip("| "), seconds) for name, seconds, _ in shown] == [
+        ("the authors' loop, 1024 slots, one token a pass", "71.680"),
+        ("our loop, 1024 slots, one token a pass", "51.200"),
+        ("a predicted horizon of 278, one token a pass", "8.400"),
+        ("3.25 tokens a pass, no cache", "3.000"),
+        ("3.25 tokens a pass, dual cache, not captured", "1.500"),
+        ("3.25 tokens a pass, dual cache", "0.717"),
+        ("3.25 tokens a pass, dual cache, prompt kept, fp8 weights", "0.500"),
+    ]
+    assert shown[5][2] == "100.0 |"
+    assert steps([made(near.model_copy(update={"case": "bare"}))]) == ""
+    assert steps([made(PLAIN, settings={})]) == ""
+
+
+def test_recipes_are_held_against_the_fixed_canvas_and_an_earlier_run():
+    def run(**seconds):
+        lines = [
+            Line(line="recipes", case=f"m, {arm}", seconds=value) for arm, value in seconds.items()
+        ]
+        return made(*lines, shape="embedded")
+
+    shown = against(run(fixed=4.0, paper=1.0, fast=0.5), run(fixed=8.0, paper=5.0)).splitlines()
+    assert shown[2:] == [
+        "| m | fixed | 4.00 | 1.0 | 8.00 | 1.0 | 2.0 |",
+        "| m | paper | 1.00 | 4.0 | 5.00 | 1.6 | 5.0 |",
+        "| m | fast | 0.50 | 8.0 |  |  |  |",
+    ]
 
 
 # Recipes on models with weights
 
 
 def test_recipes_are_timed_on_the_same_prompts(monkeypatch):
-    monkeypatch.setitem(ARMS, "fixed", lastword.Recipe(length=lastword.Fixed(24)))
-    monkeypatch.setitem(ARMS, "default", lastword.Recipe(length=lastword.Survival(16)))
-    model = lastword.load("tiny-llada-base", device="cpu")
+    monkeypatch.setitem(ARMS, "fixed", lastword.Recipe(length=lastword.Fixed(8)))
+    monkeypatch.setitem(ARMS, "default", lastword.Recipe(length=lastword.Survival(6)))
+    model = lastword.load("tiny-llada-base", device="cpu", dtype="float32")
     fixed, default = recipe_lines(
-        "tiny-llada-base", model, Meter(CPU, 1, 1, seconds=0.0), ["fixed", "default"], 2, None
+        "tiny-llada-base", model, Meter(CPU, 1), ["fixed", "default"], 3, slots=2, solo=2
     )
-    assert (fixed.case, fixed.rows, fixed.passes) == ("tiny-llada-base, fixed", 2, 24)
+    assert (fixed.case, fixed.rows, fixed.runs) == ("tiny-llada-base, fixed", 3, 1)
+    assert fixed.passes == 2 * 8  # two rows at a time, all as long
     assert default.columns < fixed.columns
+    for line in (fixed, default):
+        assert (line.solo, line.solo_equal) == (2, 2)
+        assert 0.5 < line.occupancy <= 1
     shown = table(made(fixed, default, shape="embedded"))
     assert "times the fixed canvas" in shown
-    assert {"fixed", "paper", "default", "fast", "sampled"} <= {*ARMS}
+    assert "slots in use" in shown
+
+
+def test_rows_that_differ_from_their_solo_runs_are_counted(monkeypatch):
+    monkeypatch.setitem(ARMS, "fixed", lastword.Recipe(length=lastword.Fixed(4)))
+    model, generate = lastword.load("tiny-llada-base", device="cpu"), lastword.generate
+
+    def other(*given, seed, **named):
+        answer = generate(*given, seed=seed, **named)
+        return replace(answer, canvas=[]) if seed == 2 else answer
+
+    monkeypatch.setattr(lastword, "generate", other)
+    (line,) = recipe_lines("m", model, Meter(CPU, 1), ["fixed"], 4, solo=2)  # rows 0 and 2
+    assert (line.solo, line.solo_equal) == (2, 1)
+
+
+def test_every_recipe_that_has_a_name_is_an_arm():
+    named = {name: lastword.Recipe.named(name) for name in ("careful", "fast", "paper", "fixed")}
+    assert ARMS.items() >= named.items()
+    assert {*ARMS} == {*named, "default", "sampled"}
+    assert ARMS["sampled"].sampling.temperature > 0
 
 
 def test_prompts_are_validation_prompts_as_the_model_is_asked():

@@ -1,0 +1,89 @@
+"""Steps add up to the passes that ran, the columns they computed and the slots that were in use."""
+
+from dataclasses import replace
+
+import torch
+
+import lastword
+from lastword.bench.replay import Lengths, Replay
+from lastword.bench.shapes import TINY, random_model
+from lastword.bench.tally import tallied
+from lastword.cache import DualCache
+from lastword.canvas.cost import Cost, Work
+from lastword.unmask import EqualShares, MostConfident
+
+CPU = torch.device("cpu")
+PROMPTS = [[3] * length for length in (5, 9, 7, 12)]
+LENGTHS = [Lengths(24, 10), Lengths(20, 30), Lengths(9, 9), Lengths(16, 16)]
+RECIPE = lastword.Recipe(
+    length=Replay.of(PROMPTS, LENGTHS),
+    unmask=MostConfident(EqualShares(3.0)),
+    cache=DualCache(),
+    block=8,
+)
+
+
+def steps(recipe=RECIPE, slots=None):
+    model = random_model(TINY, CPU, torch.float32)
+    return lastword.decode(model, PROMPTS, recipe, slots=slots, replay=True)
+
+
+def counted(model, call):
+    """Columns that went through the first layer."""
+    seen = 0
+
+    def count(module, given):
+        nonlocal seen
+        seen += given[0].shape[:-1].numel()
+
+    handle = model.network.blocks[0].register_forward_pre_hook(count)
+    call()
+    handle.remove()
+    return seen
+
+
+def test_computed_columns_are_those_that_the_layers_saw(monkeypatch):
+    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    model = random_model(TINY, CPU, torch.float32)
+    tallies = []
+
+    def call():
+        told = lastword.decode(model, PROMPTS, RECIPE, slots=1, replay=True)
+        tallies.append(tallied(told, len(PROMPTS)))
+
+    computed = counted(model, call)
+    (tally,) = tallies
+    own = sum(row.cost.columns for row in tally.done)
+    assert tally.useful == own / computed
+    assert tally.useful < 1  # last blocks are narrower than what is computed of them
+    assert tally.passes == sum(row.cost.passes for row in tally.done)
+
+
+def test_a_step_is_counted_by_what_it_did(monkeypatch):
+    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    first, *_, last = steps(slots=2)
+
+    def step(prompts, passes, columns, opening, *, seen=first.seen, done=()):
+        spent = Cost(torch.tensor(passes), torch.tensor(columns), torch.zeros(2, dtype=torch.long))
+        clock = replace(first.clock, opening=torch.tensor(opening))
+        return replace(first, prompts=prompts, cost=spent, clock=clock, seen=seen, done=done)
+
+    done = (replace(last.done[0], cost=Work(5, 77, 0)),)
+    told = [
+        step((0, 1), [1, 1], [20, 30], [True, True]),  # 50 columns, packed
+        step((0, None), [4, 1], [44, 30], [True, True], seen=None),  # replayed: 3 passes of 2 x 8
+        step((0, 2), [4, 1], [44, 40], [False, True]),  # 40 columns; nothing waits now
+        step((0, 2), [5, 2], [52, 48], [False, False], done=done),  # 2 x 8
+    ]
+    tally = tallied(told, 3)
+    assert tally.passes == 1 + 3 + 1 + 1
+    assert tally.useful == 77 / (50 + 48 + 40 + 16)
+    assert tally.occupancy == (2 + 3 * 1) / (2 + 3 * 2)
+
+
+def test_slots_are_in_use_until_nothing_waits():
+    tally = tallied(steps(slots=2), len(PROMPTS))
+    assert tally.occupancy == 1.0
+    assert tally.useful is None  # on a CPU
+    assert tallied(steps(), len(PROMPTS)).occupancy is None
+    assert sorted(row.prompt for row in tally.done) == [0, 1, 2, 3]
