@@ -35,6 +35,7 @@ SPEED = RECORDS.parent / "speed"
 BATCH_SPEED = RECORDS.parent / "batch-speed"
 PARTS = RECORDS.parent / "parts"
 BENCH = RECORDS.parent / "bench"  # what `lastword bench` measured, a file a run
+EMBEDDED_BEFORE = "embedded-before"  # the seconds of batches of 500 that were kept at ee959e8
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LENGTHS = (
     "stop at end", "fixed 128", "fixed 192", "DAEDAL", "rho-EOS", "DAEDAL, one token a pass",
@@ -260,10 +261,22 @@ def bench_steps() -> str:
     runs = benched()
     made = []
     for shape in dict.fromkeys(run.shape for run in runs.values()):
-        mine = {name: run for name, run in runs.items() if run.shape == shape}
-        told = bench_table.steps(mine)
+        told = bench_table.steps([run for run in runs.values() if run.shape == shape])
         made += [f"**{shape}**, seconds of an answer.\n\n{told}"] if told else []
     return "\n\n".join(made) or "No run of whole answers is kept yet."
+
+
+def bench_recipes() -> str:
+    """Seconds of recipes on the embedded models, now and at an earlier commit, a table a run."""
+    runs = {name: run for name, run in benched().items() if run.shape == "embedded"}
+    before = runs.pop(EMBEDDED_BEFORE)
+    told = [
+        f"**{name}**: {run.hardware}, {run.dtype}, {run.settings['rows']} rows through "
+        f"{run.settings['slots']} slots.\n\n{bench_table.against(run, before)}"
+        for name, run in runs.items()
+        if any(line.case.endswith(", fixed") for line in run.lines)
+    ]
+    return "\n\n".join(told) or "No run of recipes is kept yet."
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -280,6 +293,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "batch-speed": partial(_speed, BATCH_SPEED),
     "bench": bench,
     "bench-steps": bench_steps,
+    "bench-recipes": bench_recipes,
     **{
         name: partial(_covered, name)
         for name in ("covered-own", "covered-reference", "covered-chance")
