@@ -179,7 +179,7 @@ class Bench:
     def _fixes(self, cache: Cache) -> bool:
         """Are passes within a block captured here?"""
         recipe = self._recipe(self.settings.horizon, self.settings.pace, cache)
-        return fixes_shapes(self.meter.device, recipe, Hooks())
+        return fixes_shapes(self.meter.device, recipe, Hooks(), 1)
 
     def _generate(self, prompt: list[int], recipe: Recipe, **given: Any) -> Generation:
         return lastword.generate(self.model, prompt, recipe=recipe, beyond_positions=True, **given)

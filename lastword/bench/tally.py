@@ -44,7 +44,7 @@ class Tally:
     def add(self, step: Step) -> None:
         """One more step, before the next one is asked for."""
         if self._fixed is None:
-            self._fixed = fixes_shapes(step.canvas.device, step.recipe, Hooks())
+            self._fixed = fixes_shapes(step.canvas.device, step.recipe, Hooks(), len(step.prompts))
         held = [prompt for prompt in step.prompts if prompt is not None]
         passes = self._counted(step) if self._fixed else 1
         self.passes += passes
@@ -65,7 +65,7 @@ class Tally:
                 passes = max(passes, spent - before[0])
                 columns += wide - before[1]
                 opens |= bool(opening) and spent > before[0]
-        within = step.seen is None or not opens
+        within = not opens and step.recipe.cache.traits.keeps
         block = step.recipe.block or 0
         self._computed += len(step.prompts) * block * passes if within else columns
         return passes

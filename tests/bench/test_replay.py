@@ -65,7 +65,7 @@ CACHED = lastword.Recipe(
 
 
 def test_passes_of_replayed_rows_have_fixed_shapes():
-    assert fixes_shapes(torch.device("cuda"), CACHED, Hooks())
+    assert fixes_shapes(torch.device("cuda"), CACHED, Hooks(), 16)
     assert Layout.of(CACHED, [torch.tensor(prompt) for prompt in PROMPTS]).width == 512
 
 
