@@ -3,8 +3,10 @@
     python -m benchmarks.fast run --workers 12   measure, choose by the rule, confirm (a GPU, minutes)
     python -m benchmarks.fast table              what the records say, and what the rule makes of them
 
-A run that is killed resumes. It goes from the choice to the confirmation without anybody looking in between,
-and writes a file of records for each model and split.
+A run makes the prompts of the confirmation first, for which it needs reasoning-gym (`lastword[training]`). It
+goes from the choice to the confirmation by itself and writes a file of records for each model and split; one
+that is killed resumes, and where the records of validation prompts are kept, only the confirmation is asked.
+A trial with fewer prompts needs a folder of its own: `--per-family 3 --records out/trial`.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result
 
 
 def run(rows: int, device: str, workers: int, per_family: int | None, folder: Path) -> None:
-    """Both halves of the study, and their records."""
+    """Both halves of the study, and their records; the first is left out where its records are kept."""
+    for family in BENCHMARKS:
+        study.fresh(family)  # without its generator the second half cannot be asked: fail now
 
     def ask(arms: Sequence[str], split: str, count: int) -> None:
         wanted = [Job(model, arm, split, per_family or count) for arm in arms for model in MODELS]
@@ -223,13 +227,15 @@ def candidates(found: Found) -> str:
 
 def confirmation(found: Found, arm: str) -> str:
     """The chosen recipe beside the others: accuracy, in brackets points against the fixed canvas."""
-    lines = [_head(found, "passes", "columns", "ms")]
+    lines = [_head(found, "all, against one token a pass", "passes", "columns", "ms")]
     for one in dict.fromkeys((FIXED, CAREFUL, arm)):
         gained = points(found, one, FIXED)
         cells = [
-            f"{arms[one].points:.1f} ({points:+.1f}, p {_p([arms], FIXED, one):.1g})"
-            for arms, points in zip(found.values(), gained)
+            f"{arms[one].points:.1f} ({more:+.1f}, p {_p([arms], FIXED, one):.1g})"
+            for arms, more in zip(found.values(), gained)
         ]
+        against = sum(points(found, one, CAREFUL)) / len(found)
+        cells.append(f"{against:+.2f}, p {_p(list(found.values()), CAREFUL, one):.1g}")
         lines.append(f"| {one} | {' | '.join([*cells, *_work(found, one)])} |")
     return "\n".join(lines)
 
@@ -270,7 +276,7 @@ def main() -> None:
     runs.add_argument("--rows", type=int, default=500, help="prompts decoded at once")
     runs.add_argument("--workers", type=int, default=1)
     runs.add_argument("--device", default="auto")
-    runs.add_argument("--per-family", type=int, help="fewer prompts, to try it")
+    runs.add_argument("--per-family", type=int, help="fewer prompts, to try it, with --records")
     tables = commands.add_parser("table", help="print what the records say")
     for command in (runs, tables):
         command.add_argument("--records", type=Path, default=RECORDS)

@@ -6,6 +6,7 @@ import pytest
 from benchmarks import fast, study
 from benchmarks.arms import ARMS, FAST, FRESH, GROUPS, MODELS, Arm, Group, tagged
 from lastword.cache import DualCache
+from lastword.errors import ExtraError
 from lastword.length import Fixed
 from lastword.recipe.names import default_length
 from lastword.recipe.recipe import Recipe
@@ -113,7 +114,8 @@ def test_records_hold_what_was_counted_and_the_tables_say_it(tmp_path):
     said = fast.report(tmp_path)
     assert f"chosen: {CACHED} (stop-at-end" in said
     assert f"| {CACHED} | {'89.6 (-0.4) | ' * 4}-0.40 | 0.080 | 0.500 | 96 | chosen |" in said
-    assert f"| {CACHED} | {'89.9 (+1.9, p 4e-06) | ' * 4}0.080 | 0.500 | 96 |" in said
+    against = "-0.10, p 0.1 | 0.080 | 0.500 | 96 |"
+    assert f"| {CACHED} | {'89.9 (+1.9, p 4e-06) | ' * 4}{against}" in said
     assert said.endswith(f"the default is {CACHED}")
 
 
@@ -125,6 +127,48 @@ def test_fresh_prompts_are_not_frozen_and_can_be_scored():
     assert {sample.split for sample in samples} == {FRESH}
     assert not {s.prompt for s in samples} & {e.prompt for e in load_frozen("test", "algebra")}
     assert task.score(samples[:1], [task._examples[0].answer]) == [1.0]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The splits of the jobs of a run, which asks nothing."""
+    splits = []
+
+    def each(work, jobs, *settings):
+        splits.extend(job.split for job in jobs)
+        return iter(())
+
+    monkeypatch.setattr(study, "each", each)
+    return splits
+
+
+def test_a_run_without_the_generator_fails_before_it_asks_anything(tmp_path, monkeypatch, asked):
+    def missing(family):
+        raise ExtraError("not installed")
+
+    monkeypatch.setattr(study, "fresh", missing)
+    with pytest.raises(ExtraError, match="not installed"):
+        fast.run(rows=5, device="cpu", workers=1, per_family=1, folder=tmp_path)
+    assert asked == []
+
+
+def test_a_run_asks_the_confirmation_alone_where_the_first_half_is_kept(
+    tmp_path, monkeypatch, asked
+):
+    monkeypatch.setattr(study, "fresh", lambda family: ())
+    arms = found(bound=counted(897, 20, 2000), cached=counted(896, 20, 500))
+    results = [
+        fast.Result(study.Job(m, arm, "validation", 200), {"model": m}, counts)
+        for m in MODELS
+        for arm, counts in arms[m].items()
+    ]
+    fast.keep([one for one in results if one.job.model != MODELS[0]], tmp_path)
+    fast.run(rows=5, device="cpu", workers=1, per_family=1, folder=tmp_path)
+    assert set(asked) == {"validation", FRESH}  # one model is missing
+    asked.clear()
+    fast.keep(results, tmp_path)
+    fast.run(rows=5, device="cpu", workers=1, per_family=1, folder=tmp_path)
+    assert asked == [FRESH] * 3 * len(MODELS)
 
 
 @pytest.mark.slow
