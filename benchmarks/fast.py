@@ -240,6 +240,11 @@ def confirmation(found: Found, arm: str) -> str:
     return "\n".join(lines)
 
 
+def confirmation_kept() -> str:
+    """The confirmation of what the kept records choose."""
+    return confirmation(read(FRESH), chosen(read("validation")))
+
+
 def _head(found: Found, *more: str) -> str:
     cells = ["recipe", *found, *more]
     return f"| {' | '.join(cells)} |\n|---|{'---:|' * (len(cells) - 1)}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
 
-from benchmarks import begun, coverage
+from benchmarks import begun, coverage, fast
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.study import RECORDS, fixed_at
 from lastword.bench import record as bench_record
@@ -287,6 +287,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "chosen": chosen,
     "lengths": lengths,
     "confirmed": confirmed,
+    "fast": lambda: fast.candidates(fast.read("validation")),
+    "fast-confirmed": fast.confirmation_kept,
     "begun": lambda: begun.table(begun.read()),
     "paper": paper,
     "speed": partial(_speed, SPEED),

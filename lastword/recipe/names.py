@@ -14,7 +14,7 @@ from lastword.commit import CommitRule, Never
 from lastword.length import Fixed, GrowWhenFull, LengthPolicy, StopAtEnd, Survival
 from lastword.passes import Sampling
 from lastword.survival import Auto, Estimate, Reading
-from lastword.unmask import EntropyBound, MostConfident, Schedule, UnmaskRule
+from lastword.unmask import AboveThreshold, MostConfident, Schedule, UnmaskRule
 
 Part = Any  # a frozen dataclass of one of the axes below
 
@@ -72,8 +72,8 @@ RECIPES = {
         PLAIN | {"length": default_length()},
     ),
     "fast": Named(
-        "The same canvas, and in a pass as many tokens as are sure together.",
-        PLAIN | {"length": default_length(), "unmask": EntropyBound(0.1)},
+        "The same canvas, every sure token in one pass: about a sixth of the time for about half a point.",
+        PLAIN | {"length": default_length(), "unmask": AboveThreshold(0.97)},  # decision 21
     ),
     "paper": Named(
         "The survival paper's: the mean of its product, one token a pass, the whole answer one block.",

@@ -1,4 +1,6 @@
-"""The rule of decision 21 is applied as it was written down."""
+"""The rule of decision 21 is applied as it was written down, and its outcome is what the records say."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from benchmarks.arms import ARMS, FAST, FRESH, GROUPS, MODELS, Arm, Group, tagge
 from lastword.cache import DualCache
 from lastword.errors import ExtraError
 from lastword.length import Fixed
+from lastword.recipe import names
 from lastword.recipe.names import default_length
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import load_frozen
@@ -17,6 +20,9 @@ CAREFUL, FIXED = fast.CAREFUL, fast.FIXED
 BOUND = f"{CAREFUL} + entropy bound 0.1"
 CACHED, KEPT = f"{BOUND} + dual cache", f"{BOUND} + dual cache, prompt kept"
 PROMPTS = 1000
+ROOT = Path(__file__).parent.parent.parent
+README, CHOOSE = ROOT / "README.md", ROOT / "docs" / "choose.md"
+NOTE = ROOT / "docs" / "decisions" / "0021-a-fast-default.md"
 
 
 def counted(right, passes=10, columns=1000):
@@ -169,6 +175,71 @@ def test_a_run_asks_the_confirmation_alone_where_the_first_half_is_kept(
     fast.keep(results, tmp_path)
     fast.run(rows=5, device="cpu", workers=1, per_family=1, folder=tmp_path)
     assert asked == [FRESH] * 3 * len(MODELS)
+
+
+# The outcome
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """The records of validation prompts and of fresh ones, and what was chosen."""
+    monkeypatch.setattr(fast, "tagged", tagged)
+    validation, fresh = fast.read("validation"), fast.read(FRESH)
+    return validation, fresh, fast.chosen(validation)
+
+
+def test_fast_is_what_the_records_choose_and_the_default_what_they_confirm(kept):
+    _, fresh, arm = kept
+    chosen = Recipe.named("fast").with_choices(length=default_length(256), block=32)
+    assert chosen == ARMS[arm].recipe
+    held = all(fast.confirmed(fresh, arm).values())
+    assert (names.DEFAULT == "fast", names.DEFAULT == "careful") == (held, not held)
+
+
+def test_the_note_says_what_the_records_say(kept):
+    validation, fresh, arm = kept
+    said = " ".join(NOTE.read_text().partition("## Outcome")[2].split())
+
+    def against(found, arm):
+        return f"{sum(fast.points(found, arm, CAREFUL)) / len(MODELS):+.2f} points"
+
+    def each(found, base, last):
+        *most, end = (f"{points:+.1f}" for points in fast.points(found, arm, base))
+        return f"{', '.join(most)}{last}{end}"
+
+    def ms(found, arm):
+        return f"{fast.milliseconds(found, arm):.0f}"
+
+    passes, columns, _ = fast._work(validation, arm)
+    p = fast._p(list(fresh.values()), CAREFUL, arm)
+    share = fast.milliseconds(fresh, arm) / fast.milliseconds(fresh, CAREFUL)
+    bound = f"{CAREFUL} + entropy bound 0.05"
+    for figures in (
+        f"{against(validation, arm)} against `careful` over all models ({each(validation, CAREFUL, ', ')})",
+        f"{passes} of the fixed canvas's passes and {columns} of its columns",
+        f"{ms(validation, arm)} estimated milliseconds",
+        f"`careful` takes {ms(validation, CAREFUL)}",
+        f"holds. {each(fresh, FIXED, ' and ')} points.",
+        f"**fails**. {against(fresh, arm)} over all models, p {p:.1g} ({each(fresh, CAREFUL, ' and ')})",
+        f"holds. {ms(fresh, arm)} milliseconds against {ms(fresh, CAREFUL)}, {share:.3f} of it",
+        f"{against(validation, bound)} on validation prompts at {ms(validation, bound)} milliseconds",
+    ):
+        assert figures in said
+    assert list(fast.confirmed(fresh, arm).values()) == [True, False, True]
+    allowed = {arm for arm in tagged(FAST) if fast.allowed(validation, arm)}
+    assert {CAREFUL, arm, bound} < allowed
+    assert (len(allowed), [arm for arm in allowed if "cache" in arm]) == (4, [])
+
+
+def test_a_sixth_of_the_time_for_half_a_point(kept):
+    """What README, docs/choose.md and `lastword recipes` say of `fast`, in words."""
+    for found in kept[:2]:
+        share = fast.milliseconds(found, kept[2]) / fast.milliseconds(found, CAREFUL)
+        assert 1 / 7 < share < 1 / 6
+        assert 0.25 < -sum(fast.points(found, kept[2], CAREFUL)) / len(MODELS) < 0.75
+    for text in (README.read_text(), CHOOSE.read_text(), names.RECIPES["fast"].says):
+        assert "a sixth of" in text
+        assert "half a point" in text
 
 
 @pytest.mark.slow

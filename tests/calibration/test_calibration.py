@@ -13,7 +13,6 @@ from lastword import (
     Auto,
     Calibrated,
     EndedBy,
-    EntropyBound,
     Fixed,
     GrowWhenFull,
     Mean,
@@ -547,7 +546,8 @@ def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "unmask", "block"), [("fast", EntropyBound(0.1), 32), ("paper", MostConfident(), None)]
+    ("name", "unmask", "block"),
+    [("fast", AboveThreshold(0.97), 32), ("paper", MostConfident(), None)],
 )
 def test_a_recipe_by_name_is_calibrated_in_the_blocks_it_decodes_in(
     tmp_path, monkeypatch, name, unmask, block

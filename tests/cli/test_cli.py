@@ -269,7 +269,7 @@ def test_a_recipe_goes_by_its_name_or_its_file(lastword, tmp_path, monkeypatch):
         return json.loads(out)["recipe"]
 
     four = ("--length", "fixed:4")
-    assert ran("--recipe", "fast", *four) == "fixed:4, entropy-bound"
+    assert ran("--recipe", "fast", *four) == "fixed:4, threshold:0.97"
     assert ran("--recipe", "fast", *four, "--unmask", "threshold") == "fixed:4, threshold"
     assert ran("--recipe", "careful", *four) == "fixed:4"
     assert ran("--recipe", "./fast") == "fixed:3"  # a file of that name goes by its path
@@ -282,7 +282,7 @@ def test_evaluation_takes_a_recipe_by_its_name(lastword):
         assert code == 0, err
         assert Recipe.named(name).to_json() in out
     code, out, err = lastword("eval", "--preset", "paper/llada-base", "--recipe", "fast", "--show")
-    assert (code, out.count("entropy-bound")) == (0, 1), err
+    assert (code, out.count("0.97")) == (0, 1), err
 
 
 def test_live_shows_denoising_and_leaves_the_answer(lastword, monkeypatch):

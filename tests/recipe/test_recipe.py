@@ -30,7 +30,6 @@ from lastword.survival import Auto, Boundary, Mean, Quantile, Reading, Scaled, T
 from lastword.unmask import (
     AboveThreshold,
     CoinFlip,
-    EntropyBound,
     EqualShares,
     LeftmostFirst,
     LowestEntropy,
@@ -306,7 +305,7 @@ def test_a_part_that_has_no_name_is_not_saved_in_silence():
 def test_a_recipe_goes_by_its_name():
     one = MostConfident()
     assert Recipe.named("careful") == Recipe(length=default_length(), unmask=one)
-    assert Recipe.named("fast") == Recipe(length=default_length(), unmask=EntropyBound(0.1))
+    assert Recipe.named("fast") == Recipe(length=default_length(), unmask=AboveThreshold(0.97))
     assert Recipe.named("paper") == Recipe(length=Survival(), unmask=one)
     assert Recipe.named("fixed") == Recipe(length=Fixed(), unmask=one)
     for name in NAMED:
