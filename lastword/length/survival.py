@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
+from lastword.canvas.columns import counted
 from lastword.checks import check_choice, check_type, shown
 from lastword.errors import SettingError, WrongTypeError
 from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
@@ -103,7 +104,9 @@ class Survival(LengthPolicy):
         ids, slots = canvas.ids, slice(canvas.start, canvas.start + said(self, self.limit))
         written = canvas.answer & (canvas.tokens != ids.mask)
         turns = [end for end in ids.turn_ends if end != ids.end]
-        turned = torch.isin(canvas.tokens, torch.tensor(turns, dtype=torch.long))
+        turned = torch.isin(
+            canvas.tokens, torch.tensor(turns, dtype=torch.long, device=canvas.device)
+        )
         ends, others = (
             prediction.columns.spread(prediction.probability_of(*some), 0.0)
             for some in ([ids.end], turns)
@@ -111,8 +114,10 @@ class Survival(LengthPolicy):
         document = torch.where(written, canvas.ended.double(), ends)
         turn = torch.where(written, turned.double(), others)
         words = (written & (canvas.ended.cumsum(-1) == 0))[:, slots]
-        reached = (words * torch.arange(1, words.shape[-1] + 1)).amax(-1)
-        signal = EndSignal(document[:, slots], turn[:, slots], reached)
+        reached = (words * (counted(words.shape[-1], canvas.device) + 1)).amax(-1)
+        signal = EndSignal(
+            document[:, slots], turn[:, slots], reached.cpu()
+        )  # lengths are read there
         return signal.merged if self.ends == "any" else signal
 
     def horizon(self, lengths: LengthDistribution) -> Int[Tensor, "B"]:

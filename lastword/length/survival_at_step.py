@@ -74,6 +74,6 @@ class SurvivalAtStep(LengthPolicy):
         if not bool(now.any()):
             return canvas, state
         predicted = self.length.horizon(self.length.read(prediction))
-        horizon = torch.maximum(predicted, canvas.least_horizon)
+        horizon = torch.maximum(predicted.to(canvas.device), canvas.least_horizon)
         heard = now & prediction.speaks_for(canvas.answer)
         return canvas.crop(torch.where(heard, horizon, canvas.horizon)), state

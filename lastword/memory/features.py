@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lastword.canvas.columns import columns_of
+from lastword.canvas.columns import columns_of, counted
 from lastword.memory.key_values import KeyValues
 from lastword.memory.memory import Memory, RowMemory
 
@@ -66,8 +66,8 @@ class RowFeatures(RowMemory):
         # What follows moves to the device with the first layer that needs it.
         self._rows, self._stale, self._choice = rows, stale, choice[:, self._first :]
         self._columns = columns_of(stale)
-        slots = torch.arange(int(self._counts.max())).expand(len(rows), -1)
-        self._slots = torch.minimum(slots, (self._counts - 1).clamp(min=0)[:, None])
+        entry = counted(int(self._counts.max()), rows.device).expand(len(rows), -1)
+        self._slots = torch.minimum(entry, (self._counts - 1).clamp(min=0)[:, None])
         # A row may have nothing to recompute beside one that has: its slots are not written.
         busy = self._counts > 0
         self._busy = None if bool(busy.all()) else busy.nonzero()[:, 0]

@@ -21,8 +21,8 @@ class Memory(ABC):
     ) -> RowMemory:
         """The part that belongs to some rows, for one pass over them.
 
-        Masks are [R, L], on the CPU: what every layer must recompute, what the pass will be asked
-        for, the answer, and the columns that exist for this pass.
+        Masks are [R, L]: what every layer must recompute, what the pass will be asked for, the answer,
+        and the columns that exist for this pass.
         """
 
 

@@ -55,7 +55,7 @@ class Hooks:
                 f"the tokens hook returned {given}; it must return tokens of shape {tuple(shape)} and "
                 "dtype torch.int64"
             )
-        changed = canvas.overwrite(tokens.cpu())
+        changed = canvas.overwrite(tokens.to(canvas.device))
         outside = changed.tokens[(changed.tokens < 0) | (changed.tokens > last)]
         if len(outside):
             raise SettingError(

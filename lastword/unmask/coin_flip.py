@@ -42,5 +42,5 @@ class CoinFlip(UnmaskRule):
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
-        share = torch.tensor(self.schedule.share(clock), dtype=torch.float32)
+        share = torch.tensor(self.schedule.share(clock), dtype=torch.float32, device=open.device)
         return open & (prediction.dice.uniform_at(open) < share[:, None]), state

@@ -59,7 +59,7 @@ class Timesteps(Schedule):
             for opened, step in zip(clock.opened.tolist(), clock.in_window.tolist()):
                 plan = _plan(opened, self.steps(opened), self.eps)
                 counts.append(plan[step] if step < len(plan) else opened)
-        return torch.minimum(torch.tensor(counts), remaining)
+        return torch.minimum(torch.tensor(counts, device=remaining.device), remaining)
 
 
 @lru_cache(maxsize=4096)
