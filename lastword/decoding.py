@@ -98,8 +98,13 @@ def decode(
     check_choice("decode", "beyond_positions", beyond_positions, True, False)
     if dice is not None:
         check_type("decode", "dice", dice, Dice, "lastword.Dice(seeds), or None")
+    check_choice("decode", "replay", replay, True, False)
     if slots is not None:
         check_whole("decode", "slots", slots, least=1)
+        if hooks != Hooks():
+            raise SettingError(
+                f"decode(slots={slots}) was given with hooks, which see all rows at once; leave either out"
+            )
     prompts = checked_prompts(prompts, model.ids)
     recipe = settle(recipe, model, prompts, in_chat=in_chat, beyond_positions=beyond_positions)
     dice = dice or Dice(range(len(prompts)), model.device)

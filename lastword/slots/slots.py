@@ -85,11 +85,13 @@ class Slots:
 
     def fill(self) -> bool:
         """Let waiting prompts take the free slots; is any row at work?"""
-        free = [slot for slot, own in enumerate(self._taken) if own is None]
-        if free and not self._next and self._waiting:
-            self._plan_next()
-        if free and self._next:
-            self._take(free)
+        taken = False
+        while None in self._taken and (self._next or self._waiting):
+            if not self._next:
+                self._plan_next()
+            self._take([slot for slot, own in enumerate(self._taken) if own is None])
+            taken = True
+        if taken:
             self.look()
         return any(self.stages)
 
