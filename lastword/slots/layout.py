@@ -10,6 +10,8 @@ from torch import Tensor
 
 from lastword.cache.dual import DualCache
 from lastword.cache.none import NoCache
+from lastword.canvas.canvas import Canvas
+from lastword.errors import SettingError
 from lastword.length.fixed import Fixed
 from lastword.length.wrapper import layers, traits_of
 from lastword.passes.hooks import Hooks
@@ -34,12 +36,18 @@ class Layout:
         start = _rounded(max(map(len, prompts)))
         return cls(start, start + _rounded(most + (recipe.block or 0)))
 
+    def check(self, canvas: Canvas, recipe: Recipe) -> None:
+        """Refuse rows that do not fit: their policy gave them more slots than it says."""
+        if self.width is not None and self.start + int(canvas.horizon.max()) > self.width:
+            raise too_long(recipe)
+
 
 def fixes_shapes(device: torch.device, recipe: Recipe, hooks: Hooks, count: int) -> bool:
     """Can passes within a block all have the same shapes, and run without a question to the host?
 
     What is computed must be the block and nothing else, or all of a lone row; what is read, its masks; and a
-    row must not be resized within it. Whoever steps in with a function of his own may do anything.
+    row must not be resized within it. Whoever steps in with a function of his own may do anything, and tokens
+    that are drawn are drawn row by row, from generators that the host holds.
     """
     length, cache = traits_of(recipe.length), type(recipe.cache)
     return (
@@ -51,7 +59,16 @@ def fixes_shapes(device: torch.device, recipe: Recipe, hooks: Hooks, count: int)
         and not recipe.commit.traits.reads_answer
         and not recipe.unmask.traits.drops_columns
         and not recipe.sampling.guidance
+        and not recipe.sampling.temperature
         and hooks == Hooks()
+    )
+
+
+def too_long(recipe: Recipe) -> SettingError:
+    """What to say of a policy that does not keep to its own limit."""
+    return SettingError(
+        f"{type(recipe.length).__name__} gave a row more slots than the {most_slots(recipe)} that its traits "
+        "say; let LengthTraits(limit=...) be the most that it plans or grows to, or None"
     )
 
 

@@ -144,6 +144,7 @@ class Slots:
         planned, own = self._taken[slot] or (None, 0)
         assert planned is not None
         self._taken[slot] = None
+        self._layout.check(left.canvas, self._recipe)
         lengths = planned.plan.lengths
         return Done(
             planned.prompts[own],
@@ -179,6 +180,7 @@ class Slots:
             staged(canvas, clock),
         )
         if self._layout.width is not None:
+            self._layout.check(canvas, recipe)
             begun = begun.widened(self._layout.width)
         self._planned = Planned(chosen, plan, probe.cost, begun)
         self._next = list(range(len(chosen)))

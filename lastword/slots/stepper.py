@@ -22,6 +22,7 @@ from lastword.passes.forward import Forward
 from lastword.passes.hooks import Hooks
 from lastword.passes.prediction import Prediction
 from lastword.recipe.recipe import Recipe
+from lastword.slots.layout import too_long
 from lastword.slots.rows import Rows, Stage, checked_canvas, staged
 from lastword.unmask.rule import checked_choice, idles, stuck_rows
 
@@ -141,6 +142,8 @@ class Stepper:
         canvas = canvas if rows.most is None else canvas.crop(rows.most)
         canvas = self._hooks.after(self._number, canvas)
         if turn is not None:
+            if canvas.width != rows.canvas.width:
+                raise too_long(recipe)
             canvas = canvas.where(turn, rows.canvas)
             rule, length = merged(turn, rule, rows.rule), merged(turn, length, rows.length)
         clock = clock.tick(canvas, recipe.block, turn)
