@@ -71,7 +71,7 @@ def test_a_step_is_counted_by_what_it_did(monkeypatch):
     done = (replace(last.done[0], cost=Work(5, 77, 0)),)
     told = [
         step((0, 1), [1, 1], [20, 30], [True, True]),  # 50 columns, packed
-        step((0, None), [4, 1], [44, 30], [True, True], seen=None),  # replayed: 3 passes of 2 x 8
+        step((0, None), [4, 1], [44, 30], [False, True], seen=None),  # replayed: 3 passes of 2 x 8
         step((0, 2), [4, 1], [44, 40], [False, True]),  # 40 columns; nothing waits now
         step((0, 2), [5, 2], [52, 48], [False, False], done=done),  # 2 x 8
     ]

@@ -52,7 +52,7 @@ LENGTHS = [
 def in_both(model, recipe, **settings):
     """Decoded in fixed shapes and without."""
     with shapes(fixed=True):
-        assert fixes_shapes(CPU, recipe, lastword.Hooks())
+        assert fixes_shapes(CPU, recipe, lastword.Hooks(), 16)
         fixed = answers(model, recipe, **settings)
     return fixed, answers(model, recipe, **settings)
 
@@ -247,7 +247,7 @@ def test_a_policy_is_held_to_the_limit_it_says(length, rule):
 
 def test_which_recipes_fix_their_shapes():
     def fixes(device=CPU, hooks=lastword.Hooks(), **changed):
-        return fixes_shapes(device, replace(FIXED, **changed), hooks)
+        return fixes_shapes(device, replace(FIXED, **changed), hooks, 16)
 
     assert not fixes()  # a CPU does not care
     with shapes(fixed=True):
@@ -270,6 +270,8 @@ def test_which_recipes_fix_their_shapes():
         assert not fixes(block=None, length=lastword.Fixed(9))
         for cache in (lastword.NoCache(), lastword.PrefixCache(), lastword.FeatureCache()):
             assert not fixes(cache=cache)
+        lone = replace(FIXED, cache=lastword.NoCache())
+        assert fixes_shapes(CPU, lone, lastword.Hooks(), 1)  # all of a lone row, in every pass
 
 
 def test_calls_that_are_alike_share_a_layout():
