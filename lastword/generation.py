@@ -33,7 +33,8 @@ from lastword.unmask import UnmaskRule
 
 __all__ = ["Finish", "Generation", "generate", "predict_length"]
 
-USUAL_ROWS = 64  # decoded at once
+MOST_ROWS = 512  # decoded at once where nobody says how many
+MOST_LOGITS = 2**32  # of one pass over them
 
 # A model that was loaded, or its name or folder.
 Model = MaskPredictor | str | Path
@@ -105,7 +106,7 @@ def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, 
     seed: int | Sequence[int] = 0,
     beyond_positions: bool = False,
     on_step: Callable[[Step], None] | None = None,
-    slots: int = USUAL_ROWS,
+    slots: int | None = None,
 ) -> Generation: ...
 @overload
 def generate(
@@ -123,7 +124,7 @@ def generate(
     seed: int | Sequence[int] = 0,
     beyond_positions: bool = False,
     on_step: Callable[[Step], None] | None = None,
-    slots: int = USUAL_ROWS,
+    slots: int | None = None,
 ) -> list[Generation]: ...
 def generate(
     model: Model,
@@ -140,7 +141,7 @@ def generate(
     seed: int | Sequence[int] = 0,
     beyond_positions: bool = False,
     on_step: Callable[[Step], None] | None = None,
-    slots: int = USUAL_ROWS,
+    slots: int | None = None,
 ) -> Generation | list[Generation]:
     """Answer a prompt, or a batch of them: one Generation for one prompt, a list for a list.
 
@@ -150,7 +151,8 @@ def generate(
     `recipe`. Rows of a batch may differ in prompt and horizon; each equals its solo run. Where no limit was
     said and some prompts leave less room than the model's own, those decode apart. A whole-number `seed`
     gives row i the seed + i. `on_step` is shown every Step. At most `slots` rows are decoded at once; the
-    next prompt takes the slot of a row that is done.
+    next prompt takes the slot of a row that is done. Without a number as many as a model of this size has
+    room for: 512 of an embedded one, 33 of LLaDA-8B.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
@@ -167,7 +169,8 @@ def generate(
     }
     Hooks.check("generate", hooks)
     check_choice("generate", "beyond_positions", beyond_positions, True, False)
-    check_whole("generate", "slots", slots, least=1)
+    if slots is not None:
+        check_whole("generate", "slots", slots, least=1)
     if on_step is not None:
         check_function("generate", "on_step", on_step, ("step",))
     model = loaded(model)
@@ -187,7 +190,7 @@ def generate(
             hooks=hooks,
             beyond_positions=beyond_positions,
             in_chat=asked_in_chat(prompt),
-            slots=slots if hooks == Hooks() else None,
+            slots=None if hooks != Hooks() else slots or usual_slots(model),
             replay=on_step is None,
         )
         for done, seconds, settled in _run(steps, on_step):
@@ -239,6 +242,11 @@ def _run(
             "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
             "leave it some masks"
         )
+
+
+def usual_slots(model: MaskPredictor) -> int:
+    """So many rows that a full pass over their canvases has no more logits than fit anywhere."""
+    return min(MOST_ROWS, max(1, MOST_LOGITS // (model.ids.vocabulary * model.slots)))
 
 
 def loaded(model: Model) -> MaskPredictor:

@@ -12,7 +12,7 @@ from lastword.bench.record import Line
 from lastword.bench.tally import Tally, tallied
 from lastword.decoding import Step, decode
 from lastword.errors import SettingError
-from lastword.generation import USUAL_ROWS, trimmed
+from lastword.generation import trimmed, usual_slots
 from lastword.passes import Sampling
 from lastword.prompts import as_batch
 from lastword.recipe.names import RECIPES
@@ -40,7 +40,7 @@ def recipe_lines(
     """A line per recipe: all rows handed over at once; `solo` of them are decoded alone as well."""
     asked = prompts_for(model, rows)
     for arm in arms:
-        line = _line(model, asked, ARMS[arm], meter, min(rows, slots or USUAL_ROWS), solo)
+        line = _line(model, asked, ARMS[arm], meter, min(rows, slots or usual_slots(model)), solo)
         yield line.model_copy(update={"case": f"{name}, {arm}"})
 
 

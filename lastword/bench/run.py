@@ -18,7 +18,7 @@ from lastword.bench.record import Ceilings, Line, Record
 from lastword.bench.replay import kept_pairs
 from lastword.bench.shapes import architecture_of, random_model
 from lastword.eval.run import surroundings
-from lastword.generation import USUAL_ROWS
+from lastword.generation import MOST_ROWS
 
 Show = Callable[[Line], None]
 HOW = (
@@ -99,7 +99,7 @@ def bench_recipes(
         for line in recipe_lines(name, model, meter, arms, rows, slots, solo):
             found.append(line)
             show(line)
-    settings: dict[str, Any] = {"rows": rows, "slots": slots or USUAL_ROWS}
+    settings: dict[str, Any] = {"rows": rows, "slots": slots or MOST_ROWS}
     notes = [
         "Validation prompts, families in turn; every recipe on the model's own canvas; seconds from the "
         "first probe to the last token, after the first passes of the same decoding to warm up."
