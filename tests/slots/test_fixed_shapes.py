@@ -267,7 +267,6 @@ def test_which_recipes_fix_their_shapes():
         )
         assert not fixes(length=lastword.Survival())  # no limit was said
         assert not fixes(length=lastword.GrowWhenFull(lastword.Fixed(6)))
-        assert not fixes(block=None, length=lastword.Fixed(9))
         for cache in (lastword.NoCache(), lastword.PrefixCache(), lastword.FeatureCache()):
             assert not fixes(cache=cache)
         lone = replace(FIXED, cache=lastword.NoCache())
