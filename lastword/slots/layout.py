@@ -52,7 +52,7 @@ def fixes_shapes(device: torch.device, recipe: Recipe, hooks: Hooks, count: int)
     length, cache = traits_of(recipe.length), type(recipe.cache)
     return (
         device.type in DEVICES
-        and (cache is DualCache and recipe.block is not None or cache is NoCache and count == 1)
+        and ((cache is DualCache and recipe.block is not None) or (cache is NoCache and count == 1))
         and length.reads == "masks"
         and length.resizes != "any time"
         and most_slots(recipe) is not None
