@@ -1,6 +1,6 @@
 """Slots: fewer than prompts, and every row is what it is alone."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import lastword
 from lastword.canvas.state import tensors
 from lastword.errors import SettingError
+from lastword.length.policy import LengthPolicy, LengthTraits, Plan
 from tests.laws.axes import LENGTHS, RESIZING, SLOW_FAST, recipe_of, recipes, tiny
 from tests.slots.asking import PROMPTS, alone, answers, shapes, steps
 
@@ -55,27 +56,42 @@ def test_any_recipe_goes_through_any_slots(name, recipe, slots, fixed):
         assert answers(tiny(name), recipe, prompts, slots=slots) == together
 
 
+@dataclass(frozen=True)
+class ByPrompt(LengthPolicy):
+    """A slot more than the prompt has tokens, as what a pass over one slot costs tells."""
+
+    traits = LengthTraits(limit=10)
+
+    def plan(self, probe):
+        return Plan(probe.most(torch.ones(probe.rows, dtype=torch.long)).columns)
+
+
 def crowd(count):
     return [[5 + index] * (1 + index * 7 % 9) for index in range(count)]
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_slots_are_busy_until_no_prompt_waits(fixed):
-    recipe = lastword.Recipe(
-        length=GROWS, cache=lastword.DualCache(), block=4, unmask=lastword.EntropyBound(2.0)
-    )
+# Two slots fall free at once while one prompt is planned and another waits.
+TOGETHER = [[9] * tokens for tokens in (1, 2, 5, 7, 2, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "slots", "fixed"),
+    [(TOGETHER, 3, False), (crowd(24), 4, False), (crowd(24), 4, True)],
+)
+def test_slots_are_busy_until_no_prompt_waits(prompts, slots, fixed):
+    recipe = lastword.Recipe(length=ByPrompt(), cache=lastword.DualCache(), block=10)
     begun, finished = set(), []
     with shapes(fixed=fixed):
-        for step in steps(tiny("llada-tiny-eos"), recipe, crowd(24), slots=4):
-            assert len(step.prompts) == 4 == len(step.canvas.horizon) == len(step.plan.horizon)
+        for step in steps(tiny("llada-tiny-eos"), recipe, prompts, slots=slots):
+            assert len(step.prompts) == slots == len(step.canvas.horizon) == len(step.plan.horizon)
             at_work = [prompt for prompt in step.prompts if prompt is not None]
             assert not {*at_work} & {*finished}
             begun |= {*at_work}
-            if len(begun) < 24:
+            if len(begun) < len(prompts):
                 assert None not in step.prompts
             finished += [done.prompt for done in step.done]
             assert {*(done.prompt for done in step.done)} <= {*at_work}
-    assert sorted(finished) == [*range(24)]
+    assert sorted(finished) == [*range(len(prompts))]
 
 
 def test_a_step_shows_whose_each_slot_is():
