@@ -127,19 +127,23 @@ def decode(
     )
     stepper = Stepper(recipe, forward, hooks)
     turns = Turns(stepper, model, replay=replay) if fixed else None
-    while rows.fill():
-        forward.dice = dice.of(rows.prompts)
-        before = rows.now
-        rows.now, seen = stepper(before) if turns is None else turns(before, rows.stages)
-        rows.look()
-        yield Step(
-            before.clock,
-            rows.now.canvas,
-            rows.plan,
-            rows.probe_cost,
-            rows.now.cost,
-            recipe,
-            rows.prompts,
-            rows.leave(),
-            seen,
-        )
+    try:
+        while rows.fill():
+            forward.dice = dice.of(rows.prompts)
+            before = rows.now
+            rows.now, seen = stepper(before) if turns is None else turns(before, rows.stages)
+            rows.look()
+            yield Step(
+                before.clock,
+                rows.now.canvas,
+                rows.plan,
+                rows.probe_cost,
+                rows.now.cost,
+                recipe,
+                rows.prompts,
+                rows.leave(),
+                seen,
+            )
+    finally:
+        if turns is not None:
+            turns.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -81,6 +82,7 @@ class Graphs:
     """The captured steps of one model, by what they do and the shape of the rows, and their memories."""
 
     def __init__(self) -> None:
+        self.at_work = Lock()  # a decoding holds it: another one would write to the same memory
         self._memories: dict[Hashable, Any] = {}
         self._captured: dict[Hashable, Captured] = {}
 

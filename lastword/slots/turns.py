@@ -28,6 +28,7 @@ class Turns:
 
     def __init__(self, stepper: Stepper, model: MaskPredictor, *, replay: bool) -> None:
         self._stepper, self._model, self._replay = stepper, model, replay
+        self._held: bool | None = None  # the model's graphs; None: not asked for yet
         self._own, self._passes = (
             slice(0),
             0,
@@ -68,7 +69,17 @@ class Turns:
 
     @property
     def _replays(self) -> bool:
-        return self._replay and self._model.device.type == "cuda"
+        """Are graphs replayed? Not on a CPU, nor while another decoding of the model replays them."""
+        if self._held is None:
+            wanted = self._replay and self._model.device.type == "cuda"
+            self._held = wanted and graphs_of(self._model).at_work.acquire(blocking=False)
+        return self._held
+
+    def close(self) -> None:
+        """Leave the model's graphs to others."""
+        if self._held:
+            graphs_of(self._model).at_work.release()
+        self._held = False
 
     def _memory(self, rows: Rows) -> Memory | None:
         """One of this decoding, or the one that the model's graphs read and write."""
