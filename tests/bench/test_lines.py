@@ -293,6 +293,7 @@ def test_recipes_are_held_against_the_fixed_canvas_and_an_earlier_run():
 # Recipes on models with weights
 
 
+@pytest.mark.full
 def test_recipes_are_timed_on_the_same_prompts(monkeypatch):
     monkeypatch.setitem(ARMS, "fixed", lastword.Recipe(length=lastword.Fixed(8)))
     monkeypatch.setitem(ARMS, "default", lastword.Recipe(length=lastword.Survival(6)))

@@ -242,7 +242,7 @@ def test_a_sixth_of_the_time_for_half_a_point(kept):
         assert "half a point" in text
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_measures_chooses_and_confirms(tmp_path, monkeypatch):
     """On short canvases and one prompt a family, in this process."""
     monkeypatch.setattr(fast, "MODELS", MODELS[:1])

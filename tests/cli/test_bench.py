@@ -116,6 +116,7 @@ def test_a_file_that_is_no_record_is_left_as_it_is(bench, tmp_path):
     assert (tmp_path / "notes.json").read_text() == "my own"
 
 
+@pytest.mark.full
 def test_it_runs_without_what_only_other_commands_need(tmp_path):
     """A GPU machine may have torch and little else."""
     blocked = ("rich", "matplotlib", "lm_eval", "datasets", "pyarrow", "beartype", "reasoning_gym")

@@ -42,6 +42,7 @@ def test_rows_through_fewer_slots_are_what_they_are_alone(choices):
         assert answers(model, recipe, PROMPTS[:3], slots=2) == solo
 
 
+@pytest.mark.full
 @settings(max_examples=6, deadline=None)
 @given(
     st.sampled_from(["llada-tiny-eos", "dream-tiny"]),
