@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import counted
-from lastword.checks import check_choice, check_type, shown
+from lastword.checks import check_choice, check_function, check_type, shown
 from lastword.errors import SettingError, WrongTypeError
 from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
 from lastword.length.said import check_said, said
@@ -61,6 +61,7 @@ class Survival(LengthPolicy):
                 f"Survival(estimate={shown(self.estimate)}) was given; it must be Mean(), Quantile(q), "
                 "Cheapest(cut) or Scaled(factor)"
             )
+        check_function("Survival", "estimate", self.estimate, ("lengths",))
         check_type(
             "Survival",
             "reading",
