@@ -71,7 +71,7 @@ def test_the_examples_of_help_texts_run(tmp_path):
     prompts = [e.prompt.replace("\n", " ") for e in load_frozen("test", "algebra")[:9]]
     (tmp_path / "prompts.txt").write_text("\n".join(prompts))
     root = Path(__file__).parent.parent.parent
-    assert len(examples()) == 9
+    assert len(examples()) == 10
     for line in examples():
         script = f'lastword() {{ "{sys.executable}" -m lastword "$@"; }}; {line}'
         environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}

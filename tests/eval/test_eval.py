@@ -154,7 +154,7 @@ def test_a_line_cut_in_the_middle_is_asked_again(model, tmp_path):
 @pytest.mark.full  # tests/crash kills at more moments
 def test_kill_nine_then_resume_is_the_unbroken_run(tmp_path):
     def command(out):
-        options = "--tasks algebra --length fixed:24 --limit 8 --rows 2 --device cpu"
+        options = "--tasks algebra --length fixed:24 --limit 8 --rows 1 --device cpu"
         return [sys.executable, "-m", "lastword", "eval", *options.split(), "--out", str(out)]
 
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
