@@ -29,10 +29,8 @@ class Turns:
     def __init__(self, stepper: Stepper, model: MaskPredictor, *, replay: bool) -> None:
         self._stepper, self._model, self._replay = stepper, model, replay
         self._held: bool | None = None  # the model's graphs; None: not asked for yet
-        self._own, self._passes = (
-            slice(0),
-            0,
-        )  # of a lone row: its columns, and passes over just these
+        self._own = slice(0)  # the columns of a lone row
+        self._passes = 0  # over just these
 
     def __call__(self, rows: Rows, stages: Sequence[Stage]) -> tuple[Rows, Seen | None]:
         stepper = self._stepper

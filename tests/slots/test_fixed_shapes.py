@@ -8,7 +8,7 @@ import torch
 
 import lastword
 from lastword.canvas.state import tensors
-from lastword.errors import NumericError, SettingError
+from lastword.errors import CapacityError, NumericError, SettingError
 from lastword.length.policy import LengthPolicy, LengthTraits, Plan
 from lastword.slots import layout, turns
 from lastword.slots.layout import fixes_shapes
@@ -240,6 +240,29 @@ def test_a_policy_is_held_to_the_limit_it_says(length, rule):
     message = "Understated gave a row more slots than the 8 that its traits say"
     with shapes(fixed=True), pytest.raises(SettingError, match=message):
         answers(tiny("dream-tiny"), recipe, [[1, 2], [3]])
+
+
+# A lone row without a cache
+
+
+@pytest.mark.parametrize("name", ["llada-tiny", "dream-tiny"])
+@pytest.mark.parametrize("length", LENGTHS, ids=repr)
+@pytest.mark.parametrize("block", [None, 4])
+def test_a_lone_row_without_a_cache_comes_out_the_same(name, length, block):
+    recipe = replace(FIXED, length=length, cache=lastword.NoCache(), block=block)
+    for prompt in PROMPTS[:2]:
+        with shapes(fixed=False):
+            expected = answers(tiny(name), recipe, [prompt])
+        with shapes(fixed=True):
+            assert answers(tiny(name), recipe, [prompt]) == expected
+
+
+@pytest.mark.parametrize("cache", [lastword.NoCache(), DUAL], ids=repr)
+def test_a_lone_row_longer_than_the_model_is_refused(cache):
+    model = tiny("llada-tiny")
+    recipe = replace(FIXED, length=lastword.Fixed(model.positions), cache=cache)
+    with shapes(fixed=True), pytest.raises(CapacityError, match="exceeds the model's"):
+        answers(model, recipe, [[1, 2]])
 
 
 # What falls back
