@@ -69,9 +69,9 @@ class Slots:
         self._model, self._recipe, self._hooks = model, recipe, hooks
         self._prompts, self._layout, self._beyond_positions = prompts, layout, beyond_positions
         self._waiting = list(range(len(prompts)))
-        self._planned: Planned | None = None
-        self._next: list[int] = []  # rows of it that have no slot yet
-        # Of every slot: which row of which plan.
+        # Planned together and without a slot yet: which row of which plan.
+        self._next: list[tuple[Planned, int]] = []
+        # The same of every slot.
         self._taken: list[tuple[Planned, int] | None] = [None] * min(count, len(prompts))
         self.now: Rows  # the rows at work
         self.plan: Plan  # of the rows at work
@@ -96,12 +96,11 @@ class Slots:
         return any(self.stages)
 
     def _take(self, free: list[int]) -> None:
-        assert self._planned is not None
         slots, chosen = free[: len(self._next)], self._next[: len(free)]
         self._next = self._next[len(free) :]
-        planned, index = self._planned, torch.tensor(chosen)
-        for slot, row in zip(slots, chosen):
-            self._taken[slot] = (planned, row)
+        planned, index = chosen[0][0], torch.tensor([row for _, row in chosen])
+        for slot, own in zip(slots, chosen):
+            self._taken[slot] = own
         device = self._model.device
         begun = on_device(planned.begun.taken(index), device)
         horizon = planned.plan.horizon[index]
@@ -129,22 +128,21 @@ class Slots:
 
     def leave(self) -> tuple[Done, ...]:
         """Empty the slots of rows that are done."""
-        slots = [
-            slot
+        done = {
+            slot: own
             for slot, (stage, own) in enumerate(zip(self.stages, self._taken))
             if stage is Stage.DONE and own is not None
-        ]
-        if not slots:
+        }
+        if not done:
             return ()
-        index = torch.tensor(slots, device=self._model.device)
+        index = torch.tensor(list(done), device=self._model.device)
         left = on_device(self.now.taken(index), CPU)
-        return tuple(self._done(slot, left, row) for row, slot in enumerate(slots))
-
-    def _done(self, slot: int, left: Rows, row: int) -> Done:
-        planned, own = self._taken[slot] or (None, 0)
-        assert planned is not None
-        self._taken[slot] = None
         self._layout.check(left.canvas, self._recipe)
+        for slot in done:
+            self._taken[slot] = None
+        return tuple(self._done(*own, left, row) for row, own in enumerate(done.values()))
+
+    def _done(self, planned: Planned, own: int, left: Rows, row: int) -> Done:
         lengths = planned.plan.lengths
         return Done(
             planned.prompts[own],
@@ -182,8 +180,8 @@ class Slots:
         if self._layout.width is not None:
             self._layout.check(canvas, recipe)
             begun = begun.widened(self._layout.width)
-        self._planned = Planned(chosen, plan, probe.cost, begun)
-        self._next = list(range(len(chosen)))
+        planned, order = Planned(chosen, plan, probe.cost, begun), list(range(len(chosen)))
         if len(self._taken) < len(self._prompts):
             longest = (canvas.prompt_length + canvas.horizon).argsort(descending=True, stable=True)
-            self._next = longest.tolist()
+            order = longest.tolist()
+        self._next = [(planned, row) for row in order]
