@@ -177,7 +177,7 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
     if isinstance(data, str):
         return part(axis, data, depth=depth)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
-        check_number("recipe", "schedule", data, above=0, most=2**53)
+        check_number("recipe", "pace", data, above=0, most=2**53)
         return EqualShares(float(data))  # a bare number is a pace
     if not isinstance(data, dict):
         raise RecipeError(
