@@ -21,8 +21,9 @@ LAYERS = [
     ["slots"],
     ["decoding"],
     ["generation"],
+    ["replay"],
     ["eval", "paper", "calibration"],
-    ["bench"],
+    ["bench", "serve"],
     ["cli", "__main__"],
 ]
 RANK = {place: rank for rank, layer in enumerate(LAYERS) for place in layer}
@@ -34,7 +35,7 @@ NEIGHBOURS = {("paper", "eval"), ("__main__", "cli")}
 # Heavy extras are imported only where they are needed, inside the function that needs them.
 EXTRAS = {
     "matplotlib", "reasoning_gym", "transformers", "lm_eval", "datasets", "evaluate", "ray", "fastapi",
-    "triton",
+    "triton", "uvicorn", "prometheus_client", "starlette",
 }  # fmt: skip
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

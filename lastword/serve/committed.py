@@ -1,0 +1,56 @@
+"""Committed: the text of an answer as far as it can no longer change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lastword.canvas.ids import TokenIds
+from lastword.models.tokenizer import Tokenizer
+
+BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are the beginning of a character
+
+
+class Committed:
+    """Text before the first mask, the first end token and the first stop string; it only ever grows.
+
+    What could still be the beginning of a character or of a stop string is held back.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, ids: TokenIds, stop: Sequence[str] = ()) -> None:
+        self._tokenizer, self._ends, self._mask, self._stop = tokenizer, ids.ends, ids.mask, stop
+        self.text = ""  # what was committed
+        self.tokens: list[int] = []  # before the first mask and the first end token
+        self.stopped: str | None = None  # the stop string that ended it
+
+    def read(self, answer: Sequence[int], *, complete: bool = False) -> str:
+        """What can be added, given the canvas of the answer; all of it once that is complete."""
+        prefix = self._prefix(answer)
+        if self.stopped is not None or (len(prefix) == len(self.tokens) and not complete):
+            return ""
+        self.tokens = prefix
+        text, held = self._tokenizer.decode(prefix), 0
+        found = [(text.find(stop), stop) for stop in self._stop if stop in text]
+        if found:
+            at, self.stopped = min(found)
+            text = text[:at]
+        elif not complete:
+            held = max((_overlap(text, stop) for stop in self._stop), default=0)
+            held = max(held, len(text) - len(text.rstrip(BROKEN)))
+        more = text[len(self.text) : len(text) - held]
+        self.text += more
+        return more
+
+    def _prefix(self, answer: Sequence[int]) -> list[int]:
+        prefix = list[int]()
+        for token in answer:
+            if token == self._mask or token in self._ends:
+                break
+            prefix.append(token)
+        return prefix
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of the text the stop string begins with."""
+    return next(
+        (n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0
+    )

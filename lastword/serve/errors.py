@@ -1,0 +1,48 @@
+"""Why a server does not answer, each with its HTTP status."""
+
+from __future__ import annotations
+
+from lastword.errors import LastwordError
+
+
+class Refusal(LastwordError):
+    """An answer that is not given, and why; `code` is what a program tells them apart by."""
+
+    status = 500
+    kind = "server_error"
+    code = "server_error"
+    retry_after: int | None = None  # seconds
+
+
+class Overloaded(Refusal):
+    """Too much work waits already."""
+
+    status, kind, code = 429, "rate_limit_error", "overloaded"
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class TooLate(Refusal):
+    """The fewest passes that the answer can take would miss its deadline."""
+
+    status, code = 503, "deadline_unreachable"
+
+
+class Draining(Refusal):
+    """The server is stopping."""
+
+    status, code = 503, "draining"
+
+
+class Expired(Refusal):
+    """The deadline passed before the answer was complete."""
+
+    status, kind, code = 504, "timeout_error", "deadline_exceeded"
+
+
+class Faulty(Refusal):
+    """Decoding this answer failed; others were not touched."""
+
+    code = "decoding_failed"
