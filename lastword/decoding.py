@@ -16,7 +16,7 @@ from lastword.canvas.canvas import Canvas, checked_prompts
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
 from lastword.canvas.ids import PromptIds
-from lastword.checks import check_choice, check_type, check_whole
+from lastword.checks import check_choice, check_sequence, check_type, check_whole
 from lastword.errors import SettingError
 from lastword.length.policy import Plan
 from lastword.models.predictor import MaskPredictor, check_model
@@ -27,8 +27,10 @@ from lastword.passes.prediction import Prediction
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
 from lastword.slots.layout import Layout, fixes_shapes
+from lastword.slots.queue import InOrder, Queue
 from lastword.slots.slots import Done, Slots
 from lastword.slots.stepper import Seen, Stepper
+from lastword.slots.ticket import Ticket
 from lastword.slots.turns import Turns
 
 __all__ = ["Step", "decode"]
@@ -45,13 +47,22 @@ class Step:
 
     clock: Clock
     canvas: Canvas
-    plan: Plan
-    probe_cost: Cost
+    tickets: tuple[Ticket, ...]  # what each row began with; of a free slot, the row that left it
     cost: Cost
     recipe: Recipe  # as it was settled
     prompts: tuple[int | None, ...]  # the index of the prompt in each slot; None: the slot is free
     done: tuple[Done, ...]  # rows that this step finished
     seen: Seen | None  # None: the pass was replayed as a captured graph
+
+    @property
+    def plan(self) -> Plan:
+        """What was planned for the rows."""
+        return Plan.joined([ticket.plan for ticket in self.tickets])
+
+    @property
+    def probe_cost(self) -> Cost:
+        """What that cost."""
+        return Cost.of([ticket.probe_cost for ticket in self.tickets])
 
     @property
     def chosen(self) -> Bool[Tensor, "B L"]:
@@ -83,11 +94,13 @@ def decode(
     beyond_positions: bool = False,
     in_chat: Collection[bool | None] = (),
     slots: int | None = None,
+    most: Sequence[int] | None = None,
     replay: bool = False,
 ) -> Iterator[Step]:
     """Decode prompts, given as token ids. Each row decodes as if it were alone.
 
-    All of them at once, or `slots` at a time: a row that is done leaves its slot to the next. `in_chat`
+    All of them at once, or `slots` at a time: a row that is done leaves its slot to the next. `most` says
+    of each prompt how many slots its answer may have at most, whatever was planned. `in_chat`
     says whether the prompts went through the chat template, for a calibration to agree with. With `replay`
     passes within a block are replayed as a captured graph where the model's device has such (CUDA), the
     recipe keeps its shapes and none of its parts asks the host anything.
@@ -106,41 +119,68 @@ def decode(
                 f"decode(slots={slots}) was given with hooks, which see all rows at once; leave either out"
             )
     prompts = checked_prompts(prompts, model.ids)
+    if most is not None:
+        check_sequence("decode", "most", most, "a list of whole numbers, one a prompt")
+        for own in most:
+            check_whole("decode", "most", own, least=1)
+        if len(most) != len(prompts):
+            raise SettingError(
+                f"{len(most)} bounds were given for {len(prompts)} prompts; give one each"
+            )
     recipe = settle(recipe, model, prompts, in_chat=in_chat, beyond_positions=beyond_positions)
     dice = dice or Dice(range(len(prompts)), model.device)
     if len(dice) != len(prompts):
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
-    forward = Forward(
-        model, recipe.sampling, dice, hook=hooks.logits, beyond_positions=beyond_positions
-    )
     count = min(slots or len(prompts), len(prompts))
-    fixed = fixes_shapes(model.device, recipe, hooks, count)
-    layout = Layout.of(recipe, prompts) if fixed else Layout(max(map(len, prompts)))
-    rows = Slots(
+    queue = InOrder(
+        model, recipe, prompts, dice, count=count, most=most, beyond_positions=beyond_positions
+    )
+    yield from steps(
         model,
         recipe,
-        prompts,
-        hooks,
-        layout,
-        count=count,
+        queue,
+        slots=count,
+        longest=max(map(len, prompts)),
+        hooks=hooks,
         beyond_positions=beyond_positions,
+        replay=replay,
     )
+
+
+def steps(
+    model: MaskPredictor,
+    recipe: Recipe,  # as it was settled
+    queue: Queue,
+    *,
+    slots: int,
+    longest: int,
+    hooks: Hooks = Hooks(),
+    beyond_positions: bool = False,
+    replay: bool = False,
+) -> Iterator[Step]:
+    """Decode whoever waits in the queue, prompts of up to `longest` tokens, until nobody is at work."""
+    forward = Forward(
+        model, recipe.sampling, Dice([]), hook=hooks.logits, beyond_positions=beyond_positions
+    )
+    fixed = fixes_shapes(model.device, recipe, hooks, slots)
+    layout = Layout.of(recipe, longest) if fixed else Layout(longest)
+    rows = Slots(model, recipe, queue, layout, hooks, count=slots)
     stepper = Stepper(recipe, forward, hooks)
     turns = Turns(stepper, model, replay=replay) if fixed else None
     try:
         while rows.fill():
-            forward.dice = dice.of(rows.prompts)
+            forward.dice, tickets = rows.dice, tuple(rows.tickets)
             before = rows.now
             rows.now, seen = stepper(before) if turns is None else turns(before, rows.stages)
             rows.look()
+            prompts = rows.prompts
             yield Step(
                 before.clock,
                 rows.now.canvas,
-                rows.plan,
-                rows.probe_cost,
+                tickets,
                 rows.now.cost,
                 recipe,
-                rows.prompts,
+                prompts,
                 rows.leave(),
                 seen,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +36,11 @@ class Cost:
     def nothing(cls, rows: int, device: torch.device | str = "cpu") -> Cost:
         zero = torch.zeros(rows, dtype=torch.long, device=device)
         return cls(zero, zero, zero)
+
+    @classmethod
+    def of(cls, works: Sequence[Work]) -> Cost:
+        """The cost of rows whose numbers are known."""
+        return cls(*(torch.tensor(numbers) for numbers in zip(*works)))
 
     def plus_pass(
         self,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Int
-from torch import Tensor, long
+from torch import Tensor, cat, long, minimum
 
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
 from lastword.canvas.ids import PromptIds, TokenIds
-from lastword.canvas.state import State
+from lastword.canvas.state import State, each
 from lastword.checks import MOST_SLOTS, shown
 from lastword.errors import SettingError, WrongTypeError
 from lastword.passes.prediction import Prediction
@@ -98,6 +98,28 @@ class Plan:
     # End tokens to write behind each row's slots, as its suffix
     ends: Int[Tensor, "B"] | None = None
     most: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
+
+    @property
+    def slots(self) -> int:
+        """The most slots of a row."""
+        return int(self.horizon.max())
+
+    def row(self, index: int) -> Plan:
+        """The plan of one row."""
+        lengths = None if self.lengths is None else self.lengths.row(index)
+        bare = replace(self, lengths=None)
+        return replace(each(lambda rows: rows[index : index + 1], bare), lengths=lengths)
+
+    @classmethod
+    def joined(cls, plans: Sequence[Plan]) -> Plan:
+        """The plans of some rows as one; what a distribution said of each row stays with its own plan."""
+        bare = [replace(plan, lengths=None) for plan in plans]
+        return each(lambda *rows: cat(rows), *bare) if len(bare) > 1 else bare[0]
+
+    def at_most(self, most: Int[Tensor, "B"]) -> Plan:
+        """The same with no row longer than this, now or later."""
+        bound = most if self.most is None else minimum(self.most, most)
+        return replace(self, horizon=minimum(self.horizon, most), most=bound)
 
     def canvas(
         self, prompts: Sequence[PromptIds], ids: TokenIds, start: int | None = None

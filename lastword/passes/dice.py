@@ -51,11 +51,18 @@ class Dice:
     def __len__(self) -> int:
         return len(self._generators)
 
-    def of(self, rows: Sequence[int | None]) -> Dice:
-        """The dice of some rows; who has none cannot draw."""
+    def of(self, rows: Sequence[int]) -> Dice:
+        """The dice of some rows."""
         own = Dice.__new__(Dice)  # these seeds were checked
-        own._generators = [self._generators[0 if row is None else row] for row in rows]
+        own._generators = [self._generators[row] for row in rows]
         return own
+
+    @classmethod
+    def joined(cls, dice: Sequence[Dice]) -> Dice:
+        """The dice of several as those of one batch."""
+        whole = cls.__new__(cls)
+        whole._generators = [generator for own in dice for generator in own._generators]
+        return whole
 
     def uniform(self, row: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         generator = self._generators[row]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from lastword.cache.dual import DualCache
 from lastword.cache.none import NoCache
@@ -29,11 +27,14 @@ class Layout:
     width: int | None = None
 
     @classmethod
-    def of(cls, recipe: Recipe, prompts: Sequence[Tensor]) -> Layout:
-        """One that holds whatever the recipe's rows may become, and a block behind it to read beyond."""
+    def of(cls, recipe: Recipe, longest: int) -> Layout:
+        """For prompts of up to `longest` tokens: it holds whatever the recipe's rows may become.
+
+        And a block behind that, to read beyond.
+        """
         most = most_slots(recipe)
         assert most is not None
-        start = _rounded(max(map(len, prompts)))
+        start = _rounded(longest)
         return cls(start, start + _rounded(most + (recipe.block or 0)))
 
     def check(self, canvas: Canvas, recipe: Recipe) -> None:

@@ -13,6 +13,7 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
 from lastword.canvas.state import State, each
+from lastword.checks import MOST_SLOTS
 from lastword.errors import WrongTypeError
 
 
@@ -41,9 +42,21 @@ class Rows:
     def replaced(self, index: Int[Tensor, "A"], new: Rows) -> Rows:
         """The same with other rows at `index`."""
         width = max(self.canvas.width, new.canvas.width)
-        return each(
-            lambda old, own: old.index_copy(0, index, own), self.widened(width), new.widened(width)
-        )
+        old, new = self.widened(width), new.widened(width)
+        if (old.most is None) != (new.most is None):
+            old, new = old._bounded(), new._bounded()
+        return each(lambda own, other: own.index_copy(0, index, other), old, new)
+
+    def ended(self, index: Int[Tensor, "A"]) -> Rows:
+        """The same with the rows at `index` given up as they stand."""
+        given_up = self.canvas.given_up.index_fill(0, index, True)
+        canvas = replace(self.canvas, given_up=given_up)
+        return replace(self, canvas=canvas, stage=self.stage.index_fill(0, index, int(Stage.DONE)))
+
+    def _bounded(self) -> Rows:
+        if self.most is not None:
+            return self
+        return replace(self, most=torch.full_like(self.canvas.horizon, MOST_SLOTS))
 
     def taken(self, index: Int[Tensor, "A"]) -> Rows:
         """Some of the rows."""

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost, Work
-from lastword.canvas.state import each, on_device
-from lastword.length.policy import Plan, checked_plan
+from lastword.canvas.cost import Work
+from lastword.canvas.state import on_device
 from lastword.models.predictor import MaskPredictor
+from lastword.passes.dice import Dice
 from lastword.passes.hooks import Hooks
 from lastword.passes.prediction import no_token
-from lastword.passes.probe import ModelProbe
 from lastword.recipe.recipe import Recipe
 from lastword.slots.layout import Layout
-from lastword.slots.rows import Rows, Stage, checked_canvas, staged
+from lastword.slots.queue import Queue
+from lastword.slots.rows import Rows, Stage
+from lastword.slots.ticket import Ticket, begun
 from lastword.survival import LengthDistribution
 from lastword.unmask.rule import no_choice
 
@@ -27,20 +25,10 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
-    """Prompts whose lengths were planned together."""
-
-    prompts: list[int]  # their indices
-    plan: Plan
-    cost: Cost  # of the probes
-    begun: Rows  # what each row begins with, on the CPU
-
-
-@dataclass(frozen=True, eq=False)
 class Done:
     """A row that has left its slot."""
 
-    prompt: int  # its index
+    prompt: int  # its index, or whatever its queue calls it
     canvas: Canvas  # one row, on the CPU
     horizon: int  # slots planned
     lengths: LengthDistribution | None
@@ -49,73 +37,82 @@ class Done:
 
 
 class Slots:
-    """So many rows at work; a prompt that waits takes the slot of a row that is done.
-
-    Lengths are planned for as many waiting prompts at once as there are slots, and of those the one with
-    the longest answer goes first: what is left at the end is short.
-    """
+    """So many rows at work; a prompt that waits takes the slot of a row that is done."""
 
     def __init__(
         self,
         model: MaskPredictor,
         recipe: Recipe,
-        prompts: Sequence[Tensor],
-        hooks: Hooks,
+        queue: Queue,
         layout: Layout,
+        hooks: Hooks,
         *,
         count: int,
-        beyond_positions: bool = False,
     ) -> None:
-        self._model, self._recipe, self._hooks = model, recipe, hooks
-        self._prompts, self._layout, self._beyond_positions = prompts, layout, beyond_positions
-        self._waiting = list(range(len(prompts)))
-        # Planned together and without a slot yet: which row of which plan.
-        self._next: list[tuple[Planned, int]] = []
-        # The same of every slot.
-        self._taken: list[tuple[Planned, int] | None] = [None] * min(count, len(prompts))
+        self._model, self._recipe, self._queue = model, recipe, queue
+        self._layout, self._hooks = layout, hooks
+        self._taken: list[Ticket | None] = [None] * count
+        self.tickets: list[Ticket] = []  # of each slot the last one
         self.now: Rows  # the rows at work
-        self.plan: Plan  # of the rows at work
-        self.probe_cost = Cost.nothing(len(self._taken))
         self.stages: list[Stage] = []
 
     @property
     def prompts(self) -> tuple[int | None, ...]:
-        """The index of the prompt in each slot; None: it is free."""
-        return tuple(None if own is None else own[0].prompts[own[1]] for own in self._taken)
+        """The number of the prompt in each slot; None: it is free."""
+        return tuple(None if own is None else own.number for own in self._taken)
+
+    @property
+    def dice(self) -> Dice:
+        """Those of the rows at work."""
+        return Dice.joined([ticket.dice for ticket in self.tickets])
 
     def fill(self) -> bool:
         """Let waiting prompts take the free slots; is any row at work?"""
+        dropped = self._queue.dropped()
+        if dropped:
+            self._free([slot for slot, number in enumerate(self.prompts) if number in dropped])
         taken = False
-        while None in self._taken and (self._next or self._waiting):
-            if not self._next:
-                self._plan_next()
-            self._take([slot for slot, own in enumerate(self._taken) if own is None])
+        while free := [slot for slot, own in enumerate(self._taken) if own is None]:
+            tickets = self._queue.take(len(free))
+            if not tickets:
+                break
+            self._begin(free[: len(tickets)], list(tickets))
             taken = True
         if taken:
             self.look()
         return any(self.stages)
 
-    def _take(self, free: list[int]) -> None:
-        slots, chosen = free[: len(self._next)], self._next[: len(free)]
-        self._next = self._next[len(free) :]
-        planned, index = chosen[0][0], torch.tensor([row for _, row in chosen])
-        for slot, own in zip(slots, chosen):
-            self._taken[slot] = own
-        device = self._model.device
-        begun = on_device(planned.begun.taken(index), device)
-        horizon = planned.plan.horizon[index]
-        spent = each(lambda tensor: tensor[index], planned.cost)
-        if len(slots) == len(self._prompts):
-            self.now, self.plan, self.probe_cost = begun, planned.plan, spent
-        elif len(slots) == len(self._taken):
-            self.now, self.plan, self.probe_cost = begun, Plan(horizon), spent
+    def _begin(self, slots: list[int], tickets: list[Ticket]) -> None:
+        for slot, ticket in zip(slots, tickets):
+            self._taken[slot] = ticket
+        device, everyone = self._model.device, not self.tickets
+        if everyone:  # slots that nobody takes stand by with a row that is done
+            self.tickets = tickets + tickets[:1] * (len(self._taken) - len(tickets))
+            slots = list(range(len(self._taken)))
         else:
-            at = torch.tensor(slots)
-            self.now = self.now.replaced(at.to(device), begun)
-            self.plan = Plan(self.plan.horizon.index_copy(0, at, horizon))
-            self.probe_cost = each(
-                lambda old, own: old.index_copy(0, at, own), self.probe_cost, spent
-            )
+            for slot, ticket in zip(slots, tickets):
+                self.tickets[slot] = ticket
+        new = begun(
+            [self.tickets[slot] for slot in slots],
+            self._recipe,
+            self._layout,
+            self._model.ids,
+            self._hooks,
+        )
+        new, index = on_device(new, device), torch.tensor(slots, device=device)
+        self.now = new if everyone else self.now.replaced(index, new)
+        if everyone:
+            self._free([slot for slot in slots if self._taken[slot] is None])
+
+    def _free(self, slots: list[int]) -> None:
+        """Empty slots, whatever their rows have come to."""
+        if not slots:
+            return
+        index = torch.tensor(slots, device=self._model.device)
+        self.now = self.now.ended(index)
+        for slot in slots:
+            self._taken[slot] = None
+        self.look()
 
     def look(self) -> None:
         """Ask what the rows wait for: the one time in a step that the device has to be waited for."""
@@ -140,48 +137,14 @@ class Slots:
         self._layout.check(left.canvas, self._recipe)
         for slot in done:
             self._taken[slot] = None
-        return tuple(self._done(*own, left, row) for row, own in enumerate(done.values()))
-
-    def _done(self, planned: Planned, own: int, left: Rows, row: int) -> Done:
-        lengths = planned.plan.lengths
-        return Done(
-            planned.prompts[own],
-            left.taken(torch.tensor([row])).canvas,
-            int(planned.plan.horizon[own]),
-            None if lengths is None else lengths.row(own),
-            planned.cost.row(own),
-            left.cost.row(row),
+        return tuple(
+            Done(
+                own.number,
+                left.taken(torch.tensor([row])).canvas,
+                own.plan.slots,
+                own.plan.lengths,
+                own.probe_cost,
+                left.cost.row(row),
+            )
+            for row, own in enumerate(done.values())
         )
-
-    def _plan_next(self) -> None:
-        count = len(self._taken)
-        chosen, self._waiting = self._waiting[:count], self._waiting[count:]
-        prompts, recipe = [self._prompts[index] for index in chosen], self._recipe
-        probe = ModelProbe(
-            self._model,
-            prompts,
-            most_passes=recipe.most_passes,
-            guided=recipe.sampling.guidance > 0,
-            beyond_positions=self._beyond_positions,
-        )
-        plan = checked_plan(recipe.length.plan(probe), recipe.length, len(prompts))
-        canvas = recipe.commit.prepare(plan.canvas(prompts, self._model.ids, self._layout.start))
-        canvas = self._hooks.after(None, checked_canvas(canvas, recipe.commit))
-        clock = Clock.start(canvas).tick(canvas, recipe.block)
-        begun = Rows(
-            canvas,
-            clock,
-            recipe.unmask.begin(canvas),
-            plan.state,
-            plan.most,
-            Cost.nothing(len(prompts)),
-            staged(canvas, clock),
-        )
-        if self._layout.width is not None:
-            self._layout.check(canvas, recipe)
-            begun = begun.widened(self._layout.width)
-        planned, order = Planned(chosen, plan, probe.cost, begun), list(range(len(chosen)))
-        if len(self._taken) < len(self._prompts):
-            longest = (canvas.prompt_length + canvas.horizon).argsort(descending=True, stable=True)
-            order = longest.tolist()
-        self._next = [(planned, row) for row in order]

@@ -66,7 +66,7 @@ CACHED = lastword.Recipe(
 
 def test_passes_of_replayed_rows_have_fixed_shapes():
     assert fixes_shapes(torch.device("cuda"), CACHED, Hooks(), 16)
-    assert Layout.of(CACHED, [torch.tensor(prompt) for prompt in PROMPTS]).width == 512
+    assert Layout.of(CACHED, max(map(len, PROMPTS))).width == 512
 
 
 def test_a_revision_asks_the_device_nothing():

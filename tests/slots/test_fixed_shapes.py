@@ -297,9 +297,8 @@ def test_which_recipes_fix_their_shapes():
 
 
 def test_calls_that_are_alike_share_a_layout():
-    prompts = [torch.zeros(count, dtype=torch.long) for count in (3, 200)]
-    assert layout.Layout.of(FIXED, prompts) == layout.Layout.of(FIXED, prompts[:1])
-    long = layout.Layout.of(FIXED, [torch.zeros(257, dtype=torch.long)])
+    assert layout.Layout.of(FIXED, 200) == layout.Layout.of(FIXED, 3)
+    long = layout.Layout.of(FIXED, 257)
     assert (long.start, long.width) == (512, 512 + 256)
-    wide = layout.Layout.of(replace(FIXED, length=lastword.Fixed(256)), prompts)
+    wide = layout.Layout.of(replace(FIXED, length=lastword.Fixed(256)), 200)
     assert (wide.start, wide.width) == (256, 256 + 512)  # room for a block behind the answer
