@@ -195,7 +195,7 @@ def generate(
         )
         for done, seconds, settled in _run(steps, on_step):
             row = rows[done.prompt]
-            answers[row] = _generation(model, done, settled, batch[row], seconds)
+            answers[row] = generation_of(model, done, settled, batch[row], seconds)
     found = [answers[row] for row in range(len(batch))]
     return found if is_batch(prompt) else found[0]
 
@@ -268,9 +268,10 @@ def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
     return seeds
 
 
-def _generation(
+def generation_of(
     model: MaskPredictor, done: Done, recipe: Recipe, prompt: list[int], seconds: float
 ) -> Generation:
+    """What a row came to that has left its slot."""
     answer = done.canvas.answer_of(0)
     tokens, finish = trimmed(done.canvas, 0, answer)
     text = None if model.tokenizer is None else model.tokenizer.decode(tokens)

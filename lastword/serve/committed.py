@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from lastword.canvas.ids import TokenIds
-from lastword.models.tokenizer import Tokenizer
+from lastword.errors import NumericError
+from lastword.models.predictor import TextTokenizer
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are the beginning of a character
 
@@ -16,7 +18,7 @@ class Committed:
     What could still be the beginning of a character or of a stop string is held back.
     """
 
-    def __init__(self, tokenizer: Tokenizer, ids: TokenIds, stop: Sequence[str] = ()) -> None:
+    def __init__(self, tokenizer: TextTokenizer, ids: TokenIds, stop: Sequence[str] = ()) -> None:
         self._tokenizer, self._ends, self._mask, self._stop = tokenizer, ids.ends, ids.mask, stop
         self.text = ""  # what was committed
         self.tokens: list[int] = []  # before the first mask and the first end token
@@ -36,9 +38,23 @@ class Committed:
         elif not complete:
             held = max((_overlap(text, stop) for stop in self._stop), default=0)
             held = max(held, len(text) - len(text.rstrip(BROKEN)))
+        if not text.startswith(self.text[: len(text)]):
+            raise NumericError(
+                "a row that began anew wrote something else than before: what was sent is no longer true"
+            )
         more = text[len(self.text) : len(text) - held]
         self.text += more
         return more
+
+    @property
+    def count(self) -> int:
+        """Tokens of the text: all but those that a stop string cut."""
+        if self.stopped is None:
+            return len(self.tokens)
+        decode = self._tokenizer.decode
+        return bisect_left(
+            range(len(self.tokens)), len(self.text), key=lambda n: len(decode(self.tokens[:n]))
+        )
 
     def _prefix(self, answer: Sequence[int]) -> list[int]:
         prefix = list[int]()

@@ -1,83 +1,200 @@
-"""Engine: the thread that owns the model."""
+"""Engine: the thread that owns the model, and how the event loop reaches it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from queue import SimpleQueue
+from collections.abc import Mapping
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any, Literal
 
-from lastword.decoding import decode
-from lastword.errors import LastwordError
-from lastword.generation import _generation
-from lastword.models.predictor import MaskPredictor
-from lastword.passes.dice import Dice
+from torch import Tensor
+
+from lastword.canvas.canvas import checked_prompts
+from lastword.errors import CheckpointError, SettingError
+from lastword.generation import predict_length
+from lastword.models.predictor import MaskPredictor, TextTokenizer
+from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
 from lastword.serve.committed import Committed
-from lastword.serve.errors import Draining, Faulty
-from lastword.serve.job import Answer, Job, Planned, Text
+from lastword.serve.errors import Draining, Overloaded
+from lastword.serve.job import Job
 from lastword.serve.limits import Limits
+from lastword.serve.metrics import Metrics
+from lastword.serve.row import Row
 from lastword.serve.stream import Stream
+from lastword.serve.worker import Worker
+from lastword.slots.layout import most_slots
+from lastword.survival import LengthDistribution
+
+State = Literal["starting", "ready", "draining", "stopped"]
+IDLE = 0.05  # seconds between two looks at the clock while there is nothing to do
+WARMING = 32  # slots of the probe that warms up
+
+log = logging.getLogger("lastword.serve")
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A probe that somebody waits for, and nothing else."""
+
+    prompt: list[int]
+    choices: Mapping[str, Any]
+    answer: asyncio.Future[LengthDistribution]
+    loop: asyncio.AbstractEventLoop
+
+    def settle(self, found: LengthDistribution | BaseException) -> None:
+        """From the engine's thread."""
+        self.loop.call_soon_threadsafe(self._settle, found)
+
+    def _settle(self, found: LengthDistribution | BaseException) -> None:
+        if self.answer.done():  # whoever asked has left
+            return
+        if isinstance(found, BaseException):
+            self.answer.set_exception(found)
+        else:
+            self.answer.set_result(found)
 
 
 class Engine:
-    """(A placeholder of the interface: one job at a time.)"""
+    """One model, one thread. Jobs are handed in from the event loop and heard of through their streams."""
 
     def __init__(self, model: MaskPredictor, limits: Limits = Limits()) -> None:
-        self.model, self.limits = model, limits
-        self.state = "starting"  # ready, draining, stopped
-        self._jobs: SimpleQueue[Stream | None] = SimpleQueue()
+        if model.tokenizer is None:
+            raise CheckpointError(
+                "a model without a tokenizer was given to serve, and answers are texts; add tokenizer.json "
+                "to its folder"
+            )
+        self.model, self.limits, self.metrics = model, limits, Metrics()
+        self.state: State = "starting"
+        self._tokenizer: TextTokenizer = model.tokenizer
+        self._worker = Worker(model, limits, self.metrics)
+        self._inbox: SimpleQueue[Row | Question | None] = SimpleQueue()
+        self._count = 0  # jobs so far: a job's number
+        self._ends: float | None = None  # when those at work are refused
         self._thread = Thread(target=self._run, name="lastword-engine", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-        self.state = "ready"
+    @property
+    def waiting(self) -> int:
+        """Jobs that were handed in and are not answered."""
+        return len(self._worker.rows) + self._inbox.qsize()
 
-    async def stop(self) -> None:
-        self.state = "draining"
-        self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join, self.limits.drain)
-        self.state = "stopped"
+    def start(self) -> None:
+        """Take jobs, once the model is warm."""
+        self._thread.start()
+
+    async def stop(self, seconds: float | None = None) -> None:
+        """Take no more jobs; those in hand have so long (`limits.drain`), then they are refused."""
+        if self.state != "stopped":
+            self.state = "draining"
+        self._ends = time.monotonic() + (self.limits.drain if seconds is None else seconds)
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)
 
     def submit(self, *jobs: Job) -> list[Stream]:
-        """All of them or none. From the event loop; raises a Refusal."""
-        if self.state != "ready":
-            raise Draining("the server is stopping; ask another one")
+        """Hand in jobs, all of them or none; what can be refused before it waits is refused here."""
+        self._check_open(len(jobs))
         loop = asyncio.get_running_loop()
-        streams = [Stream(job, loop) for job in jobs]
-        for stream in streams:
-            self._jobs.put(stream)
-        return streams
+        rows = [self._row(job, loop) for job in jobs]
+        for row in rows:
+            self._inbox.put(row)
+        if self.state == "stopped":  # while they were handed in
+            self._refuse_all()
+        return [row.stream for row in rows]
+
+    async def lengths(self, prompt: list[int], **choices: Any) -> LengthDistribution:
+        """What one probe says of a prompt; `choices` are those of `lastword.predict_length`."""
+        self._check_open(1)
+        loop = asyncio.get_running_loop()
+        question = Question(prompt, choices, loop.create_future(), loop)
+        self._inbox.put(question)
+        return await question.answer
+
+    def _check_open(self, count: int) -> None:
+        if self.state in ("draining", "stopped"):
+            raise Draining("the server is stopping; ask another one, or this one again later")
+        if self.waiting + count > self.limits.queue + self._worker.slots:
+            seconds = self._worker.seconds_of_work
+            raise Overloaded(
+                f"{self.waiting} answers are in hand, about {seconds:.0f} seconds of work, and at most "
+                f"{self.limits.queue} may wait; ask again then",
+                retry_after=max(1, round(seconds)),
+            )
+
+    def _row(self, job: Job, loop: asyncio.AbstractEventLoop) -> Row:
+        (prompt,) = checked_prompts([list(job.prompt)], self.model.ids)
+        recipe = settle(job.recipe, self.model, [prompt], in_chat={job.in_chat})
+        self._check_limits(recipe, prompt)
+        self._count += 1
+        return Row(
+            self._count,
+            Stream(job, loop),
+            recipe,
+            prompt,
+            time.monotonic(),
+            Committed(self._tokenizer, self.model.ids, job.stop),
+        )
+
+    def _check_limits(self, recipe: Recipe, prompt: Tensor) -> None:
+        most, longest = most_slots(recipe), self.limits.prompt
+        allowed = self.limits.horizon or self.model.slots
+        if longest is not None and len(prompt) > longest:
+            raise SettingError(
+                f"a prompt of {len(prompt)} tokens was given; this server takes at most {longest}"
+            )
+        if most is None or most > allowed:
+            raise SettingError(
+                f"a canvas of up to {'any number of' if most is None else most} slots was asked for; this "
+                f"server allows {allowed}: give the length a smaller limit"
+            )
 
     def _run(self) -> None:
-        while (stream := self._jobs.get()) is not None:
-            try:
-                self._answer(stream)
-            except LastwordError as refused:
-                stream.put(refused)
-            except Exception as error:
-                stream.put(Faulty(str(error)))
+        """In the engine's thread: hear who came, do a pass, again."""
+        try:
+            predict_length(self.model, [self.model.ids.end], limit=min(WARMING, self.model.slots))
+            if self.state == "starting":
+                self.state = "ready"
+            while self._goes_on():
+                self._hear()
+                self._worker.work()
+        except BaseException:
+            log.exception("the engine stopped")
+        finally:
+            self.state = "stopped"
+            self._refuse_all()
 
-    def _answer(self, stream: Stream) -> None:
-        job, began = stream.job, time.perf_counter()
-        committed = Committed(self.model.tokenizer, self.model.ids, job.stop)  # type: ignore[arg-type]
-        dice = Dice([job.seed], self.model.device)
-        for number, step in enumerate(decode(self.model, [list(job.prompt)], job.recipe, dice=dice)):
-            if stream.cancelled:
+    def _goes_on(self) -> bool:
+        return self._ends is None or (self.waiting > 0 and time.monotonic() < self._ends)
+
+    def _hear(self) -> None:
+        """Everyone who came, and one probe of those that want nothing else."""
+        idle = not self._worker.rows
+        while True:
+            try:
+                heard = self._inbox.get(timeout=IDLE) if idle else self._inbox.get_nowait()
+            except Empty:
                 return
-            if not number:
-                horizon = int(step.plan.horizon[0])
-                stream.put(Planned(step.plan.lengths, horizon, step.recipe.most_passes(horizon)))
-            if step.done:
-                seconds = time.perf_counter() - began
-                generation = _generation(
-                    self.model, step.done[0], step.recipe, list(job.prompt), seconds
-                )
-                if more := committed.read(generation.canvas, complete=True):
-                    stream.put(Text(more))
-                cut = generation.finish.name != "ENDED" and committed.stopped is None
-                text, tokens = committed.text, len(committed.tokens)
-                stream.put(
-                    Answer(generation, text, tokens, cut, committed.stopped, 0.0, seconds)
-                )
-            elif more := committed.read(step.canvas.answer_of(0)):
-                stream.put(Text(more))
+            idle = False
+            if isinstance(heard, Row):
+                self._worker.take(heard)
+            elif heard is not None:
+                self._ask(heard)
+                return
+
+    def _ask(self, question: Question) -> None:
+        try:
+            question.settle(predict_length(self.model, question.prompt, **question.choices))
+        except Exception as error:
+            question.settle(error)
+
+    def _refuse_all(self) -> None:
+        while not self._inbox.empty():
+            heard = self._inbox.get()
+            if isinstance(heard, Row):
+                self._worker.take(heard)
+            elif heard is not None:
+                heard.settle(Draining("the server stopped; ask another one"))
+        self._worker.refuse_all()

@@ -12,7 +12,9 @@ class Limits:
     """What requests may ask for and how much is taken on; every number can be set on the command line."""
 
     slots: int = 16  # rows decoded at once
-    columns: int | None = None  # that rows at work may reserve together; None: slots times the model's own
+    columns: int | None = (
+        None  # that rows at work may reserve together; None: slots times the model's own
+    )
     queue: int = 256  # answers that may wait
     body: int = 1_000_000  # bytes of a request
     prompt: int | None = None  # tokens; None: what the model has positions for

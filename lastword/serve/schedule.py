@@ -1,0 +1,116 @@
+"""Schedule: what a probe says of a job's work, and who takes the next free slot by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from lastword.length.policy import Plan
+from lastword.length.wrapper import traits_of
+from lastword.recipe.recipe import Recipe
+
+RESERVED = 0.9  # of answers are no longer than what is reserved for them
+EARLY = 0.05  # of answers are shorter than this: what a deadline is held against
+OVERTAKING = (
+    8.0  # a job is overtaken by shorter ones that come up to so many times the difference later
+)
+MOST_PASSED = 32  # jobs that may go before one that does not fit; then nobody does
+LEARNING = 0.1  # weight of the newest observation
+FORGETTING = 1.02  # by which the shortest pass is forgotten, pass by pass
+
+
+class Predicted(NamedTuple):
+    """What one probe says of a job's work."""
+
+    slots: int  # of the canvas, or as many more as nine of ten such answers take
+    tokens: float  # expected
+    fewest: int  # passes that the shortest likely answer takes
+
+    @classmethod
+    def of(cls, recipe: Recipe, plan: Plan) -> Predicted:
+        """From the plan of one row."""
+        horizon, lengths = plan.slots, plan.lengths
+        slots, tokens, early = horizon, float(horizon), horizon
+        if lengths is not None:
+            slots = max(horizon, int(lengths.quantile(RESERVED)))
+            tokens = min(float(lengths.mean), float(horizon))
+            if traits_of(recipe.length).resizes != "never":  # else the whole canvas is filled
+                early = min(int(lengths.quantile(EARLY)), horizon)
+        if plan.most is not None:
+            slots = min(slots, int(plan.most))
+        return cls(slots, tokens, fewest_passes(recipe, early))
+
+
+def fewest_passes(recipe: Recipe, tokens: int) -> int:
+    """The fewest passes that so many tokens can take.
+
+    Rules that go by how sure the model is may fill a block in one pass, and a way to commit an answer all
+    of it; a schedule fills as many as it says.
+    """
+    if recipe.commit.traits.reads_answer:
+        return 1
+    block = min(recipe.block or tokens, tokens)
+    blocks, rest = divmod(tokens, block)
+    passes = recipe.unmask.most_passes(block) if recipe.unmask.traits.follows_schedule else 1
+    return blocks * (passes or 1) + (1 if rest else 0)
+
+
+@dataclass
+class Pace:
+    """How fast answers are made: passes a token by recipe, and seconds a pass, learnt on the way."""
+
+    passes_a_token: dict[Recipe, float] = field(default_factory=dict)
+    seconds_a_pass: float = 0.0
+    shortest_pass: float = 0.0  # seconds; of those not long ago
+
+    def learn(self, recipe: Recipe, tokens: float, passes: int) -> None:
+        """From an answer that is done, and the tokens that were predicted."""
+        seen = passes / max(tokens, 1.0)
+        before = self.passes_a_token.get(recipe, seen)
+        self.passes_a_token[recipe] = before + LEARNING * (seen - before)
+
+    def passed(self, seconds: float) -> None:
+        """From a pass."""
+        before = self.seconds_a_pass or seconds
+        self.seconds_a_pass = before + LEARNING * (seconds - before)
+        self.shortest_pass = min(seconds, FORGETTING * (self.shortest_pass or seconds))
+
+    def seconds(self, recipe: Recipe, tokens: float) -> float:
+        """How long so many tokens are likely to take with a slot."""
+        return self.passes_a_token.get(recipe, 1.0) * tokens * self.seconds_a_pass
+
+
+Job = TypeVar("Job")
+
+
+@dataclass(eq=False)
+class Waiting(Generic[Job]):
+    """A job that waits for a slot."""
+
+    job: Job
+    arrived: float  # seconds
+    seconds: float  # that it is predicted to take
+    columns: int  # that it reserves
+    passed: int = 0  # jobs that went before it because it did not fit
+
+
+def first(
+    waiting: Sequence[Waiting[Job]], free: int, *, alone: bool, overtaking: float = OVERTAKING
+) -> Waiting[Job] | None:
+    """Who goes next, given the columns that are free: the shortest predicted, with ageing.
+
+    Jobs stand in the order of the time they came plus a multiple of the seconds they are predicted to take:
+    who comes later by more than that multiple of the difference does not overtake, so nobody starves. A job
+    that needs more columns than are free lets others go before it, so many times. With nobody at work
+    (`alone`) the first one goes, whatever it needs.
+    """
+    order = sorted(waiting, key=lambda own: own.arrived + overtaking * own.seconds)
+    for index, chosen in enumerate(order):
+        if chosen.columns <= free or (alone and index == 0):
+            for before in order[:index]:
+                before.passed += 1
+            return chosen
+        if chosen.passed >= MOST_PASSED:
+            return None
+    return None

@@ -1,0 +1,62 @@
+"""Session: rows of one recipe that share their passes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from lastword.decoding import Step, steps
+from lastword.models.predictor import MaskPredictor
+from lastword.recipe.recipe import Recipe
+from lastword.slots.queue import Queue
+from lastword.slots.ticket import Ticket
+
+STARTS = 64  # answers begin at a multiple of so many columns, so that most prompts fit
+
+
+class Session(Queue):
+    """Slots for one settled recipe and prompts of up to `longest` tokens.
+
+    Whoever drives it hands in tickets and takes a step at a time. It is over when nobody is at work.
+    """
+
+    def __init__(self, model: MaskPredictor, recipe: Recipe, *, slots: int, longest: int) -> None:
+        self.recipe, self.slots = recipe, slots
+        self.longest = -(-longest // STARTS) * STARTS
+        self.spent = 0.0  # seconds a row has had of it, to be compared with others
+        self.at_work: set[int] = (
+            set()
+        )  # numbers of tickets, those that were just handed in included
+        self._coming: list[Ticket] = []
+        self._dropped: set[int] = set()
+        self._steps = steps(model, recipe, self, slots=slots, longest=self.longest, replay=True)
+
+    def holds(self, recipe: Recipe, prompt: int) -> bool:
+        """Is there room for a row of this recipe, with so long a prompt?"""
+        fits = recipe == self.recipe and prompt <= self.longest
+        return fits and len(self.at_work) < self.slots
+
+    def add(self, ticket: Ticket) -> None:
+        """Let it take a slot before the next step; there must be one."""
+        self._coming.append(ticket)
+        self.at_work.add(ticket.number)
+
+    def drop(self, number: int) -> None:
+        """Free its slot before the next step."""
+        self._coming = [ticket for ticket in self._coming if ticket.number != number]
+        self._dropped.add(number)
+        self.at_work.discard(number)
+
+    def step(self) -> Step | None:
+        """The next pass; None: nobody is at work. What a part or the model raises ends the session."""
+        step = next(self._steps, None)
+        for done in () if step is None else step.done:
+            self.at_work.discard(done.prompt)
+        return step
+
+    def take(self, free: int) -> Sequence[Ticket]:
+        taken, self._coming = self._coming[:free], self._coming[free:]
+        return taken
+
+    def dropped(self) -> Collection[int]:
+        dropped, self._dropped = self._dropped, set()
+        return dropped
