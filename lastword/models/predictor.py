@@ -115,6 +115,18 @@ def checked_logits(given: object, columns: Sequence[int], model: MaskPredictor) 
     )
 
 
+def decoded(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
+    """The text of ids, or the ids themselves where a model has no tokenizer."""
+    if tokenizer is None:
+        return "".join(f"{one} " for one in ids)
+    text = tokenizer.decode(ids)
+    if not isinstance(text, str):
+        raise WrongTypeError(
+            f"the tokenizer's decode returned {shown(text)}, a {type(text).__name__}; it must return text"
+        )
+    return text
+
+
 def checked_device(owner: str, given: object) -> device:
     """A device of this machine."""
     check_type(owner, "device", given, (str, device), "a device, such as 'cpu' or 'cuda:1'")

@@ -11,8 +11,11 @@ class Frame:
 
     passes: int  # so far; 0: before the first
     tokens: tuple[int | None, ...]  # None: still a mask
-    texts: tuple[str, ...]  # of each token by itself; empty for a mask
-    fixed: tuple[int | None, ...]  # the pass that filled the slot
+    texts: tuple[str, ...]  # of each token by itself; empty for a mask and for an end token
+    fixed: tuple[int | None, ...]  # the pass that filled the slot; 0: it was given
     confidence: tuple[float | None, ...]  # what the model gave the token then; None: nobody said
     text: str  # the answer as far as it is complete: up to the first mask or end token
     columns: int  # computed so far, probe not included
+    end: int | None = (
+        None  # the slot of the first end token, counted from 0; None: there is none yet
+    )
