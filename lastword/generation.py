@@ -12,13 +12,13 @@ from typing import Any, overload
 from lastword.cache import Cache
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Work
-from lastword.checks import check_choice, check_function, check_whole, shown
+from lastword.checks import check_choice, check_function, check_whole
 from lastword.commit import CommitRule
 from lastword.decoding import Step, decode
-from lastword.errors import SettingError, WrongTypeError
+from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Survival
 from lastword.models.load import load
-from lastword.models.predictor import MaskPredictor, check_model
+from lastword.models.predictor import MaskPredictor, check_model, decoded
 from lastword.passes.dice import Dice, checked_seed, checked_seeds
 from lastword.passes.hooks import Hooks
 from lastword.passes.probe import ModelProbe
@@ -27,6 +27,10 @@ from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import rows_alike, settle
 from lastword.recipe.text import part
+from lastword.replay.file import write_replay
+from lastword.replay.frames import Frame
+from lastword.replay.run import run
+from lastword.replay.steps import Kept
 from lastword.slots.slots import Done
 from lastword.survival import Auto, LengthDistribution, Reading
 from lastword.unmask import UnmaskRule
@@ -69,6 +73,22 @@ class Generation:
     cost: Work
     seconds: float  # until this row was done, probe included
     finish: Finish
+    frames: tuple[Frame, ...] | None = None  # the answer after every pass, of generate(frames=True)
+    asked: str | None = None  # the prompt as text, where frames were kept
+
+    def replay(self, path: Path | str) -> Path:
+        """Write the run as one HTML file that plays it in any browser; nothing is loaded from elsewhere.
+
+        It needs the frames of `generate(..., frames=True)`. A file that is there is replaced if it is a
+        replay as well.
+        """
+        if self.frames is None:
+            raise SettingError(
+                "this answer was made without frames, so there is nothing to replay; ask with "
+                "generate(..., frames=True)"
+            )
+        told = {**self.to_data(), "finish": self.finish.value, "prompt": self.asked}
+        return write_replay(path, run(self.frames, self.lengths, told))
 
     def to_data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -107,6 +127,7 @@ def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, 
     beyond_positions: bool = False,
     on_step: Callable[[Step], None] | None = None,
     slots: int | None = None,
+    frames: bool = False,
 ) -> Generation: ...
 @overload
 def generate(
@@ -125,6 +146,7 @@ def generate(
     beyond_positions: bool = False,
     on_step: Callable[[Step], None] | None = None,
     slots: int | None = None,
+    frames: bool = False,
 ) -> list[Generation]: ...
 def generate(
     model: Model,
@@ -142,6 +164,7 @@ def generate(
     beyond_positions: bool = False,
     on_step: Callable[[Step], None] | None = None,
     slots: int | None = None,
+    frames: bool = False,
 ) -> Generation | list[Generation]:
     """Answer a prompt, or a batch of them: one Generation for one prompt, a list for a list.
 
@@ -152,7 +175,8 @@ def generate(
     said and some prompts leave less room than the model's own, those decode apart. A whole-number `seed`
     gives row i the seed + i. `on_step` is shown every Step. At most `slots` rows are decoded at once; the
     next prompt takes the slot of a row that is done. Without a number as many as a model of this size has
-    room for: 512 of an embedded one, 33 of LLaDA-8B.
+    room for: 512 of an embedded one, 33 of LLaDA-8B. With `frames` every Generation keeps how it looked
+    after every pass, for `Generation.replay`; to see it while it is made, use `lastword.watch`.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
@@ -169,6 +193,7 @@ def generate(
     }
     Hooks.check("generate", hooks)
     check_choice("generate", "beyond_positions", beyond_positions, True, False)
+    check_choice("generate", "frames", frames, True, False)
     if slots is not None:
         check_whole("generate", "slots", slots, least=1)
     if on_step is not None:
@@ -191,11 +216,16 @@ def generate(
             beyond_positions=beyond_positions,
             in_chat=asked_in_chat(prompt),
             slots=None if hooks != Hooks() else slots or usual_slots(model),
-            replay=on_step is None,
+            replay=on_step is None and not frames,
         )
-        for done, seconds, settled in _run(steps, on_step):
+        kept = Kept(model.tokenizer, model.ids) if frames else None
+        for done, seconds, settled in _run(steps, on_step, kept):
             row = rows[done.prompt]
             answers[row] = generation_of(model, done, settled, batch[row], seconds)
+        for place, shown in enumerate(kept.frames if kept else ()):
+            row = rows[place]
+            asked = decoded(model.tokenizer, batch[row])
+            answers[row] = replace(answers[row], frames=shown, asked=asked)
     found = [answers[row] for row in range(len(batch))]
     return found if is_batch(prompt) else found[0]
 
@@ -227,7 +257,7 @@ def predict_length(
 
 
 def _run(
-    steps: Iterator[Step], on_step: Callable[[Step], None] | None
+    steps: Iterator[Step], *watching: Callable[[Step], None] | None
 ) -> Iterator[tuple[Done, float, Recipe]]:
     """Every row that is done, the seconds until then, and the recipe as it was settled."""
     began = time.perf_counter()
@@ -235,8 +265,9 @@ def _run(
     for step in steps:
         for done in step.done:
             yield done, time.perf_counter() - began, step.recipe
-        if on_step is not None:
-            on_step(step)
+        for watcher in watching:
+            if watcher is not None:
+                watcher(step)
     if step is None:
         raise SettingError(
             "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
@@ -274,11 +305,7 @@ def generation_of(
     """What a row came to that has left its slot."""
     answer = done.canvas.answer_of(0)
     tokens, finish = trimmed(done.canvas, 0, answer)
-    text = None if model.tokenizer is None else model.tokenizer.decode(tokens)
-    if model.tokenizer is not None and not isinstance(text, str):
-        raise WrongTypeError(
-            f"the tokenizer's decode returned {shown(text)}, a {type(text).__name__}; it must return text"
-        )
+    text = None if model.tokenizer is None else decoded(model.tokenizer, tokens)
     return Generation(
         text=text,
         tokens=tokens,
