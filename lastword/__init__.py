@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     from lastword.models import *
     from lastword.passes import *
     from lastword.recipe import *
+    from lastword.replay.frames import Frame as Frame
+    from lastword.replay.watch import *
     from lastword.survival import *
     from lastword.unmask import *
 
 # Where public names live: what a file lists in `__all__`, what a folder exports, or one name of ours. They
 # are imported on first use, so that `lastword --help` does not wait for torch.
-_FILES = ("decoding", "generation", "calibration.learn")
+_FILES = ("decoding", "generation", "calibration.learn", "replay.watch")
 _FOLDERS = (
     "cache", "calibration", "commit", "length", "models", "passes", "recipe", "survival", "unmask",
 )  # fmt: skip
-_SINGLE = {"canvas.ids": "TokenIds", "errors": "LastwordError"}
+_SINGLE = {"canvas.ids": "TokenIds", "errors": "LastwordError", "replay.frames": "Frame"}
 
 
 def _public(home: str) -> list[str]:

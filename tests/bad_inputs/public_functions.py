@@ -52,11 +52,12 @@ NEEDED = {
     "save_rows": {"lengths": LENGTHS, "titles": ["a"] * 9, "path": Path("/dev/null/no.png")},
     "settle": {"recipe": lastword.Recipe(), "model": TOY},
     "token_probabilities": {"logits": torch.ones(2, 3), "ids": [1]},
+    "watch": {"model": TOY, "prompt": "abc", "length": "fixed:4"},
     "upper_bound": {"lengths": LENGTHS, "finished": [5] * 9},
 }
 # Contracts to subclass, errors, and what the library itself makes.
 NO_CALLS = {
-    "BeyondTrainingWarning", "Cache", "Choice", "CommitRule", "Dream", "Finish", "Generation", "LLaDA",
+    "BeyondTrainingWarning", "Cache", "Choice", "CommitRule", "Dream", "Finish", "Frame", "Generation", "LLaDA",
     "LastwordError", "LengthPolicy", "MaskPredictor", "Probe", "Reading", "Schedule", "Step",
     "TextTokenizer", "Tokenizer", "UnmaskRule", "__version__",
 }  # fmt: skip
@@ -88,7 +89,7 @@ def main() -> None:
                 calls += 1
                 try:
                     made = function(**{**NEEDED.get(name, {}), parameter: value})
-                    if name == "decode":
+                    if name in ("decode", "watch"):
                         next(made)
                 except lastword.LastwordError:
                     pass
