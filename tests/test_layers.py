@@ -39,6 +39,9 @@ EXTRAS = {
     "triton", "uvicorn", "prometheus_client", "starlette",
 }  # fmt: skip
 
+# FastAPI reads the types of routes as their file is run. Who serves imports these, inside of a function.
+ROUTES = {"serve.app", "serve.events"}
+
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
@@ -95,14 +98,19 @@ def test_no_file_imports_itself_through_others():
 
 def test_extras_are_imported_lazily():
     wrong = []
+    routes = {f"lastword.{module}" for module in ROUTES}
     for path in FILES:
+        if module_of(path) in ROUTES:
+            continue
         for node in ast.parse(path.read_text()).body:
             names = []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
             elif isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
-            wrong += [f"{path.name}: {n}" for n in names if n.split(".")[0] in EXTRAS]
+            wrong += [
+                f"{path.name}: {n}" for n in names if n.split(".")[0] in EXTRAS or n in routes
+            ]
     assert not wrong
 
 

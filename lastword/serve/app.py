@@ -1,0 +1,196 @@
+"""The application: routes of the OpenAI API and our own, over an engine that somebody else starts and stops.
+
+FastAPI reads the types of routes as this file is run, so it is imported only by who serves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from lastword.errors import LastwordError, SettingError
+from lastword.serve import replies
+from lastword.serve.answering import Answering
+from lastword.serve.body import read
+from lastword.serve.client import Gone, patient
+from lastword.serve.describing import described, refusals, takes
+from lastword.serve.engine import Engine
+from lastword.serve.failure import failure
+from lastword.serve.invalid import Invalid, NoSuchThing
+from lastword.serve.keys import Keys
+from lastword.serve.limits import Limits
+from lastword.serve.page import page
+from lastword.serve.schema import ChatRequest, CompletionRequest, LengthsRequest
+from lastword.version import __version__
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+READING = refusals(400, 401, 404, 405, 408, 413, 415, 429, 500, 503, 504)
+LOOKING = refusals(401, 405, 500)
+STREAMED = {"text/event-stream": {"schema": {"type": "string"}}}
+CLIENT_LEFT = 499  # nobody reads it; access logs show it
+
+
+class Application(FastAPI):
+    """FastAPI's, whose every answer must be taken in time."""
+
+    reading: float
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(scope, receive, patient(send, self.reading))
+
+
+def create_app(
+    engine: Engine, *, name: str, limits: Limits | None = None, keys: Collection[str] = ()
+) -> FastAPI:
+    """The application that serves an engine's model under a name, to who has a key where there are any."""
+    if engine.model.tokenizer is None:
+        raise SettingError(
+            "this model came without a tokenizer, so it could only be asked in token ids and not answer in "
+            "text; put its tokenizer files beside the weights"
+        )
+    limits, lock = limits or engine.limits, Keys(keys)
+    began = int(time.time())
+    app = Application(
+        title="lastword",
+        version=__version__,
+        docs_url=None,  # theirs load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.reading = limits.reading
+    answering = Answering(engine, name, limits)
+
+    async def keyed(request: Request) -> None:
+        lock.check(request.headers.get("authorization"))
+
+    def served(model: str | None) -> None:
+        if model not in (None, name):
+            raise NoSuchThing(
+                f"there is no model {model!r:.80} here; this server has {name!r}",
+                "model",
+                "model_not_found",
+            )
+
+    locked = APIRouter(dependencies=[Depends(keyed)])
+
+    @locked.post(
+        "/v1/chat/completions",
+        response_model=replies.ChatReply,
+        responses={200: {"content": STREAMED}, **READING},
+        openapi_extra=takes(ChatRequest),
+    )
+    async def chat(request: Request) -> Response:
+        """Answer a conversation."""
+        asking = await read(request, ChatRequest, limits)
+        served(asking.model)
+        return await answering.answer(request.receive, asking)
+
+    @locked.post(
+        "/v1/completions",
+        response_model=replies.TextReply,
+        responses={200: {"content": STREAMED}, **READING},
+        openapi_extra=takes(CompletionRequest),
+    )
+    async def complete(request: Request) -> Response:
+        """Answer a prompt, or several."""
+        asking = await read(request, CompletionRequest, limits)
+        served(asking.model)
+        return await answering.answer(request.receive, asking)
+
+    @locked.post(
+        "/v1/lengths",
+        response_model=replies.LengthsReply,
+        responses=READING,
+        openapi_extra=takes(LengthsRequest),
+    )
+    async def lengths(request: Request) -> Response:
+        """Say how long the answer will be, without writing it."""
+        asking = await read(request, LengthsRequest, limits)
+        served(asking.model)
+        return await answering.lengths(request.receive, asking)
+
+    @locked.get("/v1/models", response_model=replies.ModelsReply, responses=LOOKING)
+    async def models() -> Response:
+        """The model that is served."""
+        return _json(replies.ModelsReply(data=[replies.ModelReply(id=name, created=began)]))
+
+    @locked.get(
+        "/v1/models/{model:path}",
+        response_model=replies.ModelReply,
+        responses={**LOOKING, **refusals(404)},
+    )
+    async def model(model: str) -> Response:
+        """The model of this name."""
+        served(model)
+        return _json(replies.ModelReply(id=name, created=began))
+
+    @locked.get("/metrics", response_class=PlainTextResponse, responses=LOOKING)
+    async def metrics() -> Response:
+        """Counters for Prometheus."""
+        return Response(engine.metrics(), media_type=METRICS_TYPE)
+
+    app.include_router(locked)
+
+    @app.get(
+        "/health",
+        response_model=replies.HealthReply,
+        responses={503: {"model": replies.HealthReply}, **refusals(405, 500)},
+    )
+    async def health() -> Response:
+        """Is the server alive, and does it take requests? 503 where it does not."""
+        state = engine.state
+        reply = replies.HealthReply(
+            ready=state == "ready",
+            draining=state == "draining",
+            state=state,
+            counts=engine.counts(),
+        )
+        return _json(reply, 200 if reply.ready else 503)
+
+    @app.get("/", include_in_schema=False)
+    async def home() -> Response:
+        """The page."""
+        return HTMLResponse(page())
+
+    _add_failures(app)
+    app.openapi = described(app, keyed=bool(lock))  # type: ignore[method-assign]
+    return app
+
+
+def _json(reply: BaseModel, status: int = 200) -> JSONResponse:
+    return JSONResponse(reply.model_dump(), status)
+
+
+def _add_failures(app: FastAPI) -> None:
+    """Whatever goes wrong is told in one shape."""
+
+    async def failed(request: Request, error: Exception) -> Response:
+        status, reply, headers = failure(error)
+        return JSONResponse(reply.model_dump(), status, headers)
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        words = {
+            404: f"there is nothing at {request.url.path!r:.80}",
+            405: f"{request.method} is not a method of {request.url.path!r:.80}",
+        }
+        told = Invalid(words.get(error.status_code, str(error.detail)))
+        told.code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, told.code)
+        reply = failure(told).reply
+        return JSONResponse(reply.model_dump(), error.status_code, dict(error.headers or {}))
+
+    async def left(request: Request, error: Exception) -> Response:
+        return Response(status_code=CLIENT_LEFT)
+
+    app.add_exception_handler(HTTPException, refused)
+    app.add_exception_handler(LastwordError, failed)
+    app.add_exception_handler(Exception, failed)  # logged by the server in front
+    for gone in (Gone, ClientDisconnect):
+        app.add_exception_handler(gone, left)

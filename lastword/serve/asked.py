@@ -1,0 +1,237 @@
+"""Asked: from a request to the jobs that answer it, or to what is wrong with it.
+
+Tokenising and chat templates take a while, so none of this runs in the event loop.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from lastword.canvas.canvas import checked_prompts
+from lastword.errors import LastwordError
+from lastword.length.wrapper import traits_of
+from lastword.models.predictor import MaskPredictor
+from lastword.passes.dice import checked_seed
+from lastword.passes.sampling import Sampling
+from lastword.prompts import as_batch
+from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
+from lastword.recipe.text import from_data
+from lastword.serve.errors import Refusal
+from lastword.serve.invalid import Invalid
+from lastword.serve.job import Job
+from lastword.serve.limits import Limits
+from lastword.serve.schema import Asking, ChatRequest, CompletionRequest, LengthsRequest, Message
+from lastword.survival import Auto, Reading
+
+SEEDS = 2**53  # those that every client's JSON can hold
+
+
+class Probe(NamedTuple):
+    """What /v1/lengths asks the engine."""
+
+    prompt: tuple[int, ...]
+    limit: int
+    ends: str
+    reading: Reading
+
+
+@contextmanager
+def _about(param: str) -> Iterator[None]:
+    """Whatever is refused inside is said of this field."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except LastwordError as wrong:
+        raise Invalid(str(wrong), param) from wrong
+
+
+def jobs(
+    request: ChatRequest | CompletionRequest, model: MaskPredictor, limits: Limits
+) -> list[Job]:
+    """A job for every answer: those to the first prompt first. Prompts, n and recipe are within limits."""
+    _check_together(request, limits)
+    given: Any
+    in_chat: bool | None
+    if isinstance(request, ChatRequest):
+        given, field = _conversation(request.messages, model), "messages"
+        in_chat, count = True, 1
+    else:
+        given, field = request.prompt, "prompt"
+        is_text = isinstance(given, str) or isinstance(given[0], str)
+        in_chat, count = (False if is_text else None), _count(given)
+    each = request.n or 1
+    if count * each > limits.answers:
+        raise Invalid(
+            f"{count * each} answers were asked for ({count} prompts, n {each}); at most {limits.answers} "
+            "are given to one request",
+            "n" if each > 1 else field,
+        )
+    recipe = _recipe(request, limits)
+    prompts = _prompts(given, field, model, limits)
+    settled = [_settled(recipe, request, prompt, in_chat, model, limits) for prompt in prompts]
+    stop = request.stop or ()
+    first = Job(
+        prompt=(),
+        recipe=recipe,
+        most=request.cap,
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        seconds=request.timeout or limits.seconds,
+        in_chat=in_chat,
+        frames=bool(request.diffusing),
+    )
+    seed = request.seed
+    if seed is None:
+        seed = secrets.randbelow(SEEDS) if recipe.sampling.temperature else 0
+    with _about("seed"):
+        seeds = [checked_seed("request", seed + choice) for choice in range(count * each)]
+    return [
+        replace(first, prompt=prompts[at // each], recipe=settled[at // each], seed=seeds[at])
+        for at in range(count * each)
+    ]
+
+
+def probe(request: LengthsRequest, model: MaskPredictor, limits: Limits) -> Probe:
+    """What to read, of what prompt."""
+    if (request.prompt is None) == (request.messages is None):
+        raise Invalid("give either prompt or messages", "prompt")
+    given: Any
+    if request.messages is None:
+        given, field = request.prompt, "prompt"
+    else:
+        given, field = _conversation(request.messages, model), "messages"
+    (prompt,) = _prompts(given, field, model, limits)
+    most = min(_horizon(model, limits), model.positions - len(prompt))
+    if request.limit is not None and request.limit > most:
+        raise Invalid(
+            f"a limit of {request.limit} was asked for; behind this prompt it is at most {most}",
+            "limit",
+        )
+    with _about("reading"):
+        reading = Auto() if request.reading is None else from_data("reading", request.reading)
+    return Probe(prompt, request.limit or most, request.ends or "document", reading)
+
+
+def _check_together(request: ChatRequest | CompletionRequest, limits: Limits) -> None:
+    """Refuse fields that contradict one another."""
+    newer = request.max_completion_tokens if isinstance(request, ChatRequest) else None
+    if None not in (newer, request.max_tokens) and newer != request.max_tokens:
+        raise Invalid(
+            f"max_tokens {request.max_tokens} and max_completion_tokens {newer} were given, two names of one "
+            "cap: give one of them",
+            "max_completion_tokens",
+        )
+    if not request.stream and request.stream_options and request.stream_options.include_usage:
+        raise Invalid("stream_options were given without stream: true", "stream_options")
+    if not request.stream and request.diffusing:
+        raise Invalid("diffusing is a way to stream: give stream: true as well", "diffusing")
+    if request.timeout is not None and request.timeout > limits.seconds:
+        raise Invalid(
+            f"a timeout of {request.timeout:g} seconds was given; at most {limits.seconds:g} are",
+            "timeout",
+        )
+
+
+def _conversation(messages: list[Message], model: MaskPredictor) -> list[dict[str, str]]:
+    """The messages as the model's template takes them."""
+    template = None if model.tokenizer is None else model.tokenizer.chat_template
+    if template is None:
+        raise Invalid(
+            "this model has no chat template, so it cannot tell who says what: ask /v1/completions with a "
+            "prompt",
+            "messages",
+            "no_chat_template",
+        )
+    # What the API calls a developer is a system message to models that know no developers.
+    system = {} if "developer" in template else {"developer": "system"}
+    return [{"role": system.get(m.role, m.role), "content": m.text} for m in messages]
+
+
+def _count(prompt: object) -> int:
+    is_list = isinstance(prompt, list) and isinstance(prompt[0], (str, list))
+    return len(prompt) if is_list else 1  # type: ignore[arg-type]
+
+
+def _prompts(given: Any, field: str, model: MaskPredictor, limits: Limits) -> list[tuple[int, ...]]:
+    """Every prompt as ids of the model, none too long."""
+    with _about(field):
+        batch = as_batch(model, given)
+        checked_prompts(batch, model.ids)
+    most = min(limits.prompt or model.positions, model.positions - 1)
+    for number, prompt in enumerate(batch):
+        if len(prompt) > most:
+            raise Invalid(
+                f"prompt {number} has {len(prompt)} tokens; at most {most} are read",
+                field,
+                "context_length_exceeded",
+            )
+    return [tuple(prompt) for prompt in batch]
+
+
+def _recipe(request: Asking, limits: Limits) -> Recipe:
+    """The recipe that was asked for, its length and its sampling replaced where the request says so."""
+    for name in ("recipe", "length"):
+        given = getattr(request, name)
+        if not limits.recipes and (
+            isinstance(given, dict) or (given is not None and name == "length")
+        ):
+            raise Invalid(f"this server takes recipes by name only; leave {name} out", name)
+    with _about("recipe"):
+        if isinstance(request.recipe, dict):
+            recipe = Recipe.from_json(json.dumps(request.recipe))
+        else:
+            recipe = Recipe.checked(request.recipe)
+    if request.length is not None:
+        with _about("length"):
+            recipe = replace(recipe, length=from_data("length", request.length))
+    with _about("top_p" if request.temperature is None else "temperature"):
+        return replace(recipe, sampling=_sampling(recipe.sampling, request))
+
+
+def _sampling(own: Sampling, request: Asking) -> Sampling:
+    """The recipe's, with what the request says. A top_p of 1 filters nothing: clients send it unasked."""
+    if request.temperature is not None:
+        greedy = request.temperature == 0 and own.score == "model"  # nothing is left to filter
+        if greedy:
+            return replace(own, temperature=0.0, top_p=None, top_k=None)
+        own = replace(own, temperature=float(request.temperature))
+    return own if request.top_p in (None, 1) else replace(own, top_p=float(request.top_p or 0))
+
+
+def _horizon(model: MaskPredictor, limits: Limits) -> int:
+    return limits.horizon or model.slots
+
+
+def _settled(
+    recipe: Recipe,
+    request: Asking,
+    prompt: tuple[int, ...],
+    in_chat: bool | None,
+    model: MaskPredictor,
+    limits: Limits,
+) -> Recipe:
+    """The recipe as it runs, what it left unsaid within limits; what it said is kept or refused."""
+    param = "recipe" if request.length is None else "length"
+    horizon, room = _horizon(model, limits), model.positions - len(prompt)
+
+    def check(asked: Recipe) -> None:
+        most = traits_of(asked.length).most
+        if most > min(horizon, room):
+            raise Invalid(
+                f"{most} slots were asked for; this server gives at most {horizon}, and the prompt leaves "
+                f"{room} of the model's positions",
+                param,
+                "context_length_exceeded" if most > room else None,
+            )
+
+    check(recipe)
+    with _about(param):
+        settled = settle(recipe, model, [prompt], in_chat=[in_chat], room=horizon)
+    check(settled)
+    return settled
