@@ -6,10 +6,14 @@ STAMP := $(VENV)/.installed
 # Tests start many interpreters: each would compile all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test test-all lint setup figures paper paper-sample paper-gpu clean
+.PHONY: demo serve check test test-all lint setup figures paper paper-sample paper-gpu clean
 
 demo: setup
 	$(BIN)/lastword demo --plot out/demo.png
+
+# The server on an embedded model: http://127.0.0.1:8000, a page and the OpenAI API.
+serve: setup
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} $(BIN)/lastword serve --model tiny-llada-instruct
 
 # A worker per core with one thread each: torch threads that share a core wait for one another. Tests of a file
 # go to one worker, which makes its fixtures once.

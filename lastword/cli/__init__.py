@@ -18,6 +18,7 @@ from lastword.cli.generate import generate
 from lastword.cli.predict import predict
 from lastword.cli.recipes import recipes
 from lastword.cli.reporting import EXIT_CODES, carried, reporting
+from lastword.cli.serve import serve
 from lastword.cli.tables import tables
 from lastword.version import __version__
 
@@ -51,6 +52,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "drift": drift,
     "tables": tables,
     "bench": bench,
+    "serve": serve,
     "recipes": recipes,
     "demo": demo,
 }

@@ -134,7 +134,7 @@ def create_app(
     @locked.get("/metrics", response_class=PlainTextResponse, responses=LOOKING)
     async def metrics() -> Response:
         """Counters for Prometheus."""
-        return Response(engine.metrics(), media_type=METRICS_TYPE)
+        return Response(engine.metrics.text(), media_type=METRICS_TYPE)
 
     app.include_router(locked)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -28,7 +28,7 @@ from lastword.serve.row import Row
 from lastword.serve.stream import Stream
 from lastword.serve.worker import Worker
 from lastword.slots.layout import most_slots
-from lastword.survival import LengthDistribution
+from lastword.survival import LengthDistribution, Reading
 
 State = Literal["starting", "ready", "draining", "stopped"]
 IDLE = 0.05  # seconds between two looks at the clock while there is nothing to do
@@ -42,7 +42,9 @@ class Question:
     """A probe that somebody waits for, and nothing else."""
 
     prompt: list[int]
-    choices: Mapping[str, Any]
+    limit: int
+    ends: str
+    reading: Reading
     answer: asyncio.Future[LengthDistribution]
     loop: asyncio.AbstractEventLoop
 
@@ -87,11 +89,8 @@ class Engine:
         self._thread.start()
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Take no more jobs; those in hand have so long (`limits.drain`), then they are refused."""
-        if self.state != "stopped":
-            self.state = "draining"
-        self._ends = time.monotonic() + (self.limits.drain if seconds is None else seconds)
-        self._inbox.put(None)
+        """Drain, and wait until that is done."""
+        self.drain(seconds)
         await asyncio.to_thread(self._thread.join)
 
     def submit(self, *jobs: Job) -> list[Stream]:
@@ -105,13 +104,27 @@ class Engine:
             self._refuse_all()
         return [row.stream for row in rows]
 
-    async def lengths(self, prompt: list[int], **choices: Any) -> LengthDistribution:
-        """What one probe says of a prompt; `choices` are those of `lastword.predict_length`."""
+    async def lengths(
+        self, prompt: Sequence[int], limit: int, ends: str, reading: Reading
+    ) -> LengthDistribution:
+        """What one probe says of a prompt, as `lastword.predict_length` does."""
         self._check_open(1)
         loop = asyncio.get_running_loop()
-        question = Question(prompt, choices, loop.create_future(), loop)
+        question = Question(list(prompt), limit, ends, reading, loop.create_future(), loop)
         self._inbox.put(question)
         return await question.answer
+
+    def counts(self) -> dict[str, int]:
+        """How many answers have a slot, and how many wait for one."""
+        at_work = self._worker.at_work
+        return {"working": at_work, "waiting": self.waiting - at_work}
+
+    def drain(self, seconds: float | None = None) -> None:
+        """Take no more jobs; those in hand have so long (`limits.drain`), then they are refused."""
+        if self.state != "stopped":
+            self.state = "draining"
+        self._ends = time.monotonic() + (self.limits.drain if seconds is None else seconds)
+        self._inbox.put(None)
 
     def _check_open(self, count: int) -> None:
         if self.state in ("draining", "stopped"):
@@ -186,7 +199,10 @@ class Engine:
 
     def _ask(self, question: Question) -> None:
         try:
-            question.settle(predict_length(self.model, question.prompt, **question.choices))
+            limit, ends, reading = question.limit, question.ends, question.reading
+            question.settle(
+                predict_length(self.model, question.prompt, limit=limit, ends=ends, reading=reading)
+            )
         except Exception as error:
             question.settle(error)
 

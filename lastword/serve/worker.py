@@ -78,6 +78,11 @@ class Worker:
         return seconds / self.slots
 
     @property
+    def at_work(self) -> int:
+        """Rows that have a slot."""
+        return sum(len(session.at_work) for session in list(self._sessions))
+
+    @property
     def _at_work(self) -> list[Row]:
         return [row for row in self.rows.values() if row.session is not None]
 

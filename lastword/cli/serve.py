@@ -1,0 +1,120 @@
+"""`lastword serve`: answer over HTTP."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from lastword.cli.options import (
+    DEFAULT_MODEL,
+    DeviceOption,
+    DtypeOption,
+    ModelOption,
+    path_option,
+)
+from lastword.errors import SettingError
+from lastword.serve.limits import Limits
+
+_USUAL = Limits()
+KEY = "LASTWORD_API_KEY"
+
+
+def serve(
+    model: ModelOption = DEFAULT_MODEL,
+    name: Annotated[
+        Optional[str], typer.Option(help="What requests call the model. Default: as --model says.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one and says which.")
+    ] = 8000,
+    key_file: Annotated[
+        Optional[Path], path_option(f"A file of API keys, one a line; {KEY} holds one as well.")
+    ] = None,
+    without_key: Annotated[
+        bool, typer.Option("--without-key", help="Let other machines in without a key.")
+    ] = False,
+    slots: Annotated[int, typer.Option(min=1, help="Answers decoded at once.")] = _USUAL.slots,
+    columns: Annotated[
+        Optional[int],
+        typer.Option(
+            min=1, help="Columns they may reserve together. Default: all that they could."
+        ),
+    ] = None,
+    queue: Annotated[int, typer.Option(min=1, help="Answers that may wait.")] = _USUAL.queue,
+    body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = _USUAL.body,
+    prompt: Annotated[Optional[int], typer.Option(min=1, help="Tokens of a prompt.")] = None,
+    answers: Annotated[int, typer.Option(min=1, help="Answers of a request.")] = _USUAL.answers,
+    horizon: Annotated[
+        Optional[int], typer.Option(min=1, help="Slots of a canvas. Default: the model's own.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Longest that a request may take; `timeout` asks for less.")
+    ] = _USUAL.seconds,
+    reading: Annotated[
+        float, typer.Option(help="Seconds in which a client must read what it was sent.")
+    ] = _USUAL.reading,
+    drain: Annotated[
+        float, typer.Option(help="Seconds that answers are given once the server is told to stop.")
+    ] = _USUAL.drain,
+    named_only: Annotated[
+        bool, typer.Option("--named-recipes", help="Take recipes by name alone, none as JSON.")
+    ] = False,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+) -> None:
+    """Serve a model: the OpenAI API, /v1/lengths, /health, /metrics, and a page at /.
+
+    Needs the extra `serve`. SIGTERM or Ctrl-C drains, a second one stops.
+
+    Examples:
+
+      lastword serve --model tiny-llada-instruct
+
+      LASTWORD_API_KEY=... lastword serve --model GSAI-ML/LLaDA-8B-Instruct --host 0.0.0.0 --slots 32
+    """
+    from lastword.models.load import load
+    from lastword.serve.running import serve as run
+
+    limits = Limits(
+        slots,
+        columns,
+        queue,
+        body,
+        prompt,
+        answers,
+        horizon,
+        seconds,
+        reading,
+        drain,
+        not named_only,
+    )
+    run(
+        load(model, device=device, dtype=dtype),
+        name=name or model,
+        host=host,
+        port=port,
+        limits=limits,
+        keys=_keys(key_file),
+        without_key=without_key,
+    )
+
+
+def _keys(file: Path | None) -> list[str]:
+    """Keys of the environment and of a file."""
+    keys = [os.environ[KEY]] if os.environ.get(KEY) else []
+    if file is not None:
+        try:
+            lines = file.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise SettingError(f"the key file {file} could not be read: {wrong}") from wrong
+        found = [line.strip() for line in lines if line.strip()]
+        if not found:
+            raise SettingError(
+                f"the key file {file} holds no key; write one a line, or leave it out"
+            )
+        keys += found
+    return keys

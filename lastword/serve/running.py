@@ -1,0 +1,107 @@
+"""Running: the server as a process, from its first probe to its last answer."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from lastword.errors import ExtraError, SettingError
+from lastword.models.predictor import MaskPredictor
+from lastword.serve.engine import Engine
+from lastword.serve.limits import Limits
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+LAST_WORDS = 5.0  # seconds to send what was refused when the time to drain was over
+
+
+def serve(
+    model: MaskPredictor,
+    *,
+    name: str,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    limits: Limits = Limits(),
+    keys: Collection[str] = (),
+    without_key: bool = False,
+) -> None:
+    """Serve a model until a signal comes: the first drains, a second one stops.
+
+    Whoever reaches the address may ask: one that others reach needs keys, or the word that it is meant.
+    """
+    if not keys and not without_key and not is_loopback(host):
+        raise SettingError(
+            f"the address {host} can be reached from other machines and no key was set: give one "
+            "(LASTWORD_API_KEY, or --key-file FILE), or say --without-key"
+        )
+    server(model, name=name, host=host, port=port, limits=limits, keys=keys).run()
+
+
+def server(
+    model: MaskPredictor,
+    *,
+    name: str,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    limits: Limits = Limits(),
+    keys: Collection[str] = (),
+) -> Server:
+    """A uvicorn server that starts and stops the engine with itself."""
+    try:
+        import uvicorn
+
+        from lastword.serve.app import create_app
+    except ImportError as missing:
+        raise ExtraError(
+            f"serving needs {missing.name}, which is not installed: pip install 'lastword[serve]' (from a "
+            "clone: pip install '.[serve]')"
+        ) from missing
+    engine = Engine(model, limits)
+
+    class Draining(uvicorn.Server):
+        """It says where it listens, and drains before it leaves."""
+
+        async def startup(self, sockets: list[object] | None = None) -> None:
+            engine.start()
+            await super().startup(sockets)  # type: ignore[arg-type]
+            for served in self.servers:
+                for socket in served.sockets:
+                    at, number = socket.getsockname()[:2]
+                    shown = f"[{at}]" if ":" in at else at
+                    print(f"lastword serves {name} at http://{shown}:{number}", flush=True)
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if self.should_exit:
+                self.force_exit = True
+                engine.drain(0.0)
+            else:
+                print(f"lastword drains: at most {limits.drain:g} seconds", flush=True)
+                engine.drain()
+                self.should_exit = True
+
+        async def shutdown(self, sockets: list[object] | None = None) -> None:
+            await super().shutdown(sockets)  # type: ignore[arg-type]
+            await engine.stop(0.0)
+
+    config = uvicorn.Config(
+        create_app(engine, name=name, limits=limits, keys=keys),
+        host=host,
+        port=port,
+        log_level="warning",
+        timeout_graceful_shutdown=int(limits.drain + LAST_WORDS) + 1,
+        server_header=False,
+    )
+    return Draining(config)
+
+
+def is_loopback(host: str) -> bool:
+    """Is this an address that only this machine reaches?"""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
