@@ -25,6 +25,7 @@ from lastword.serve.job import Job
 from lastword.serve.limits import Limits
 from lastword.serve.metrics import Metrics
 from lastword.serve.row import Row
+from lastword.serve.schedule import Schedule
 from lastword.serve.stream import Stream
 from lastword.serve.worker import Worker
 from lastword.slots.layout import most_slots
@@ -64,7 +65,12 @@ class Question:
 class Engine:
     """One model, one thread. Jobs are handed in from the event loop and heard of through their streams."""
 
-    def __init__(self, model: MaskPredictor, limits: Limits = Limits()) -> None:
+    def __init__(
+        self,
+        model: MaskPredictor,
+        limits: Limits = Limits(),
+        schedule: Schedule = Schedule(),
+    ) -> None:
         if model.tokenizer is None:
             raise CheckpointError(
                 "a model without a tokenizer was given to serve, and answers are texts; add tokenizer.json "
@@ -73,7 +79,7 @@ class Engine:
         self.model, self.limits, self.metrics = model, limits, Metrics()
         self.state: State = "starting"
         self._tokenizer: TextTokenizer = model.tokenizer
-        self._worker = Worker(model, limits, self.metrics)
+        self._worker = Worker(model, limits, schedule, self.metrics)
         self._inbox: SimpleQueue[Row | Question | None] = SimpleQueue()
         self._count = 0  # jobs so far: a job's number
         self._ends: float | None = None  # when those at work are refused

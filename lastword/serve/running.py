@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection
+from socket import socket
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -64,12 +65,12 @@ def server(
     class Draining(uvicorn.Server):
         """It says where it listens, and drains before it leaves."""
 
-        async def startup(self, sockets: list[object] | None = None) -> None:
+        async def startup(self, sockets: list[socket] | None = None) -> None:
             engine.start()
-            await super().startup(sockets)  # type: ignore[arg-type]
+            await super().startup(sockets)
             for served in self.servers:
-                for socket in served.sockets:
-                    at, number = socket.getsockname()[:2]
+                for listening in served.sockets:
+                    at, number = listening.getsockname()[:2]
                     shown = f"[{at}]" if ":" in at else at
                     print(f"lastword serves {name} at http://{shown}:{number}", flush=True)
 
@@ -82,8 +83,8 @@ def server(
                 engine.drain()
                 self.should_exit = True
 
-        async def shutdown(self, sockets: list[object] | None = None) -> None:
-            await super().shutdown(sockets)  # type: ignore[arg-type]
+        async def shutdown(self, sockets: list[socket] | None = None) -> None:
+            await super().shutdown(sockets)
             await engine.stop(0.0)
 
     config = uvicorn.Config(

@@ -95,22 +95,31 @@ class Waiting(Generic[Job]):
     passed: int = 0  # jobs that went before it because it did not fit
 
 
-def first(
-    waiting: Sequence[Waiting[Job]], free: int, *, alone: bool, overtaking: float = OVERTAKING
-) -> Waiting[Job] | None:
-    """Who goes next, given the columns that are free: the shortest predicted, with ageing.
+@dataclass(frozen=True)
+class Schedule:
+    """Who takes free slots, and when."""
 
-    Jobs stand in the order of the time they came plus a multiple of the seconds they are predicted to take:
-    who comes later by more than that multiple of the difference does not overtake, so nobody starves. A job
-    that needs more columns than are free lets others go before it, so many times. With nobody at work
-    (`alone`) the first one goes, whatever it needs.
-    """
-    order = sorted(waiting, key=lambda own: own.arrived + overtaking * own.seconds)
-    for index, chosen in enumerate(order):
-        if chosen.columns <= free or (alone and index == 0):
-            for before in order[:index]:
-                before.passed += 1
-            return chosen
-        if chosen.passed >= MOST_PASSED:
-            return None
-    return None
+    overtaking: float = 8.0  # 0: first come, first served
+    refills: bool = (
+        True  # else free slots wait until nobody is at work: whole batches, as others have them
+    )
+
+    def first(
+        self, waiting: Sequence[Waiting[Job]], free: int, *, alone: bool
+    ) -> Waiting[Job] | None:
+        """Who goes next, given the columns that are free: the shortest predicted, with ageing.
+
+        Jobs stand in the order of the time they came plus a multiple of the seconds they are predicted to
+        take: who comes later by more than that multiple of the difference does not overtake, so nobody
+        starves. A job that needs more columns than are free lets others go before it, so many times. With
+        nobody at work (`alone`) the first one goes, whatever it needs.
+        """
+        order = sorted(waiting, key=lambda own: own.arrived + self.overtaking * own.seconds)
+        for index, chosen in enumerate(order):
+            if chosen.columns <= free or (alone and index == 0):
+                for before in order[:index]:
+                    before.passed += 1
+                return chosen
+            if chosen.passed >= MOST_PASSED:
+                return None
+        return None

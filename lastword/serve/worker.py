@@ -23,7 +23,7 @@ from lastword.serve.job import Planned as Announced
 from lastword.serve.limits import Limits
 from lastword.serve.metrics import Metrics
 from lastword.serve.row import Planned, Row
-from lastword.serve.schedule import Pace, Predicted, Waiting, first
+from lastword.serve.schedule import Pace, Predicted, Schedule, Waiting
 from lastword.serve.session import Session
 from lastword.slots.slots import CPU, Done
 from lastword.slots.ticket import Ticket, planned
@@ -38,8 +38,11 @@ class Worker:
     recipe whose rows have had the least time.
     """
 
-    def __init__(self, model: MaskPredictor, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self, model: MaskPredictor, limits: Limits, schedule: Schedule, metrics: Metrics
+    ) -> None:
         self._model, self._limits, self._metrics = model, limits, metrics
+        self._schedule = schedule
         self.slots = limits.slots  # rows at once; fewer after the memory was full
         self.pace = Pace()
         self.rows: dict[int, Row] = {}  # all that are not answered yet, by number
@@ -158,10 +161,12 @@ class Worker:
 
     def _admit(self) -> None:
         """Let those that wait take free slots, the shortest predicted first."""
+        if self._at_work and not self._schedule.refills:
+            return
         budget = self._limits.columns or self.slots * self._model.positions
         while self._waiting and len(at_work := self._at_work) < self.slots:
             free = budget - sum(row.reserved for row in at_work)
-            chosen = first(self._waiting, free, alone=not at_work)
+            chosen = self._schedule.first(self._waiting, free, alone=not at_work)
             if chosen is None:
                 return
             self._waiting.remove(chosen)
