@@ -162,7 +162,8 @@ def steps(
     forward = Forward(
         model, recipe.sampling, Dice([]), hook=hooks.logits, beyond_positions=beyond_positions
     )
-    fixed = fixes_shapes(model.device, recipe, hooks, slots)
+    packs = getattr(model, "is_packed", False) is True
+    fixed = fixes_shapes(model.device, recipe, hooks, slots, packs=packs)
     layout = Layout.of(recipe, longest) if fixed else Layout(longest)
     rows = Slots(model, recipe, queue, layout, hooks, count=slots)
     stepper = Stepper(recipe, forward, hooks)

@@ -73,14 +73,19 @@ class NativeModel(nn.Module):
         valid: Tensor | None = None,  # [B, L]
         stale: Tensor | None = None,  # [B, R], sorted
         memory: RowMemory | None = None,
+        most: int | None = None,
     ) -> Tensor:  # [B, S, W]
         """The last layer's states where they predict the tokens at columns `read`: what `head` takes.
 
-        A caller that reads many columns can take the head some of them at a time.
+        A caller that reads many columns can take the head some of them at a time. One that knows that no
+        more than `most` columns are valid says so, where `is_packed`: then nothing is asked of the device.
         """
         source, carried = self.sources(tokens, read, valid, stale, memory)
-        if self._is_packed and (memory is None or isinstance(memory, RowKeyValues)):
-            packing = Packing.of(tokens, source, valid, carried, memory)
+        if self.is_packed and (memory is None or isinstance(memory, RowKeyValues)):
+            if most is not None and valid is not None:
+                packing = Packing.among(tokens, source, valid, most)
+            else:
+                packing = Packing.of(tokens, source, valid, carried, memory)
             return PackedNetwork.of(self.network).hidden(packing, memory)[packing.where]
         hidden = self.network.hidden(tokens, valid, carried, memory)
         return at_columns(hidden, source if carried is None else locate(carried, source))
@@ -89,7 +94,7 @@ class NativeModel(nn.Module):
     def head(self, states: Tensor) -> Tensor:  # [..., W] -> [..., V]
         """Logits of states: the final norm and the vocabulary's product."""
         norm = self.network.norm
-        if not self._is_packed:
+        if not self.is_packed:
             return self.network.head(norm(states))
         _, normed = add_norm(states.flatten(0, -2).contiguous(), None, norm.weight, norm.eps)
         return self.network.head(normed).view(*states.shape[:-1], -1)
@@ -106,7 +111,8 @@ class NativeModel(nn.Module):
         """The columns [B, S] whose states predict `read`, and those [B, R] to compute for it; None: all."""
 
     @property
-    def _is_packed(self) -> bool:
+    def is_packed(self) -> bool:
+        """Are passes computed on packed columns?"""
         if self.packs is not None:
             return self.packs
         weight = self.network.embedding.weight

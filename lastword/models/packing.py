@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lastword.canvas.columns import leftmost, locate
+from lastword.canvas.columns import counted, leftmost, locate
 from lastword.kernels.attention import FEW_QUERIES, PackedRows
 from lastword.memory.key_values import RowKeyValues
 
@@ -76,6 +76,26 @@ class Packing:
             own = slice(begin, begin + length)
         rows = PackedRows(starts.int(), key_starts.int(), keys.int(), most, width, flat[2], own)
         return cls(flat[0], flat[1], rows, where)
+
+    @classmethod
+    def among(cls, tokens: Tensor, read: Tensor, valid: Tensor, most: int) -> Packing:
+        """Pack all valid columns, of which there are no more than `most`; nothing is asked.
+
+        What is left of the `most` repeats a column that no row looks at.
+        """
+        (count, width), device = tokens.shape, tokens.device
+        kept, every = valid.flatten(), counted(count * width, device)
+        packed = kept.cumsum(0) - 1  # of every column, which of the packed ones it is
+        at = torch.where(kept, packed, most).clamp(max=most)
+        picked = torch.zeros(most + 1, dtype=torch.long, device=device).scatter(0, at, every)[:most]
+        first = leftmost(valid).clamp(max=width - 1)[:, None]
+        positions = (counted(width, device) - first).clamp(min=0).flatten()
+        where = torch.maximum(read, first) + counted(count, device)[:, None] * width
+        counts = valid.sum(-1, dtype=torch.int32)
+        starts = F.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+        rows = PackedRows(starts, starts, counts, width, width, counted(most, device))
+        where = packed[where].clamp(min=0)
+        return cls(tokens.flatten()[picked], positions[picked], rows, where)
 
     @classmethod
     def _uniform(

@@ -116,6 +116,22 @@ class Forward:
         cost = cost.plus_pass(columns.took_part, seen, seen)
         return Prediction.of(self._logits(logits), columns, canvas, self._sampling, self.dice), cost
 
+    def together(
+        self, canvas: Canvas, columns: Columns, cost: Cost, turn: Bool[Tensor, "B"], most: int
+    ) -> tuple[Prediction, Cost]:
+        """The same for all columns of the rows whose turn it is, which are no more than `most`."""
+        valid = canvas.valid & turn[:, None]
+        model: Any = self._model
+        states = model.states(canvas.tokens, columns.index, valid=valid, most=most)
+        logits = Logits(
+            states,
+            lambda own: checked_logits(model.head(own), own.shape[:2], model),
+            model.ids.vocabulary,
+        )
+        seen = canvas.prompt_length + canvas.horizon
+        cost = cost.plus_pass(columns.took_part, seen, seen)
+        return Prediction.of(logits, columns, canvas, self._sampling, self.dice), cost
+
     def _asked(self, tokens: Tensor, read: Tensor, **given: Any) -> Tensor:
         """What the model says: logits [A, S, V], or on a GPU the states its head makes them of."""
         if self._by_states:

@@ -43,17 +43,21 @@ class Layout:
             raise too_long(recipe)
 
 
-def fixes_shapes(device: torch.device, recipe: Recipe, hooks: Hooks, count: int) -> bool:
+def fixes_shapes(
+    device: torch.device, recipe: Recipe, hooks: Hooks, count: int, *, packs: bool = False
+) -> bool:
     """Can passes within a block all have the same shapes, and run without a question to the host?
 
-    What is computed must be the block and nothing else, or all of a lone row; what is read, its masks; and a
-    row must not be resized within it. Whoever steps in with a function of his own may do anything, and tokens
-    that are drawn are drawn row by row, from generators that the host holds.
+    What is computed must be the block and nothing else, or all of a lone row, or all of all rows by a model
+    that `packs` them; what is read, its masks; and a row must not be resized within it. Whoever steps in
+    with a function of his own may do anything, and tokens that are drawn are drawn row by row, from
+    generators that the host holds.
     """
     length, cache = traits_of(recipe.length), type(recipe.cache)
+    whole = cache is NoCache and (count == 1 or packs)
     return (
         device.type in DEVICES
-        and ((cache is DualCache and recipe.block is not None) or (cache is NoCache and count == 1))
+        and ((cache is DualCache and recipe.block is not None) or whole)
         and length.reads == "masks"
         and length.resizes != "any time"
         and most_slots(recipe) is not None

@@ -109,6 +109,16 @@ class Stepper:
         after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
         return replace(after, canvas=after.canvas.fixed(False)), seen
 
+    def together(self, rows: Rows, most: int, slots: int) -> tuple[Rows, Seen]:
+        """The same for all columns of all rows: no more than `most`, and no answer longer than `slots`."""
+        canvas, clock = rows.canvas.fixed(True), rows.clock
+        turn = (rows.stage == Stage.WITHIN) | (rows.stage == Stage.OPENING)
+        window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
+        columns = Columns.within(clock.window.first, self.recipe.block or slots, window)
+        prediction, cost = self._forward.together(canvas, columns, rows.cost, turn, most)
+        after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
+        return replace(after, canvas=after.canvas.fixed(False)), seen
+
     def _after(
         self,
         rows: Rows,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+
+import torch
 
 from lastword.cache.none import NoCache
 from lastword.memory.memory import Memory
@@ -11,6 +14,7 @@ from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
 from lastword.passes.hooks import Hooks
 from lastword.slots.captured import Captured, graphs_of
+from lastword.slots.layout import LEAST
 from lastword.slots.rows import Rows, Stage
 from lastword.slots.stepper import Seen, Stepper
 
@@ -31,11 +35,12 @@ class Turns:
         self._held: bool | None = None  # the model's graphs; None: not asked for yet
         self._own = slice(0)  # the columns of a lone row
         self._passes = 0  # over just these
+        self._seen: Counter[tuple[int, int]] = Counter()  # passes over rows of about these lengths
 
     def __call__(self, rows: Rows, stages: Sequence[Stage]) -> tuple[Rows, Seen | None]:
         stepper = self._stepper
         if isinstance(stepper.recipe.cache, NoCache):
-            return self._alone(rows)
+            return self._alone(rows) if len(stages) == 1 else self._together(rows)
         if stepper.memory is None:
             stepper.memory = self._memory(rows)
         opens, within = stages.count(Stage.OPENING), stages.count(Stage.WITHIN)
@@ -64,6 +69,21 @@ class Turns:
             if captured is not None:
                 return captured(rows), None
         return self._stepper.alone(rows, own)
+
+    def _together(self, rows: Rows) -> tuple[Rows, Seen | None]:
+        """A pass over all of all rows; graphs are shared by rows that are about as long together."""
+        canvas, at_work = rows.canvas, rows.stage > 0
+        lengths = torch.stack((canvas.prompt_length + canvas.horizon, canvas.horizon)) * at_work
+        total, longest = torch.stack((lengths[0].sum(), lengths[1].amax())).tolist()
+        most, slots = _eighths(total), -(-longest // WIDTHS) * WIDTHS
+        slots = min(slots, canvas.width - canvas.start)
+        self._seen[most, slots] += 1
+        if self._replays and self._seen[most, slots] > PATIENCE:
+            key = (most, slots)
+            captured = self._captured(rows, key, lambda s, own: s.together(own, most, slots))
+            if captured is not None:
+                return captured(rows), None
+        return self._stepper.together(rows, most, slots)
 
     @property
     def _replays(self) -> bool:
@@ -111,3 +131,9 @@ class Turns:
 
         captured = graphs_of(self._model).captured(key, made)
         return captured if captured.reason is None else None
+
+
+def _eighths(count: int) -> int:
+    """Rounded up, to one of eight numbers between two powers of two."""
+    step = max(LEAST, 1 << (count - 1).bit_length()) // 16
+    return -(-count // step) * step

@@ -1,5 +1,6 @@
 """Fixed shapes: the same tokens and ledgers as without, rows that wait do not change, errors are raised."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from lastword.length.policy import LengthPolicy, LengthTraits, Plan
 from lastword.slots import layout, turns
 from lastword.slots.layout import fixes_shapes
 from lastword.slots.rows import Stage
+from lastword.slots.stepper import Stepper
 from lastword.slots.turns import Turns
 from lastword.unmask.rule import UnmaskRule
 from tests.laws.axes import tiny
@@ -302,3 +304,56 @@ def test_calls_that_are_alike_share_a_layout():
     assert (long.start, long.width) == (512, 512 + 256)
     wide = layout.Layout.of(replace(FIXED, length=lastword.Fixed(256)), 200)
     assert (wide.start, wide.width) == (256, 256 + 512)  # room for a block behind the answer
+
+
+# All of all rows
+
+
+@contextmanager
+def packed(model):
+    before, model.packs = model.packs, True
+    try:
+        yield model
+    finally:
+        model.packs = before
+
+
+def in_both_packed(name, recipe, **settings):
+    """Decoded in fixed shapes, every pass over all columns, and without."""
+    recipe = replace(recipe, cache=lastword.NoCache())
+    with packed(tiny(name)) as model:
+        with shapes(fixed=True):
+            assert fixes_shapes(CPU, recipe, lastword.Hooks(), 3, packs=True)
+            fixed = answers(model, recipe, **settings)
+        return fixed, answers(model, recipe, **settings)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_every_rule_writes_the_same_without_a_cache(rule):
+    name, block = (("llada-tiny", None), ("dream-tiny", 4))[RULES.index(rule) % 2]
+    fixed, plain = in_both_packed(name, replace(FIXED, unmask=rule, block=block), slots=3)
+    assert fixed == plain
+
+
+@pytest.mark.parametrize("name", ["llada-tiny-eos", "dream-tiny"])
+@pytest.mark.parametrize("length", LENGTHS, ids=str)
+def test_every_length_comes_out_the_same_without_a_cache(length, name):
+    for block in (4, 64):
+        recipe = replace(FIXED, length=length, block=block)
+        fixed, plain = in_both_packed(name, recipe, prompts=PROMPTS[:4], slots=2)
+        assert fixed == plain
+
+
+def test_rows_that_are_about_as_long_together_share_a_shape(monkeypatch):
+    asked = []
+    real = Stepper.together
+
+    def noted(self, rows, most, slots):
+        asked.append((most, slots))
+        return real(self, rows, most, slots)
+
+    monkeypatch.setattr(Stepper, "together", noted)
+    fixed, plain = in_both_packed("llada-tiny", FIXED)
+    assert fixed == plain
+    assert len({*asked}) < len(asked) / 2
+    assert all(most >= 6 * (11 + 1) for most, _ in asked[:1])
