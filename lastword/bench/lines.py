@@ -29,7 +29,8 @@ from lastword.slots.layout import fixes_shapes
 from lastword.unmask import EqualShares, MostConfident
 
 # Passes over a window, of which a line is the difference: few, more, and more of those that take little.
-FEW, WIDE, MANY, MANY_IN_BLOCK = 2, 4, 6, 16
+# A lone row without a cache is captured after four: in both it is.
+FEW, WIDE, MANY, MANY_IN_BLOCK = 6, 10, 18, 22
 MIXED_PACE = 4.0  # tokens a pass
 WIDTHS, NARROWEST = 4, 1024  # how many at most, and columns of the first but where one is asked for
 WARM_STEPS = 4  # of a decoding: blocks open, kernels are compiled, a graph is captured and replayed
