@@ -100,7 +100,9 @@ def jobs(
 def probe(request: LengthsRequest, model: MaskPredictor, limits: Limits) -> Probe:
     """What to read, of what prompt."""
     if (request.prompt is None) == (request.messages is None):
-        raise Invalid("give either prompt or messages", "prompt")
+        raise Invalid(
+            "give either prompt or messages", "prompt" if request.prompt is None else "messages"
+        )
     given: Any
     if request.messages is None:
         given, field = request.prompt, "prompt"
@@ -190,18 +192,28 @@ def _recipe(request: Asking, limits: Limits) -> Recipe:
     if request.length is not None:
         with _about("length"):
             recipe = replace(recipe, length=from_data("length", request.length))
-    with _about("top_p" if request.temperature is None else "temperature"):
-        return replace(recipe, sampling=_sampling(recipe.sampling, request))
+    with _about("temperature"):
+        recipe = replace(recipe, sampling=_tempered(recipe.sampling, request.temperature))
+    with _about("top_p"):
+        Sampling(temperature=1.0, top_p=request.top_p)
+    # 1 filters nothing, and clients send it unasked; at a temperature of 0 nothing else does.
+    if request.top_p in (None, 1) or (_is_greedy(recipe.sampling) and request.temperature == 0):
+        return recipe
+    with _about("top_p"):
+        return replace(recipe, sampling=replace(recipe.sampling, top_p=request.top_p))
 
 
-def _sampling(own: Sampling, request: Asking) -> Sampling:
-    """The recipe's, with what the request says. A top_p of 1 filters nothing: clients send it unasked."""
-    if request.temperature is not None:
-        greedy = request.temperature == 0 and own.score == "model"  # nothing is left to filter
-        if greedy:
-            return replace(own, temperature=0.0, top_p=None, top_k=None)
-        own = replace(own, temperature=float(request.temperature))
-    return own if request.top_p in (None, 1) else replace(own, top_p=float(request.top_p or 0))
+def _tempered(own: Sampling, temperature: float | None) -> Sampling:
+    """The recipe's sampling at the temperature that was asked for."""
+    if temperature is None:
+        return own
+    if temperature == 0 and own.score == "model":  # nothing is left to filter
+        return replace(own, temperature=0.0, top_p=None, top_k=None)
+    return replace(own, temperature=temperature)
+
+
+def _is_greedy(sampling: Sampling) -> bool:
+    return sampling.temperature == 0 and sampling.score == "model"
 
 
 def _horizon(model: MaskPredictor, limits: Limits) -> int:

@@ -5,9 +5,10 @@ Only shapes are checked here. What a recipe, a length or a sampling may be, its 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import BaseModel, Field, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from lastword.checks import MOST_COUNTED, MOST_SLOTS
@@ -18,7 +19,7 @@ from lastword.serve.unsupported import Unsupported
 def _in_words(words: str) -> WrapValidator:
     """One sentence in the place of what each branch of a union has to say."""
 
-    def check(value: object, inner: ValidatorFunctionWrapHandler) -> object:
+    def check(value: object, inner: Callable[[object], object]) -> object:
         try:
             return inner(value)
         except ValidationError as wrong:

@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from lastword.checks import shown
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # neutral 0 is not neutral False, and typing keeps one of equals
 class Unsupported:
     """Annotates a field: null and these neutral values are taken and dropped, others refused with the reason.
 
