@@ -23,7 +23,7 @@ class Metrics:
         def gauge(name: str, says: str) -> Gauge:
             return Gauge(f"lastword:{name}", says, registry=self._registry)
 
-        def spread(name: str, says: str, buckets: tuple[float, ...]) -> Histogram:
+        def spread(name: str, says: str, buckets: tuple[int | float, ...]) -> Histogram:
             return Histogram(f"lastword:{name}", says, buckets=buckets, registry=self._registry)
 
         self._running = gauge("num_requests_running", "Answers that have a slot")
