@@ -157,8 +157,13 @@ def steps(
     hooks: Hooks = Hooks(),
     beyond_positions: bool = False,
     replay: bool = False,
+    columns: int | None = None,
 ) -> Iterator[Step]:
-    """Decode whoever waits in the queue, prompts of up to `longest` tokens, until nobody is at work."""
+    """Decode whoever waits in the queue, prompts of up to `longest` tokens, until nobody is at work.
+
+    With `columns`, a cache whose passes have fixed shapes keeps rows in a pool of so many, each in as many as
+    its ticket reserves.
+    """
     forward = Forward(
         model, recipe.sampling, Dice([]), hook=hooks.logits, beyond_positions=beyond_positions
     )
@@ -167,12 +172,13 @@ def steps(
     layout = Layout.of(recipe, longest) if fixed else Layout(longest)
     rows = Slots(model, recipe, queue, layout, hooks, count=slots)
     stepper = Stepper(recipe, forward, hooks)
-    turns = Turns(stepper, model, replay=replay) if fixed else None
+    turns = Turns(stepper, model, replay=replay, columns=columns) if fixed else None
+    step = turns or (lambda now, *_: stepper(now))
     try:
         while rows.fill():
             forward.dice, tickets = rows.dice, tuple(rows.tickets)
             before = rows.now
-            rows.now, seen = stepper(before) if turns is None else turns(before, rows.stages)
+            rows.now, seen = step(before, rows.stages, tickets)
             rows.look()
             prompts = rows.prompts
             yield Step(

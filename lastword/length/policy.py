@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Int
-from torch import Tensor, cat, long, minimum
+from torch import Tensor, cat, long, maximum, minimum
 
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.canvas import Canvas
@@ -103,6 +103,13 @@ class Plan:
     def slots(self) -> int:
         """The most slots of a row."""
         return int(self.horizon.max())
+
+    def reserved(self, share: float) -> int:
+        """The most slots of a row, or as many more as this share of such answers does not exceed."""
+        slots = self.horizon
+        if self.lengths is not None:
+            slots = maximum(slots, self.lengths.quantile(share))
+        return int((slots if self.most is None else minimum(slots, self.most)).max())
 
     def row(self, index: int) -> Plan:
         """The plan of one row."""

@@ -75,9 +75,13 @@ class KeyValues(Memory):
     def store(self, layer: int, heads: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """The layer's keys and values [C, H, D], in the dtype and on the device of `like` [..., D]."""
         if layer not in self._layers:
-            shape = (self._rows * self._width, heads, like.shape[-1])
+            shape = (self.size(), heads, like.shape[-1])
             self._layers[layer] = (like.new_zeros(shape), like.new_zeros(shape))
         return self._layers[layer]
+
+    def size(self) -> int:
+        """Columns of a store."""
+        return self._rows * self._width
 
     def storage(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """The same by row and head, [B, H, L, D]: views, for `like` of that shape."""

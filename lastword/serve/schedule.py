@@ -9,8 +9,8 @@ from typing import Generic, NamedTuple, TypeVar
 from lastword.length.policy import Plan
 from lastword.length.wrapper import traits_of
 from lastword.recipe.recipe import Recipe
+from lastword.slots.ticket import RESERVED
 
-RESERVED = 0.9  # of answers are no longer than what is reserved for them
 EARLY = 0.05  # of answers are shorter than this: what a deadline is held against
 OVERTAKING = (
     8.0  # a job is overtaken by shorter ones that come up to so many times the difference later
@@ -31,15 +31,12 @@ class Predicted(NamedTuple):
     def of(cls, recipe: Recipe, plan: Plan) -> Predicted:
         """From the plan of one row."""
         horizon, lengths = plan.slots, plan.lengths
-        slots, tokens, early = horizon, float(horizon), horizon
+        tokens, early = float(horizon), horizon
         if lengths is not None:
-            slots = max(horizon, int(lengths.quantile(RESERVED)))
             tokens = min(float(lengths.mean), float(horizon))
             if traits_of(recipe.length).resizes != "never":  # else the whole canvas is filled
                 early = min(int(lengths.quantile(EARLY)), horizon)
-        if plan.most is not None:
-            slots = min(slots, int(plan.most))
-        return cls(slots, tokens, fewest_passes(recipe, early))
+        return cls(plan.reserved(RESERVED), tokens, fewest_passes(recipe, early))
 
 
 def fewest_passes(recipe: Recipe, tokens: int) -> int:

@@ -19,7 +19,15 @@ class Session(Queue):
     Whoever drives it hands in tickets and takes a step at a time. It is over when nobody is at work.
     """
 
-    def __init__(self, model: MaskPredictor, recipe: Recipe, *, slots: int, longest: int) -> None:
+    def __init__(
+        self,
+        model: MaskPredictor,
+        recipe: Recipe,
+        *,
+        slots: int,
+        longest: int,
+        columns: int | None = None,
+    ) -> None:
         self.recipe, self.slots = recipe, slots
         self.longest = -(-longest // STARTS) * STARTS
         self.spent = 0.0  # seconds a row has had of it, to be compared with others
@@ -28,7 +36,9 @@ class Session(Queue):
         )  # numbers of tickets, those that were just handed in included
         self._coming: list[Ticket] = []
         self._dropped: set[int] = set()
-        self._steps = steps(model, recipe, self, slots=slots, longest=self.longest, replay=True)
+        self._steps = steps(
+            model, recipe, self, slots=slots, longest=self.longest, replay=True, columns=columns
+        )
 
     def holds(self, recipe: Recipe, prompt: int) -> bool:
         """Is there room for a row of this recipe, with so long a prompt?"""

@@ -190,7 +190,13 @@ class Worker:
             if not row.alone and session.holds(row.recipe, len(row.prompt)):
                 return session
         slots = 1 if row.alone else self.slots
-        session = Session(self._model, row.recipe, slots=slots, longest=len(row.prompt))
+        session = Session(
+            self._model,
+            row.recipe,
+            slots=slots,
+            longest=len(row.prompt),
+            columns=self._limits.columns,
+        )
         session.spent = min((other.spent for other in self._sessions), default=0.0)
         self._sessions.append(session)
         return session

@@ -94,6 +94,10 @@ class Graphs:
             self._memories[key] = make()
         return self._memories[key]
 
+    def forget(self) -> None:
+        """The memory has another address: whatever was captured is over."""
+        self._captured.clear()
+
     def captured(self, key: Hashable, make: Callable[[], Captured]) -> Captured:
         """The graph of this step for such rows, made when it is first needed."""
         found = self._captured.pop(key, None) or make()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from lastword.recipe.recipe import Recipe
 from lastword.slots.layout import Layout
 from lastword.slots.rows import Rows, checked_canvas, staged
 
+RESERVED = 0.9  # of answers need no more memory than is reserved for them
+
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
@@ -30,6 +33,11 @@ class Ticket:
     plan: Plan  # of one row
     probe_cost: Work
     dice: Dice  # of one row
+
+    @cached_property
+    def reserved(self) -> int:
+        """Slots that nine of ten such answers do not exceed, and no fewer than were planned."""
+        return self.plan.reserved(RESERVED)
 
 
 def planned(

@@ -9,6 +9,7 @@ import torch
 
 from lastword.cache.none import NoCache
 from lastword.memory.memory import Memory
+from lastword.memory.pooled import PooledKeyValues
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.passes.forward import Forward
@@ -17,6 +18,7 @@ from lastword.slots.captured import Captured, graphs_of
 from lastword.slots.layout import LEAST
 from lastword.slots.rows import Rows, Stage
 from lastword.slots.stepper import Seen, Stepper
+from lastword.slots.ticket import Ticket
 
 WIDTHS = 64  # answers are computed in multiples of so many columns, so that they share graphs
 PATIENCE = 4  # passes of one shape before it is captured, which takes about as long
@@ -30,14 +32,20 @@ class Turns:
     within a block computes as many columns of every row: it can be captured once and replayed.
     """
 
-    def __init__(self, stepper: Stepper, model: MaskPredictor, *, replay: bool) -> None:
+    def __init__(
+        self, stepper: Stepper, model: MaskPredictor, *, replay: bool, columns: int | None = None
+    ) -> None:
         self._stepper, self._model, self._replay = stepper, model, replay
+        self._columns = columns  # of a pool, in which rows reserve what they are likely to need
         self._held: bool | None = None  # the model's graphs; None: not asked for yet
         self._own = slice(0)  # the columns of a lone row
         self._passes = 0  # over just these
         self._seen: Counter[tuple[int, int]] = Counter()  # passes over rows of about these lengths
 
-    def __call__(self, rows: Rows, stages: Sequence[Stage]) -> tuple[Rows, Seen | None]:
+    def __call__(
+        self, rows: Rows, stages: Sequence[Stage], tickets: Sequence[Ticket] = ()
+    ) -> tuple[Rows, Seen | None]:
+        """One step of some rows; `tickets` are what each began with."""
         stepper = self._stepper
         if isinstance(stepper.recipe.cache, NoCache):
             return self._alone(rows) if len(stages) == 1 else self._together(rows)
@@ -45,6 +53,7 @@ class Turns:
             stepper.memory = self._memory(rows)
         opens, within = stages.count(Stage.OPENING), stages.count(Stage.WITHIN)
         if OPENINGS * opens >= within:
+            self._lend(rows, stages, tickets)
             answer = self._answer(rows) if self._replays and len(stages) == 1 else None
             if answer is not None:
                 captured = self._captured(rows, answer, lambda s, own: s.within(own, answer))
@@ -102,9 +111,36 @@ class Turns:
     def _memory(self, rows: Rows) -> Memory | None:
         """One of this decoding, or the one that the model's graphs read and write."""
         cache, shape = self._stepper.recipe.cache, tuple(rows.canvas.tokens.shape)
-        if not self._replays:
+
+        def opened() -> Memory | None:
+            if self._columns is not None:
+                return PooledKeyValues(len(rows.stage), rows.canvas.width, self._columns)
             return cache.open(rows.canvas)
-        return graphs_of(self._model).memory((cache, shape), lambda: cache.open(rows.canvas))
+
+        if not self._replays:
+            return opened()
+        return graphs_of(self._model).memory((cache, shape, self._columns), opened)
+
+    def _lend(self, rows: Rows, stages: Sequence[Stage], tickets: Sequence[Ticket]) -> None:
+        """Regions for the rows at work: what is reserved, or more for a row that has outgrown it.
+
+        A pass may write beyond an answer's end, a block or as far as widths are rounded up.
+        """
+        memory, canvas = self._stepper.memory, rows.canvas
+        if not isinstance(memory, PooledKeyValues):
+            return
+        before, spare = memory.grown, max(WIDTHS, self._stepper.recipe.block or 0)
+        at_work = [row for row, stage in enumerate(stages) if stage is not Stage.DONE]
+        for row in {*range(len(stages))} - {*at_work}:
+            memory.end(row)
+        lengths = [*zip(canvas.prompt_length.tolist(), canvas.horizon.tolist())]
+        for row in at_work:
+            prompt, horizon = lengths[row]
+            slots = max(horizon, tickets[row].reserved) + spare
+            count = prompt + min(slots, canvas.width - canvas.start)
+            memory.lend(row, canvas.start - prompt, count, to=tickets[row])
+        if memory.grown > before and self._held:
+            graphs_of(self._model).forget()
 
     def _answer(self, rows: Rows) -> int | None:
         """The columns of one row's answer, rounded up, if that is all its opening recomputes."""

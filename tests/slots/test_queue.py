@@ -1,13 +1,17 @@
 """Prompts that come and go while others decode, and bounds on their answers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import lastword
 from lastword.decoding import steps
 from lastword.errors import SettingError
+from lastword.memory.pooled import PooledKeyValues
 from lastword.passes.dice import Dice
 from lastword.recipe.settling import settle
+from lastword.slots import turns
 from lastword.slots.queue import Queue
 from lastword.slots.ticket import Ticket, planned
 from tests.laws.axes import recipe_of, tiny
@@ -44,10 +48,10 @@ class Visitors(Queue):
         return Ticket(number, prompt, plan, cost, Dice([number]))
 
 
-def visited(model, recipe, comes, leaves=(), slots=3):
-    recipe = settle(recipe, model, PROMPTS)
+def visited(model, recipe, comes, leaves=(), slots=3, columns=None):
+    recipe, longest = settle(recipe, model, PROMPTS), max(map(len, PROMPTS))
     queue, found = Visitors(model, recipe, comes, leaves), {}
-    for step in steps(model, recipe, queue, slots=slots, longest=max(map(len, PROMPTS))):
+    for step in steps(model, recipe, queue, slots=slots, longest=longest, columns=columns):
         queue.passes += 1
         for done in step.done:
             ledger = (done.horizon, done.probe_cost, done.cost)
@@ -72,6 +76,33 @@ def test_whoever_leaves_frees_a_slot_and_disturbs_nobody(fixed):
     with shapes(fixed=fixed):
         found = visited(model, recipe, {0: 0, 1: 0, 2: 0, 3: 0}, {0: 2}, slots=2)
     assert found == {number: solo[number] for number in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("columns", [1, 1000], ids=["it grows", "room"])
+@pytest.mark.parametrize("name", ["llada-tiny-eos", "dream-tiny"])
+@pytest.mark.parametrize("every", [0, 1], ids=["prompt kept", "prompt anew"])
+def test_rows_in_a_pool_are_what_they_are_alone(columns, name, every, monkeypatch):
+    """Their regions are as long as predicted; rows outgrow them, leave them and take those of others."""
+    moves, made = [], []
+    real, begin = PooledKeyValues._move, PooledKeyValues.__init__
+    monkeypatch.setattr(
+        PooledKeyValues, "_move", lambda pool, *to: moves.append(to) or real(pool, *to)
+    )
+    monkeypatch.setattr(
+        PooledKeyValues, "__init__", lambda pool, *of: made.append(pool) or begin(pool, *of)
+    )
+    monkeypatch.setattr(turns, "WIDTHS", 1)
+    model = tiny(name)
+    recipe = replace(RECIPES[1], cache=lastword.DualCache(every))
+    solo = alone(model, recipe)
+    with shapes(fixed=True):
+        found = visited(
+            model, recipe, {0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 5: 3}, slots=3, columns=columns
+        )
+    assert found == dict(enumerate(solo))
+    (pool,) = made
+    assert (pool.grown > 0) == (columns == 1)
+    assert moves  # a row that outgrew its region
 
 
 def test_when_everybody_left_decoding_is_over():
