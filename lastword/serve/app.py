@@ -20,7 +20,7 @@ from lastword.serve import replies
 from lastword.serve.answering import Answering
 from lastword.serve.body import read
 from lastword.serve.client import Gone, patient
-from lastword.serve.describing import described, refusals, takes
+from lastword.serve.describing import STREAMED, described, refusals, takes
 from lastword.serve.engine import Engine
 from lastword.serve.failure import failure
 from lastword.serve.invalid import Invalid, NoSuchThing
@@ -33,7 +33,6 @@ from lastword.version import __version__
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 READING = refusals(400, 401, 404, 405, 408, 413, 415, 429, 500, 503, 504)
 LOOKING = refusals(401, 405, 500)
-STREAMED = {"text/event-stream": {"schema": {"type": "string"}}}
 CLIENT_LEFT = 499  # nobody reads it; access logs show it
 
 
@@ -83,7 +82,7 @@ def create_app(
     @locked.post(
         "/v1/chat/completions",
         response_model=replies.ChatReply,
-        responses={200: {"content": STREAMED}, **READING},
+        responses=STREAMED | READING,
         openapi_extra=takes(ChatRequest),
     )
     async def chat(request: Request) -> Response:
@@ -95,7 +94,7 @@ def create_app(
     @locked.post(
         "/v1/completions",
         response_model=replies.TextReply,
-        responses={200: {"content": STREAMED}, **READING},
+        responses=STREAMED | READING,
         openapi_extra=takes(CompletionRequest),
     )
     async def complete(request: Request) -> Response:
@@ -160,7 +159,7 @@ def create_app(
         return HTMLResponse(page())
 
     _add_failures(app)
-    app.openapi = described(app, keyed=bool(lock))  # type: ignore[method-assign]
+    app.openapi = described(app, name, keyed=bool(lock))  # type: ignore[method-assign]
     return app
 
 

@@ -31,6 +31,12 @@ WHY = {
     504: "The deadline passed before the answer was complete.",
 }
 
+CHUNK = {"type": "string", "description": "A chunk as JSON, an error as JSON, or [DONE]."}
+EVENT = {"type": "object", "properties": {"data": CHUNK}, "required": ["data"]}
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": EVENT}}}
+}
+
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route answers beside 200, all in one shape."""
@@ -48,7 +54,7 @@ def takes(kind: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def described(app: FastAPI, *, keyed: bool) -> Callable[[], dict[str, Any]]:
+def described(app: FastAPI, name: str, *, keyed: bool) -> Callable[[], dict[str, Any]]:
     """What to put in the place of `app.openapi`."""
     plain = app.openapi
 
@@ -60,6 +66,8 @@ def described(app: FastAPI, *, keyed: bool) -> Callable[[], dict[str, Any]]:
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
             schemas.update(requests["$defs"])
+            for kind in REQUESTS:
+                schemas[kind.__name__]["properties"]["model"]["enum"] = [name]
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
             for path in document["paths"].values():

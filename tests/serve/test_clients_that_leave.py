@@ -29,8 +29,13 @@ class Slow(Toy):
 
 def request(body, path="/v1/completions"):
     content = json.dumps({"model": "toy", "prompt": "abc", **body}).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
-    return head.encode() + b"\r\n\r\n" + content
+    head = [
+        f"POST {path} HTTP/1.1",
+        "Host: x",
+        "Content-Type: application/json",
+        f"Content-Length: {len(content)}",
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + content
 
 
 def until(condition, seconds=5):

@@ -86,9 +86,10 @@ def test_a_stream_without_usage_ends_with_a_reason(client):
 
 def test_parts_and_an_answer_sent_back_are_taken(client):
     reply = client.chat.completions.create(**BRIEF, max_completion_tokens=5)
+    parts = [{"type": "text", "text": "Solve for n: "}, {"type": "text", "text": "n = 2."}]
     turns = [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": "Solve for n: "}, {"type": "text", "text": "n = 2."}]},
+        {"role": "user", "content": parts},
         reply.choices[0].message.model_dump(),
         {"role": "user", "content": "Again."},
     ]  # fmt: skip
