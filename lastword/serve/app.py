@@ -9,18 +9,18 @@ import time
 from collections.abc import Collection
 
 from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from lastword.errors import LastwordError, SettingError
+from lastword.errors import LastwordError
 from lastword.serve import replies
 from lastword.serve.answering import Answering
 from lastword.serve.body import read
 from lastword.serve.client import Gone, patient
-from lastword.serve.describing import STREAMED, described, refusals, takes
+from lastword.serve.describing import PLAIN, STREAMED, described, refusals, takes
 from lastword.serve.engine import Engine
 from lastword.serve.failure import failure
 from lastword.serve.invalid import Invalid, NoSuchThing
@@ -49,11 +49,6 @@ def create_app(
     engine: Engine, *, name: str, limits: Limits | None = None, keys: Collection[str] = ()
 ) -> FastAPI:
     """The application that serves an engine's model under a name, to who has a key where there are any."""
-    if engine.model.tokenizer is None:
-        raise SettingError(
-            "this model came without a tokenizer, so it could only be asked in token ids and not answer in "
-            "text; put its tokenizer files beside the weights"
-        )
     limits, lock = limits or engine.limits, Keys(keys)
     began = int(time.time())
     app = Application(
@@ -130,7 +125,7 @@ def create_app(
         served(model)
         return _json(replies.ModelReply(id=name, created=began))
 
-    @locked.get("/metrics", response_class=PlainTextResponse, responses=LOOKING)
+    @locked.get("/metrics", response_class=Response, responses=PLAIN | LOOKING)
     async def metrics() -> Response:
         """Counters for Prometheus."""
         return Response(engine.metrics.text(), media_type=METRICS_TYPE)

@@ -37,6 +37,10 @@ STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": EVENT}}}
 }
 
+PLAIN: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route answers beside 200, all in one shape."""

@@ -43,9 +43,10 @@ def serving(model: Any, *, name="toy", keys=(), limits=None, send_buffer=None) -
     thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
     thread.start()
     until = time.monotonic() + 10
-    while not server.started and time.monotonic() < until:
+    while not (server.started and engine.state == "ready") and time.monotonic() < until:
         time.sleep(0.01)
     assert server.started
+    assert engine.state == "ready"
     port = listening.getsockname()[1]
     try:
         yield SimpleNamespace(
@@ -87,7 +88,7 @@ def live_instruct(instruct):
 
 @pytest.fixture
 def asgi(toy):
-    """`await asgi(model, **options)`: a client of the application without a network; the engine runs."""
+    """`async with asgi(model, ...) as client`: the application without a network; the engine runs."""
     import httpx
 
     from lastword.serve.app import create_app

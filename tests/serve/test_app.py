@@ -212,15 +212,14 @@ def test_health(toy, state, status):
     assert told["counts"]
 
 
-def test_lengths_are_the_librarys(toy):
+def test_lengths_are_the_librarys(asgi, toy):
+    async def ask(*bodies):
+        async with asgi() as client:
+            return [(await client.post("/v1/lengths", json=body)).json() for body in bodies]
+
     body = {"prompt": "abc", "limit": 20, "reading": "hazard", "quantiles": [0.25, 0.9]}
-    plain, by_ids = ask(
-        Scripted(toy, []),
-        ("POST", "/v1/lengths", body),
-        ("POST", "/v1/lengths", {**body, "prompt": [0, 1, 2]}),
-    )
-    told = plain.json()
-    assert told == by_ids.json()
+    told, by_ids = asyncio.run(ask(body, {**body, "prompt": [0, 1, 2]}))
+    assert told == by_ids
     lengths = lastword.predict_length(toy, "abc", limit=20, reading="hazard")
     assert told["mean"] == pytest.approx(lengths.mean.item())
     assert told["curve"] == pytest.approx(lengths.survival[0].tolist(), abs=1e-9)
@@ -283,14 +282,6 @@ def test_a_job_is_what_was_asked_for(toy, planned, answer):
     assert job(recipe="paper").recipe.label() == "survival:64"
     assert job(length="fixed:7").recipe.label() == "fixed:7"
     assert job(length={"name": "fixed", "slots": 7}).recipe.label() == "fixed:7"
-
-
-def test_a_model_without_a_tokenizer_is_not_served(ids):
-    from lastword import Adapter
-
-    model = Adapter(lambda tokens: tokens, ids=ids, positions=64)
-    with pytest.raises(SettingError, match="tokenizer"):
-        create_app(Engine(model), name="x")
 
 
 def test_the_page_or_its_lack_is_told_in_shape(toy, monkeypatch, tmp_path):
