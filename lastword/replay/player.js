@@ -25,7 +25,7 @@ const Lastword = (() => {
 
   const fromServer = (frame) => {
     const texts = frame.texts || [];
-    const tokens = frame.tokens || texts.map((text) => (text === "" ? null : text));
+    const tokens = frame.tokens || texts;  // null for a mask, in either
     let end = frame.end;
     if (end === undefined) {
       const first = texts.findIndex((text, slot) => text === "" && known(tokens[slot]));
@@ -77,7 +77,7 @@ const Lastword = (() => {
       this.tokens = [];
       this.frame = null;
       this.passes = 1;
-      this.told = make("div", { class: "told", "aria-live": "polite" });
+      this.told = make("div", { class: "told", "aria-live": "polite", text: "Point at a slot, or walk through them with the arrow keys." });
       this.element = make("div", { class: "canvas", role: "group", "aria-label": label, dir: "auto" });
       this.element.addEventListener("pointerover", (event) => this.tell(event.target));
       this.element.addEventListener("click", (event) => this.focus(this.tokens.indexOf(event.target)));
@@ -168,7 +168,7 @@ const Lastword = (() => {
     const all = lengths.survival.length - 1;
     const needed = Math.max(lengths.q90 * 1.35, ...Object.values(at).filter(known).map((value) => value * 1.12), 8);
     const most = Math.min(Math.max(all, horizon || 0, end || 0), Math.ceil(needed));
-    const [width, height, left, right, top, bottom] = [360, 170, 30, 8, 12, 22];
+    const [width, height, left, right, top, bottom] = [360, 180, 30, 8, 24, 22];
     const x = (slot) => left + ((width - left - right) * slot) / most;
     const y = (value) => top + (height - top - bottom) * (1 - value);
     const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
@@ -188,6 +188,9 @@ const Lastword = (() => {
       label.textContent = slot;
       svg.append(label);
     }
+    const caption = draw("text", { x: width - right, y: 10, "text-anchor": "end" });
+    caption.textContent = "chance that the answer has more tokens";
+    svg.append(caption);
     let path = `M${x(0)} ${y(lengths.survival[0])}`;
     const shownTo = Math.min(all, most);
     for (let slot = 1; slot <= shownTo; slot++) path += `H${x(slot).toFixed(1)}V${y(lengths.survival[slot]).toFixed(1)}`;
@@ -244,7 +247,6 @@ const Lastword = (() => {
     // runs: as in a replay; or [{title}] to be filled with push() and finish().
     constructor(runs, { mode = "confidence", onmode = null, curves = true, live = false } = {}) {
       this.number = ++players;
-      this.live = live;
       this.curves = curves;
       this.onmode = onmode;
       this.lanes = runs.map((run) => this.lane(run));
@@ -255,6 +257,7 @@ const Lastword = (() => {
       this.grid = make("div", { class: "lanes" + (runs.length > 1 ? " race" : "") }, ...this.lanes.map((lane) => lane.element));
       const figures = make("div", { class: "lanes" + (runs.length > 1 ? " race" : "") }, ...this.lanes.map((lane) => lane.figures));
       this.element = make("div", { class: "player" }, this.grid, this.controls, this.legend, figures);
+      this.setLive(live);
       this.setMode(mode);
       this.measure();
       if (!live) this.lanes.forEach((lane) => this.tell(lane));
@@ -264,9 +267,9 @@ const Lastword = (() => {
       const canvas = new Canvas(`canvas: ${run.title || "answer"}`);
       const state = make("span", { class: "lane-state" });
       const head = make("div", { class: "lane-head" }, make("span", { class: "lane-title", text: run.title || "" }), state);
-      const figures = make("div", { class: "figures" });
-      const element = make("section", { class: "lane" }, head, canvas.element, canvas.told);
-      return { run, canvas, state, figures, element, frames: unpacked(run.frames || []), passes: 1 };
+      const costs = make("div", { class: "figures" }), figures = make("div", { class: "figures" });
+      const element = make("section", { class: "lane" }, head, canvas.element, costs, canvas.told);
+      return { run, canvas, state, costs, figures, element, frames: unpacked(run.frames || []), passes: 1 };
     }
     makeControls(mode) {
       const button = (text, label, act) => make("button", { type: "button", text, "aria-label": label, title: label, onclick: act });
@@ -287,16 +290,19 @@ const Lastword = (() => {
         button("\u203a", "Step forward", () => { this.pause(); this.show(this.at + 1); }),
         this.slider, this.where, this.speed, this.switch);
     }
+    setLive(live) {
+      this.live = live;
+      for (const control of this.controls.querySelectorAll("button, input[type=range], select")) control.disabled = live;
+    }
     setMode(mode) {
       this.mode = mode;
-      this.grid.classList.toggle("by-confidence", mode === "confidence");
-      this.grid.classList.toggle("by-pass", mode === "pass");
+      this.grid.classList.toggle("colour-confidence", mode === "confidence");
+      this.grid.classList.toggle("colour-pass", mode === "pass");
       for (const input of this.switch.querySelectorAll("input")) input.checked = input.value === mode;
       this.drawLegend();
     }
     drawLegend() {
-      const by = this.mode === "confidence" ? "by-confidence" : "by-pass";
-      this.legend.className = `legend ${by}`;
+      this.legend.className = `legend colour-${this.mode}`;
       const entries = [make("span", { text: this.mode === "confidence" ? "confidence:" : "filled in pass:" })];
       if (this.mode === "confidence") {
         SURE_NAMES.forEach((name, at) => entries.push(make("span", { class: `token s${at}`, text: name })));
@@ -327,29 +333,42 @@ const Lastword = (() => {
       const last = lane.frames[lane.frames.length - 1];
       if (last && frame.passes <= last.passes) lane.frames.pop();
       lane.frames.push(frame);
-      if (!this.live) return;
-      lane.passes = Math.max(lane.run.horizon || 1, frame.passes);
+      if (!this.live || lane.asked) return;
+      lane.asked = true;  // frames may come faster than a screen is drawn
+      requestAnimationFrame(() => {
+        lane.asked = false;
+        if (this.live) this.drawLive(lane, lane.frames[lane.frames.length - 1]);
+      });
+    }
+    drawLive(lane, frame) {
+      const passes = Math.max(lane.run.horizon || frame.slots.length, frame.passes);
+      if (passes !== lane.passes) {
+        lane.passes = passes;
+        this.drawLegend();
+      }
       lane.canvas.draw(frame, lane.passes);
+      if (lane.done) return;
       const left = frame.slots.filter((slot) => slot[0] === null).length;
       lane.state.textContent = `pass ${frame.passes} \u00b7 ${count(left)} of ${count(frame.slots.length)} masks left`;
-      this.where.textContent = "live";
     }
     finish(index, told) {
       const lane = this.lanes[index];
+      lane.done = true;
       Object.assign(lane.run, told, { frames: packed(lane.frames) });
       this.tell(lane);
     }
     tell(lane) {
       const run = lane.run;
-      const blocks = [];
-      if (run.ledger) blocks.push(ledger(run.ledger));
-      if (run.finish) blocks.push(make("div", { class: "told", text: run.finish }));
-      if (this.curves && run.lengths) blocks.push(curve(run.lengths, { horizon: run.horizon, end: run.end }));
-      lane.figures.replaceChildren(...blocks);
+      const costs = run.ledger ? [ledger(run.ledger)] : [];
+      const words = [run.finish, run.ledger && run.ledger.whole ? "Passes and columns include the probe." : null];
+      if (words.some(Boolean)) costs.push(make("div", { class: "told", text: words.filter(Boolean).join(" ") }));
+      lane.costs.replaceChildren(...costs);
+      const drawn = this.curves && run.lengths ? [curve(run.lengths, { horizon: run.horizon, end: run.end })] : [];
+      lane.figures.replaceChildren(...drawn);
       lane.state.textContent = `canvas of ${count(run.horizon || (lane.frames.length ? lane.frames[0].slots.length : 0))}`;
     }
     rest() {  // no more frames will come
-      this.live = false;
+      this.setLive(false);
       this.measure();
       this.drawLegend();
       this.show(this.ticks.length - 1);
@@ -367,6 +386,10 @@ const Lastword = (() => {
         lane.canvas.draw(lane.frames[low], lane.passes);
       }
       this.slider.value = this.at;
+      if (this.live) {
+        this.where.textContent = "live";
+        return;
+      }
       const word = this.lanes.length > 1 ? "columns" : "pass", most = this.ticks[this.ticks.length - 1];
       this.where.textContent = `${word} ${count(now)} of ${count(most)}`;
       this.slider.setAttribute("aria-valuetext", this.where.textContent);
