@@ -233,7 +233,7 @@ const Lastword = (() => {
     row("tokens", known(told.tokens) ? count(told.tokens) : null);
     const forwards = (told.passes || 0) + (told.probe_passes || 0);
     const rate = known(told.tokens_per_forward) ? told.tokens_per_forward : forwards ? (told.tokens || 0) / forwards : null;
-    row("tokens per forward", known(rate) ? rate.toFixed(2) : null);
+    row("tokens a forward", known(rate) ? rate.toFixed(2) : null);
     return list;
   };
 
@@ -250,6 +250,7 @@ const Lastword = (() => {
       this.curves = curves;
       this.onmode = onmode;
       this.lanes = runs.map((run) => this.lane(run));
+      for (const lane of this.lanes.slice(1)) lane.canvas.told.textContent = "";  // told once
       this.at = 0;
       this.timer = null;
       this.controls = this.makeControls(mode);

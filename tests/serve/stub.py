@@ -92,6 +92,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.server.left.append(last.passes)  # the reader has gone
         passes = answer.cost.passes + answer.probe_cost.passes
         ledger = {
+            "predicted_length": answer.to_data()["expected_length"],
             "horizon": answer.horizon,
             "passes": passes,
             "columns": answer.cost.columns + answer.probe_cost.columns,
