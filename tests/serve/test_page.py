@@ -296,6 +296,16 @@ def test_all_of_it_works_by_keyboard(opened, server):
 
 
 @pytest.mark.full
+def test_enter_while_an_answer_is_made_neither_stops_it_nor_loses_the_text(opened):
+    opened.ask("hello")
+    opened.until(lambda: opened.one("#send").text == "Stop", "a start")
+    opened.ask("and then")
+    assert opened.answer()
+    assert opened.one("#prompt").get_attribute("value") == "and then"
+    assert "Stopped" not in opened.one(".answer").text
+
+
+@pytest.mark.full
 def test_every_control_has_a_name(opened):
     opened.ask("hello")
     opened.answer()
@@ -446,5 +456,7 @@ def test_the_picture_of_the_docs(browser, tmp_path):
     target = Path(os.environ.get("LASTWORD_PAGE_PNG", tmp_path / "page.png"))
     # The rare colours are the ones that say something.
     kept = Image.Quantize.MAXCOVERAGE
-    shot.convert("RGB").quantize(200, method=kept, dither=Image.Dither.NONE).save(target, optimize=True)
+    shot.convert("RGB").quantize(200, method=kept, dither=Image.Dither.NONE).save(
+        target, optimize=True
+    )
     assert target.stat().st_size < PICTURE
