@@ -403,7 +403,7 @@ const Lastword = (() => {
         else this.timer = setTimeout(next, 1000 / (FRAMES_A_SECOND * Number(this.speed.value)));
       };
       this.timer = setTimeout(next, 1000 / (FRAMES_A_SECOND * Number(this.speed.value)));
-      this.setPlaying("\u23f8", "Pause");
+      this.setPlaying("\u2016", "Pause");
     }
     pause() {
       clearTimeout(this.timer);
