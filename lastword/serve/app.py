@@ -50,7 +50,15 @@ def create_app(
 ) -> FastAPI:
     """The application that serves an engine's model under a name, to who has a key where there are any."""
     limits, lock = limits or engine.limits, Keys(keys)
-    began = int(time.time())
+    described_model = replies.ModelReply(
+        id=name,
+        created=int(time.time()),
+        lastword=replies.ModelLimits(
+            chat=engine.model.tokenizer.chat_template is not None,
+            slots=limits.horizon or engine.model.slots,
+            positions=engine.model.positions,
+        ),
+    )
     app = Application(
         title="lastword",
         version=__version__,
@@ -113,7 +121,7 @@ def create_app(
     @locked.get("/v1/models", response_model=replies.ModelsReply, responses=LOOKING)
     async def models() -> Response:
         """The model that is served."""
-        return _json(replies.ModelsReply(data=[replies.ModelReply(id=name, created=began)]))
+        return _json(replies.ModelsReply(data=[described_model]))
 
     @locked.get(
         "/v1/models/{model:path}",
@@ -123,7 +131,7 @@ def create_app(
     async def model(model: str) -> Response:
         """The model of this name."""
         served(model)
-        return _json(replies.ModelReply(id=name, created=began))
+        return _json(described_model)
 
     @locked.get("/metrics", response_class=Response, responses=PLAIN | LOOKING)
     async def metrics() -> Response:

@@ -93,6 +93,7 @@ class Chunks:
             "fixed": list(frame.fixed),
             "confidence": list(frame.confidence),
             "columns": frame.columns,
+            "end": frame.end,
         }
         return self._choice(index, text, lastword={"frame": shown}) | _meta(text, share)
 

@@ -122,6 +122,14 @@ class TextReply(Reply):
     lastword: Ledger
 
 
+class ModelLimits(BaseModel):
+    """What can be asked of a model."""
+
+    chat: bool  # has it a chat template?
+    slots: int  # of a canvas, at most
+    positions: int  # of prompt and answer together
+
+
 class ModelReply(BaseModel):
     """The model that is served."""
 
@@ -129,6 +137,7 @@ class ModelReply(BaseModel):
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "lastword"
+    lastword: ModelLimits
 
 
 class ModelsReply(BaseModel):
