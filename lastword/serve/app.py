@@ -54,7 +54,7 @@ def create_app(
         id=name,
         created=int(time.time()),
         lastword=replies.ModelLimits(
-            chat=engine.model.tokenizer.chat_template is not None,
+            chat=engine.tokenizer.chat_template is not None,
             slots=limits.horizon or engine.model.slots,
             positions=engine.model.positions,
         ),

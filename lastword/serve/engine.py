@@ -78,7 +78,7 @@ class Engine:
             )
         self.model, self.limits, self.metrics = model, limits, Metrics()
         self.state: State = "starting"
-        self._tokenizer: TextTokenizer = model.tokenizer
+        self.tokenizer: TextTokenizer = model.tokenizer
         self._worker = Worker(model, limits, schedule, self.metrics)
         self._inbox: SimpleQueue[Row | Question | None] = SimpleQueue()
         self._count = 0  # jobs so far: a job's number
@@ -154,7 +154,7 @@ class Engine:
             recipe,
             prompt,
             time.monotonic(),
-            Committed(self._tokenizer, self.model.ids, job.stop),
+            Committed(self.tokenizer, self.model.ids, job.stop),
         )
 
     def _check_limits(self, recipe: Recipe, prompt: Tensor) -> None:
