@@ -5,28 +5,20 @@ Tokenising and chat templates take a while, so none of this runs in the event lo
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lastword.canvas.canvas import checked_prompts
-from lastword.errors import LastwordError
-from lastword.length.wrapper import traits_of
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import checked_seed
-from lastword.passes.sampling import Sampling
 from lastword.prompts import as_batch
-from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
 from lastword.recipe.text import from_data
-from lastword.serve.errors import Refusal
-from lastword.serve.invalid import Invalid
+from lastword.serve.chosen import chosen, most_slots, within
+from lastword.serve.invalid import Invalid, about
 from lastword.serve.job import Job
 from lastword.serve.limits import Limits
-from lastword.serve.schema import Asking, ChatRequest, CompletionRequest, LengthsRequest, Message
+from lastword.serve.schema import ChatRequest, CompletionRequest, LengthsRequest, Message
 from lastword.survival import Auto, Reading
 
 SEEDS = 2**53  # those that every client's JSON can hold
@@ -39,17 +31,6 @@ class Probe(NamedTuple):
     limit: int
     ends: str
     reading: Reading
-
-
-@contextmanager
-def _about(param: str) -> Iterator[None]:
-    """Whatever is refused inside is said of this field."""
-    try:
-        yield
-    except Refusal:
-        raise
-    except LastwordError as wrong:
-        raise Invalid(str(wrong), param) from wrong
 
 
 def jobs(
@@ -73,9 +54,9 @@ def jobs(
             "are given to one request",
             "n" if each > 1 else field,
         )
-    recipe = _recipe(request, limits)
+    recipe = chosen(request, limits)
     prompts = _prompts(given, field, model, limits)
-    settled = [_settled(recipe, request, prompt, in_chat, model, limits) for prompt in prompts]
+    settled = [within(recipe, request, prompt, in_chat, model, limits) for prompt in prompts]
     stop = request.stop or ()
     first = Job(
         prompt=(),
@@ -89,7 +70,7 @@ def jobs(
     seed = request.seed
     if seed is None:
         seed = secrets.randbelow(SEEDS) if recipe.sampling.temperature else 0
-    with _about("seed"):
+    with about("seed"):
         seeds = [checked_seed("request", seed + choice) for choice in range(count * each)]
     return [
         replace(first, prompt=prompts[at // each], recipe=settled[at // each], seed=seeds[at])
@@ -109,13 +90,13 @@ def probe(request: LengthsRequest, model: MaskPredictor, limits: Limits) -> Prob
     else:
         given, field = _conversation(request.messages, model), "messages"
     (prompt,) = _prompts(given, field, model, limits)
-    most = min(_horizon(model, limits), model.positions - len(prompt))
+    most = min(most_slots(model, limits), model.positions - len(prompt))
     if request.limit is not None and request.limit > most:
         raise Invalid(
             f"a limit of {request.limit} was asked for; behind this prompt it is at most {most}",
             "limit",
         )
-    with _about("reading"):
+    with about("reading"):
         reading = Auto() if request.reading is None else from_data("reading", request.reading)
     return Probe(prompt, request.limit or most, request.ends or "document", reading)
 
@@ -162,7 +143,7 @@ def _count(prompt: object) -> int:
 
 def _prompts(given: Any, field: str, model: MaskPredictor, limits: Limits) -> list[tuple[int, ...]]:
     """Every prompt as ids of the model, none too long."""
-    with _about(field):
+    with about(field):
         batch = as_batch(model, given)
         checked_prompts(batch, model.ids)
     most = min(limits.prompt or model.positions, model.positions - 1)
@@ -174,76 +155,3 @@ def _prompts(given: Any, field: str, model: MaskPredictor, limits: Limits) -> li
                 "context_length_exceeded",
             )
     return [tuple(prompt) for prompt in batch]
-
-
-def _recipe(request: Asking, limits: Limits) -> Recipe:
-    """The recipe that was asked for, its length and its sampling replaced where the request says so."""
-    for name in ("recipe", "length"):
-        given = getattr(request, name)
-        if not limits.recipes and (
-            isinstance(given, dict) or (given is not None and name == "length")
-        ):
-            raise Invalid(f"this server takes recipes by name only; leave {name} out", name)
-    with _about("recipe"):
-        if isinstance(request.recipe, dict):
-            recipe = Recipe.from_json(json.dumps(request.recipe))
-        else:
-            recipe = Recipe.checked(request.recipe)
-    if request.length is not None:
-        with _about("length"):
-            recipe = replace(recipe, length=from_data("length", request.length))
-    with _about("temperature"):
-        recipe = replace(recipe, sampling=_tempered(recipe.sampling, request.temperature))
-    with _about("top_p"):
-        Sampling(temperature=1.0, top_p=request.top_p)
-    # 1 filters nothing, and clients send it unasked; at a temperature of 0 nothing else does.
-    if request.top_p in (None, 1) or (_is_greedy(recipe.sampling) and request.temperature == 0):
-        return recipe
-    with _about("top_p"):
-        return replace(recipe, sampling=replace(recipe.sampling, top_p=request.top_p))
-
-
-def _tempered(own: Sampling, temperature: float | None) -> Sampling:
-    """The recipe's sampling at the temperature that was asked for."""
-    if temperature is None:
-        return own
-    if temperature == 0 and own.score == "model":  # nothing is left to filter
-        return replace(own, temperature=0.0, top_p=None, top_k=None)
-    return replace(own, temperature=temperature)
-
-
-def _is_greedy(sampling: Sampling) -> bool:
-    return sampling.temperature == 0 and sampling.score == "model"
-
-
-def _horizon(model: MaskPredictor, limits: Limits) -> int:
-    return limits.horizon or model.slots
-
-
-def _settled(
-    recipe: Recipe,
-    request: Asking,
-    prompt: tuple[int, ...],
-    in_chat: bool | None,
-    model: MaskPredictor,
-    limits: Limits,
-) -> Recipe:
-    """The recipe as it runs, what it left unsaid within limits; what it said is kept or refused."""
-    param = "recipe" if request.length is None else "length"
-    horizon, room = _horizon(model, limits), model.positions - len(prompt)
-
-    def check(asked: Recipe) -> None:
-        most = traits_of(asked.length).most
-        if most > min(horizon, room):
-            raise Invalid(
-                f"{most} slots were asked for; this server gives at most {horizon}, and the prompt leaves "
-                f"{room} of the model's positions",
-                param,
-                "context_length_exceeded" if most > room else None,
-            )
-
-    check(recipe)
-    with _about(param):
-        settled = settle(recipe, model, [prompt], in_chat=[in_chat], room=horizon)
-    check(settled)
-    return settled

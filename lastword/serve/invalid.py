@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from pydantic import BaseModel, ValidationError
 
 from lastword.checks import shown
+from lastword.errors import LastwordError
 from lastword.outside.schema import first_error
 from lastword.serve.errors import Refusal
 
@@ -50,6 +52,17 @@ class NotJson(Invalid):
     """A body that says it is something else."""
 
     status, code = 415, "unsupported_media_type"
+
+
+@contextmanager
+def about(param: str) -> Iterator[None]:
+    """Whatever is refused inside is said of this field."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except LastwordError as wrong:
+        raise Invalid(str(wrong), param) from wrong
 
 
 def invalid(kind: type[BaseModel], wrong: ValidationError) -> Invalid:

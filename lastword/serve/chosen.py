@@ -1,0 +1,90 @@
+"""Chosen: the recipe that a request asks for, as it runs on the model and within limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from lastword.length.wrapper import traits_of
+from lastword.models.predictor import MaskPredictor
+from lastword.passes.sampling import Sampling
+from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
+from lastword.recipe.text import from_data
+from lastword.serve.invalid import Invalid, about
+from lastword.serve.limits import Limits
+from lastword.serve.schema import Asking
+
+
+def chosen(request: Asking, limits: Limits) -> Recipe:
+    """The recipe that was asked for, its length and its sampling replaced where the request says so."""
+    for name in ("recipe", "length"):
+        given = getattr(request, name)
+        if not limits.recipes and (
+            isinstance(given, dict) or (given is not None and name == "length")
+        ):
+            raise Invalid(f"this server takes recipes by name only; leave {name} out", name)
+    with about("recipe"):
+        if isinstance(request.recipe, dict):
+            recipe = Recipe.from_json(json.dumps(request.recipe))
+        else:
+            recipe = Recipe.checked(request.recipe)
+    if request.length is not None:
+        with about("length"):
+            recipe = replace(recipe, length=from_data("length", request.length))
+    with about("temperature"):
+        recipe = replace(recipe, sampling=_tempered(recipe.sampling, request.temperature))
+    with about("top_p"):
+        Sampling(temperature=1.0, top_p=request.top_p)
+    # 1 filters nothing, and clients send it unasked; at a temperature of 0 nothing else does.
+    if request.top_p in (None, 1) or (_is_greedy(recipe.sampling) and request.temperature == 0):
+        return recipe
+    with about("top_p"):
+        return replace(recipe, sampling=replace(recipe.sampling, top_p=request.top_p))
+
+
+def _tempered(own: Sampling, temperature: float | None) -> Sampling:
+    """The recipe's sampling at the temperature that was asked for."""
+    if temperature is None:
+        return own
+    if temperature == 0 and own.score == "model":  # nothing is left to filter
+        return replace(own, temperature=0.0, top_p=None, top_k=None)
+    return replace(own, temperature=temperature)
+
+
+def _is_greedy(sampling: Sampling) -> bool:
+    return sampling.temperature == 0 and sampling.score == "model"
+
+
+def most_slots(model: MaskPredictor, limits: Limits) -> int:
+    """Slots of a canvas that are allowed."""
+    return limits.horizon or model.slots
+
+
+def within(
+    recipe: Recipe,
+    request: Asking,
+    prompt: tuple[int, ...],
+    in_chat: bool | None,
+    model: MaskPredictor,
+    limits: Limits,
+) -> Recipe:
+    """The recipe as it runs, what it left unsaid within limits; what it said is kept or refused."""
+    param = "recipe" if request.length is None else "length"
+    horizon, room = most_slots(model, limits), model.positions - len(prompt)
+
+    def check(asked: Recipe) -> None:
+        most = traits_of(asked.length).most
+        if most > min(horizon, room):
+            raise Invalid(
+                f"{most} slots were asked for; this server gives at most {horizon}, and the prompt leaves "
+                f"{room} of the model's positions",
+                param,
+                "context_length_exceeded" if most > room else None,
+            )
+
+    check(recipe)
+    with about(param):
+        settled = settle(recipe, model, [prompt], in_chat=[in_chat], room=horizon)
+    check(settled)
+    return settled
