@@ -35,17 +35,25 @@ class Stream:
     def put(self, event: Event | BaseException) -> None:
         """From the engine's thread."""
         with self._lock:
-            last = self._events[-1] if self._events else None
-            if isinstance(event, Text) and isinstance(last, Text):
-                self._events[-1] = Text(last.text + event.text)
-            elif isinstance(event, Snapshot) and isinstance(last, Snapshot):
-                self._events[-1] = event
-            else:
-                self._events.append(event)
+            kept = self._events
+            if isinstance(event, Snapshot):
+                for old in [own for own in kept if isinstance(own, Snapshot)]:
+                    kept.remove(old)
+                self._join()
+            kept.append(event)
+            self._join()
         try:
             self._loop.call_soon_threadsafe(self._ready.set)
         except RuntimeError:  # the loop is closed: nobody reads any more
             self._cancelled = True
+
+    def _join(self) -> None:
+        """Make one text of the last two events, if both are."""
+        if len(self._events) > 1:
+            before, last = self._events[-2], self._events[-1]
+            if isinstance(before, Text) and isinstance(last, Text):
+                self._events.pop()
+                self._events[-1] = Text(before.text + last.text)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """Every event; whoever stops listening before the end has cancelled the job."""
