@@ -15,7 +15,8 @@ BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are the beginn
 class Committed:
     """Text before the first mask, the first end token and the first stop string; it only ever grows.
 
-    What could still be the beginning of a character or of a stop string is held back.
+    What could still be the beginning of a character or of a stop string is held back. Of several stop
+    strings the first is the one that is complete first, so it does not matter how the text came.
     """
 
     def __init__(self, tokenizer: TextTokenizer, ids: TokenIds, stop: Sequence[str] = ()) -> None:
@@ -27,17 +28,18 @@ class Committed:
     def read(self, answer: Sequence[int], *, complete: bool = False) -> str:
         """What can be added, given the canvas of the answer; all of it once that is complete."""
         prefix = self._prefix(answer)
-        if self.stopped is not None or (len(prefix) == len(self.tokens) and not complete):
+        if self.stopped is not None or (prefix == self.tokens and not complete):
             return ""
         self.tokens = prefix
         text, held = self._tokenizer.decode(prefix), 0
-        found = [(text.find(stop), stop) for stop in self._stop if stop in text]
+        if not complete:
+            text = text.rstrip(BROKEN)
+        found = [(text.find(stop) + len(stop), stop) for stop in self._stop if stop in text]
         if found:
-            at, self.stopped = min(found)
-            text = text[:at]
+            ends, self.stopped = min(found, key=lambda own: (own[0], -len(own[1])))
+            text = text[: ends - len(self.stopped)]
         elif not complete:
             held = max((_overlap(text, stop) for stop in self._stop), default=0)
-            held = max(held, len(text) - len(text.rstrip(BROKEN)))
         if not text.startswith(self.text[: len(text)]):
             raise NumericError(
                 "a row that began anew wrote something else than before: what was sent is no longer true"
@@ -51,9 +53,9 @@ class Committed:
         """Tokens of the text: all but those that a stop string cut."""
         if self.stopped is None:
             return len(self.tokens)
-        decode = self._tokenizer.decode
+        decode, tokens = self._tokenizer.decode, self.tokens
         return bisect_left(
-            range(len(self.tokens)), len(self.text), key=lambda n: len(decode(self.tokens[:n]))
+            range(len(tokens)), True, key=lambda n: decode(tokens[:n]).startswith(self.text)
         )
 
     def _prefix(self, answer: Sequence[int]) -> list[int]:
