@@ -24,6 +24,7 @@ from lastword.serve.errors import Draining, Overloaded
 from lastword.serve.job import Job
 from lastword.serve.limits import Limits
 from lastword.serve.metrics import Metrics
+from lastword.serve.observer import Observer
 from lastword.serve.row import Row
 from lastword.serve.schedule import Schedule
 from lastword.serve.stream import Stream
@@ -70,13 +71,14 @@ class Engine:
         model: MaskPredictor,
         limits: Limits = Limits(),
         schedule: Schedule = Schedule(),
+        observer: Observer | None = None,  # None: metrics for Prometheus
     ) -> None:
         if model.tokenizer is None:
             raise CheckpointError(
                 "a model without a tokenizer was given to serve, and answers are texts; add tokenizer.json "
                 "to its folder"
             )
-        self.model, self.limits, self.metrics = model, limits, Metrics()
+        self.model, self.limits, self.metrics = model, limits, observer or Metrics()
         self.state: State = "starting"
         self.tokenizer: TextTokenizer = model.tokenizer
         self._worker = Worker(model, limits, schedule, self.metrics)

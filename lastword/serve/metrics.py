@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from lastword.serve.job import Answer
+from lastword.serve.observer import Observer
 from lastword.serve.schedule import Predicted
 
 LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
-class Metrics:
+class Metrics(Observer):
     """Counters of one engine, in a registry of their own."""
 
     def __init__(self) -> None:
@@ -56,28 +57,23 @@ class Metrics:
         )
 
     def text(self) -> bytes:
-        """All of it, in Prometheus's format."""
         from prometheus_client import generate_latest
 
         return generate_latest(self._registry)
 
     def now(self, running: int, waiting: int, slots: int) -> None:
-        """How many there are of each."""
         self._running.set(running)
         self._waiting.set(waiting)
         self._slots.set(slots)
 
     def arrived(self, prompt: int) -> None:
-        """A job came, with so many tokens."""
         self._prompt_tokens.inc(prompt)
 
     def probed(self, rows: int, seconds: float) -> None:
-        """A batch of probes."""
         self._probing.observe(seconds)
         self._probes.inc(rows)
 
     def passed(self, rows: int, columns: int, computed: int, seconds: float) -> None:
-        """A pass over so many rows and columns; `computed` counts padding, too."""
         self._passing.observe(seconds)
         self._passes.inc()
         self._steps.inc(rows)
@@ -85,11 +81,9 @@ class Metrics:
         self._computed.inc(computed)
 
     def outgrown(self) -> None:
-        """A row has more columns than were reserved for it."""
         self._overruns.inc()
 
     def answered(self, answer: Answer, predicted: Predicted, first: float | None) -> None:
-        """An answer was given; `first`: seconds to its first text."""
         cost, tokens = answer.generation.cost, answer.tokens
         self._success.labels("length" if answer.cut else "stop").inc()
         self._tokens.inc(tokens)
@@ -105,5 +99,4 @@ class Metrics:
         self._per_forward.observe(tokens / max(1, cost.passes))
 
     def ended(self, how: str) -> None:
-        """A job ended: answered, cancelled, expired, refused or failed."""
         self._ended.labels(how).inc()

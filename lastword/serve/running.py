@@ -12,6 +12,7 @@ from lastword.errors import ExtraError, SettingError
 from lastword.models.predictor import MaskPredictor
 from lastword.serve.engine import Engine
 from lastword.serve.limits import Limits
+from lastword.serve.schedule import Schedule
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -49,6 +50,7 @@ def server(
     port: int = 8000,
     limits: Limits = Limits(),
     keys: Collection[str] = (),
+    schedule: Schedule = Schedule(),
 ) -> Server:
     """A uvicorn server that starts and stops the engine with itself."""
     try:
@@ -60,7 +62,7 @@ def server(
             f"serving needs {missing.name}, which is not installed: pip install 'lastword[serve]' (from a "
             "clone: pip install '.[serve]')"
         ) from missing
-    engine = Engine(model, limits)
+    engine = Engine(model, limits, schedule)
 
     class Draining(uvicorn.Server):
         """It says where it listens, and drains before it leaves."""

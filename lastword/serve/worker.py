@@ -21,7 +21,7 @@ from lastword.serve.errors import Draining, Expired, Faulty, Refusal, TooLate
 from lastword.serve.job import Answer, Snapshot, Text
 from lastword.serve.job import Planned as Announced
 from lastword.serve.limits import Limits
-from lastword.serve.metrics import Metrics
+from lastword.serve.observer import Observer
 from lastword.serve.row import Planned, Row
 from lastword.serve.schedule import Pace, Predicted, Schedule, Waiting
 from lastword.serve.session import Session
@@ -39,7 +39,7 @@ class Worker:
     """
 
     def __init__(
-        self, model: MaskPredictor, limits: Limits, schedule: Schedule, metrics: Metrics
+        self, model: MaskPredictor, limits: Limits, schedule: Schedule, metrics: Observer
     ) -> None:
         self._model, self._limits, self._metrics = model, limits, metrics
         self._schedule = schedule
