@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from lastword.cli.bench import bench
 from lastword.cli.calibrate import calibrate
+from lastword.cli.chat import chat
 from lastword.cli.demo import demo
 from lastword.cli.drift import drift
 from lastword.cli.evaluate import evaluate
@@ -53,6 +54,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "tables": tables,
     "bench": bench,
     "serve": serve,
+    "chat": chat,
     "recipes": recipes,
     "demo": demo,
 }

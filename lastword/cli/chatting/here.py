@@ -1,0 +1,118 @@
+"""Here: a model in this process answers."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lastword.cli.chatting.heard import (
+    NO_SYSTEM,
+    NO_TEMPLATE,
+    Added,
+    Drawn,
+    Ended,
+    Heard,
+    Noted,
+    Turn,
+    Wishes,
+)
+from lastword.decoding import decode
+from lastword.errors import CapacityError, SettingError
+from lastword.generation import Generation, generation_of
+from lastword.models.predictor import MaskPredictor, decoded
+from lastword.passes.dice import Dice
+from lastword.prompts import as_batch, asked_in_chat
+from lastword.recipe.recipe import Recipe
+from lastword.replay.frames import Frame
+from lastword.replay.steps import Traces
+from lastword.serve.answered import ledger
+from lastword.serve.committed import Committed
+from lastword.serve.job import Answer, Job
+
+SEEDS = 2**32
+
+
+class Here:
+    """Answers with a model that was loaded."""
+
+    def __init__(self, model: MaskPredictor, name: str, recipe: Recipe, wishes: Wishes) -> None:
+        if model.tokenizer is None:
+            raise SettingError(
+                f"{name} came without a tokenizer, so it cannot read what is typed; put its tokenizer "
+                "files beside the weights"
+            )
+        self.name = name
+        self._model, self._tokenizer, self._wishes = model, model.tokenizer, wishes
+        self._recipe = _wished(recipe, wishes)
+        self._chats = self._tokenizer.chat_template is not None
+        self._noted = self._chats
+        self._last: Generation | None = None
+
+    def ask(self, turns: Sequence[Turn], *, drawn: bool) -> Iterator[Heard]:
+        if not self._chats and turns[0]["role"] == "system":
+            raise SettingError(NO_SYSTEM.format(name=self.name))
+        if not self._noted:
+            self._noted = True
+            yield Noted(NO_TEMPLATE.format(name=self.name))
+        given: Any = list(turns) if self._chats else turns[-1]["content"]
+        (prompt,) = as_batch(self._model, given)
+        positions = self._model.positions
+        if len(prompt) >= positions:
+            raise CapacityError(
+                f"this takes {len(prompt)} tokens, and {self.name} has {positions} positions for it and the "
+                "answer; say less"
+            )
+        yield from self._decoded(prompt, given, self._seed())
+
+    def _decoded(self, prompt: list[int], given: Any, seed: int) -> Iterator[Heard]:
+        model, most, began = self._model, self._wishes.most, time.perf_counter()
+        traces, frames = Traces(self._tokenizer, model.ids), list[Frame]()
+        committed = Committed(self._tokenizer, model.ids)
+        steps = decode(
+            model,
+            [prompt],
+            self._recipe,
+            dice=Dice([seed], model.device),
+            in_chat=asked_in_chat(given),
+            most=None if most is None else [most],
+        )
+        for step in steps:
+            for _, frame in traces.of(step):
+                frames.append(frame)
+                yield Drawn(_texts(frame), frame.fixed, frame.passes)
+            if more := committed.read(step.canvas.answer_of(0), complete=bool(step.done)):
+                yield Added(more)
+            for done in step.done:
+                seconds = time.perf_counter() - began
+                made = generation_of(model, done, step.recipe, prompt, seconds)
+                asked = decoded(self._tokenizer, prompt)
+                self._last = replace(made, frames=tuple(frames), asked=asked)
+                cut = made.finish.name != "ENDED"
+                answer = Answer(made, committed.text, committed.count, cut, None, 0.0, seconds)
+                job = Job(tuple(prompt), step.recipe, seed, most)
+                yield Ended(committed.text, committed.count, ledger(job, answer))
+
+    def replay(self, path: Path) -> Path:
+        if self._last is None:
+            raise SettingError("there is no answer to replay yet; ask something first")
+        return self._last.replay(path)
+
+    def _seed(self) -> int:
+        if self._wishes.seed is not None:
+            return self._wishes.seed
+        return secrets.randbelow(SEEDS) if self._recipe.sampling.temperature else 0
+
+
+def _wished(recipe: Recipe, wishes: Wishes) -> Recipe:
+    chosen = recipe.with_choices(length=wishes.length)
+    if wishes.temperature is None:
+        return chosen
+    return replace(chosen, sampling=replace(chosen.sampling, temperature=wishes.temperature))
+
+
+def _texts(frame: Frame) -> list[str | None]:
+    return [None if token is None else text for token, text in zip(frame.tokens, frame.texts)]

@@ -1,0 +1,121 @@
+"""There: a server answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from lastword.cli.chatting.heard import (
+    NO_SYSTEM,
+    NO_TEMPLATE,
+    Added,
+    Drawn,
+    Ended,
+    Heard,
+    Noted,
+    Turn,
+    Wishes,
+)
+from lastword.cli.chatting.http import Http, Unanswered
+from lastword.errors import RecipeError, SettingError
+from lastword.outside.files import user_path, why
+from lastword.serve.replies import Frame, Ledger
+
+NO_CHAT = "no_chat_template"
+
+
+class There:
+    """Asks a server: as a conversation, or line by line where its model has no chat template."""
+
+    def __init__(self, http: Http, name: str | None, wishes: Wishes) -> None:
+        self._http = http
+        self.name = name or self._first_model()
+        self._chats = True
+        wished = {
+            "recipe": _recipe(wishes.recipe),
+            "length": wishes.length,
+            "temperature": wishes.temperature,
+            "seed": wishes.seed,
+            "max_tokens": wishes.most,
+        }
+        self._wished = {field: value for field, value in wished.items() if value is not None}
+
+    def ask(self, turns: Sequence[Turn], *, drawn: bool) -> Iterator[Heard]:
+        if self._chats:
+            try:
+                yield from self._asked(turns, drawn)
+                return
+            except Unanswered as refused:
+                if refused.code != NO_CHAT:
+                    raise
+            self._chats = False
+            yield Noted(NO_TEMPLATE.format(name=self.name))
+        if turns[0]["role"] == "system":
+            raise SettingError(NO_SYSTEM.format(name=self.name))
+        yield from self._asked(turns, drawn)
+
+    def _asked(self, turns: Sequence[Turn], drawn: bool) -> Iterator[Heard]:
+        path = "/v1/chat/completions" if self._chats else "/v1/completions"
+        body: dict[str, Any] = {
+            "model": self.name,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self._wished,
+        }
+        body |= {"messages": list(turns)} if self._chats else {"prompt": turns[-1]["content"]}
+        if drawn:
+            body["diffusing"] = True
+        text, told = "", None
+        tokens: Any = None
+        for chunk in self._http.events(path, body):
+            if not isinstance(chunk, dict):
+                continue
+            usage = chunk.get("usage") or {}
+            tokens = usage.get("completion_tokens", tokens)
+            for choice in chunk.get("choices") or ():
+                more = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
+                own = choice.get("lastword") or {}
+                text = more or text if drawn else text + more
+                if drawn and "frame" in own:
+                    frame = Frame.model_validate(own["frame"])
+                    yield Drawn(frame.texts, frame.fixed, frame.passes)
+                elif more and not drawn:
+                    yield Added(more)
+                told = _ledger(own) or told
+        yield Ended(text, tokens, told)
+
+    def replay(self, path: Path) -> Path:
+        raise SettingError(
+            "a replay needs the model in this process; chat without --url, or use the server's page"
+        )
+
+    def _first_model(self) -> str:
+        listed = self._http.get("/v1/models")
+        try:
+            return str(listed["data"][0]["id"])
+        except (TypeError, LookupError) as wrong:
+            raise Unanswered(f"{self._http.url} lists no model; name one with --model") from wrong
+
+
+def _ledger(own: dict[str, Any]) -> Ledger | None:
+    """What the last chunk of an answer has; the first one knows the prediction alone."""
+    try:
+        return Ledger.model_validate(own)
+    except ValidationError:
+        return None
+
+
+def _recipe(given: str | None) -> Any:
+    """A name goes to the server as it is; a file as what it holds."""
+    if given is None or given.isidentifier():
+        return given
+    path = user_path(given)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as wrong:
+        reason = why(wrong)
+        raise RecipeError(f"the recipe file {given!r:.200} cannot be read ({reason})") from wrong
