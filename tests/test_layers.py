@@ -40,7 +40,7 @@ EXTRAS = {
 }  # fmt: skip
 
 # FastAPI reads the types of routes as their file is run. Who serves imports these, inside of a function.
-ROUTES = {"serve.app", "serve.events"}
+ROUTES = {"serve.api.app", "serve.api.events"}
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -56,7 +56,7 @@ def server(
     try:
         import uvicorn
 
-        from lastword.serve.app import create_app
+        from lastword.serve.api.app import create_app
     except ImportError as missing:
         raise ExtraError(
             f"serving needs {missing.name}, which is not installed: pip install 'lastword[serve]' (from a "

@@ -19,7 +19,7 @@ def serving(model: Any, *, name="toy", keys=(), limits=None, send_buffer=None) -
     """A live server on a free port of 127.0.0.1: its `url`, `port`, `engine` and `name`."""
     import uvicorn
 
-    from lastword.serve.app import create_app
+    from lastword.serve.api.app import create_app
     from lastword.serve.engine import Engine
     from lastword.serve.limits import Limits
 
@@ -91,7 +91,7 @@ def asgi(toy):
     """`async with asgi(model, ...) as client`: the application without a network; the engine runs."""
     import httpx
 
-    from lastword.serve.app import create_app
+    from lastword.serve.api.app import create_app
     from lastword.serve.engine import Engine
     from lastword.serve.limits import Limits
 

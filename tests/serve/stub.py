@@ -12,7 +12,7 @@ from threading import Thread
 import lastword
 from lastword.replay.frames import Frame
 from lastword.replay.steps import Traces
-from lastword.serve.page import page
+from lastword.serve.api.page import page
 
 PAUSE = 0.01  # seconds a pass takes at least, for a browser to see it
 

@@ -9,7 +9,7 @@ import pytest
 
 import lastword
 from lastword.errors import NumericError, PromptError, SettingError
-from lastword.serve.app import create_app
+from lastword.serve.api.app import create_app
 from lastword.serve.engine import Engine
 from lastword.serve.errors import Draining, Expired, Faulty, Overloaded, TooLate
 from lastword.serve.job import Answer, Planned, Text
@@ -285,7 +285,7 @@ def test_a_job_is_what_was_asked_for(toy, planned, answer):
 
 
 def test_the_page_needs_no_key(toy, monkeypatch):
-    monkeypatch.setattr("lastword.serve.app.page", lambda: "<p>hello")
+    monkeypatch.setattr("lastword.serve.api.app.page", lambda: "<p>hello")
     (reply,) = ask(Scripted(toy, []), ("GET", "/", None), keys=["secret"])
     assert (reply.status_code, reply.text) == (200, "<p>hello")
     assert reply.headers["content-type"].startswith("text/html")

@@ -6,11 +6,11 @@ import dataclasses
 import pytest
 
 from lastword.replay.frames import Frame
-from lastword.serve import asked
-from lastword.serve.answered import MASK, drawn
-from lastword.serve.invalid import Invalid
+from lastword.serve.api import asked
+from lastword.serve.api.answered import MASK, drawn
+from lastword.serve.api.invalid import Invalid
+from lastword.serve.api.schema import ChatRequest
 from lastword.serve.limits import Limits
-from lastword.serve.schema import ChatRequest
 
 TURNS = [("developer", "Be brief."), ("user", "Solve.")]
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from lastword.models import Toy
-from lastword.serve.client import Gone, unless_gone
+from lastword.serve.api.client import Gone, unless_gone
 from lastword.serve.limits import Limits
 
 

@@ -149,7 +149,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_first_pass():
         async with engine_of(model, slots=2) as engine:
             await all_of(engine, [job("abc", FULL)])  # it learns how long a pass takes
             (stream,) = engine.submit(job("abc", FULL, seconds=0.04))
-            with pytest.raises(TooLate, match="8 tokens are predicted.* at least 8 passes"):
+            with pytest.raises(TooLate, match=r"8 tokens are predicted.* at least 8 passes"):
                 await stream.answer()
             assert engine.waiting == 0
             (stream,) = engine.submit(job("abc", FULL, seconds=5.0))

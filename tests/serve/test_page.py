@@ -15,7 +15,7 @@ import pytest
 import lastword
 from lastword.recipe.names import RECIPES
 from lastword.replay.file import RUNS
-from lastword.serve.page import page
+from lastword.serve.api.page import page
 from tests.serve.stub import stub
 
 ODD = ["</script><script>alert(1)</script>", "\"'&", "\u202eabc", "\0", "<b>bold</b>", " "]

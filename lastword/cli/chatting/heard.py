@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from lastword.serve.replies import Ledger
+from lastword.serve.api.replies import Ledger
 
 Turn = dict[str, str]  # role and content
 

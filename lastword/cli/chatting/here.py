@@ -29,7 +29,7 @@ from lastword.prompts import as_batch, asked_in_chat
 from lastword.recipe.recipe import Recipe
 from lastword.replay.frames import Frame
 from lastword.replay.steps import Traces
-from lastword.serve.answered import ledger
+from lastword.serve.api.answered import ledger
 from lastword.serve.committed import Committed
 from lastword.serve.job import Answer, Job
 

@@ -23,7 +23,7 @@ from lastword.cli.chatting.heard import (
 from lastword.cli.chatting.http import Http, Unanswered
 from lastword.errors import RecipeError, SettingError
 from lastword.outside.files import user_path, why
-from lastword.serve.replies import Frame, Ledger
+from lastword.serve.api.replies import Frame, Ledger
 
 NO_CHAT = "no_chat_template"
 

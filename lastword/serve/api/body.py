@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from lastword.checks import shown
 from lastword.outside.schema import parse_object
-from lastword.serve.invalid import Invalid, NotJson, TooLarge, TooSlow, invalid
+from lastword.serve.api.invalid import Invalid, NotJson, TooLarge, TooSlow, invalid
 from lastword.serve.limits import Limits
 
 if TYPE_CHECKING:

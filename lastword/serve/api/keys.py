@@ -7,7 +7,7 @@ from collections.abc import Collection
 from hashlib import sha256
 
 from lastword.errors import SettingError
-from lastword.serve.invalid import WrongKey
+from lastword.serve.api.invalid import WrongKey
 
 SCHEME = "bearer"
 

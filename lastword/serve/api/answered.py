@@ -9,7 +9,7 @@ from typing import Any
 
 from lastword.models.predictor import TextTokenizer
 from lastword.replay.frames import Frame
-from lastword.serve import replies
+from lastword.serve.api import replies
 from lastword.serve.job import Answer, Job
 from lastword.survival import LengthDistribution
 from lastword.version import __version__

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lastword.serve.client import Gone, unless_gone
+from lastword.serve.api.client import Gone, unless_gone
 
 
 class EventStream(Response):

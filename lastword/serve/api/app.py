@@ -16,18 +16,18 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from lastword.errors import LastwordError
-from lastword.serve import replies
-from lastword.serve.answering import Answering
-from lastword.serve.body import read
-from lastword.serve.client import Gone, patient
-from lastword.serve.describing import PLAIN, STREAMED, described, refusals, takes
+from lastword.serve.api import replies
+from lastword.serve.api.answering import Answering
+from lastword.serve.api.body import read
+from lastword.serve.api.client import Gone, patient
+from lastword.serve.api.describing import PLAIN, STREAMED, described, refusals, takes
+from lastword.serve.api.failure import failure
+from lastword.serve.api.invalid import Invalid, NoSuchThing
+from lastword.serve.api.keys import Keys
+from lastword.serve.api.page import page
+from lastword.serve.api.schema import ChatRequest, CompletionRequest, LengthsRequest
 from lastword.serve.engine import Engine
-from lastword.serve.failure import failure
-from lastword.serve.invalid import Invalid, NoSuchThing
-from lastword.serve.keys import Keys
 from lastword.serve.limits import Limits
-from lastword.serve.page import page
-from lastword.serve.schema import ChatRequest, CompletionRequest, LengthsRequest
 from lastword.version import __version__
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -9,11 +9,11 @@ from typing import Any
 
 from lastword.models.predictor import MaskPredictor
 from lastword.replay.frames import Frame
-from lastword.serve.answered import Answered, drawn, finish_reason, ledger, predicted, together
-from lastword.serve.failure import failure
+from lastword.serve.api.answered import Answered, drawn, finish_reason, ledger, predicted, together
+from lastword.serve.api.failure import failure
+from lastword.serve.api.merged import Heard
+from lastword.serve.api.schema import Asking
 from lastword.serve.job import Answer, Event, Planned, Snapshot, Text
-from lastword.serve.merged import Heard
-from lastword.serve.schema import Asking
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from lastword.passes.sampling import Sampling
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
 from lastword.recipe.text import from_data
-from lastword.serve.invalid import Invalid, about
+from lastword.serve.api.invalid import Invalid, about
+from lastword.serve.api.schema import Asking
 from lastword.serve.limits import Limits
-from lastword.serve.schema import Asking
 
 
 def chosen(request: Asking, limits: Limits) -> Recipe:

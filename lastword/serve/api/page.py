@@ -24,4 +24,4 @@ def page() -> str:
         "replay": player(),
         "runs": RUNS,
     }
-    return inlined("page/index.html", "lastword.serve").replace("{{known}}", for_script(known))
+    return inlined("page/index.html", "lastword.serve.api").replace("{{known}}", for_script(known))

@@ -14,11 +14,11 @@ from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import checked_seed
 from lastword.prompts import as_batch
 from lastword.recipe.text import from_data
-from lastword.serve.chosen import chosen, most_slots, within
-from lastword.serve.invalid import Invalid, about
+from lastword.serve.api.chosen import chosen, most_slots, within
+from lastword.serve.api.invalid import Invalid, about
+from lastword.serve.api.schema import ChatRequest, CompletionRequest, LengthsRequest, Message
 from lastword.serve.job import Job
 from lastword.serve.limits import Limits
-from lastword.serve.schema import ChatRequest, CompletionRequest, LengthsRequest, Message
 from lastword.survival import Auto, Reading
 
 SEEDS = 2**53  # those that every client's JSON can hold

@@ -6,15 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from lastword.recipe.text import as_text
-from lastword.serve import asked, replies
-from lastword.serve.answered import QUANTILES, Answered
-from lastword.serve.chunks import Chunks
-from lastword.serve.client import Receive, unless_gone
+from lastword.serve.api import asked, replies
+from lastword.serve.api.answered import QUANTILES, Answered
+from lastword.serve.api.chunks import Chunks
+from lastword.serve.api.client import Receive, unless_gone
+from lastword.serve.api.merged import Heard, merged
+from lastword.serve.api.schema import ChatRequest, CompletionRequest, LengthsRequest
 from lastword.serve.engine import Engine
 from lastword.serve.job import Answer
 from lastword.serve.limits import Limits
-from lastword.serve.merged import Heard, merged
-from lastword.serve.schema import ChatRequest, CompletionRequest, LengthsRequest
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -50,7 +50,7 @@ class Answering:
 
     async def _begun(self, asking: ChatRequest | CompletionRequest) -> Response:
         """A stream, once the engine has said a first word: what it refuses before that has a status."""
-        from lastword.serve.events import EventStream
+        from lastword.serve.api.events import EventStream
 
         answered, heard = await self._asked(asking)
         try:

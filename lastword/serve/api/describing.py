@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from lastword.serve import replies
-from lastword.serve.schema import ChatRequest, CompletionRequest, LengthsRequest
+from lastword.serve.api import replies
+from lastword.serve.api.schema import ChatRequest, CompletionRequest, LengthsRequest
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from lastword.checks import MOST_COUNTED, MOST_SLOTS
 from lastword.outside.schema import CHECKED, LongText, Seed, Text
-from lastword.serve.unsupported import Unsupported
+from lastword.serve.api.unsupported import Unsupported
 
 
 def _in_words(words: str) -> WrapValidator:
