@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lastword.serve.api.replies import Ledger
 
@@ -24,19 +24,13 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Noted:
-    """A sentence about the model, to be said once."""
-
-    sentence: str
-
-
-@dataclass(frozen=True)
 class Drawn:
-    """The canvas after a pass, an entry per slot: None for a mask, an empty text for an end token."""
+    """The canvas after a pass, an entry per slot: None for a mask."""
 
     texts: Sequence[str | None]
     fixed: Sequence[int | None]  # by which pass
     passes: int
+    end: int | None  # the slot of the first end token
 
 
 @dataclass(frozen=True)
@@ -55,13 +49,15 @@ class Ended:
     ledger: Ledger | None = None
 
 
-Heard = Noted | Drawn | Added | Ended
+Heard = Drawn | Added | Ended
 
 
+@runtime_checkable
 class Answerer(Protocol):
     """Whoever answers: a model in this process, or a server."""
 
     name: str
+    chats: bool  # has it a chat template? Else only the last turn is read, as a plain prompt
 
     def ask(self, turns: Sequence[Turn], *, drawn: bool) -> Iterator[Heard]:
         """Answer the last turn, `Ended` last; `drawn`: is the canvas wanted after every pass?"""
@@ -70,13 +66,3 @@ class Answerer(Protocol):
     def replay(self, path: Path) -> Path:
         """Write the last answer as a file that plays it."""
         ...
-
-
-NO_TEMPLATE = (
-    "{name} has no chat template: each line is a prompt of its own, and what was said before is not "
-    "read again"
-)
-NO_SYSTEM = (
-    "a system message was given and {name} has no chat template to put it in; leave --system out, or "
-    "chat with an instruct model"
-)

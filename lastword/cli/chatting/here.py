@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from lastword.cli.chatting.heard import (
-    NO_SYSTEM,
-    NO_TEMPLATE,
     Added,
     Drawn,
     Ended,
     Heard,
-    Noted,
     Turn,
     Wishes,
 )
@@ -48,17 +45,11 @@ class Here:
         self.name = name
         self._model, self._tokenizer, self._wishes = model, model.tokenizer, wishes
         self._recipe = _wished(recipe, wishes)
-        self._chats = self._tokenizer.chat_template is not None
-        self._noted = self._chats
+        self.chats = self._tokenizer.chat_template is not None
         self._last: Generation | None = None
 
     def ask(self, turns: Sequence[Turn], *, drawn: bool) -> Iterator[Heard]:
-        if not self._chats and turns[0]["role"] == "system":
-            raise SettingError(NO_SYSTEM.format(name=self.name))
-        if not self._noted:
-            self._noted = True
-            yield Noted(NO_TEMPLATE.format(name=self.name))
-        given: Any = list(turns) if self._chats else turns[-1]["content"]
+        given: Any = list(turns) if self.chats else turns[-1]["content"]
         (prompt,) = as_batch(self._model, given)
         positions = self._model.positions
         if len(prompt) >= positions:
@@ -83,7 +74,7 @@ class Here:
         for step in steps:
             for _, frame in traces.of(step):
                 frames.append(frame)
-                yield Drawn(_texts(frame), frame.fixed, frame.passes)
+                yield Drawn(_texts(frame), frame.fixed, frame.passes, frame.end)
             if more := committed.read(step.canvas.answer_of(0), complete=bool(step.done)):
                 yield Added(more)
             for done in step.done:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from lastword.cli.chatting.heard import Added, Drawn, Ended, Heard, Noted
+from lastword.cli.chatting.heard import Added, Drawn, Ended, Heard
 
 MASK, END = "░", "·"
 REDRAWN = 0.05  # seconds between two drawings
@@ -56,16 +56,15 @@ def printable(text: str) -> str:
 def panel(drawn: Drawn, title: str) -> Panel:
     """The canvas: written tokens, masks, ends, and in green what came in this pass."""
     text = Text()
-    # An empty text before the last word is the rest of a character, which its first token has shown.
-    last = max((slot for slot, piece in enumerate(drawn.texts) if piece), default=-1)
+    ends = len(drawn.texts) if drawn.end is None else drawn.end
     for slot, (piece, fixed) in enumerate(zip(drawn.texts, drawn.fixed)):
         if piece is None:
             text.append(MASK, style="bright_black")
-        elif piece:
+        elif slot >= ends:
+            text.append(END, style="dim red")
+        else:
             new = fixed == drawn.passes and drawn.passes > 0
             text.append(printable(piece), style="bold green" if new else "")
-        elif slot > last:
-            text.append(END, style="dim red")
     left = sum(piece is None for piece in drawn.texts)
     told = f"canvas {len(drawn.texts)} · pass {drawn.passes} · {left} masks left"
     return Panel(text, title=f"{title} · {told}")
@@ -80,8 +79,6 @@ def _redrawn(heard: Iterator[Heard], console: Console, title: str) -> Ended:
                 if (now := time.monotonic()) >= due:
                     live.update(panel(event, title), refresh=True)
                     due = now + REDRAWN
-            elif isinstance(event, Noted):
-                note(event.sentence)
             elif isinstance(event, Ended):
                 ended = event
     console.print(Text(printable(ended.text)))
@@ -95,8 +92,6 @@ def _added(heard: Iterator[Heard]) -> Ended:
             if isinstance(event, Added):
                 open_line = True
                 typer.echo(event.text, nl=False)
-            elif isinstance(event, Noted):
-                note(event.sentence)
             elif isinstance(event, Ended):
                 ended, open_line = event, True  # an answer without text is a line as well
     finally:

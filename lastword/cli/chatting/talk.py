@@ -19,6 +19,9 @@ TOO_LONG = "context_length_exceeded"
 COMMANDS = "/reset, /save FILE, /replay FILE, /help, /quit"
 HELP = f"{COMMANDS}; Ctrl-C stops an answer and leaves when nothing is at work, Ctrl-D leaves"
 PROMPT = "> "
+NO_TEMPLATE = (
+    "{} has no chat template: each line is a prompt of its own, without what was said before"
+)
 
 
 class Left(Exception):
@@ -33,6 +36,11 @@ class Talk:
     """
 
     def __init__(self, answerer: Answerer, console: Console, system: str | None = None) -> None:
+        if system is not None and not answerer.chats:
+            raise SettingError(
+                f"a system message was given, and {answerer.name} has no chat template to put it in; leave "
+                "--system out, or chat with an instruct model"
+            )
         self._answerer, self._console = answerer, console
         self._opening: list[Turn] = (
             [] if system is None else [{"role": "system", "content": system}]
@@ -44,6 +52,8 @@ class Talk:
     def run(self, read: Callable[[], str] | None = None) -> None:
         """Take lines until there are none; Ctrl-C while nothing is at work leaves as an interruption."""
         read = read or line
+        if not self._answerer.chats:
+            note(NO_TEMPLATE.format(self._answerer.name))
         while True:
             try:
                 said = read()

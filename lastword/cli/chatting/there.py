@@ -10,13 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from lastword.cli.chatting.heard import (
-    NO_SYSTEM,
-    NO_TEMPLATE,
     Added,
     Drawn,
     Ended,
     Heard,
-    Noted,
     Turn,
     Wishes,
 )
@@ -25,16 +22,12 @@ from lastword.errors import RecipeError, SettingError
 from lastword.outside.files import user_path, why
 from lastword.serve.api.replies import Frame, Ledger
 
-NO_CHAT = "no_chat_template"
-
 
 class There:
     """Asks a server: as a conversation, or line by line where its model has no chat template."""
 
     def __init__(self, http: Http, name: str | None, wishes: Wishes) -> None:
         self._http = http
-        self.name = name or self._first_model()
-        self._chats = True
         wished = {
             "recipe": _recipe(wishes.recipe),
             "length": wishes.length,
@@ -43,30 +36,17 @@ class There:
             "max_tokens": wishes.most,
         }
         self._wished = {field: value for field, value in wished.items() if value is not None}
+        self.name, self.chats = _model(http, name)
 
     def ask(self, turns: Sequence[Turn], *, drawn: bool) -> Iterator[Heard]:
-        if self._chats:
-            try:
-                yield from self._asked(turns, drawn)
-                return
-            except Unanswered as refused:
-                if refused.code != NO_CHAT:
-                    raise
-            self._chats = False
-            yield Noted(NO_TEMPLATE.format(name=self.name))
-        if turns[0]["role"] == "system":
-            raise SettingError(NO_SYSTEM.format(name=self.name))
-        yield from self._asked(turns, drawn)
-
-    def _asked(self, turns: Sequence[Turn], drawn: bool) -> Iterator[Heard]:
-        path = "/v1/chat/completions" if self._chats else "/v1/completions"
+        path = "/v1/chat/completions" if self.chats else "/v1/completions"
         body: dict[str, Any] = {
             "model": self.name,
             "stream": True,
             "stream_options": {"include_usage": True},
             **self._wished,
         }
-        body |= {"messages": list(turns)} if self._chats else {"prompt": turns[-1]["content"]}
+        body |= {"messages": list(turns)} if self.chats else {"prompt": turns[-1]["content"]}
         if drawn:
             body["diffusing"] = True
         text, told = "", None
@@ -79,10 +59,10 @@ class There:
             for choice in chunk.get("choices") or ():
                 more = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
                 own = choice.get("lastword") or {}
-                text = more or text if drawn else text + more
+                text = more if drawn else text + more  # a picture replaces the one before
                 if drawn and "frame" in own:
                     frame = Frame.model_validate(own["frame"])
-                    yield Drawn(frame.texts, frame.fixed, frame.passes)
+                    yield Drawn(frame.texts, frame.fixed, frame.passes, frame.end)
                 elif more and not drawn:
                     yield Added(more)
                 told = _ledger(own) or told
@@ -93,12 +73,20 @@ class There:
             "a replay needs the model in this process; chat without --url, or use the server's page"
         )
 
-    def _first_model(self) -> str:
-        listed = self._http.get("/v1/models")
-        try:
-            return str(listed["data"][0]["id"])
-        except (TypeError, LookupError) as wrong:
-            raise Unanswered(f"{self._http.url} lists no model; name one with --model") from wrong
+
+def _model(http: Http, name: str | None) -> tuple[str, bool]:
+    """The model of this name, or the first one, and whether it has a chat template."""
+    listed = http.get("/v1/models")
+    try:
+        models = {str(own["id"]): own for own in listed["data"]}
+        chosen = name or next(iter(models))
+    except (TypeError, LookupError, StopIteration) as wrong:
+        raise Unanswered(f"{http.url} lists no model; is it a server of the OpenAI API?") from wrong
+    if chosen not in models:
+        raise SettingError(
+            f"there is no model {chosen!r:.80} at {http.url}; it has {', '.join(models)}"
+        )
+    return chosen, bool((models[chosen].get("lastword") or {}).get("chat", True))
 
 
 def _ledger(own: dict[str, Any]) -> Ledger | None:

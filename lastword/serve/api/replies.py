@@ -65,6 +65,7 @@ class Frame(BaseModel):
     fixed: list[int | None]  # by which pass
     confidence: list[float | None]
     columns: int
+    end: int | None  # the slot of the first end token, counted from 0
 
 
 class ChatMessage(BaseModel):
