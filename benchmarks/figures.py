@@ -16,6 +16,7 @@ import torch
 import lastword
 from benchmarks.arms import MODELS
 from benchmarks.pages import PARTS, benched, study, timed, widths_of
+from benchmarks.serving import draw_serving, measure_serving
 from lastword.bench.record import Record as BenchRecord
 from lastword.bench.work import Work
 from lastword.eval.records import Record
@@ -218,6 +219,7 @@ RECORDED: dict[str, tuple[Callable[[], dict[str, object]], Callable[[Path], None
     "survival": (measure_survival, draw_survival),
     "readings": (measure_readings, draw_readings),
     "curves": (measure_curves, draw_curves),
+    "serving": (measure_serving, draw_serving),
 }
 
 

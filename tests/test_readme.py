@@ -12,6 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ASKING = (
+    "serve.md",
+    "operate.md",
+)  # their examples need a server: tests/serve/test_docs.py runs them
 EVALUATION = (ROOT / "docs" / "evaluate.md").read_text()
 
 # Imports once what every example imports, then gives each job, code or the words of a command, a child
@@ -83,7 +87,7 @@ def run():
 
 def code_blocks(language: str) -> list[tuple[str, str]]:
     found = []
-    for page in PAGES:
+    for page in (page for page in PAGES if page.name not in ASKING):
         for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL):
             found.append((page.name, block))
     return found

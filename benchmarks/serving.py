@@ -1,0 +1,112 @@
+"""The record and the picture of a server at work: who had which slot, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from bisect import bisect_left
+from pathlib import Path
+from typing import Any
+
+import lastword
+from lastword.recipe.recipe import Recipe
+from lastword.serve.engine import Engine
+from lastword.serve.job import Answer, Job
+from lastword.serve.limits import Limits
+from lastword.serve.observer import Observer
+from lastword.survival.plot import save
+from lastword.tasks import BENCHMARKS, load_frozen
+
+MODEL = "tiny-llada-instruct"
+JOBS, SLOTS = 24, 4
+
+
+class Passes(Observer):
+    """When each pass ended: what happens is dated by passes, which are the same on every machine."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def passed(self, rows: int, columns: int, computed: int, seconds: float) -> None:
+        self.ends.append(time.monotonic())
+
+    def before(self, moment: float) -> int:
+        """Passes that were over by then."""
+        return bisect_left(self.ends, moment)
+
+
+def measure_serving() -> dict[str, object]:
+    """The record: so many questions of all families at once, to an engine of four slots."""
+    return {"model": MODEL, "slots": SLOTS, "answers": asyncio.run(_answers())}
+
+
+async def _answers() -> list[dict[str, Any]]:
+    model: Any = lastword.load(MODEL, device="cpu")
+    families = [load_frozen("test", family) for family in BENCHMARKS]
+    examples = [families[n % len(families)][n // len(families)] for n in range(JOBS)]
+    prompts = [model.tokenizer.chat([{"role": "user", "content": e.prompt}]) for e in examples]
+    jobs = [Job(tuple(prompt), Recipe(), in_chat=True) for prompt in prompts]
+    passes = Passes()
+    engine = Engine(model, Limits(slots=SLOTS, queue=JOBS), observer=passes)
+    engine.start()
+    while engine.state == "starting":
+        await asyncio.sleep(0.01)
+    try:
+        arrived = time.monotonic()
+        answers = await asyncio.gather(*(stream.answer() for stream in engine.submit(*jobs)))
+        return [_told(answer, arrived, passes) for answer in answers]
+    finally:
+        await engine.stop()
+
+
+def _told(answer: Answer, arrived: float, passes: Passes) -> dict[str, Any]:
+    lengths, began = answer.generation.lengths, arrived + answer.queued
+    assert lengths is not None
+    return {
+        "predicted": round(lengths.mean.item(), 2),
+        "written": len(answer.generation.tokens) + (not answer.cut),
+        "began": passes.before(began),
+        "ended": passes.before(began + answer.decoding),
+    }
+
+
+def draw_serving(record: Path) -> None:
+    """Slots over time, and beside it how long each waited by what was predicted of it."""
+    import matplotlib.figure
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    kept = json.loads(record.read_text())
+    answers = sorted(kept["answers"], key=lambda own: own["began"])
+    colours = ScalarMappable(Normalize(0, max(own["predicted"] for own in answers)), "viridis_r")
+    figure = matplotlib.figure.Figure(figsize=(10, 3.4), layout="constrained")
+    slots, waits = figure.subplots(1, 2, width_ratios=(3, 1))
+    free = [0] * kept["slots"]  # when each slot was last left
+    for own in answers:
+        slot = next((s for s, at in enumerate(free) if at <= own["began"]), free.index(min(free)))
+        free[slot] = own["ended"]
+        took = own["ended"] - own["began"]
+        colour = colours.to_rgba(own["predicted"])
+        slots.barh(slot, took, left=own["began"], height=0.8, color=colour, edgecolor="white")
+        end = own["began"] + took * own["predicted"] / max(own["written"], 1)
+        slots.plot([end, end], [slot - 0.4, slot + 0.4], color="tab:red", linewidth=1)
+        told = f"{own['predicted']:.0f}\n{own['written']}"
+        dark = own["predicted"] > colours.norm.vmax / 2  # type: ignore[operator]
+        slots.text(
+            own["began"] + took / 2,
+            slot,
+            told,
+            ha="center",
+            va="center",
+            fontsize="x-small",
+            color="white" if dark else "black",
+        )
+        waits.plot(own["predicted"], own["began"], "o", color=colour, markeredgecolor="black")
+    slots.set(
+        xlabel="passes of the model", ylabel="slot", yticks=range(kept["slots"]), xlim=(0, None),
+        title="above: predicted length; below: written; red: its end, had it been as predicted",
+    )  # fmt: skip
+    slots.title.set_fontsize("small")
+    waits.set(xlabel="predicted length", ylabel="passes in the queue")
+    save(figure, record.with_suffix(".png"))

@@ -1,0 +1,148 @@
+"""docs/serve.md and docs/operate.md say what is true: their examples run, their tables are complete."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from lastword.cli import COMMANDS, main
+from lastword.serve import errors, invalid
+from lastword.serve.replies import Ledger
+from lastword.serve.schema import ChatRequest, CompletionRequest
+
+ROOT = Path(__file__).parent.parent.parent
+CALL, OPERATE = (ROOT / "docs" / name for name in ("serve.md", "operate.md"))
+ADDRESS = "http://127.0.0.1:8000"
+
+# An example, what the page says it prints, and whether the page says that it is not run.
+BLOCK = re.compile(
+    r"(?P<skipped><!-- not run: [^\n]+ -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```\n"
+    r"(?:\n```text\n(?P<printed>.*?)```)?",
+    re.DOTALL,
+)
+
+
+def blocks(language: str, *, skipped: bool) -> list[tuple[str, str | None]]:
+    found = [match for page in (CALL, OPERATE) for match in BLOCK.finditer(page.read_text())]
+    return [
+        (match["code"], match["printed"])
+        for match in found
+        if match["language"] == language and bool(match["skipped"]) == skipped
+    ]
+
+
+@pytest.mark.parametrize(("code", "printed"), blocks("python", skipped=False))
+def test_python_examples_run_and_print_what_is_shown(code, printed, live_instruct):
+    out = io.StringIO()
+    with redirect_stdout(out):
+        exec(compile(code.replace(ADDRESS, live_instruct.url), "example", "exec"), {})
+    assert out.getvalue().strip()
+    if printed is not None:
+        assert out.getvalue() == printed
+
+
+@pytest.mark.parametrize("block", [code for code, _ in blocks("bash", skipped=False)])
+def test_commands_run(block, live_instruct):
+    if shutil.which("curl") is None:
+        pytest.skip("needs the program curl")
+    ours = (
+        f'lastword() {{ "{sys.executable}" -m lastword "$@"; }}; curl() {{ command curl -f "$@"; }}'
+    )
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"{ours}\n{block.replace(ADDRESS, live_instruct.url)}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_what_is_not_run_is_python_all_the_same():
+    left = blocks("python", skipped=True)
+    assert len(left) == 2
+    for code, _ in left:
+        compile(code, "example", "exec")
+
+
+def served() -> list[str]:
+    text = CALL.read_text() + OPERATE.read_text()
+    return re.findall(r"^(?:ExecStart=\S*/)?(lastword serve .*)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", served())
+def test_servers_are_started_with_options_that_there_are(line, monkeypatch, tmp_path):
+    seen = {}
+    monkeypatch.chdir(tmp_path)
+    Path("keys.txt").write_text("secret\n")
+    loading = import_module("lastword.models.load")  # the package has a function of this name
+    monkeypatch.setattr(loading, "load", lambda name, **_: name)
+    monkeypatch.setattr("lastword.serve.running.serve", lambda model, **given: seen.update(given))
+    monkeypatch.setattr(sys, "argv", shlex.split(line))
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
+    assert ("0.0.0.0" in line) == bool(seen["keys"])
+
+
+def test_three_ways_to_start_are_shown():
+    assert len(served()) == 3
+
+
+def test_every_limit_is_listed():
+    listed = set(re.findall(r"^\| `--([a-z-]+)` \|", OPERATE.read_text(), re.MULTILINE))
+    others = {"model", "name", "host", "port", "key-file", "without-key", "device", "dtype"}
+    options = {
+        {"named_only": "named-recipes"}.get(name, name).replace("_", "-")
+        for name in inspect.signature(COMMANDS["serve"]).parameters
+    }
+    assert listed == options - others
+
+
+def test_every_metric_is_listed():
+    from lastword.serve.metrics import Metrics
+
+    table = OPERATE.read_text().split("## Metrics")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    listed = {
+        name.partition("{")[0] for row in rows for name in re.findall(r"`(.*?)`", row.split("|")[1])
+    }
+    kinds = re.findall(rb"^# TYPE lastword:(\w+) (\w+)", Metrics().text(), re.MULTILINE)
+    assert listed == {name.decode() for name, _ in kinds if not name.endswith(b"_created")}
+
+
+def test_every_error_is_listed():
+    told = CALL.read_text().split("**Errors**")[1]
+    kinds = [
+        kind
+        for module in (errors, invalid)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, errors.Refusal)
+    ]
+    for kind in kinds:
+        assert f"`{kind.code}`" in told
+        assert str(kind.status) in told
+
+
+def test_every_field_of_ours_is_listed():
+    table = CALL.read_text().split("## How we differ")[1]
+    for field in Ledger.model_fields:
+        assert f"`{field}`" in table
+    told = {"messages", "prompt", "model", "stream", "stream_options"}  # as elsewhere
+    for kind in (ChatRequest, CompletionRequest):
+        for field, known in kind.model_fields.items():
+            refused = any(type(own).__name__ == "Unsupported" for own in known.metadata)
+            assert refused or field in told or f"`{field}`" in table, field
