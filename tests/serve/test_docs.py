@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from lastword.cli import COMMANDS, main
-from lastword.serve import errors, invalid
-from lastword.serve.replies import Ledger
-from lastword.serve.schema import ChatRequest, CompletionRequest
+from lastword.serve import errors
+from lastword.serve.api import invalid
+from lastword.serve.api.replies import Ledger
+from lastword.serve.api.schema import ChatRequest, CompletionRequest
 
 ROOT = Path(__file__).parent.parent.parent
 CALL, OPERATE = (ROOT / "docs" / name for name in ("serve.md", "operate.md"))
