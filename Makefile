@@ -13,7 +13,7 @@ demo: setup
 
 # The server on an embedded model: http://127.0.0.1:8000, a page and the OpenAI API.
 serve: setup
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} $(BIN)/lastword serve --model tiny-llada-instruct
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} $(BIN)/lastword serve
 
 # A worker per core with one thread each: torch threads that share a core wait for one another. Tests of a file
 # go to one worker, which makes its fixtures once.

@@ -16,7 +16,7 @@ import torch
 import lastword
 from benchmarks.arms import MODELS
 from benchmarks.pages import PARTS, benched, study, timed, widths_of
-from benchmarks.serving import draw_serving, measure_serving
+from benchmarks.timeline import draw_serving, measure_serving
 from lastword.bench.record import Record as BenchRecord
 from lastword.bench.work import Work
 from lastword.eval.records import Record

@@ -9,7 +9,6 @@ from typing import Annotated, Optional
 import typer
 
 from lastword.cli.options import (
-    DEFAULT_MODEL,
     DeviceOption,
     DtypeOption,
     ModelOption,
@@ -20,10 +19,11 @@ from lastword.serve.limits import Limits
 
 _USUAL = Limits()
 KEY = "LASTWORD_API_KEY"
+SERVED = "tiny-llada-instruct"  # it can chat
 
 
 def serve(
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelOption = SERVED,
     name: Annotated[
         Optional[str], typer.Option(help="What requests call the model. Default: as --model says.")
     ] = None,
@@ -72,7 +72,7 @@ def serve(
 
     Examples:
 
-      lastword serve --model tiny-llada-instruct
+      lastword serve
 
       LASTWORD_API_KEY=... lastword serve --model GSAI-ML/LLaDA-8B-Instruct --host 0.0.0.0 --slots 32
     """

@@ -12,6 +12,9 @@ class Refusal(LastwordError):
     kind = "server_error"
     code = "server_error"
     retry_after: int | None = None  # seconds
+    again: bool | None = (
+        None  # would asking again help? None: whoever asked may judge by the status
+    )
 
 
 class Overloaded(Refusal):
@@ -27,7 +30,7 @@ class Overloaded(Refusal):
 class TooLate(Refusal):
     """The fewest passes that the answer can take would miss its deadline."""
 
-    status, code = 503, "deadline_unreachable"
+    status, code, again = 503, "deadline_unreachable", False
 
 
 class Draining(Refusal):
@@ -40,9 +43,10 @@ class Expired(Refusal):
     """The deadline passed before the answer was complete."""
 
     status, kind, code = 504, "timeout_error", "deadline_exceeded"
+    again = False
 
 
 class Faulty(Refusal):
     """Decoding this answer failed; others were not touched."""
 
-    code = "decoding_failed"
+    code, again = "decoding_failed", False

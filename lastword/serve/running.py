@@ -17,7 +17,7 @@ from lastword.serve.schedule import Schedule
 if TYPE_CHECKING:
     from uvicorn import Server
 
-LAST_WORDS = 5.0  # seconds to send what was refused when the time to drain was over
+LAST_WORDS = 5  # seconds to send what was said last
 
 
 def serve(
@@ -77,13 +77,16 @@ def server(
                     print(f"lastword serves {name} at http://{shown}:{number}", flush=True)
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            if self.should_exit:
-                self.force_exit = True
+            if engine.state in ("draining", "stopped"):
+                self.should_exit = self.force_exit = True
                 engine.drain(0.0)
             else:
                 print(f"lastword drains: at most {limits.drain:g} seconds", flush=True)
                 engine.drain()
-                self.should_exit = True
+
+        async def on_tick(self, counter: int) -> bool:
+            """Those in hand are answered, and others told that it stops, until the engine has."""
+            return await super().on_tick(counter) or engine.state == "stopped"
 
         async def shutdown(self, sockets: list[socket] | None = None) -> None:
             await super().shutdown(sockets)
@@ -94,7 +97,7 @@ def server(
         host=host,
         port=port,
         log_level="warning",
-        timeout_graceful_shutdown=int(limits.drain + LAST_WORDS) + 1,
+        timeout_graceful_shutdown=LAST_WORDS,
         server_header=False,
     )
     return Draining(config)

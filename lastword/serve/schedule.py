@@ -17,6 +17,7 @@ OVERTAKING = (
 )
 MOST_PASSED = 32  # jobs that may go before one that does not fit; then nobody does
 LEARNING = 0.1  # weight of the newest observation
+GUESSED = 0.02  # seconds a pass, before the first one
 FORGETTING = 1.02  # by which the shortest pass is forgotten, pass by pass
 
 
@@ -75,7 +76,7 @@ class Pace:
 
     def seconds(self, recipe: Recipe, tokens: float) -> float:
         """How long so many tokens are likely to take with a slot."""
-        return self.passes_a_token.get(recipe, 1.0) * tokens * self.seconds_a_pass
+        return self.passes_a_token.get(recipe, 1.0) * tokens * (self.seconds_a_pass or GUESSED)
 
 
 Job = TypeVar("Job")

@@ -10,7 +10,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.slots.queue import Queue
 from lastword.slots.ticket import Ticket
 
-STARTS = 64  # answers begin at a multiple of so many columns, so that most prompts fit
+LEAST = 256  # tokens of a prompt that every session has room for
 
 
 class Session(Queue):
@@ -29,7 +29,7 @@ class Session(Queue):
         columns: int | None = None,
     ) -> None:
         self.recipe, self.slots = recipe, slots
-        self.longest = -(-longest // STARTS) * STARTS
+        self.longest = max(LEAST, 1 << (longest - 1).bit_length())  # so that most prompts fit
         self.spent = 0.0  # seconds a row has had of it, to be compared with others
         self.at_work: set[int] = (
             set()

@@ -12,7 +12,7 @@ from lastword.canvas.state import each, on_device
 from lastword.checks import MOST_SLOTS
 from lastword.decoding import Step
 from lastword.errors import LastwordError
-from lastword.generation import generation_of
+from lastword.generation import generation_of, usual_slots
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.replay.steps import confidences
@@ -49,6 +49,7 @@ class Worker:
         self._unplanned: list[Row] = []
         self._waiting: list[Waiting[Row]] = []
         self._sessions: list[Session] = []
+        self._longest = 1  # tokens of a prompt so far
 
     def take(self, row: Row) -> None:
         """A job came."""
@@ -103,11 +104,15 @@ class Worker:
                 self._end(row, "expired", Expired(said))
 
     def _plan(self) -> None:
-        """One batch of probes, for the recipe of whoever has waited longest."""
+        """One batch of probes, for the recipe of whoever has waited longest.
+
+        While nobody is at work it is a large one: those that came together are told apart before any begins.
+        """
         if not self._unplanned:
             return
         recipe = self._unplanned[0].recipe
-        batch = [row for row in self._unplanned if row.recipe == recipe][: self._limits.slots]
+        most = self._limits.slots if self._sessions else usual_slots(self._model)
+        batch = [row for row in self._unplanned if row.recipe == recipe][:most]
         self._unplanned = [row for row in self._unplanned if row not in batch]
         for row in self._apart(batch, self._probe):
             self._queue(row)
@@ -155,14 +160,17 @@ class Worker:
     def _wait(self, row: Row) -> None:
         assert row.planned is not None
         predicted = row.planned.predicted
-        seconds = self.pace.seconds(row.recipe, predicted.tokens)
         columns = len(row.prompt) + predicted.slots
-        self._waiting.append(Waiting(row, row.arrived, seconds, columns))
+        self._waiting.append(Waiting(row, row.arrived, 0.0, columns))
 
     def _admit(self) -> None:
         """Let those that wait take free slots, the shortest predicted first."""
         if self._at_work and not self._schedule.refills:
             return
+        for waiting in self._waiting:  # what is known of the pace changes while they wait
+            assert waiting.job.planned is not None
+            tokens = waiting.job.planned.predicted.tokens
+            waiting.seconds = self.pace.seconds(waiting.job.recipe, tokens)
         budget = self._limits.columns or self.slots * self._model.positions
         while self._waiting and len(at_work := self._at_work) < self.slots:
             free = budget - sum(row.reserved for row in at_work)
@@ -185,16 +193,17 @@ class Worker:
             row.stream.put(Snapshot(row.trace.begin([self._model.ids.mask] * plan.slots)))
 
     def _session(self, row: Row) -> Session:
-        """One of its recipe that has room for it, or a new one."""
-        for session in self._sessions:
+        """The newest of its recipe that has room for it, or a new one, with room for any prompt so far."""
+        for session in reversed(self._sessions):
             if not row.alone and session.holds(row.recipe, len(row.prompt)):
                 return session
+        self._longest = max(self._longest, len(row.prompt))
         slots = 1 if row.alone else self.slots
         session = Session(
             self._model,
             row.recipe,
             slots=slots,
-            longest=len(row.prompt),
+            longest=self._longest,
             columns=self._limits.columns,
         )
         session.spent = min((other.spent for other in self._sessions), default=0.0)

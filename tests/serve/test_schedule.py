@@ -12,6 +12,7 @@ from lastword.passes.sampling import Sampling
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
 from lastword.serve.schedule import (
+    GUESSED,
     MOST_PASSED,
     Pace,
     Predicted,
@@ -186,7 +187,10 @@ def test_no_answer_takes_fewer_passes_than_its_deadline_was_held_against(toy, na
 
 def test_a_pace_is_learnt_from_passes_and_answers():
     pace, recipe = Pace(), Recipe()
-    assert pace.seconds(recipe, 100.0) == 0.0  # nothing is known yet, so nothing is refused
+    assert (
+        pace.seconds(recipe, 100.0) == 100 * GUESSED
+    )  # nothing is known yet: short jobs are short
+    assert pace.shortest_pass == 0.0  # and nothing is refused
     for _ in range(200):
         pace.passed(0.02)
         pace.learn(recipe, 10.0, 20)

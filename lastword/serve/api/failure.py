@@ -31,6 +31,8 @@ def failure(error: Exception) -> Failure:
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(error.retry_after)
+    if error.again is not None:
+        headers["X-Should-Retry"] = str(error.again).lower()  # OpenAI's clients heed it
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     body = ErrorBody(

@@ -2,7 +2,7 @@ import json
 import shutil
 from pathlib import Path
 
-from benchmarks.serving import JOBS, SLOTS, Passes, draw_serving
+from benchmarks.timeline import JOBS, SLOTS, Passes, draw_serving
 
 RECORD = Path(__file__).parent.parent.parent / "docs" / "figures" / "serving.json"
 
