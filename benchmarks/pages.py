@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks import begun, coverage, fast
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
+from benchmarks.serving.figures import tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
 from lastword.bench import record as bench_record
 from lastword.bench import table as bench_table
@@ -34,6 +35,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 SPEED = RECORDS.parent / "speed"
 BATCH_SPEED = RECORDS.parent / "batch-speed"
 PARTS = RECORDS.parent / "parts"
+SERVING = RECORDS.parent / "serving"  # what `python -m benchmarks.serving` measured, a file a run
 BENCH = RECORDS.parent / "bench"  # what `lastword bench` measured, a file a run
 EMBEDDED_BEFORE = "embedded-before"  # the seconds of batches of 500 that were kept at ee959e8
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -296,6 +298,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench": bench,
     "bench-steps": bench_steps,
     "bench-recipes": bench_recipes,
+    "serving": lambda: serving_tables(SERVING),
     **{
         name: partial(_covered, name)
         for name in ("covered-own", "covered-reference", "covered-chance")

@@ -1,0 +1,175 @@
+"""Figures of a run: latencies, useful tokens, and how well a probe told the work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import correlation, fmean, quantiles
+from typing import Literal
+
+from benchmarks.serving.heard import Heard
+from lastword.bench.record import Figure, Kept, Setting
+from lastword.errors import SettingError
+from lastword.outside.schema import Count, Share, Text, checked, read_object
+
+
+class Told(Kept):
+    """What a predicted length says of passes and seconds, of the requests of one recipe: R2."""
+
+    requests: Count
+    passes: Share | None  # None: all took as many
+    seconds: Share | None
+
+
+class Line(Kept):
+    """One arm."""
+
+    arm: Text
+    requests: Count
+    seconds: Figure  # the whole run
+    mean: Figure  # seconds of a request, from asking to its end
+    p50: Figure
+    p95: Figure
+    p99: Figure
+    first_p50: Figure  # seconds to the first committed text
+    first_p95: Figure
+    tokens: Count  # of answers
+    tokens_per_second: Figure
+    passes: Count | None  # of the engine, whatever their rows
+    columns: Figure | None  # that they computed, padding included
+    useful: Share | None  # of them: of a row, no padding
+    rows: Figure | None  # of a pass, on average
+    checked: Count  # answers that were decoded alone as well
+    equal: Count  # of them
+    resident_200: Figure | None = None  # MB after the 200th answer, or the fifth of all
+    resident_end: Figure | None = None
+    told: dict[Text, Told]
+
+
+class Record(Kept):
+    """A run of `python -m benchmarks.serving`."""
+
+    kind: Literal["serving"] = "serving"
+    model: Text
+    hardware: Text
+    dtype: Text
+    versions: dict[Text, Text]
+    settings: dict[Text, Setting]
+    notes: list[Text]
+    lines: list[Line]
+
+    def to_json(self) -> str:
+        """As a file holds it: a line is a line."""
+        data = json.loads(
+            self.model_dump_json(), parse_float=lambda own: float(f"{float(own):.5g}")
+        )
+        lines = ",\n  ".join(json.dumps(line) for line in data.pop("lines"))
+        return f'{json.dumps(data, indent=1)[:-2]},\n "lines": [\n  {lines}\n ]\n}}\n'
+
+
+def read(path: Path) -> Record:
+    """The record of a file."""
+    try:
+        return checked(Record, read_object(path))
+    except (OSError, ValueError) as wrong:
+        raise SettingError(f"{path} is no record of benchmarks.serving ({wrong})") from wrong
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Of so few values that it matters, the one between."""
+    if len(values) == 1:
+        return values[0]
+    return quantiles(values, n=1000, method="inclusive")[round(share * 1000) - 1]
+
+
+def r_squared(predicted: Sequence[float], came: Sequence[float]) -> float | None:
+    """Of the best line through the points."""
+    if min(len({*predicted}), len({*came})) < 2:
+        return None
+    return min(1.0, correlation(predicted, came) ** 2)
+
+
+def told(heard: Sequence[Heard]) -> dict[str, Told]:
+    """By recipe."""
+    found = {}
+    for name in sorted({own.asked.recipe for own in heard}):
+        mine = [own for own in heard if own.asked.recipe == name and own.predicted is not None]
+        predicted = [own.predicted or 0.0 for own in mine]
+        found[name] = Told(
+            requests=len(mine),
+            passes=r_squared(predicted, [float(own.passes) for own in mine]),
+            seconds=r_squared(predicted, [own.decoding for own in mine]),
+        )
+    return found
+
+
+def line_of(
+    arm: str,
+    heard: Sequence[Heard],
+    seconds: float,
+    work: dict[str, float],
+    checked: tuple[int, int],
+    resident: tuple[int, int] | None = None,
+) -> Line:
+    """The figures of one arm; `work` is what the engine counted."""
+    times = [own.seconds for own in heard]
+    firsts = [own.seconds if own.first is None else own.first for own in heard]
+    tokens, computed = sum(own.tokens for own in heard), work.get("computed", 0.0)
+    passes = round(work.get("passes", 0))
+    return Line(
+        arm=arm,
+        requests=len(heard),
+        seconds=seconds,
+        mean=fmean(times),
+        p50=percentile(times, 0.5),
+        p95=percentile(times, 0.95),
+        p99=percentile(times, 0.99),
+        first_p50=percentile(firsts, 0.5),
+        first_p95=percentile(firsts, 0.95),
+        tokens=tokens,
+        tokens_per_second=tokens / seconds,
+        passes=passes or None,
+        columns=computed or None,
+        useful=min(1.0, work["columns"] / computed) if computed else None,
+        rows=work["rows"] / passes if passes else None,
+        checked=checked[0],
+        equal=checked[1],
+        resident_200=None if resident is None else resident[0] / 2**20,
+        resident_end=None if resident is None else resident[1] / 2**20,
+        told=told(heard),
+    )
+
+
+def table(record: Record) -> str:
+    """The arms beside one another, and what a probe told, as Markdown."""
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    base = next((own for own in record.lines if own.arm == "predicted"), record.lines[0])
+    parts = [
+        f"{record.model}: {record.hardware}, {record.dtype}, {versions}. {' '.join(record.notes)}",
+        "| arm | requests | mean, s | p50 | p95 | p99 | first text, p50 | useful tokens/s | ours | passes "
+        "| rows a pass | columns |\n|---|" + "---:|" * 11,
+    ]
+    for own in record.lines:
+        counts = [
+            "-" if n is None else f"{n:,.{d}f}"
+            for n, d in ((own.passes, 0), (own.rows, 1), (own.columns, 0))
+        ]
+        parts[-1] += (
+            f"\n| {own.arm} | {own.requests} | {own.mean:.3g} | {own.p50:.3g} | {own.p95:.3g} "
+            f"| {own.p99:.3g} | {own.first_p50:.3g} | {own.tokens_per_second:,.0f} "
+            f"| {base.tokens_per_second / own.tokens_per_second:.2f}x | {' | '.join(counts)} |"
+        )
+    parts.append(
+        "| recipe | requests | R2 against passes | against seconds |\n|---|---:|---:|---:|"
+    )
+    for name, found in base.told.items():
+        cells = ["-" if one is None else f"{one:.2f}" for one in (found.passes, found.seconds)]
+        parts[-1] += f"\n| {name} | {found.requests} | {' | '.join(cells)} |"
+    return "\n\n".join(parts)
+
+
+def tables(folder: Path) -> str:
+    """Every run that is kept."""
+    runs = {path.stem: read(path) for path in sorted(folder.glob("*.json"))}
+    return "\n\n".join(f"**{name}.** {table(run)}" for name, run in runs.items())

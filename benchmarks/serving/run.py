@@ -1,0 +1,172 @@
+"""Run: one arm, its load, its figures, and a sample of its answers decoded alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from benchmarks.serving.figures import Line, line_of
+from benchmarks.serving.heard import Heard, arriving, ask_engine, closed_loop, warm
+from benchmarks.serving.load import Arm, Asked
+from benchmarks.serving.served import Served, ask_server, counted, resident
+from lastword.decoding import decode
+from lastword.generation import generation_of
+from lastword.models.predictor import MaskPredictor
+from lastword.passes.dice import Dice
+from lastword.serve.engine import Engine
+from lastword.serve.job import Job
+from lastword.serve.limits import Limits
+from lastword.serve.observer import Observer
+
+FIFTH = 5  # memory is compared between a fifth of the answers and the last
+
+
+@dataclass
+class Work(Observer):
+    """What an engine did, in numbers."""
+
+    done: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("passes", "rows", "columns", "computed"), 0.0)
+    )
+
+    def passed(self, rows: int, columns: int, computed: int, seconds: float) -> None:
+        for name, more in (
+            ("passes", 1),
+            ("rows", rows),
+            ("columns", columns),
+            ("computed", computed),
+        ):
+            self.done[name] += more
+
+
+@dataclass(frozen=True)
+class How:
+    """How requests come."""
+
+    clients: int = 64
+    rate: float | None = None  # requests a second, whoever has been answered; None: a closed loop
+
+    def __call__(
+        self,
+        ask: Callable[[Asked], Awaitable[Heard]],
+        asked: Sequence[Asked],
+        noted: Callable[[int], None],
+    ) -> Awaitable[list[Heard]]:
+        if self.rate is None:
+            return closed_loop(ask, asked, self.clients, noted)
+        return arriving(ask, asked, self.rate, noted)
+
+
+class Memory:
+    """What a process holds after a fifth of the answers and after the last."""
+
+    def __init__(self, process: int, answers: int) -> None:
+        self._process, self._at = process, max(1, answers // FIFTH)
+        self.early = self.late = 0
+
+    def __call__(self, answers: int) -> None:
+        if answers == self._at:
+            self.early = resident(self._process)
+        if answers >= self._at:
+            self.late = resident(self._process)
+
+
+async def in_process(
+    name: str,
+    arm: Arm,
+    model: MaskPredictor,
+    asked: Sequence[Asked],
+    limits: Limits,
+    how: How,
+    check: int,
+) -> Line:
+    """An arm on an engine of this process."""
+    work = Work()
+    engine = Engine(model, limits, arm.schedule, work)
+    engine.start()
+    for stream in engine.submit(*warm(model.slots, asked)):
+        await stream.answer()
+    work.done.update(dict.fromkeys(work.done, 0.0))
+    memory, began = Memory(os.getpid(), len(asked)), time.monotonic()
+    heard = await how(partial(ask_engine, engine), asked, memory)
+    seconds, counts = time.monotonic() - began, dict(work.done)
+    await engine.stop()
+    return line_of(
+        name,
+        complete(heard, asked),
+        seconds,
+        counts,
+        equal(model, heard, check),
+        (memory.early, memory.late),
+    )
+
+
+async def over_http(
+    name: str, server: Served, model: MaskPredictor, asked: Sequence[Asked], how: How, check: int
+) -> Line:
+    """An arm on a server that is there."""
+    import httpx
+
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=server.url, timeout=None, limits=limits) as client:
+        while (await client.get("/health")).status_code != 200:
+            await asyncio.sleep(0.05)
+        seen: dict[str, Asked] = {own.recipe: own for own in asked}
+        await asyncio.gather(
+            *(ask_server(client, server.model, own) for own in seen.values())
+        )  # warm
+        before = counted((await client.get("/metrics")).text)
+        memory, began = Memory(server.process, len(asked)), time.monotonic()
+        heard = await how(partial(ask_server, client, server.model), asked, memory)
+        seconds = time.monotonic() - began
+        after = counted((await client.get("/metrics")).text)
+    names = {
+        "passes": "passes_total",
+        "rows": "diffusion_num_denoising_steps_total",
+        "columns": "diffusion_num_canvas_positions_total",
+        "computed": "computed_columns_total",
+    }
+    work = {own: after[theirs] - before[theirs] for own, theirs in names.items()}
+    return line_of(
+        name,
+        complete(heard, asked),
+        seconds,
+        work,
+        equal(model, heard, check),
+        (memory.early, memory.late),
+    )
+
+
+def complete(heard: Sequence[Heard], asked: Sequence[Asked]) -> Sequence[Heard]:
+    """All that was heard, if that is an answer to every request and no more."""
+    numbers = sorted(own.asked.number for own in heard)
+    assert numbers == [own.number for own in asked], "an answer was lost, or given twice"
+    return heard
+
+
+def equal(model: MaskPredictor, heard: Sequence[Heard], check: int) -> tuple[int, int]:
+    """So many answers, evenly from among them, decoded alone: how many they are, and how many the same."""
+    ordered = sorted(heard, key=lambda own: own.asked.number)
+    chosen = [ordered[at * len(ordered) // check] for at in range(min(check, len(ordered)))]
+    known: dict[Job, str | None] = {}
+    for own in chosen:
+        if own.asked.job not in known:
+            known[own.asked.job] = alone(model, own.asked.job)
+    return len(chosen), sum(known[own.asked.job] == own.text for own in chosen)
+
+
+def alone(model: MaskPredictor, job: Job) -> str | None:
+    """The text of a request that has the model to itself."""
+    steps = decode(
+        model,
+        [list(job.prompt)],
+        job.recipe,
+        dice=Dice([job.seed], model.device),
+        in_chat={job.in_chat},
+    )
+    ((done, recipe),) = [(done, step.recipe) for step in steps for done in step.done]
+    return generation_of(model, done, recipe, list(job.prompt), 0.0).text

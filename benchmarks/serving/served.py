@@ -1,0 +1,124 @@
+"""Over HTTP: a server in a process of its own, and clients that stream from it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serving.heard import Heard
+from benchmarks.serving.load import Asked, arm_of
+from lastword.serve.limits import Limits
+
+SERVED = re.compile(r" at (http://\S+)$")
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Served:
+    """Where a server is, and which process it is."""
+
+    url: str
+    model: str
+    process: int
+
+
+@contextlib.contextmanager
+def served(model: str, arm: str, limits: Limits, threads: int = 1) -> Iterator[Served]:
+    """A server of an embedded model for as long as it is wanted; it leaves when told to."""
+    command = [sys.executable, "-m", "benchmarks.serving.served", model, arm, str(limits.slots)]
+    command += [str(limits.queue)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+    )
+    assert process.stdout is not None
+    try:
+        found = SERVED.search(process.stdout.readline().strip())
+        assert found is not None, "the server did not start"
+        yield Served(found[1], model, process.pid)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+async def ask_server(client: Any, model: str, asked: Asked) -> Heard:
+    """Stream one answer of the model; `client` is an httpx.AsyncClient of its server."""
+    job, began, first, texts = asked.job, time.monotonic(), None, list[str]()
+    body = {
+        "model": model,
+        "prompt": list(job.prompt),
+        "recipe": json.loads(job.recipe.to_json()),
+        "seed": job.seed,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    ledger: dict[str, Any] = {}
+    finished, done = 0, 0
+    async with client.stream("POST", "/v1/completions", json=body) as reply:
+        assert reply.status_code == 200, await reply.aread()
+        async for line in reply.aiter_lines():
+            if not line.startswith("data: "):
+                continue
+            if line == "data: [DONE]":
+                done += 1
+                continue
+            chunk = json.loads(line.removeprefix("data: "))
+            assert "error" not in chunk, chunk
+            for choice in chunk["choices"]:
+                if choice["text"]:
+                    first = first or time.monotonic() - began
+                    texts.append(choice["text"])
+                finished += choice["finish_reason"] is not None
+            if not chunk["choices"]:
+                ledger = {**chunk["lastword"], **chunk["usage"]}
+    assert (finished, done) == (1, 1), "answered twice, or not to the end"
+    return Heard(
+        asked,
+        "".join(texts),
+        ledger["completion_tokens"],
+        ledger["predicted_length"],
+        ledger["horizon"],
+        ledger["passes"],
+        ledger["columns"],
+        time.monotonic() - began,
+        first,
+        ledger["seconds_decoding"],
+    )
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that a process has."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    (found,) = [line for line in lines if line.startswith("VmRSS")]
+    return int(found.split()[1]) * 1024
+
+
+def counted(metrics: str) -> dict[str, float]:
+    """Counters of /metrics without labels, by name."""
+    rows = [line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#")]
+    return {name.removeprefix("lastword:"): float(value) for name, value in rows if "{" not in name}
+
+
+def main() -> None:
+    """The server's process: model, arm, slots, queue."""
+    import lastword
+    from lastword.serve.running import server
+
+    model, arm, slots, queue = sys.argv[1:]
+    limits = Limits(slots=int(slots), queue=int(queue))
+    server(
+        lastword.load(model), name=model, port=0, limits=limits, schedule=arm_of(arm).schedule
+    ).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The load benchmark in miniature, and (full) at its size: answers right, none lost, memory flat."""
+
+import asyncio
+
+import pytest
+
+import lastword
+from benchmarks.serving import __main__ as serving
+from benchmarks.serving.figures import Told, percentile, r_squared, read, table
+from benchmarks.serving.load import arm_of, asked_by, requests
+from benchmarks.serving.run import How, over_http
+from benchmarks.serving.served import served
+from lastword.errors import SettingError
+from lastword.length import Fixed
+from lastword.serve.limits import Limits
+
+SHORT = ("algebra", "reasoning", "complete_function")  # families that take the fewest columns
+
+
+def test_percentiles_and_r_squared_by_hand():
+    assert percentile([3.0], 0.99) == 3.0
+    assert percentile([*map(float, range(101))], 0.95) == 95.0
+    assert r_squared([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]) == pytest.approx(1.0)
+    assert r_squared([1.0, 2.0, 3.0, 4.0], [1.0, -1.0, -1.0, 1.0]) == pytest.approx(0.0)
+    assert r_squared([1.0, 2.0], [5.0, 5.0]) is None
+
+
+def test_arms_have_the_same_rules_and_differ_in_one_thing():
+    model = lastword.load("tiny-llada-base", device="cpu")
+    asked = requests(model, 20, prompts=2)
+    assert {own.recipe for own in asked} == {"careful", "fast", "paper"}
+    assert asked == requests(model, 20, prompts=2)  # the same every time
+    for mine, theirs in zip(asked, asked_by(arm_of("canvas"), asked)):
+        assert theirs.job.recipe.length == Fixed(256)
+        for axis in ("unmask", "commit", "cache", "block", "sampling"):
+            assert getattr(mine.job.recipe, axis) == getattr(theirs.job.recipe, axis)
+        assert mine.job.prompt == theirs.job.prompt
+    for name in ("batches", "fcfs", "overtaking=inf"):
+        assert asked_by(arm_of(name), asked) == asked
+    assert len({arm_of(name).schedule for name in ("predicted", "batches", "fcfs")}) == 3
+    with pytest.raises(SettingError, match="there is no arm"):
+        arm_of("magic")
+
+
+@pytest.mark.slow
+def test_a_small_load_in_process(tmp_path, capsys):
+    record = serving.main(
+        "--requests 6 --clients 4 --slots 3 --mix fast=1 --prompts 1 --check 6 --families "
+        f"{' '.join(SHORT)} --arms predicted fcfs --note alone --out {tmp_path}/small.json".split()
+    )
+    assert read(tmp_path / "small.json").settings == record.settings
+    for line in record.lines:
+        assert (line.requests, line.checked, line.equal) == (6, 6, 6)
+        assert 0 < line.first_p50 <= line.p50 <= line.p95 <= line.p99
+        assert line.columns > line.passes > 6
+        assert 1 <= line.rows <= 3
+    assert {own.tokens for own in record.lines} == {record.lines[0].tokens}
+    assert isinstance(record.lines[0].told["fast"], Told)
+    assert capsys.readouterr().out.rstrip().endswith(table(record))
+    assert "| predicted | 6 |" in table(record)
+
+
+def test_lengths_are_replayed_where_weights_are_random():
+    """As it runs with 8B shapes on a GPU."""
+    options = (
+        "--shape tiny --requests 12 --clients 6 --slots 4 --predicted 24 --shortest 8 --check 3"
+    )
+    record = serving.main([*options.split(), "--arms", "predicted", "batches"])
+    ours, batches = record.lines
+    assert ours.tokens == batches.tokens > 12 * 10
+    assert ours.columns == batches.columns
+    assert ours.passes < batches.passes
+    assert (ours.checked, ours.equal) == (3, 3)
+    assert ours.told["paced"].passes > 0.5
+    assert "replayed" in record.notes[1]
+
+
+def loaded(count, clients, slots, threads=1, **load):
+    """Requests over HTTP to a server in a process of its own, all answers checked."""
+    model = lastword.load("tiny-llada-base", device="cpu")
+    asked = requests(model, count, **load)
+    limits = Limits(slots=slots, queue=clients)
+    with served("tiny-llada-base", "predicted", limits, threads) as server:
+        how = How(clients)
+        return asyncio.run(over_http("predicted", server, model, asked, how, count))
+
+
+def shown(line):
+    return (
+        f"\n{line.requests} requests: p50 {line.p50:.2f}, p95 {line.p95:.2f}, p99 {line.p99:.2f} s; first "
+        f"text p50 {line.first_p50:.2f}, p95 {line.first_p95:.2f} s; {line.tokens_per_second:.0f} tokens/s; "
+        f"{line.resident_200:.0f} MB, then {line.resident_end:.0f} MB"
+    )
+
+
+@pytest.mark.slow
+def test_a_small_load_over_http(capsys):
+    line = loaded(12, 8, 4, mix={"fast": 1}, families=SHORT[1:2], prompts=2)
+    with capsys.disabled():
+        print(shown(line))
+    assert (line.requests, line.equal) == (12, 12)
+
+
+@pytest.mark.full
+def test_sixty_four_clients_and_a_thousand_requests(capsys):
+    """Every answer is its solo run, none is lost or given twice, and memory is flat."""
+    mix = {"fast": 196, "careful": 3, "paper": 1}
+    line = loaded(1000, 64, 16, threads=2, mix=mix, families=SHORT, prompts=8)
+    with capsys.disabled():
+        print(shown(line))
+    assert (line.requests, line.checked, line.equal) == (1000, 1000, 1000)
+    assert line.resident_end <= 1.05 * line.resident_200
