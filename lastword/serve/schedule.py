@@ -16,6 +16,7 @@ OVERTAKING = (
     8.0  # a job is overtaken by shorter ones that come up to so many times the difference later
 )
 MOST_PASSED = 32  # jobs that may go before one that does not fit; then nobody does
+MOST_RECIPES = 256  # whose pace is remembered: requests may bring recipes of their own
 LEARNING = 0.1  # weight of the newest observation
 GUESSED = 0.02  # seconds a pass, before the first one
 FORGETTING = 1.02  # by which the shortest pass is forgotten, pass by pass
@@ -65,8 +66,10 @@ class Pace:
     def learn(self, recipe: Recipe, tokens: float, passes: int) -> None:
         """From an answer that is done, and the tokens that were predicted."""
         seen = passes / max(tokens, 1.0)
-        before = self.passes_a_token.get(recipe, seen)
+        before = self.passes_a_token.pop(recipe, seen)
         self.passes_a_token[recipe] = before + LEARNING * (seen - before)
+        if len(self.passes_a_token) > MOST_RECIPES:  # the one that was not seen for longest
+            del self.passes_a_token[next(iter(self.passes_a_token))]
 
     def passed(self, seconds: float) -> None:
         """From a pass."""

@@ -14,6 +14,7 @@ from lastword.recipe.settling import settle
 from lastword.serve.schedule import (
     GUESSED,
     MOST_PASSED,
+    MOST_RECIPES,
     Pace,
     Predicted,
     Schedule,
@@ -199,6 +200,15 @@ def test_a_pace_is_learnt_from_passes_and_answers():
         pace.passed(0.04)
     assert pace.seconds(recipe, 100.0) == pytest.approx(8.0, rel=0.01)
     assert pace.seconds(Recipe.named("fast"), 100.0) == pytest.approx(4.0, rel=0.01)  # one a token
+
+
+def test_recipes_that_nobody_asks_for_any_more_are_forgotten():
+    pace = Pace()
+    for slots in range(1, 2 * MOST_RECIPES):
+        pace.learn(Recipe(length=lastword.Fixed(slots)), 10.0, 20)
+        pace.learn(Recipe(), 10.0, 30)
+    assert len(pace.passes_a_token) == MOST_RECIPES
+    assert pace.passes_a_token[Recipe()] == pytest.approx(3.0)
 
 
 def test_the_shortest_pass_is_forgotten_slowly():
