@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from lastword.errors import LastwordError
+from lastword.errors import (
+    CapacityError,
+    LastwordError,
+    PromptError,
+    RecipeError,
+    SettingError,
+)
+
+# What the one who asked can put right, whenever it is found: some parts say no only once they are at work.
+ABOUT_THE_REQUEST = (CapacityError, PromptError, RecipeError, SettingError)
 
 
 class Refusal(LastwordError):

@@ -17,7 +17,7 @@ from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.replay.steps import confidences
 from lastword.replay.trace import Trace
-from lastword.serve.errors import Draining, Expired, Faulty, Refusal, TooLate
+from lastword.serve.errors import ABOUT_THE_REQUEST, Draining, Expired, Faulty, TooLate
 from lastword.serve.job import Answer, Snapshot, Text
 from lastword.serve.job import Planned as Announced
 from lastword.serve.limits import Limits
@@ -317,7 +317,7 @@ class Worker:
         row.stream.put(answer)
         self._end(row, "answered")
 
-    def _end(self, row: Row, how: str, error: Refusal | None = None) -> None:
+    def _end(self, row: Row, how: str, error: LastwordError | None = None) -> None:
         """Forget a row, whatever it has come to."""
         if row.session is not None:
             row.session.drop(row.number)
@@ -338,8 +338,10 @@ def _as_it_stands(step: Step, slot: int) -> Done:
     )
 
 
-def _refusal(error: Exception) -> Refusal:
-    """What to say of a job that failed; the log has the rest."""
+def _refusal(error: Exception) -> LastwordError:
+    """What to say of a job that failed: what is wrong with its request, or else the kind of the error."""
+    if isinstance(error, ABOUT_THE_REQUEST):
+        return error
     log.error("a job failed", exc_info=error)
     said = str(error) if isinstance(error, LastwordError) else type(error).__name__
     return Faulty(f"decoding this answer failed: {said}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 import lastword
+from lastword.errors import SettingError
 from lastword.passes.sampling import Sampling
 from lastword.recipe.recipe import Recipe
 from lastword.serve.errors import Draining, Expired, Faulty, Overloaded, TooLate
@@ -377,3 +378,24 @@ def test_recipes_take_turns():
             return left
 
     assert run(ask()) >= 4
+
+
+LATE_REFUSALS = {
+    "found by the probe": (replace(CAREFUL, length=lastword.Budget(passes=1)), "allow at least"),
+    "found by the canvas": (replace(FULL, commit=lastword.Prophet(literals=((99, 0),))), "slot 99"),
+}
+
+
+@pytest.mark.parametrize("case", LATE_REFUSALS)
+def test_what_a_part_refuses_at_work_is_told_in_its_own_words(case, caplog):
+    recipe, words = LATE_REFUSALS[case]
+
+    async def ask():
+        async with engine_of(SHORT, slots=4) as engine:
+            streams = engine.submit(job("abc", recipe), job("abc", FULL))
+            with pytest.raises(SettingError, match=words):
+                await streams[0].answer()
+            return (await streams[1].answer()).text
+
+    assert run(ask()) == alone(SHORT, job("abc", FULL))
+    assert not caplog.records  # anybody can make it happen: it is no line of the operator's log

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lastword.errors import CapacityError, PromptError, RecipeError, SettingError
 from lastword.serve.api.invalid import Invalid
 from lastword.serve.api.replies import ErrorBody, ErrorReply
-from lastword.serve.errors import Faulty, Refusal
-
-ABOUT_THE_REQUEST = (CapacityError, PromptError, RecipeError, SettingError)
+from lastword.serve.errors import ABOUT_THE_REQUEST, Faulty, Refusal
 
 
 class Failure(NamedTuple):
