@@ -68,8 +68,8 @@ def server(
         """It says where it listens, and drains before it leaves."""
 
         async def startup(self, sockets: list[socket] | None = None) -> None:
+            await super().startup(sockets)  # leaves the process where it cannot listen
             engine.start()
-            await super().startup(sockets)
             for served in self.servers:
                 for listening in served.sockets:
                     at, number = listening.getsockname()[:2]
@@ -97,6 +97,7 @@ def server(
         host=host,
         port=port,
         log_level="warning",
+        lifespan="off",  # we start and stop the engine; a second signal would show a traceback of theirs
         timeout_graceful_shutdown=LAST_WORDS,
         server_header=False,
     )
