@@ -6,7 +6,7 @@ and ablations consume Steps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from jaxtyping import Bool
@@ -158,7 +158,7 @@ def steps(
     beyond_positions: bool = False,
     replay: bool = False,
     columns: int | None = None,
-) -> Iterator[Step]:
+) -> Generator[Step, None, None]:
     """Decode whoever waits in the queue, prompts of up to `longest` tokens, until nobody is at work.
 
     With `columns`, a cache whose passes have fixed shapes keeps rows in a pool of so many, each in as many as

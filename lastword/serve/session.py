@@ -63,6 +63,10 @@ class Session(Queue):
             self.at_work.discard(done.prompt)
         return step
 
+    def close(self) -> None:
+        """Give back what decoding holds, now: the decoding knows its queue, so it is not freed by itself."""
+        self._steps.close()
+
     def take(self, free: int) -> Sequence[Ticket]:
         taken, self._coming = self._coming[:free], self._coming[free:]
         return taken

@@ -70,6 +70,8 @@ class Worker:
         for row in list(self.rows.values()):
             said = Draining("the server stopped before the answer was complete; ask again later")
             self._end(row, "refused", said)
+        for session in self._sessions:
+            session.close()
 
     @property
     def seconds_of_work(self) -> float:
@@ -212,7 +214,9 @@ class Worker:
 
     def _step(self) -> None:
         """One pass, of the session whose rows have had the least time so far."""
-        self._sessions = [session for session in self._sessions if session.at_work]
+        for over in [session for session in self._sessions if not session.at_work]:
+            over.close()
+            self._sessions.remove(over)
         if not self._sessions:
             return
         session = min(self._sessions, key=lambda own: own.spent)

@@ -1,6 +1,8 @@
 """The engine in process: every answer is its solo run, whatever happens to others."""
 
 import asyncio
+import gc
+import weakref
 from dataclasses import dataclass, replace
 
 import pytest
@@ -399,3 +401,29 @@ def test_what_a_part_refuses_at_work_is_told_in_its_own_words(case, caplog):
 
     assert run(ask()) == alone(SHORT, job("abc", FULL))
     assert not caplog.records  # anybody can make it happen: it is no line of the operator's log
+
+
+@pytest.mark.parametrize("leaves", ["answered", "cancelled", "stopped"])
+def test_a_session_gives_back_what_it_holds_when_its_last_row_leaves(leaves):
+    """Caches and the model's graphs: not at some later time, when Python looks for garbage."""
+    model = Misbehaving(pause=0.01)
+
+    async def ask():
+        async with engine_of(model, slots=2) as engine:
+            (stream,) = engine.submit(job("abc", FULL))
+            await until(lambda: engine._worker._sessions)
+            session = weakref.ref(engine._worker._sessions[0])
+            if leaves == "answered":
+                await stream.answer()
+            elif leaves == "cancelled":
+                stream.cancel()
+            else:
+                await engine.stop(0.0)
+                engine._worker._sessions.clear()
+            await until(lambda: session() is None)
+
+    gc.disable()
+    try:
+        run(ask())
+    finally:
+        gc.enable()
