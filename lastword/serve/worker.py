@@ -276,14 +276,14 @@ class Worker:
             answer, finished = tokens[slot][start : start + horizon], done.get(row.number)
             try:
                 self._tell(row, step, slot, answer, complete=finished is not None)
-            except LastwordError as changed:
-                self._end(row, "failed", _refusal(changed))
+                if finished is None and row.committed.stopped is not None:
+                    finished = _as_it_stands(step, slot)
+                if finished is not None:
+                    self._answer(row, finished)
+            except Exception as error:  # a tokenizer is others' code
+                self._end(row, "failed", _refusal(error))
                 continue
-            if finished is None and row.committed.stopped is not None:
-                finished = _as_it_stands(step, slot)
-            if finished is not None:
-                self._answer(row, finished)
-            elif len(row.prompt) + horizon > row.reserved:
+            if finished is None and len(row.prompt) + horizon > row.reserved:
                 row.reserved = len(row.prompt) + horizon
                 self._metrics.outgrown()
 

@@ -9,6 +9,7 @@ import pytest
 
 import lastword
 from lastword.errors import SettingError
+from lastword.models.toy import Letters
 from lastword.passes.sampling import Sampling
 from lastword.recipe.recipe import Recipe
 from lastword.serve.errors import Draining, Expired, Faulty, Overloaded, TooLate
@@ -427,3 +428,28 @@ def test_a_session_gives_back_what_it_holds_when_its_last_row_leaves(leaves):
         run(ask())
     finally:
         gc.enable()
+
+
+class Stuttering(Letters):
+    """The toy's tokenizer, which cannot spell one letter."""
+
+    def decode(self, ids, **options):
+        text = super().decode(ids, **options)
+        if "d" in text:
+            raise ValueError("no such letter (of a test)")
+        return text
+
+
+def test_a_text_that_cannot_be_spelled_fails_its_own_answer():
+    model = Misbehaving()
+    model.tokenizer = Stuttering()
+    jobs = [job("abc", FULL), job("mno", FULL), job("abc", FULL), job("mno", FULL)]
+
+    async def ask():
+        async with engine_of(model, slots=2) as engine:
+            found = await all_of(engine, jobs)
+            return found, engine.state
+
+    spelled = [alone(SHORT, own) for own in jobs]
+    assert ["d" in text for text in spelled] == [True, False, True, False]
+    assert run(ask()) == (["Faulty", spelled[1], "Faulty", spelled[3]], "ready")
