@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Literal
 
 from torch import Tensor
@@ -84,6 +84,7 @@ class Engine:
         self._worker = Worker(model, limits, schedule, self.metrics)
         self._inbox: SimpleQueue[Row | Question | None] = SimpleQueue()
         self._count = 0  # jobs so far: a job's number
+        self._refusing = Lock()
         self._ends: float | None = None  # when those at work are refused
         self._thread = Thread(target=self._run, name="lastword-engine", daemon=True)
 
@@ -120,6 +121,8 @@ class Engine:
         loop = asyncio.get_running_loop()
         question = Question(list(prompt), limit, ends, reading, loop.create_future(), loop)
         self._inbox.put(question)
+        if self.state == "stopped":  # while it was handed in
+            self._refuse_all()
         return await question.answer
 
     def counts(self) -> dict[str, int]:
@@ -215,10 +218,15 @@ class Engine:
             question.settle(error)
 
     def _refuse_all(self) -> None:
-        while not self._inbox.empty():
-            heard = self._inbox.get()
-            if isinstance(heard, Row):
-                self._worker.take(heard)
-            elif heard is not None:
-                heard.settle(Draining("the server stopped; ask another one"))
-        self._worker.refuse_all()
+        """The engine's thread as it stops, and the event loop's where something was handed in since."""
+        with self._refusing:
+            while True:
+                try:
+                    heard = self._inbox.get_nowait()
+                except Empty:
+                    break
+                if isinstance(heard, Row):
+                    self._worker.take(heard)
+                elif heard is not None:
+                    heard.settle(Draining("the server stopped; ask another one"))
+            self._worker.refuse_all()

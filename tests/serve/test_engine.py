@@ -14,6 +14,7 @@ from lastword.passes.sampling import Sampling
 from lastword.recipe.recipe import Recipe
 from lastword.serve.errors import Draining, Expired, Faulty, Overloaded, TooLate
 from lastword.serve.job import Answer, Job, Planned, Snapshot, Text
+from lastword.survival import Auto
 from lastword.unmask import MostConfident, UnmaskRule
 from tests.serve.engines import (
     MARK,
@@ -453,3 +454,17 @@ def test_a_text_that_cannot_be_spelled_fails_its_own_answer():
     spelled = [alone(SHORT, own) for own in jobs]
     assert ["d" in text for text in spelled] == [True, False, True, False]
     assert run(ask()) == (["Faulty", spelled[1], "Faulty", spelled[3]], "ready")
+
+
+def test_what_is_handed_in_while_the_engine_stops_is_refused():
+    async def ask():
+        async with engine_of(SHORT) as engine:
+            await engine.stop(0.0)
+            engine._check_open = lambda count: None  # it stopped right after this was asked
+            (stream,) = engine.submit(job("abc", FULL))
+            with pytest.raises(Draining):
+                await stream.answer()
+            with pytest.raises(Draining):
+                await asyncio.wait_for(engine.lengths([1, 2], 8, "document", Auto()), 5.0)
+
+    run(ask())
