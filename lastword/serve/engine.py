@@ -204,7 +204,7 @@ class Engine:
             idle = False
             if isinstance(heard, Row):
                 self._worker.take(heard)
-            elif heard is not None:
+            elif heard is not None and not heard.answer.done():  # done: whoever asked has left
                 self._ask(heard)
                 return
 

@@ -468,3 +468,21 @@ def test_what_is_handed_in_while_the_engine_stops_is_refused():
                 await asyncio.wait_for(engine.lengths([1, 2], 8, "document", Auto()), 5.0)
 
     run(ask())
+
+
+def test_probes_of_those_who_left_are_not_made():
+    model = Misbehaving(pause=0.05)
+
+    async def ask():
+        async with engine_of(model) as engine:
+            asked = [
+                asyncio.ensure_future(engine.lengths([at], 8, "document", Auto()))
+                for at in range(1, 21)
+            ]
+            await until(lambda: model.calls >= 2)  # the one that warms up, and the first
+            for own in asked[:-1]:
+                own.cancel()
+            return await asked[-1]
+
+    assert run(ask()).slots == 8
+    assert model.calls <= 5
