@@ -108,7 +108,7 @@ def _keys(file: Path | None) -> list[str]:
     keys = [os.environ[KEY]] if os.environ.get(KEY) else []
     if file is not None:
         try:
-            lines = file.read_text().splitlines()
+            lines = file.read_text("utf-8-sig").splitlines()  # some editors mark UTF-8
         except (OSError, UnicodeDecodeError) as wrong:
             raise SettingError(f"the key file {file} could not be read: {wrong}") from wrong
         found = [line.strip() for line in lines if line.strip()]

@@ -180,6 +180,14 @@ def test_who_has_the_key_gets_in_and_health_asks_for_none(toy, planned, answer):
     assert [reply.status_code for reply in open_to_all] == [200, 200]
 
 
+@pytest.mark.parametrize("key", ["clé", "voilà", " secret ", "two words"])
+def test_a_key_of_any_letters_opens(toy, planned, answer, key):
+    engine = Scripted(toy, [planned, answer])
+    headers = {b"authorization": b"Bearer " + key.strip().encode()}
+    (reply,) = ask(engine, ("GET", "/v1/models", None), keys=[key], headers=headers)
+    assert reply.status_code == 200
+
+
 @pytest.mark.parametrize("keys", [[""], [" "], "secret", [3]])
 def test_a_key_that_would_let_everybody_in_is_refused(toy, keys):
     with pytest.raises((SettingError, TypeError)):

@@ -20,7 +20,7 @@ class Keys:
             raise SettingError(
                 "keys must be a list of texts, none of them empty: an empty key would let everybody in"
             )
-        self._digests = [_digest(key.encode()) for key in keys]
+        self._digests = [_digest(key.strip().encode()) for key in keys]
 
     def __bool__(self) -> bool:
         return bool(self._digests)
@@ -33,7 +33,8 @@ class Keys:
         if not self._digests:
             return
         scheme, _, given = (header or "").partition(" ")
-        found = _digest(given.strip().encode(errors="replace"))
+        # A header's letters are the bytes that came, and a key is sent as UTF-8.
+        found = _digest(given.strip(" \t").encode("latin-1", errors="replace"))
         fits = [hmac.compare_digest(found, digest) for digest in self._digests]
         if scheme.lower() != SCHEME or not any(fits):
             raise WrongKey(
