@@ -140,6 +140,11 @@ class Engine:
     def _check_open(self, count: int) -> None:
         if self.state in ("draining", "stopped"):
             raise Draining("the server is stopping; ask another one, or this one again later")
+        most = self.limits.queue + self.limits.slots
+        if count > most:  # waiting would not help
+            raise SettingError(
+                f"{count} answers were asked for at once; this server has room for {most}: ask for fewer"
+            )
         if self.waiting + count > self.limits.queue + self._worker.slots:
             seconds = self._worker.seconds_of_work
             raise Overloaded(

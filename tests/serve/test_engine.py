@@ -486,3 +486,13 @@ def test_probes_of_those_who_left_are_not_made():
 
     assert run(ask()).slots == 8
     assert model.calls <= 5
+
+
+def test_more_answers_than_there_is_ever_room_for_are_not_worth_asking_for_again():
+    async def ask():
+        async with engine_of(SHORT, slots=1, queue=2) as engine:
+            with pytest.raises(SettingError, match="room for 3"):
+                engine.submit(*[job("abc", FULL)] * 4)
+            return await all_of(engine, [job("abc", FULL)] * 3)
+
+    assert len(run(ask())) == 3
