@@ -80,6 +80,7 @@ class Engine:
             )
         self.model, self.limits, self.metrics = model, limits, observer or Metrics()
         self.state: State = "starting"
+        self.fault: BaseException | None = None  # what stopped it, where nobody asked it to
         self.tokenizer: TextTokenizer = model.tokenizer
         self._worker = Worker(model, limits, schedule, self.metrics)
         self._inbox: SimpleQueue[Row | Question | None] = SimpleQueue()
@@ -189,7 +190,8 @@ class Engine:
             while self._goes_on():
                 self._hear()
                 self._worker.work()
-        except BaseException:
+        except BaseException as fault:
+            self.fault = fault
             log.exception("the engine stopped")
         finally:
             self.state = "stopped"

@@ -92,6 +92,11 @@ def server(
             await super().shutdown(sockets)
             await engine.stop(0.0)
 
+        def run(self, sockets: list[socket] | None = None) -> None:
+            super().run(sockets)
+            if engine.fault is not None:  # a supervisor starts it again
+                raise RuntimeError("the engine stopped") from engine.fault
+
     config = uvicorn.Config(
         create_app(engine, name=name, limits=limits, keys=keys),
         host=host,

@@ -10,6 +10,10 @@ import threading
 
 import httpx
 
+import lastword
+from lastword.serve.running import server
+from lastword.serve.worker import Worker
+
 SLOW = {  # 64,000 passes: whoever asks waits until the server stops
     "model": "toy",
     "prompt": "abc",
@@ -68,3 +72,25 @@ def test_a_second_signal_stops_at_once_and_without_a_traceback():
     assert process.returncode == 0
     assert found == [503]
     assert "Traceback" not in said
+
+
+def test_an_engine_that_breaks_ends_the_process_with_an_error(monkeypatch):
+    """Not a request's fault but the engine's own: whoever supervises the process starts it again."""
+
+    def broken(worker):
+        raise ZeroDivisionError("broken")
+
+    monkeypatch.setattr(Worker, "work", broken)
+    found = []
+
+    def run():
+        try:
+            server(lastword.load("toy"), name="toy", port=0).run()
+        except RuntimeError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    (error,) = found
+    assert isinstance(error.__cause__, ZeroDivisionError)
