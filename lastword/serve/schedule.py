@@ -12,11 +12,8 @@ from lastword.recipe.recipe import Recipe
 from lastword.slots.ticket import RESERVED
 
 EARLY = 0.05  # of answers are shorter than this: what a deadline is held against
-OVERTAKING = (
-    8.0  # a job is overtaken by shorter ones that come up to so many times the difference later
-)
 MOST_PASSED = 32  # jobs that may go before one that does not fit; then nobody does
-MOST_RECIPES = 256  # whose pace is remembered: requests may bring recipes of their own
+MOST_RECIPES = 256  # whose pace is known: every temperature is another, and the oldest is forgotten
 LEARNING = 0.1  # weight of the newest observation
 GUESSED = 0.02  # seconds a pass, before the first one
 FORGETTING = 1.02  # by which the shortest pass is forgotten, pass by pass
@@ -68,7 +65,7 @@ class Pace:
         seen = passes / max(tokens, 1.0)
         before = self.passes_a_token.pop(recipe, seen)
         self.passes_a_token[recipe] = before + LEARNING * (seen - before)
-        if len(self.passes_a_token) > MOST_RECIPES:  # the one that was not seen for longest
+        if len(self.passes_a_token) > MOST_RECIPES:
             del self.passes_a_token[next(iter(self.passes_a_token))]
 
     def passed(self, seconds: float) -> None:
@@ -100,6 +97,7 @@ class Waiting(Generic[Job]):
 class Schedule:
     """Who takes free slots, and when."""
 
+    # A job is overtaken by shorter ones that come up to so many times the difference later.
     overtaking: float = 8.0  # 0: first come, first served
     refills: bool = (
         True  # else free slots wait until nobody is at work: whole batches, as others have them

@@ -219,3 +219,13 @@ def test_the_shortest_pass_is_forgotten_slowly():
     for _ in range(math.ceil(math.log(5, 1.02))):
         pace.passed(0.05)
     assert pace.shortest_pass == 0.05
+
+
+def test_a_pace_keeps_the_recipes_that_are_asked_for_and_no_more():
+    """Anybody can ask for another temperature every time."""
+    pace, often = Pace(), Recipe()
+    for at in range(1_000):
+        pace.learn(often, 10.0, 20)
+        pace.learn(Recipe(sampling=Sampling(temperature=0.1 + at)), 10.0, 5)
+    assert len(pace.passes_a_token) <= 256
+    assert pace.passes_a_token[often] == pytest.approx(2.0)
