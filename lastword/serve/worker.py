@@ -243,7 +243,7 @@ class Worker:
         self._sessions.remove(session)
         short = is_memory(error)
         if short and len(rows) > 1:
-            self.slots = max(1, len(rows) // 2)
+            self.slots = min(self.slots, max(1, len(rows) // 2))
             log.warning("memory was short: %d rows at once from now on", self.slots)
         for row in rows:
             row.session, row.reserved = None, 0

@@ -496,3 +496,18 @@ def test_more_answers_than_there_is_ever_room_for_are_not_worth_asking_for_again
             return await all_of(engine, [job("abc", FULL)] * 3)
 
     assert len(run(ask())) == 3
+
+
+def test_short_memory_never_adds_slots():
+    """Rows of an older session may be more than the slots that are left."""
+    model = Narrow(4, pause=0.01)
+
+    async def ask():
+        async with engine_of(model, slots=4) as engine:
+            streams = engine.submit(*[job("abc", FULL)] * 4)
+            await until(lambda: engine._worker.at_work == 4)
+            engine._worker.slots, model.most = 1, 2
+            texts = await asyncio.gather(*(outcome(stream) for stream in streams))
+            return texts, engine._worker.slots
+
+    assert run(ask()) == ([alone(SHORT, job("abc", FULL))] * 4, 1)
