@@ -6,10 +6,12 @@ import logging
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 import lastword
 from lastword.errors import NumericError, PromptError, SettingError
 from lastword.serve.api.app import create_app
+from lastword.serve.api.schema import ChatRequest, LengthsRequest
 from lastword.serve.engine import Engine
 from lastword.serve.errors import Draining, Expired, Faulty, Overloaded, TooLate
 from lastword.serve.job import Answer, Planned, Text
@@ -297,3 +299,11 @@ def test_the_page_needs_no_key(toy, monkeypatch):
     (reply,) = ask(Scripted(toy, []), ("GET", "/", None), keys=["secret"])
     assert (reply.status_code, reply.text) == (200, "<p>hello")
     assert reply.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("kind", [ChatRequest, LengthsRequest])
+def test_of_many_wrong_messages_one_is_looked_for(kind):
+    """Making a list of all of them would hold up everybody's stream for seconds."""
+    with pytest.raises(ValidationError) as wrong:
+        kind.model_validate({"model": "toy", "messages": [{}] * 1_000})
+    assert wrong.value.error_count() < 10

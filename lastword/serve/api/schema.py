@@ -95,6 +95,10 @@ class Message(BaseModel):
         return "".join(part.text for part in self.content)
 
 
+# The first wrong one is told, so the others are not looked for: a body can hold a million of them.
+Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+
+
 class StreamOptions(BaseModel):
     """What a stream says beside the text."""
 
@@ -138,7 +142,7 @@ class Asking(BaseModel):
 class ChatRequest(Asking):
     """A request to /v1/chat/completions."""
 
-    messages: list[Message] = Field(min_length=1, description="the conversation so far, a list")
+    messages: Messages = Field(description="the conversation so far, a list")
     max_completion_tokens: Cap | None = Field(None, description="The newer name of max_tokens.")
     safety_identifier: Text | None = Field(None, description="Taken, and not used.")
     prompt_cache_key: Text | None = Field(None, description="Taken, and not used.")
@@ -193,7 +197,7 @@ class LengthsRequest(BaseModel):
 
     model: Text | None = Field(None, description="The name of the model; left out, the one here.")
     prompt: OnePrompt | None = None
-    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    messages: Messages | None = None
     limit: Annotated[int, Field(ge=1, le=MOST_SLOTS)] | None = Field(
         None, description="Masks that the probe looks at."
     )
