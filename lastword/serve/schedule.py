@@ -42,14 +42,14 @@ def fewest_passes(recipe: Recipe, tokens: int) -> int:
     """The fewest passes that so many tokens can take.
 
     Rules that go by how sure the model is may fill a block in one pass, and a way to commit an answer all
-    of it; a schedule fills as many as it says.
+    of it; a schedule fills as many as it says, and no pass fewer than one, however slow it is.
     """
     if recipe.commit.traits.reads_answer:
         return 1
     block = min(recipe.block or tokens, tokens)
     blocks, rest = divmod(tokens, block)
     passes = recipe.unmask.most_passes(block) if recipe.unmask.traits.follows_schedule else 1
-    return blocks * (passes or 1) + (1 if rest else 0)
+    return blocks * min(passes or 1, block) + (1 if rest else 0)
 
 
 @dataclass

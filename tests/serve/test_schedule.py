@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
+from lastword.decoding import decode
 from lastword.passes.sampling import Sampling
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
@@ -22,6 +23,7 @@ from lastword.serve.schedule import (
     fewest_passes,
 )
 from lastword.slots.ticket import planned
+from lastword.unmask import EqualShares, MostConfident
 
 
 def waiting(name, arrived=0.0, seconds=1.0, columns=10):
@@ -229,3 +231,12 @@ def test_a_pace_keeps_the_recipes_that_are_asked_for_and_no_more():
         pace.learn(Recipe(sampling=Sampling(temperature=0.1 + at)), 10.0, 5)
     assert len(pace.passes_a_token) <= 256
     assert pace.passes_a_token[often] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("block", [None, 4])
+@pytest.mark.parametrize("pace", [0.01, 0.3, 1.0, 2.5])
+def test_no_answer_takes_fewer_passes_than_its_deadline_is_held_against(toy, pace, block):
+    """A schedule slower than a token a pass says more passes than it takes."""
+    recipe = Recipe(lastword.Fixed(9), MostConfident(EqualShares(pace)), block=block)
+    (*_, last) = decode(toy, [[0, 1, 2]], recipe)
+    assert fewest_passes(last.recipe, 9) <= last.done[0].cost.passes
