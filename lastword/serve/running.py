@@ -17,6 +17,7 @@ from lastword.serve.schedule import Schedule
 if TYPE_CHECKING:
     from uvicorn import Server
 
+CONNECTIONS = 1000  # at once; a process may have 1,024 files open
 LAST_WORDS = 5  # seconds to send what was said last
 
 
@@ -97,13 +98,15 @@ def server(
             if engine.fault is not None:  # a supervisor starts it again
                 raise RuntimeError("the engine stopped") from engine.fault
 
+    hosts = {"localhost", "127.0.0.1", "[::1]", host} if is_loopback(host) and not keys else set()
     config = uvicorn.Config(
-        create_app(engine, name=name, limits=limits, keys=keys),
+        create_app(engine, name=name, limits=limits, keys=keys, hosts=hosts),
         host=host,
         port=port,
         log_level="warning",
         lifespan="off",  # we start and stop the engine; a second signal would show a traceback of theirs
         timeout_graceful_shutdown=LAST_WORDS,
+        limit_concurrency=CONNECTIONS,
         server_header=False,
     )
     return Draining(config)

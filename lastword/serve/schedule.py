@@ -10,6 +10,7 @@ from lastword.length.policy import Plan
 from lastword.length.wrapper import traits_of
 from lastword.recipe.recipe import Recipe
 from lastword.slots.ticket import RESERVED
+from lastword.unmask import EqualShares
 
 EARLY = 0.05  # of answers are shorter than this: what a deadline is held against
 MOST_PASSED = 32  # jobs that may go before one that does not fit; then nobody does
@@ -30,26 +31,28 @@ class Predicted(NamedTuple):
     def of(cls, recipe: Recipe, plan: Plan) -> Predicted:
         """From the plan of one row."""
         horizon, lengths = plan.slots, plan.lengths
-        tokens, early = float(horizon), horizon
+        # A canvas that keeps its length is filled; how short another may become the probe says, or nobody.
+        keeps = traits_of(recipe.length).resizes == "never"
+        tokens, early = float(horizon), horizon if keeps else 1
         if lengths is not None:
             tokens = min(float(lengths.mean), float(horizon))
-            if traits_of(recipe.length).resizes != "never":  # else the whole canvas is filled
-                early = min(int(lengths.quantile(EARLY)), horizon)
+            early = horizon if keeps else min(int(lengths.quantile(EARLY)), horizon)
         return cls(plan.reserved(RESERVED), tokens, fewest_passes(recipe, early))
 
 
 def fewest_passes(recipe: Recipe, tokens: int) -> int:
     """The fewest passes that so many tokens can take.
 
-    Rules that go by how sure the model is may fill a block in one pass, and a way to commit an answer all
-    of it; a schedule fills as many as it says, and no pass fewer than one, however slow it is.
+    A way to commit an answer may fill all of it in one pass, and a rule a block; equal shares fill as many
+    as they say, and no pass fewer than one, however slow they are.
     """
     if recipe.commit.traits.reads_answer:
         return 1
     block = min(recipe.block or tokens, tokens)
     blocks, rest = divmod(tokens, block)
-    passes = recipe.unmask.most_passes(block) if recipe.unmask.traits.follows_schedule else 1
-    return blocks * min(passes or 1, block) + (1 if rest else 0)
+    equal = isinstance(getattr(recipe.unmask, "schedule", None), EqualShares)
+    passes = (recipe.unmask.most_passes(block) or 1) if equal else 1
+    return blocks * min(passes, block) + (1 if rest else 0)
 
 
 @dataclass

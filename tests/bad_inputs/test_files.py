@@ -591,7 +591,7 @@ RECIPES = [
         "a schedule of 400 digits",
         recipe({"unmask": {"name": "most-confident", "schedule": 10**400}}),
         SettingError,
-        "recipe(schedule=1000",
+        "recipe(pace=1000",
     ),
     (
         "literals of objects",

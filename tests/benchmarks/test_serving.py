@@ -93,7 +93,7 @@ def shown(line):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_small_load_over_http(capsys):
     line = loaded(12, 8, 4, mix={"fast": 1}, families=SHORT[1:2], prompts=2)
     with capsys.disabled():

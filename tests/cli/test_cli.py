@@ -316,7 +316,9 @@ def test_recipes_lists_every_part(lastword):
 FASTEST = ["--unmask", "threshold:0.9", "--cache", "dual", "--commit", "prophet"]
 
 
-@pytest.mark.parametrize("model", ["tiny-llada-base", "tiny-dream-base"])
+@pytest.mark.parametrize(
+    "model", ["tiny-llada-base", pytest.param("tiny-dream-base", marks=pytest.mark.full)]
+)
 def test_every_axis_may_be_chosen_at_once(lastword, model):
     for more in ([], ["--block", "8"]):
         choice = ["-m", model, "--length", "daedal:32,limit=64", *FASTEST, *more, "--json"]

@@ -16,6 +16,7 @@ from lastword.serve.engine import Engine
 from lastword.serve.errors import Draining, Expired, Faulty, Overloaded, TooLate
 from lastword.serve.job import Answer, Planned, Text
 from lastword.serve.limits import Limits
+from lastword.serve.running import server
 from lastword.serve.stream import Stream
 
 ASK = {"model": "toy", "prompt": "abc"}
@@ -307,3 +308,27 @@ def test_of_many_wrong_messages_one_is_looked_for(kind):
     with pytest.raises(ValidationError) as wrong:
         kind.model_validate({"model": "toy", "messages": [{}] * 1_000})
     assert wrong.value.error_count() < 10
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8000", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 400),
+        ("", 400),
+    ],
+)
+def test_a_server_on_loopback_is_asked_by_its_own_name(host, status):
+    """A page of another site, whose name points here, is not let in."""
+    app = server(lastword.load("toy"), name="toy", port=0).config.app
+
+    async def asked():
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            return await client.get("/v1/models", headers={"Host": host})
+
+    reply = asyncio.run(asked())
+    assert reply.status_code == status
+    assert status == 200 or "not called" in reply.json()["error"]["message"]

@@ -143,8 +143,8 @@ def test_rows_that_wait_do_not_change(monkeypatch):
     waited = set()
 
     class Watched(Turns):
-        def __call__(self, rows, stages):
-            after, seen = super().__call__(rows, stages)
+        def __call__(self, rows, stages, tickets):
+            after, seen = super().__call__(rows, stages, tickets)
             passes = after.cost.passes - rows.cost.passes
             for row, stage in enumerate(stages):
                 if not passes[row]:

@@ -17,7 +17,7 @@ from lastword.slots.ticket import Ticket, planned
 from tests.laws.axes import recipe_of, tiny
 from tests.slots.asking import PROMPTS, alone, answers, shapes
 
-GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=12), by=3, limit=20))
+GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=6), by=3, limit=12))
 RECIPES = [
     recipe_of(length=GROWS, block=4),
     recipe_of(length=GROWS, block=4, cache=lastword.DualCache()),
@@ -78,9 +78,11 @@ def test_whoever_leaves_frees_a_slot_and_disturbs_nobody(fixed):
     assert found == {number: solo[number] for number in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("columns", [1, 1000], ids=["it grows", "room"])
-@pytest.mark.parametrize("name", ["llada-tiny-eos", "dream-tiny"])
-@pytest.mark.parametrize("every", [0, 1], ids=["prompt kept", "prompt anew"])
+@pytest.mark.parametrize(
+    ("columns", "name", "every"),
+    [(1, "llada-tiny-eos", 0), (1, "dream-tiny", 1), (1000, "dream-tiny", 0)],
+    ids=["it grows, prompt kept", "it grows, prompt anew", "room"],
+)
 def test_rows_in_a_pool_are_what_they_are_alone(columns, name, every, monkeypatch):
     """Their regions are as long as predicted; rows outgrow them, leave them and take those of others."""
     moves, made = [], []

@@ -5,15 +5,17 @@ FastAPI reads the types of routes as this file is run, so it is imported only by
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lastword.errors import LastwordError
 from lastword.serve.api import replies
@@ -37,18 +39,36 @@ CLIENT_LEFT = 499  # nobody reads it; access logs show it
 
 
 class Application(FastAPI):
-    """FastAPI's, whose every answer must be taken in time."""
+    """FastAPI's, whose every answer must be taken in time, and which may heed by what name it is called."""
 
     reading: float
+    hosts: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await super().__call__(scope, receive, patient(send, self.reading))
+        answer: ASGIApp = super().__call__
+        if scope["type"] == "http" and self.hosts:
+            called = Headers(scope=scope).get("host", "")
+            if re.sub(r":\d*$", "", called) not in self.hosts:
+                status, reply, headers = failure(
+                    Invalid(f"this server is not called {called!r:.80}; ask it by its own address")
+                )
+                answer = JSONResponse(reply.model_dump(), status, headers)
+        await answer(scope, receive, patient(send, self.reading))
 
 
 def create_app(
-    engine: Engine, *, name: str, limits: Limits | None = None, keys: Collection[str] = ()
+    engine: Engine,
+    *,
+    name: str,
+    limits: Limits | None = None,
+    keys: Collection[str] = (),
+    hosts: Collection[str] = (),
 ) -> FastAPI:
-    """The application that serves an engine's model under a name, to who has a key where there are any."""
+    """The application that serves an engine's model under a name, to who has a key where there are any.
+
+    With `hosts` it answers only requests that call it by one of these: a page of another site that lets its
+    own name point to this machine would else be answered like one of ours.
+    """
     limits, lock = limits or engine.limits, Keys(keys)
     described_model = replies.ModelReply(
         id=name,
@@ -66,7 +86,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.reading = limits.reading
+    app.reading, app.hosts = limits.reading, hosts
     answering = Answering(engine, name, limits)
 
     async def keyed(request: Request) -> None:
