@@ -122,6 +122,7 @@ def test_commands_run(command, run):
     run(shlex.split(command, comments=True))
 
 
+@pytest.mark.full
 def test_the_first_evaluation_ends_as_its_page_says(tmp_path, run):
     """All but the seconds, which are another machine's."""
     shown = re.search(r"```text\n(.*?)```", EVALUATION, re.DOTALL)[1]

@@ -22,6 +22,7 @@ def small(monkeypatch):
     return trial
 
 
+@pytest.mark.full
 def test_every_part_is_drawn():
     rng = random.Random(0)
     drawn = " ".join(recipe(rng).to_json() for _ in range(600))

@@ -42,6 +42,7 @@ def test_arms_have_the_same_rules_and_differ_in_one_thing():
         arm_of("magic")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_small_load_in_process(tmp_path, capsys):
     record = serving.main(

@@ -408,6 +408,7 @@ def test_demo_checks_the_answers_of_an_embedded_model(lastword):
     assert "8 tokens a pass" in out
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_demo_checks_code_where_there_is_no_sandbox(lastword, monkeypatch):
     monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")

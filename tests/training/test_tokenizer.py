@@ -41,6 +41,7 @@ def test_special_tokens_come_last_and_are_single(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode("a<|endoftext|>b").ids[1] == tokenizer.token_to_id("<|endoftext|>")
 
 
+@pytest.mark.full
 def test_training_is_deterministic() -> None:
     runs = [
         subprocess.run(

@@ -385,6 +385,7 @@ torch.testing.assert_close(traced(*given), objective.loss(*given))
 """
 
 
+@pytest.mark.full
 def test_the_loss_compiles_and_says_the_same() -> None:
     """`--compile` traces the whole network. In a process of its own: checked types cannot be traced."""
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
