@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks import begun, coverage, fast
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
+from benchmarks.serving import order
 from benchmarks.serving.figures import tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
 from lastword.bench import record as bench_record
@@ -298,6 +299,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench": bench,
     "bench-steps": bench_steps,
     "bench-recipes": bench_recipes,
+    "serving-order": order.table,
     "serving": lambda: serving_tables(SERVING),
     **{
         name: partial(_covered, name)

@@ -6,6 +6,7 @@ import pytest
 
 import lastword
 from benchmarks.serving import __main__ as serving
+from benchmarks.serving import order
 from benchmarks.serving.figures import Told, percentile, r_squared, read, table
 from benchmarks.serving.load import arm_of, asked_by, requests
 from benchmarks.serving.run import How, over_http
@@ -13,6 +14,7 @@ from benchmarks.serving.served import served
 from lastword.errors import SettingError
 from lastword.length import Fixed
 from lastword.serve.limits import Limits
+from lastword.serve.schedule import Schedule
 
 SHORT = ("algebra", "reasoning", "complete_function")  # families that take the fewest columns
 
@@ -40,6 +42,20 @@ def test_arms_have_the_same_rules_and_differ_in_one_thing():
     assert len({arm_of(name).schedule for name in ("predicted", "batches", "fcfs")}) == 3
     with pytest.raises(SettingError, match="there is no arm"):
         arm_of("magic")
+
+
+def test_overtaking_lowers_the_mean_and_its_bound_the_longest():
+    """With more work than the slots can do, and recipes that differ in it."""
+    jobs = order.coming(1200, 16, 1.05)
+    mean, most = {}, {}
+    for bound in (0.0, 8.0, 1e6):
+        found = order.latencies(jobs, 16, Schedule(bound))
+        assert len(found) == 1200
+        mean[bound], most[bound] = sum(found) / 1200, max(found)
+    assert mean[1e6] < mean[8.0] < 0.8 * mean[0.0]
+    assert most[8.0] < 0.7 * most[1e6]
+    quiet = order.latencies(order.coming(200, 16, 0.05), 16, Schedule())
+    assert max(quiet) < 0.01 * 8 * 256 + 1e-6  # nobody waits where there is room
 
 
 @pytest.mark.full
