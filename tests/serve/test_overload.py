@@ -3,10 +3,10 @@
 import asyncio
 import json
 import signal
+import socket
 import time
 
 import httpx
-import pytest
 
 from lastword.models import Toy
 from lastword.recipe.recipe import Recipe
@@ -239,22 +239,19 @@ def test_a_second_sigterm_stops_at_once():
     assert sum(lines is None or "data: [DONE]" not in lines for lines in found) >= 20
 
 
-@pytest.mark.full
-def test_readers_that_do_not_read_hold_no_slot(live):
-    """Half of the clients read nothing for longer than they may; the others are answered meanwhile."""
-    import socket
-
+def test_readers_that_do_not_read_hold_no_slot(live, capsys):
+    """Four clients read nothing for longer than they may; eight others are answered meanwhile."""
     model = Misbehaving(pause=0.002)
     server = live(
-        model, limits=Limits(slots=2, reading=0.5, queue=200, drain=5.0), send_buffer=4096
+        model, limits=Limits(slots=2, reading=0.3, queue=200, drain=5.0), send_buffer=4096
     )
-    sent = json.dumps(body(stream=True, diffusing=True, n=16)).encode()
+    sent = json.dumps(body(stream=True, diffusing=True, n=8)).encode()
     head = (
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         + f"Content-Length: {len(sent)}\r\n\r\n".encode()
     )
     silent = []
-    for _ in range(8):
+    for _ in range(4):
         own = socket.socket()
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         own.connect(("127.0.0.1", server.port))
@@ -264,10 +261,16 @@ def test_readers_that_do_not_read_hold_no_slot(live):
     async def ask():
         async with client_of(server.url) as client:
             found = await asyncio.gather(*(whole(client, word) for word in WORDS))
+            answered = time.monotonic() - began
             await idle(server.engine, 30.0)
-            return found
+            return found, answered, time.monotonic() - began
 
-    found = run(ask())
+    began = time.monotonic()
+    found, answered, over = run(ask())
+    with capsys.disabled():
+        print(
+            f"\n4 clients that do not read: 8 others answered after {answered:.1f} s, idle after {over:.1f} s"
+        )
     for own in silent:
         own.close()
     assert [own[:2] for own in found] == [(200, expected(word)) for word in WORDS]
