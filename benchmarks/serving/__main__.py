@@ -76,9 +76,6 @@ def main(given: list[str] | None = None) -> Record:
     if told.share is not None:
         capacity = _line(told, model, "predicted", How(told.clients))
         rate = told.share * capacity.requests / capacity.seconds
-    for name in told.arms:
-        lines.append(_line(told, model, name, How(told.clients, rate)))
-        print(lines[-1], flush=True)
     record = Record(
         model=told.model if told.shape is None else f"{told.shape}, random weights",
         dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
@@ -87,10 +84,14 @@ def main(given: list[str] | None = None) -> Record:
         lines=lines,
         **surroundings(model),
     )
+    for name in told.arms:
+        lines.append(_line(told, model, name, How(told.clients, rate)))
+        print(lines[-1], flush=True)
+        record = record.model_copy(update={"lines": lines})
+        if told.out is not None:  # a run that is stopped keeps the arms it has
+            told.out.parent.mkdir(parents=True, exist_ok=True)
+            told.out.write_text(record.to_json())
     print(table(record))
-    if told.out is not None:
-        told.out.parent.mkdir(parents=True, exist_ok=True)
-        told.out.write_text(record.to_json())
     return record
 
 
