@@ -122,7 +122,7 @@ def test_a_small_load_over_http(capsys):
 def test_sixty_four_clients_and_a_thousand_requests(capsys):
     """Every answer is its solo run, none is lost or given twice, and memory is flat."""
     mix = {"fast": 196, "careful": 3, "paper": 1}
-    line = loaded(1000, 64, 16, threads=2, mix=mix, families=SHORT, prompts=8)
+    line = loaded(1000, 64, 16, threads=2, mix=mix, families=SHORT[:2], prompts=8)
     with capsys.disabled():
         print(shown(line))
     assert (line.requests, line.checked, line.equal) == (1000, 1000, 1000)
