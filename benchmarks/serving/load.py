@@ -33,6 +33,10 @@ ARMS = {
     "predicted": Arm("slots, canvases and order by prediction"),
     "canvas": Arm("`max_tokens` is the canvas", predicts=False),
     "batches": Arm("batches that wait for their longest row", Schedule(refills=False)),
+    # Shortest first, a batch holds rows of like length, which others do not know how to do.
+    "batches-fcfs": Arm(
+        "the same, first come, first served", Schedule(overtaking=0.0, refills=False)
+    ),
     "fcfs": Arm("first come, first served", Schedule(overtaking=0.0)),
 }
 
