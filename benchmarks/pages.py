@@ -317,7 +317,14 @@ PAGES = [
     DOCS.parent / "README.md",
     *(
         DOCS / name
-        for name in ("choose.md", "embedded.md", "lengths.md", "performance.md", "results.md")
+        for name in (
+            "choose.md",
+            "embedded.md",
+            "lengths.md",
+            "operate.md",
+            "performance.md",
+            "results.md",
+        )
     ),
 ]
 

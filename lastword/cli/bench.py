@@ -172,7 +172,7 @@ def bench(
             weights=weights, repeats=repeats or REPEATS, show=show,
         )  # fmt: skip
     write(out, found.to_json())
-    typer.echo(markdown(found))
+    typer.echo(markdown(records.read(out)))  # as it is kept, in rounded numbers
     typer.echo(f"\nwrote {out}")
 
 
