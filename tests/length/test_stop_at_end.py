@@ -116,22 +116,13 @@ class StopAtBlockEnd(Wrapper):
         return canvas.crop(horizon), state
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "choices"),
     [
-        ("tiny-dream-instruct", {"unmask": lastword.AboveThreshold(0.9)}),
+        *((name, {"unmask": lastword.AboveThreshold(0.9)}) for name in EMBEDDED),
         *(
-            pytest.param(name, {"unmask": lastword.AboveThreshold(0.9)}, marks=pytest.mark.full)
-            for name in EMBEDDED
-            if name != "tiny-dream-instruct"
-        ),
-        *(
-            pytest.param(
-                name,
-                {"unmask": lastword.EntropyBound(0.1), "cache": lastword.DualCache()},
-                marks=pytest.mark.full,
-            )
+            (name, {"unmask": lastword.EntropyBound(0.1), "cache": lastword.DualCache()})
             for name in EMBEDDED
             if name.endswith("base")
         ),

@@ -39,7 +39,7 @@ def test_it_is_the_size_and_family_its_name_says(embedded):
     assert bool(model.ids.turn_ends)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_solves_held_out_problems(embedded):
     """A sample small enough for every run; the card has the whole."""
     name, model = embedded

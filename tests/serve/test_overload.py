@@ -7,6 +7,7 @@ import socket
 import time
 
 import httpx
+import pytest
 
 from lastword.models import Toy
 from lastword.recipe.recipe import Recipe
@@ -217,6 +218,7 @@ def test_sigterm_under_load_answers_those_in_hand_and_leaves(capsys):
         print(f"\nSIGTERM with 24 streams in hand: all complete, exit 0 after {seconds:.2f} s")
 
 
+@pytest.mark.full
 def test_a_second_sigterm_stops_at_once():
     with served("--slots", 1, "--drain", 60) as server:
 

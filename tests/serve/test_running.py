@@ -9,6 +9,7 @@ import sys
 import threading
 
 import httpx
+import pytest
 
 import lastword
 from lastword.serve.running import server
@@ -47,6 +48,7 @@ def test_a_port_that_is_taken_ends_the_process_and_does_not_crash_it():
     assert "terminate called" not in said
 
 
+@pytest.mark.full
 def test_a_second_signal_stops_at_once_and_without_a_traceback():
     process = started("--port", "0", "--drain", "60")
     try:

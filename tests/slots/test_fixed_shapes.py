@@ -335,7 +335,9 @@ def test_every_rule_writes_the_same_without_a_cache(rule):
     assert fixed == plain
 
 
-@pytest.mark.parametrize("name", ["llada-tiny-eos", "dream-tiny"])
+@pytest.mark.parametrize(
+    "name", ["dream-tiny", pytest.param("llada-tiny-eos", marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("length", LENGTHS, ids=str)
 def test_every_length_comes_out_the_same_without_a_cache(length, name):
     for block in (4, 64):
