@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 OPTIONS = ("-p", "no:cacheprovider", "--continue-on-collection-errors", "-c", os.devnull)
 PROGRAM = """
@@ -26,6 +28,7 @@ pytest.importorskip("no_such_package")
 """
 
 
+@pytest.mark.full
 def test_what_is_missing_is_a_failure(tmp_path):
     (tmp_path / "test_program.py").write_text(PROGRAM)
     (tmp_path / "test_package.py").write_text(PACKAGE)

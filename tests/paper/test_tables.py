@@ -234,6 +234,7 @@ def test_benchmarks_measured_on_two_machines_are_both_shown():
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_the_command_writes_the_same_bytes_every_time(tmp_path):
     Journal(tmp_path / "m.jsonl").append(ALL)
     outs = []

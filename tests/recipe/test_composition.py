@@ -265,6 +265,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.full
 def test_what_does_not_go_together_is_refused_and_what_is_advised_works(llada):
     for name, refused in REFUSED.items():
         with pytest.raises(SettingError, match=refused.words) as raised:
