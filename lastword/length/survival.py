@@ -56,12 +56,13 @@ class Survival(LengthPolicy):
     def __post_init__(self) -> None:
         check_said("Survival", "limit", self.limit)
         check_choice("Survival", "ends", self.ends, "document", "any")
-        if not callable(self.estimate) or isinstance(self.estimate, type):
+        if not callable(self.estimate) or isinstance(self.estimate, (type, Reading)):
             raise WrongTypeError(
                 f"Survival(estimate={shown(self.estimate)}) was given; it must be Mean(), Quantile(q), "
                 "Cheapest(cut) or Scaled(factor)"
             )
-        check_function("Survival", "estimate", self.estimate, ("lengths",))
+        if not hasattr(type(self.estimate), "price"):  # one of ours is called as it should be
+            check_function("Survival", "estimate", self.estimate, ("lengths",))
         check_type(
             "Survival",
             "reading",
