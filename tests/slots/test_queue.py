@@ -107,6 +107,20 @@ def test_rows_in_a_pool_are_what_they_are_alone(columns, name, every, monkeypatc
     assert moves  # a row that outgrew its region
 
 
+@BOTH
+@pytest.mark.parametrize("recipe", RECIPES[:2], ids=lambda recipe: recipe.label())
+def test_whoever_left_is_computed_no_more(recipe, fixed):
+    model = tiny("llada-tiny-eos")
+    recipe, longest = settle(recipe, model, PROMPTS), max(map(len, PROMPTS))
+    queue, spent = Visitors(model, recipe, {0: 0, 1: 0}, {0: 2}), []
+    with shapes(fixed=fixed):
+        for step in steps(model, recipe, queue, slots=2, longest=longest):
+            queue.passes += 1
+            spent.append(int(step.cost.passes[0]))
+    assert len(spent) > 3  # the other one goes on
+    assert len({*spent[2:]}) == 1
+
+
 def test_when_everybody_left_decoding_is_over():
     assert visited(tiny("llada-tiny-eos"), RECIPES[0], {0: 0, 1: 0}, {0: 1, 1: 1}) == {}
 
