@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,12 @@ def main() -> None:
     model, arm, slots, queue = sys.argv[1:]
     limits = Limits(slots=int(slots), queue=int(queue))
     server(
-        lastword.load(model), name=model, port=0, limits=limits, schedule=arm_of(arm).schedule
+        lastword.load(model),
+        name=model,
+        port=0,
+        limits=limits,
+        schedule=arm_of(arm).schedule,
+        say=partial(print, flush=True),
     ).run()
 
 

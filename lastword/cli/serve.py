@@ -100,6 +100,7 @@ def serve(
         limits=limits,
         keys=_keys(key_file),
         without_key=without_key,
+        say=typer.echo,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
+import logging
+from collections.abc import Callable, Collection
 from socket import socket
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from lastword.serve.schedule import Schedule
 
 if TYPE_CHECKING:
     from uvicorn import Server
+
+log = logging.getLogger("lastword.serve")
 
 CONNECTIONS = 1000  # at once; a process may have 1,024 files open
 LAST_WORDS = 5  # seconds to send what was said last
@@ -30,6 +33,7 @@ def serve(
     limits: Limits = Limits(),
     keys: Collection[str] = (),
     without_key: bool = False,
+    say: Callable[[str], None] = log.info,
 ) -> None:
     """Serve a model until a signal comes: the first drains, a second one stops.
 
@@ -40,7 +44,7 @@ def serve(
             f"the address {host} can be reached from other machines and no key was set: give one "
             "(LASTWORD_API_KEY, or --key-file FILE), or say --without-key"
         )
-    server(model, name=name, host=host, port=port, limits=limits, keys=keys).run()
+    server(model, name=name, host=host, port=port, limits=limits, keys=keys, say=say).run()
 
 
 def server(
@@ -52,8 +56,9 @@ def server(
     limits: Limits = Limits(),
     keys: Collection[str] = (),
     schedule: Schedule = Schedule(),
+    say: Callable[[str], None] = log.info,
 ) -> Server:
-    """A uvicorn server that starts and stops the engine with itself."""
+    """A uvicorn server that starts and stops the engine with itself, and says where it listens."""
     try:
         import uvicorn
 
@@ -75,14 +80,14 @@ def server(
                 for listening in served.sockets:
                     at, number = listening.getsockname()[:2]
                     shown = f"[{at}]" if ":" in at else at
-                    print(f"lastword serves {name} at http://{shown}:{number}", flush=True)
+                    say(f"lastword serves {name} at http://{shown}:{number}")
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if engine.state in ("draining", "stopped"):
                 self.should_exit = self.force_exit = True
                 engine.drain(0.0)
             else:
-                print(f"lastword drains: at most {limits.drain:g} seconds", flush=True)
+                say(f"lastword drains: at most {limits.drain:g} seconds")
                 engine.drain()
 
         async def on_tick(self, counter: int) -> bool:
