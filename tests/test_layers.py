@@ -22,7 +22,7 @@ LAYERS = [
     ["decoding"],
     ["replay"],
     ["generation"],
-    ["replay.watch"],
+    ["replay.watch", "engines"],
     ["eval", "paper", "calibration"],
     ["bench", "serve"],
     ["cli", "__main__"],

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lastword.checks import check_whole
+from lastword.engines import Local, Question
 from lastword.errors import ExtraError, SettingError
-from lastword.eval.ask import Question, ask
 from lastword.eval.records import Fields
 from lastword.eval.task import Sample
 from lastword.eval.tokens import first_token
@@ -66,7 +66,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
             ids = self.model.tokenizer.encode(self._begin + context)
             questions[at] = Question(ids, self.seed + request.doc_id + again * 2**20)
         texts = [""] * len(samples)
-        for replies in ask(self.model, questions, self.recipe, rows=self.rows):
+        for replies in Local(self.model).ask(questions, self.recipe, rows=self.rows):
             for reply in replies:
                 sample = samples[reply.key]
                 texts[reply.key] = sample.cut(reply.text)

@@ -32,7 +32,6 @@ Value = TypeVar("Value")
 Fields = dict[str, Any]  # some of a record's, before it is one
 FinishName = Literal["ended", "truncated", "masks_left", "too_long"]
 FINISHES: tuple[FinishName, ...] = get_args(FinishName)
-TOO_LONG: FinishName = "too_long"  # the prompt left no room, so it was not asked
 
 RowCount = Annotated[int, Field(ge=1, le=10**6)]
 Seconds = Annotated[float, Field(ge=0, le=10**9)]
@@ -80,9 +79,6 @@ class Spent:
     passes: Count
     columns: Count
     squares: Count | None = None  # an archive leaves them out
-
-
-NOTHING = Spent(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=CHECKED)

@@ -12,14 +12,15 @@ from pathlib import Path
 import torch
 
 from lastword.checks import check_whole
-from lastword.eval.ask import Question, Reply, ask
+from lastword.engines import Local, Question, Reply
+from lastword.engines.engine import TOO_LONG
 from lastword.eval.journal import Journal
 from lastword.eval.records import (
-    TOO_LONG,
     Answer,
     Fields,
     Identity,
     Record,
+    Spent,
     identity,
     recipe_data,
     record_of,
@@ -76,7 +77,7 @@ def evaluate(
         }
         answered = len(asked) - len(questions)
         progress(answered, len(asked))
-        for replies in ask(model, questions, recipe, rows=rows):
+        for replies in Local(model).ask(questions, recipe, rows=rows):
             samples = [asked[reply.key][0] for reply in replies]
             texts = [_written(sample.cut(reply.text)) for sample, reply in zip(samples, replies)]
             scores = _scores(by_name, samples, texts, replies)
@@ -86,6 +87,7 @@ def evaluate(
                     | surroundings(model)
                     | depends[sample.task]
                     | reply.facts
+                    | {name: Spent(*reply.facts[name]) for name in ("probe_cost", "cost")}
                     | ({} if timed else {"batch_seconds": None})
                     | {"text": text, "score": score}
                     | ({"refused": True} if refused(by_name[sample.task], sample, text) else {})

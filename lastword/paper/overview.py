@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from lastword.eval.records import TOO_LONG, Answer, Record
-from lastword.eval.room import LEAST
+from lastword.engines.engine import TOO_LONG
+from lastword.engines.room import LEAST
+from lastword.eval.records import Answer, Record
 from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.pairing import by_recipe, by_subject, latest, on_shared
 from lastword.recipe.recipe import Recipe

@@ -1,0 +1,49 @@
+"""Engine: who answers many prompts with one recipe, wherever the model is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from lastword.recipe.recipe import Recipe
+
+TOO_LONG = "too_long"  # how an answer finished that was not asked: the prompt left no room
+
+Key = TypeVar("Key")
+Facts = dict[str, Any]  # how an answer came, as plain data and `Work`
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt as token ids, and the seed of its row."""
+
+    prompt: list[int]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Reply(Generic[Key]):
+    """The text that came, whole, and how it came; or why none came, after every try."""
+
+    key: Key
+    text: str
+    facts: Facts
+    failed: str | None = None
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Answers questions; a key comes back exactly once, with an answer or a failure of its own.
+
+    What was answered is handed over as soon as it is there, some at a time and in any order, so that a
+    caller can write it down. An answer depends on question and recipe alone, not on who gave it.
+    """
+
+    def ask(
+        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    ) -> Iterator[list[Reply[Key]]]:
+        """Replies to all questions; a worker decodes `rows` of them at once."""
+
+    def close(self) -> None:
+        """Give back what the engine holds: processes, connections."""
