@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -33,6 +34,7 @@ from lastword.unmask import EqualShares, MostConfident
 FEW, WIDE, MANY, MANY_IN_BLOCK = 6, 10, 18, 22
 MIXED_PACE = 4.0  # tokens a pass
 WIDTHS, NARROWEST = 4, 1024  # how many at most, and columns of the first but where one is asked for
+PAIRS = 7  # probes and bare passes in turn
 WARM_STEPS = 4  # of a decoding: blocks open, kernels are compiled, a graph is captured and replayed
 CACHES: dict[str, tuple[str, Cache]] = {
     "none": ("none", NoCache()),
@@ -97,9 +99,16 @@ class Bench:
         """A length prediction, beside a bare pass over the same columns."""
         slots = max(self.settings.canvas)
         prompt = self._prompt(self.settings.prompt)
-        bare, timed = self._bare(slots), self.meter.median(lambda: self._probe(prompt))
+        timed = self.meter.median(lambda: self._probe(prompt))
         line = self._pass("probe", f"{slots} slots", timed, None, self._probe_work())
-        yield line.model_copy(update={"ratio": timed.ms / bare.ms if bare.ms else None})
+        # In turn, since a device that has worked for long is slower.
+        pass_over = self._bare_pass(slots)
+        pairs = [
+            (self.meter.time(lambda: self._probe(prompt)), self.meter.time(pass_over))
+            for _ in range(PAIRS if timed.ms < 1000 else 1)
+        ]
+        probes, bare = (statistics.median(times) for times in zip(*pairs))
+        yield line.model_copy(update={"ratio": probes / bare if bare else None})
 
     def answers(self) -> Iterator[Line]:
         """Whole answers under each cache, with the probe and, where they are quick, without it."""
@@ -204,15 +213,18 @@ class Bench:
 
     def _bare(self, slots: int) -> Line:
         """The model alone, the head on the answer's columns."""
+        width = self.settings.prompt + slots
+        timed = self.meter.median(self._bare_pass(slots))
+        case = f"bare model, {slots} slots"
+        return self._pass("passes", case, timed, None, Work(width, width**2, slots))
+
+    def _bare_pass(self, slots: int) -> Callable[[], object]:
         tokens = torch.tensor(
             [self._prompt(self.settings.prompt) + [self.model.ids.mask] * slots],
             device=self.meter.device,
         )
-        width = tokens.shape[1]
-        read = torch.arange(self.settings.prompt, width, device=self.meter.device)[None]
-        timed = self.meter.median(lambda: self.model(tokens, read))
-        case = f"bare model, {slots} slots"
-        return self._pass("passes", case, timed, None, Work(width, width**2, slots))
+        read = torch.arange(self.settings.prompt, tokens.shape[1], device=self.meter.device)[None]
+        return lambda: self.model(tokens, read)
 
     def _in_loop(
         self,
@@ -286,7 +298,7 @@ class Bench:
             cost = self._generate(prompt, recipe, **shown).cost
 
         meter = replace(self.meter, repeats=1) if once else self.meter
-        timed = meter.median(call, warm=lambda: self._begin([prompt], recipe))
+        timed = meter.median(call, warm=None if not once else lambda: self._begin([prompt], recipe))
         work = Work(cost.columns, cost.squares, cost.passes * self.settings.block / 2)
         passes = cost.passes + probed
         if probed:

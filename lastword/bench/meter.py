@@ -23,6 +23,7 @@ class Timed:
     ms: int | float  # the median
     runs: int
     peak_mb: float | None  # device memory beyond what was held before; None on a CPU
+    first: int | float = 0  # seconds of the first call to warm up
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,11 @@ class Meter:
     def median(self, call: Callable[[], object], warm: Callable[[], object] | None = None) -> Timed:
         """Wall time of a call, the device's work included; `warm` is a shorter call to warm up with."""
         held = self._start()
-        self._warm(warm or call)
+        first = self._warm(warm or call)
         times: list[int | float] = []
         while not times or (len(times) < self.repeats and sum(times) < self.seconds):
             times.append(self.time(call))
-        return Timed(1000 * statistics.median(times), len(times), self._peak(held))
+        return Timed(1000 * statistics.median(times), len(times), self._peak(held), first)
 
     def difference(
         self,
@@ -112,12 +113,12 @@ class Meter:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def _warm(self, call: Callable[[], object]) -> None:
-        """A call that takes longer than all timed ones may is made once."""
-        spent = 0.0
-        for _ in range(self.warm_up):
-            if spent < self.seconds:
-                spent += self.time(call)
+    def _warm(self, call: Callable[[], object]) -> int | float:
+        """Seconds of the first call; one that takes longer than all timed ones may is made once."""
+        spent: list[int | float] = []
+        while len(spent) < self.warm_up and sum(spent) < self.seconds:
+            spent.append(self.time(call))
+        return spent[0] if spent else 0
 
     def _start(self) -> int:
         """Bytes that are held before a line begins."""

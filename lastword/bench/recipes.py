@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import lastword
@@ -25,7 +24,6 @@ ARMS: dict[str, Recipe] = {
     "default": Recipe(),
     "sampled": Recipe(sampling=Sampling(temperature=0.7)),
 }
-WARM_STEPS = 8
 
 
 def recipe_lines(
@@ -58,11 +56,7 @@ def _line(
         nonlocal tally
         tally = tallied(steps(), rows)
 
-    def warm() -> None:
-        for _ in islice(steps(), WARM_STEPS):
-            pass
-
-    timed = meter.median(call, warm)
+    timed = meter.median(call)
     costs = [cost for row in tally.done for cost in (row.cost, row.probe_cost)]
     written = {row.prompt: row.canvas.answer_of(0) for row in tally.done}
     tokens = sum(len(trimmed(row.canvas, 0, written[row.prompt])[0]) for row in tally.done)
@@ -74,6 +68,7 @@ def _line(
         runs=timed.runs,
         ms=timed.ms / tally.passes,
         seconds=seconds,
+        first_seconds=timed.first,
         passes=tally.passes,
         tokens=tokens,
         columns=float(sum(cost.columns for cost in costs)),

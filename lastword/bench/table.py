@@ -24,6 +24,7 @@ PASS_COLUMNS: dict[str, tuple[Cell, str]] = {
 WHOLE_COLUMNS: dict[str, tuple[Cell, str]] = {
     "rows": (lambda line: line.rows, ",d"),
     "seconds": (lambda line: line.seconds, ",.3f"),
+    "the first time": (lambda line: line.first_seconds, ",.3f"),
     "passes": (lambda line: line.passes, ",d"),
     "ms a pass": (lambda line: line.ms, ",.2f"),
     "tokens/s": (lambda line: line.tokens_per_second, ",.0f"),

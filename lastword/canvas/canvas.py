@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from typing import TypeGuard
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lastword.canvas.columns import counted, leftmost
 from lastword.canvas.ids import PromptIds, TokenIds, is_array, token_ids
@@ -53,11 +55,11 @@ class Canvas:
             )
         rows = checked_prompts(prompts, ids)
         start = max(len(row) for row in rows) if start is None else start
-        tokens = torch.full((len(rows), start + int(horizon.max())), ids.pad)
-        for row, prompt in enumerate(rows):
-            tokens[row, start - len(prompt) : start] = prompt
-            tokens[row, start : start + int(horizon[row])] = ids.mask
         prompt_length = torch.tensor([len(row) for row in rows])
+        prompt = pad_sequence(rows, True, ids.pad, "left")
+        prompt = torch.nn.functional.pad(prompt, (start - prompt.shape[1], 0), value=ids.pad)
+        answer = counted(int(horizon.max()), horizon.device) < horizon[:, None]
+        tokens = torch.cat((prompt, torch.where(answer, ids.mask, ids.pad)), 1)
         given_up = torch.zeros_like(tokens, dtype=torch.bool)
         return cls(tokens, start, prompt_length, horizon, ids, given_up, torch.zeros_like(horizon))
 
@@ -68,6 +70,18 @@ class Canvas:
     @property
     def device(self) -> torch.device:
         return self.tokens.device
+
+    def row(self, index: int) -> Canvas:
+        """One row alone."""
+        own = slice(index, index + 1)
+        return replace(
+            self,
+            tokens=self.tokens[own],
+            prompt_length=self.prompt_length[own],
+            horizon=self.horizon[own],
+            given_up=self.given_up[own],
+            suffix=self.suffix[own],
+        )
 
     def to(self, device: torch.device) -> Canvas:
         """The same on another device."""
@@ -244,13 +258,21 @@ def checked_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]
         )
     if not len(prompts):
         raise PromptError("no prompt was given; give at least one")
+    ready = [one for one in prompts if _is_ready(one) and len(one) and one.is_cpu]
+    if len(ready) == len(prompts):
+        every = torch.cat(ready)  # one question for all of them
+        if bool(((every >= 0) & (every < ids.vocabulary) & (every != ids.mask)).all()):
+            return ready
     return [_checked(prompt, number, ids) for number, prompt in enumerate(prompts)]
 
 
+def _is_ready(prompt: object) -> TypeGuard[Tensor]:
+    return isinstance(prompt, Tensor) and (prompt.dtype, prompt.ndim) == (torch.long, 1)
+
+
 def _checked(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
-    ready = isinstance(prompt, Tensor) and (prompt.dtype, prompt.ndim) == (torch.long, 1)
     try:
-        whole = prompt if ready else token_ids(prompt)
+        whole = prompt if _is_ready(prompt) else token_ids(prompt)
     except (TypeError, ValueError, RuntimeError) as wrong:
         raise PromptError(
             f"prompt {number} is no list of token ids ({wrong}); give text, chat messages or "

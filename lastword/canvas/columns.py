@@ -85,6 +85,18 @@ def columns_of(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
     return found.gather(1, torch.minimum(entry, last))
 
 
+def packed_among(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:  # bool [N] -> [N], [most]
+    """Where each of the chosen stands among them, and which those are; nothing is asked of the device.
+
+    There are no more than `most`. What is not chosen stands where the chosen one before it does, and what
+    is left of the `most` repeats the first.
+    """
+    packed = chosen.cumsum(0) - 1
+    at = torch.where(chosen, packed, most).clamp(max=most)
+    picked = torch.zeros(most + 1, dtype=torch.long, device=chosen.device)
+    return packed.clamp(min=0), picked.scatter(0, at, counted(len(chosen), chosen.device))[:most]
+
+
 @lru_cache(maxsize=256)
 def counted(count: int, device: torch.device) -> Int[Tensor, "N"]:
     """0, 1, ... `count` - 1; asked for many times in every pass, so it is kept. Not to be changed."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 HALVES = (torch.bfloat16, torch.float16)
 FEW_QUERIES = 64  # columns a row, up to which keys are split over the GPU: see _attend
 FOR_ONE_SHAPE = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
-PLANNED_AFTER = 512  # layers of one shape, sixteen passes of a large model: see _is_planned
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Ten
         return attend_tiled(query, keys, values, rows, FEW)
     if not query.is_cuda or query.shape[-1] % 8:
         return attend_tiled(query, keys, values, rows, MANY)
-    if rows.own is not None and _is_planned(len(query), rows.own.stop - rows.own.start):
+    if rows.own is not None and _PLANS.get():
         return attend_alone(query, keys[rows.own], values[rows.own])
     # Flash reads key_starts as offsets only, since it is told how many keys are used.
     return torch.ops.aten._flash_attention_forward(
@@ -98,13 +99,20 @@ def _one_row(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return mixed[0].transpose(0, 1)
 
 
-_SEEN: Counter[tuple[int, ...]] = Counter()
+_PLANS: ContextVar[bool] = ContextVar("plans", default=False)
 
 
-def _is_planned(*shape: int) -> bool:
-    """Has this shape come up so often that it pays to plan for it? cuDNN plans longer than a pass takes."""
-    _SEEN[shape] += 1
-    return _SEEN[shape] > PLANNED_AFTER
+@contextmanager
+def planning() -> Iterator[None]:
+    """What is computed meanwhile will be repeated: it pays to plan for its shape.
+
+    cuDNN is the fastest for one row, and plans for a shape longer than a pass takes.
+    """
+    before = _PLANS.set(True)
+    try:
+        yield
+    finally:
+        _PLANS.reset(before)
 
 
 def attend_tiled(

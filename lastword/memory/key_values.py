@@ -41,10 +41,20 @@ class KeyValues(Memory):
         stale = stale if read is None else stale | read
         return RowKeyValues(self, rows, columns_of(stale), stale.sum(-1))
 
-    def carrying(self, rows: Tensor, columns: Tensor) -> RowKeyValues:  # [R], [R, S]
-        """Some rows in a pass over as many columns of each, side by side."""
-        computed = torch.full_like(rows, columns.shape[1])
-        return RowKeyValues(self, rows, columns, computed, uniform=True)
+    def carrying(
+        self,
+        rows: Tensor,  # [R]
+        columns: Tensor,  # [R, S]
+        computed: Tensor | None = None,  # [R]
+        own: slice | None = None,
+    ) -> RowKeyValues:
+        """Some rows in a pass over as many columns of each, side by side, of which some may be padding.
+
+        `own` are those of the only row, where it carries all it has.
+        """
+        if computed is None:
+            computed = torch.full_like(rows, columns.shape[1])
+        return RowKeyValues(self, rows, columns, computed, uniform=True, own=own)
 
     def fit(self, width: int) -> None:
         by = (0, 0, 0, 0, 0, width - self._width)  # a negative pad crops
@@ -106,9 +116,10 @@ class RowKeyValues(RowMemory):
         computed: Tensor,
         *,
         uniform: bool = False,
+        own: slice | None = None,
     ) -> None:
         self._memory, self._rows, self.steps = memory, rows, memory.steps
-        self.carried, self.computed, self.uniform = carried, computed, uniform
+        self.carried, self.computed, self.uniform, self.own = carried, computed, uniform, own
 
     def base(self, device: torch.device) -> Tensor:  # [R]
         """Where in a layer's store each of the rows begins."""

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lastword.canvas.columns import counted, leftmost, locate
-from lastword.kernels.attention import FEW_QUERIES, PackedRows
+from lastword.canvas.columns import counted, leftmost, locate, packed_among
+from lastword.kernels.attention import PackedRows
 from lastword.memory.key_values import RowKeyValues
 
 
@@ -71,9 +71,6 @@ class Packing:
             key_starts, keys = F.pad(base, (0, 1)), torch.full_like(base, width)
         else:
             key_starts, keys = F.pad(base + first[:, 0], (0, 1)), valid.sum(-1)
-        if base is not None and count == 1 and most > FEW_QUERIES:
-            begin, length = torch.cat((key_starts[:1], keys)).tolist()
-            own = slice(begin, begin + length)
         rows = PackedRows(starts.int(), key_starts.int(), keys.int(), most, width, flat[2], own)
         return cls(flat[0], flat[1], rows, where)
 
@@ -84,18 +81,14 @@ class Packing:
         What is left of the `most` repeats a column that no row looks at.
         """
         (count, width), device = tokens.shape, tokens.device
-        kept, every = valid.flatten(), counted(count * width, device)
-        packed = kept.cumsum(0) - 1  # of every column, which of the packed ones it is
-        at = torch.where(kept, packed, most).clamp(max=most)
-        picked = torch.zeros(most + 1, dtype=torch.long, device=device).scatter(0, at, every)[:most]
+        packed, picked = packed_among(valid.flatten(), most)
         first = leftmost(valid).clamp(max=width - 1)[:, None]
         positions = (counted(width, device) - first).clamp(min=0).flatten()
         where = torch.maximum(read, first) + counted(count, device)[:, None] * width
         counts = valid.sum(-1, dtype=torch.int32)
         starts = F.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
         rows = PackedRows(starts, starts, counts, width, width, counted(most, device))
-        where = packed[where].clamp(min=0)
-        return cls(tokens.flatten()[picked], positions[picked], rows, where)
+        return cls(tokens.flatten()[picked], positions[picked], rows, packed[where])
 
     @classmethod
     def _uniform(
@@ -121,5 +114,5 @@ class Packing:
         where = torch.maximum(read, first) - columns[:, -1:] + last
         slots = (base[:, None] + columns).flatten()
         keys = valid.sum(-1, dtype=torch.int32)
-        rows = PackedRows(starts, key_starts, keys, most, width, slots)
+        rows = PackedRows(starts, key_starts, keys, most, width, slots, memory.own)
         return cls(tokens.gather(1, columns).flatten(), (columns - first).flatten(), rows, where)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.columns import Columns
+from lastword.canvas.columns import Columns, packed_among
 from lastword.canvas.cost import Cost
 from lastword.canvas.ids import is_plain_tensor
 from lastword.checks import shown
@@ -23,6 +23,14 @@ from lastword.passes.hooks import LogitsHook
 from lastword.passes.logits import Logits
 from lastword.passes.prediction import Prediction
 from lastword.passes.sampling import Sampling
+
+
+class Room(NamedTuple):
+    """How much a pass in fixed shapes has room for; rows that need less leave some of it empty."""
+
+    columns: int  # of all rows
+    read: int  # of these
+    slots: int  # of the longest answer
 
 
 class Forward:
@@ -91,14 +99,15 @@ class Forward:
         carried: Int[Tensor, "B R"],
         computed: Int[Tensor, "B"],
         memory: KeyValues,
+        own: slice | None = None,
     ) -> tuple[Prediction, Cost]:
         """The same for columns of fixed windows, and nothing is asked of the device.
 
         As many columns are carried in every row, those of the window among them; `computed` says how many
         of them are no padding. Every row is computed, also one that has nothing to read: it pays nothing.
+        `own` are the columns of a lone row that carries all it has.
         """
-        part = memory.carrying(columns.rows, carried)
-        part.computed = computed
+        part = memory.carrying(columns.rows, carried, computed, own)
         # Where nothing is to be read the last column is: a model may need another column to read the first.
         read = columns.index.where(columns.read, columns.index[:, -1:])
         logits = self._asked(canvas.tokens, read, valid=canvas.valid, stale=carried, memory=part)
@@ -117,16 +126,18 @@ class Forward:
         return Prediction.of(self._logits(logits), columns, canvas, self._sampling, self.dice), cost
 
     def together(
-        self, canvas: Canvas, columns: Columns, cost: Cost, turn: Bool[Tensor, "B"], most: int
+        self, canvas: Canvas, columns: Columns, cost: Cost, turn: Bool[Tensor, "B"], room: Room
     ) -> tuple[Prediction, Cost]:
-        """The same for all columns of the rows whose turn it is, which are no more than `most`."""
+        """The same for all columns of the rows whose turn it is, for which there is `room`."""
         valid = canvas.valid & turn[:, None]
         model: Any = self._model
-        states = model.states(canvas.tokens, columns.index, valid=valid, most=most)
+        states = model.states(canvas.tokens, columns.index, valid=valid, most=room.columns)
+        packed, picked = packed_among(columns.read.flatten(), room.read)
         logits = Logits(
-            states,
+            states.flatten(0, 1)[picked][None],
             lambda own: checked_logits(model.head(own), own.shape[:2], model),
             model.ids.vocabulary,
+            packed.view(columns.index.shape),
         )
         seen = canvas.prompt_length + canvas.horizon
         cost = cost.plus_pass(columns.took_part, seen, seen)

@@ -18,11 +18,20 @@ class Logits:
     Few columns make all of them at once, and they are kept. Of many, such as a probe's, a GPU takes its
     views a few columns at a time, and the whole is made only for whoever needs it: 1024 columns of a
     126k vocabulary are 260 MB in bf16.
+
+    States may be those of the columns that are read alone, [1, N, W]; `packed` [A, S] says which is whose.
     """
 
-    def __init__(self, states: Tensor, head: Callable[[Tensor], Tensor], vocabulary: int) -> None:
-        self.shape = (*states.shape[:2], vocabulary)
-        self._states, self._head = states, head
+    def __init__(
+        self,
+        states: Tensor,
+        head: Callable[[Tensor], Tensor],
+        vocabulary: int,
+        packed: Tensor | None = None,
+    ) -> None:
+        self.made_of = states.shape[:2]
+        self.shape = (*(self.made_of if packed is None else packed.shape), vocabulary)
+        self._states, self._head, self._packed = states, head, packed
 
     @classmethod
     def of(cls, logits: Tensor) -> Logits:
@@ -35,14 +44,24 @@ class Logits:
 
     @cached_property
     def whole(self) -> Tensor:  # [A, S, V]
-        return self._head(self._states)
+        return self.spread(self._made)
+
+    @cached_property
+    def _made(self) -> Tensor:  # [N, V]
+        return self._head(self._states).flatten(0, 1)
+
+    def spread(self, made: Tensor) -> Tensor:  # [N, ...] -> [A, S, ...]
+        """What was made of every state, at the columns that are read."""
+        if self._packed is None:
+            return made.view(*self.made_of, *made.shape[1:])
+        return made[self._packed]
 
     def parts(self) -> Iterator[Tensor]:  # [n, V]
-        """All of them, a few columns at a time."""
+        """Of all states, a few at a time."""
         at_once = max(1, NUMBERS_AT_ONCE // self.shape[-1])
-        many = self.device.type == "cuda" and self.shape[0] * self.shape[1] > at_once
-        if "whole" in self.__dict__ or not many:
-            yield from torch.split(self.whole.flatten(0, 1), at_once)
+        many = self.device.type == "cuda" and self.made_of.numel() > at_once
+        if "_made" in self.__dict__ or not many:
+            yield from torch.split(self._made, at_once)
             return
         for states in torch.split(self._states.flatten(0, 1), at_once):
             yield self._head(states[None])[0]

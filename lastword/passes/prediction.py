@@ -36,7 +36,7 @@ class Prediction:
     canvas: Canvas  # as the pass saw it
     sampling: Sampling
     dice: Dice
-    candidates: Int[Tensor, "A S"]
+    candidates: Int[Tensor, "..."]  # of every state
     read_once: ReadOnce | None  # all views of one read of the logits, where a kernel made them
     broken: (
         Bool[Tensor, "B"] | None
@@ -59,11 +59,11 @@ class Prediction:
         else:
             # The sum is not finite either where another token than the best one is NaN.
             best = once.summary.best + once.summary.normaliser
-            drawn = once.summary.candidate.view(scores.shape[:2])
+            drawn = once.summary.candidate.view(scores.made_of)
         prediction = cls(scores, columns, canvas, sampling, dice, drawn, once, None)
         finite = (best - best) == 0  # of NaN and infinities the difference is NaN
         if canvas.static:
-            broken = ~finite.view(scores.shape[:2]).to(canvas.device) & columns.read
+            broken = ~scores.spread(finite.flatten()).to(canvas.device) & columns.read
             return replace(prediction, broken=broken.any(-1))
         if not bool(finite.all()):
             raise no_token()
@@ -175,10 +175,10 @@ class Prediction:
             raise no_token()
         return self._rows(found, nothing)
 
-    def _rows(self, values: Tensor, nothing: int | float) -> Tensor:  # [A, S] or [A * S] -> [B, S]
+    def _rows(self, values: Tensor, nothing: int | float) -> Tensor:  # [N] -> [B, S]
         """Values of the rows that were computed, among all rows; `nothing` where no column was read."""
         shape, device = self.columns.index.shape, self.canvas.device
-        own = values.view(-1, shape[1]).to(device)
+        own = self.scores.spread(values.flatten()).to(device)
         if not self.columns.static:
             every = torch.full(shape, nothing, dtype=values.dtype, device=device)
             every[self.columns.rows] = own
@@ -222,7 +222,7 @@ def _candidates(
     if sampling.temperature == 0:
         found = [leftmost_best(sampling.allowed(part, canvas.ids)) for part in scores.parts()]
         best, index = (torch.cat(values) for values in zip(*found))
-        return index.view(scores.shape[:2]), best
+        return index.view(scores.made_of), best
     logits = scores.whole
     _check_best(logits.amax(-1))
     draw = _gumbel_row if sampling.score == "model" else _categorical_row

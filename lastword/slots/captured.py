@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
 
 from lastword.canvas.state import each, tensors
+from lastword.kernels.attention import planning
 from lastword.slots.rows import Rows
 
-MOST_GRAPHS = 16  # of a model; the one that was used longest ago goes
+MOST_GRAPHS = 48  # of a model; the one that was used longest ago goes
+
+MOST_SEEN = 4096  # kinds of steps that are counted
 
 log = logging.getLogger("lastword")
 
@@ -27,7 +32,7 @@ class Captured:
     then says which question it was, and whoever holds this runs the same code uncaptured.
     """
 
-    def __init__(self, advance: Advance, rows: Rows) -> None:
+    def __init__(self, advance: Advance, rows: Rows, pool: Any = None) -> None:
         self._rows = each(torch.clone, rows)
         self._stage = torch.empty(rows.stage.shape, dtype=rows.stage.dtype, pin_memory=True)
         self._advance = advance  # what it made when it first ran is read by every replay
@@ -37,14 +42,14 @@ class Captured:
         side.wait_stream(torch.cuda.current_stream())
         asking = torch.cuda.get_sync_debug_mode()
         try:
-            with torch.cuda.stream(side):
+            with torch.cuda.stream(side), planning():
                 advance(self.rows)  # compiles kernels, makes handles and stores
                 torch.cuda.set_sync_debug_mode("error")
                 advance(self.rows)
             torch.cuda.set_sync_debug_mode(asking)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=pool), planning():
                 after = advance(self.rows)
                 _copy(after, self._rows)
             self._graph = graph
@@ -85,26 +90,45 @@ class Graphs:
         self.at_work = Lock()  # a decoding holds it: another one would write to the same memory
         self._memories: dict[Hashable, Any] = {}
         self._captured: dict[Hashable, Captured] = {}
+        self._seen: Counter[Hashable] = (
+            Counter()
+        )  # steps that were wanted before they were captured
+        # Graphs are replayed one at a time, and what they leave is copied out: they share their memory.
+        self._pool: Any = None
 
     def memory(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """The memory that graphs of this shape read and write: one, since they are never at work at once."""
         if key not in self._memories:
             self._memories.clear()  # a canvas of another shape: its graphs hold the old addresses
-            self._captured.clear()
+            self.forget()
             self._memories[key] = make()
         return self._memories[key]
 
     def forget(self) -> None:
-        """The memory has another address: whatever was captured is over."""
+        """The memory has another address: whatever was captured is over, and so is what it shared."""
         self._captured.clear()
+        self._pool = None
 
-    def captured(self, key: Hashable, make: Callable[[], Captured]) -> Captured:
-        """The graph of this step for such rows, made when it is first needed."""
-        found = self._captured.pop(key, None) or make()
+    def captured(
+        self, key: Hashable, make: Callable[[Any], Captured], patience: int = 0
+    ) -> Captured | None:
+        """The graph of this step for such rows, made when it is wanted more often than `patience`; or None.
+
+        `make` is given the memory that graphs share.
+        """
+        found = self._captured.pop(key, None)
+        if found is None:
+            self._seen[key] += 1
+            if self._seen[key] <= patience:
+                if len(self._seen) > MOST_SEEN:
+                    self._seen.clear()
+                return None
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            found = make(self._pool)
         self._captured[key] = found
         if len(self._captured) > MOST_GRAPHS:
             del self._captured[next(iter(self._captured))]
-        return found
+        return found if found.reason is None else None
 
 
 _GRAPHS: WeakKeyDictionary[Any, Graphs] = WeakKeyDictionary()
@@ -118,4 +142,10 @@ def graphs_of(model: Any) -> Graphs:
 
 
 def _copy(new: Rows, old: Rows) -> None:
-    torch._foreach_copy_(list(tensors(old)), list(tensors(new)))
+    """What has changed, all tensors of a dtype in one kernel."""
+    kinds: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    for to, own in zip(tensors(old), tensors(new)):
+        if own is not to:
+            kinds.setdefault(to.dtype, []).append((to, own.contiguous()))
+    for pairs in kinds.values():
+        torch._foreach_copy_([to for to, _ in pairs], [own for _, own in pairs])

@@ -8,7 +8,7 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Work
-from lastword.canvas.state import on_device
+from lastword.canvas.state import each, on_device
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.passes.hooks import Hooks
@@ -22,6 +22,7 @@ from lastword.survival import LengthDistribution
 from lastword.unmask.rule import no_choice
 
 CPU = torch.device("cpu")
+STAGES = [*Stage]  # by their numbers: looked up for every row at every step
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ class Slots:
 
     def look(self) -> None:
         """Ask what the rows wait for: the one time in a step that the device has to be waited for."""
-        self.stages = [Stage(code) for code in self.now.stage.tolist()]
+        self.stages = [STAGES[code] for code in self.now.stage.tolist()]
         for slot, stage in enumerate(self.stages):
             if stage is Stage.NO_TOKEN:
                 raise no_token()
@@ -133,18 +134,19 @@ class Slots:
         if not done:
             return ()
         index = torch.tensor(list(done), device=self._model.device)
-        left = on_device(self.now.taken(index), CPU)
-        self._layout.check(left.canvas, self._recipe)
+        left = (self.now.canvas, self.now.cost)
+        canvas, cost = on_device(each(lambda own: own.index_select(0, index), left), CPU)
+        self._layout.check(canvas, self._recipe)
         for slot in done:
             self._taken[slot] = None
         return tuple(
             Done(
                 own.number,
-                left.taken(torch.tensor([row])).canvas,
+                canvas.row(row),
                 own.plan.slots,
                 own.plan.lengths,
                 own.probe_cost,
-                left.cost.row(row),
+                cost.row(row),
             )
             for row, own in enumerate(done.values())
         )

@@ -18,7 +18,7 @@ from lastword.errors import SettingError
 from lastword.length.wrapper import layers, traits_of
 from lastword.memory.key_values import KeyValues
 from lastword.memory.memory import Memory
-from lastword.passes.forward import Forward
+from lastword.passes.forward import Forward, Room
 from lastword.passes.hooks import Hooks
 from lastword.passes.prediction import Prediction
 from lastword.recipe.recipe import Recipe
@@ -73,11 +73,14 @@ class Stepper:
         self._number += 1
         return after, seen
 
-    def within(self, rows: Rows, opening: int | None = None) -> tuple[Rows, Seen]:
+    def within(
+        self, rows: Rows, opening: slice | None = None, own: slice | None = None
+    ) -> tuple[Rows, Seen]:
         """One step of the rows within their block, in fixed shapes: nothing is asked of the device.
 
-        With `opening`, one of the rows that open a block and recompute so many columns of their answer. What
-        would be an error is noted in the rows instead, to be raised by whoever looks at them.
+        With `opening`, one of the rows that open a block and recompute these columns, at least to the end
+        of their last block: the answer, or all of a lone row, whose columns are `own`. What would be an
+        error is noted in the rows instead, to be raised by whoever looks at them.
         """
         assert isinstance(self.memory, KeyValues)
         assert self.recipe.block is not None
@@ -87,10 +90,18 @@ class Stepper:
         columns = Columns.within(clock.window.first, self.recipe.block, window)
         carried, computed = columns.index, clock.window.last - clock.window.first
         if opening is not None:
-            carried = (canvas.start + counted(opening, canvas.device)).expand(len(carried), -1)
-            computed = canvas.horizon
+            carried = opening.start + counted(opening.stop - opening.start, canvas.device)
+            carried, computed = carried.expand(len(turn), -1), canvas.horizon
+            if own is not None:
+                computed = computed + canvas.prompt_length
         prediction, cost = self._forward.within(
-            canvas, columns, rows.cost, carried=carried, computed=computed, memory=self.memory
+            canvas,
+            columns,
+            rows.cost,
+            carried=carried,
+            computed=computed,
+            memory=self.memory,
+            own=own,
         )
         after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
         return replace(after, canvas=after.canvas.fixed(False)), seen
@@ -109,13 +120,13 @@ class Stepper:
         after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
         return replace(after, canvas=after.canvas.fixed(False)), seen
 
-    def together(self, rows: Rows, most: int, slots: int) -> tuple[Rows, Seen]:
-        """The same for all columns of all rows: no more than `most`, and no answer longer than `slots`."""
+    def together(self, rows: Rows, room: Room) -> tuple[Rows, Seen]:
+        """The same for all columns of all rows, for which there is `room`."""
         canvas, clock = rows.canvas.fixed(True), rows.clock
         turn = (rows.stage == Stage.WITHIN) | (rows.stage == Stage.OPENING)
         window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
-        columns = Columns.within(clock.window.first, self.recipe.block or slots, window)
-        prediction, cost = self._forward.together(canvas, columns, rows.cost, turn, most)
+        columns = Columns.within(clock.window.first, self.recipe.block or room.slots, window)
+        prediction, cost = self._forward.together(canvas, columns, rows.cost, turn, room)
         after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
         return replace(after, canvas=after.canvas.fixed(False)), seen
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import torch
 
 from lastword.cache.none import NoCache
+from lastword.canvas.canvas import Canvas
 from lastword.memory.memory import Memory
 from lastword.memory.pooled import PooledKeyValues
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
-from lastword.passes.forward import Forward
+from lastword.passes.forward import Forward, Room
 from lastword.passes.hooks import Hooks
 from lastword.slots.captured import Captured, graphs_of
 from lastword.slots.layout import LEAST
@@ -21,8 +22,11 @@ from lastword.slots.stepper import Seen, Stepper
 from lastword.slots.ticket import Ticket
 
 WIDTHS = 64  # answers are computed in multiples of so many columns, so that they share graphs
-PATIENCE = 4  # passes of one shape before it is captured, which takes about as long
 OPENINGS = 4  # rows that open wait until they are one to so many of those within a block
+
+# Steps of one shape before it is captured, which takes longer than some of them: passes over a lone row,
+# over several rows, and openings of a lone row, of which an answer has few.
+ALONE, TOGETHER, OPENED = 4, 4, 16
 
 
 class Turns:
@@ -38,9 +42,6 @@ class Turns:
         self._stepper, self._model, self._replay = stepper, model, replay
         self._columns = columns  # of a pool, in which rows reserve what they are likely to need
         self._held: bool | None = None  # the model's graphs; None: not asked for yet
-        self._own = slice(0)  # the columns of a lone row
-        self._passes = 0  # over just these
-        self._seen: Counter[tuple[int, int]] = Counter()  # passes over rows of about these lengths
 
     def __call__(
         self, rows: Rows, stages: Sequence[Stage], tickets: Sequence[Ticket] = ()
@@ -54,9 +55,8 @@ class Turns:
         opens, within = stages.count(Stage.OPENING), stages.count(Stage.WITHIN)
         if OPENINGS * opens >= within:
             self._lend(rows, stages, tickets)
-            answer = self._answer(rows) if self._replays and len(stages) == 1 else None
-            if answer is not None:
-                captured = self._captured(rows, answer, lambda s, own: s.within(own, answer))
+            if self._replays and len(stages) == 1:
+                captured = self._opening(rows)
                 if captured is not None:
                     return captured(rows, once=True), None
             return stepper(rows, rows.stage == Stage.OPENING)
@@ -69,12 +69,10 @@ class Turns:
     def _alone(self, rows: Rows) -> tuple[Rows, Seen | None]:
         """A pass over all of a lone row: captured once the row has kept its length for a while."""
         canvas = rows.canvas
-        own = slice(canvas.start - int(canvas.prompt_length), canvas.start + int(canvas.horizon))
-        self._passes = self._passes + 1 if own == self._own else 0
-        self._own = own
-        if self._replays and self._passes >= PATIENCE:
+        own = _own(canvas)
+        if self._replays:
             key = (own.start, own.stop)
-            captured = self._captured(rows, key, lambda s, these: s.alone(these, own))
+            captured = self._captured(rows, key, lambda s, these: s.alone(these, own), ALONE)
             if captured is not None:
                 return captured(rows), None
         return self._stepper.alone(rows, own)
@@ -82,17 +80,16 @@ class Turns:
     def _together(self, rows: Rows) -> tuple[Rows, Seen | None]:
         """A pass over all of all rows; graphs are shared by rows that are about as long together."""
         canvas, at_work = rows.canvas, rows.stage > 0
-        lengths = torch.stack((canvas.prompt_length + canvas.horizon, canvas.horizon)) * at_work
-        total, longest = torch.stack((lengths[0].sum(), lengths[1].amax())).tolist()
-        most, slots = _eighths(total), -(-longest // WIDTHS) * WIDTHS
-        slots = min(slots, canvas.width - canvas.start)
-        self._seen[most, slots] += 1
-        if self._replays and self._seen[most, slots] > PATIENCE:
-            key = (most, slots)
-            captured = self._captured(rows, key, lambda s, own: s.together(own, most, slots))
+        lengths = torch.stack((canvas.prompt_length, canvas.horizon)) * at_work
+        prompts, answers, longest = torch.cat((lengths.sum(-1), lengths[1:].amax(-1))).tolist()
+        slots = min(_multiple(longest, WIDTHS), canvas.width - canvas.start)
+        read = min(answers, len(at_work) * (self._stepper.recipe.block or slots))
+        room = Room(_rounded(prompts + answers, 4), _rounded(read, 2), slots)
+        if self._replays:
+            captured = self._captured(rows, room, lambda s, own: s.together(own, room), TOGETHER)
             if captured is not None:
                 return captured(rows), None
-        return self._stepper.together(rows, most, slots)
+        return self._stepper.together(rows, room)
 
     @property
     def _replays(self) -> bool:
@@ -142,34 +139,49 @@ class Turns:
         if memory.grown > before and self._held:
             graphs_of(self._model).forget()
 
-    def _answer(self, rows: Rows) -> int | None:
-        """The columns of one row's answer, rounded up, if that is all its opening recomputes."""
-        canvas = rows.canvas
-        if bool((self._stepper.recipe.cache.stale(canvas, rows.clock) & ~canvas.answer).any()):
-            return None
-        return -(-int(canvas.horizon) // WIDTHS) * WIDTHS
+    def _opening(self, rows: Rows) -> Captured | None:
+        """The graph of a lone row's opening: over its answer, rounded up, or over all of it."""
+        canvas, stepper = rows.canvas, self._stepper
+        whole = bool((stepper.recipe.cache.stale(canvas, rows.clock) & ~canvas.answer).any())
+        if whole and isinstance(stepper.memory, PooledKeyValues):
+            return None  # where in the pool the row lies is the device's own affair
+        own = _own(canvas) if whole else None
+        first, multiple = (own.start, stepper.recipe.block) if own else (canvas.start, WIDTHS)
+        opening = slice(first, canvas.start + _multiple(int(canvas.horizon), multiple or 1))
+        key = ("opening", opening.start, opening.stop, own and own.stop)
+        patience = OPENED if own else 0
+        return self._captured(rows, key, lambda s, these: s.within(these, opening, own), patience)
 
     def _captured(
         self,
         rows: Rows,
         shape: Hashable,
         advance: Callable[[Stepper, Rows], tuple[Rows, Seen]],
+        patience: int = 0,
     ) -> Captured | None:
-        """The graph of a step over such rows; None: it cannot be captured."""
+        """The graph of a step over such rows; None: it cannot be captured, or was not wanted often yet."""
         recipe, canvas = self._stepper.recipe, rows.canvas
         key = (recipe, *canvas.tokens.shape, canvas.start, rows.most is None, shape)
 
-        def made() -> Captured:
+        def made(pool: Any) -> Captured:
             # What draws is not captured, and draws nothing here.
             forward = Forward(self._model, recipe.sampling, Dice([0] * len(canvas.horizon)))
             stepper = Stepper(recipe, forward, Hooks(), self._stepper.memory)
-            return Captured(lambda own: advance(stepper, own)[0], rows)
+            return Captured(lambda own: advance(stepper, own)[0], rows, pool)
 
-        captured = graphs_of(self._model).captured(key, made)
-        return captured if captured.reason is None else None
+        return graphs_of(self._model).captured(key, made, patience)
 
 
-def _eighths(count: int) -> int:
-    """Rounded up, to one of eight numbers between two powers of two."""
-    step = max(LEAST, 1 << (count - 1).bit_length()) // 16
-    return -(-count // step) * step
+def _own(canvas: Canvas) -> slice:
+    """The columns of a lone row."""
+    return slice(canvas.start - int(canvas.prompt_length), canvas.start + int(canvas.horizon))
+
+
+def _multiple(count: int, of: int) -> int:
+    """Rounded up."""
+    return -(-count // of) * of
+
+
+def _rounded(count: int, steps: int) -> int:
+    """Rounded up, to one of so many numbers between two powers of two."""
+    return _multiple(count, max(LEAST, 1 << (count - 1).bit_length()) // (2 * steps))

@@ -107,7 +107,7 @@ def test_where_shapes_are_fixed_an_answer_is_decoded_uncaptured_as_well(bench, m
     only = replace(bench, settings=replace(SETTINGS, caches=("dual",)))
     cases = [line.case for line in only.answers()]
     assert cases == ["dual, not captured, probe included", "dual", "dual, probe included"]
-    assert seen == [True, False, False]
+    assert seen == [True, *[False] * 4]  # the others are decoded once to warm up
 
 
 def test_a_mixed_batch_counts_useful_tokens(found):

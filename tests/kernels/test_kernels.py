@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -123,12 +122,12 @@ def test_rows_look_at_their_own_keys_wherever_they_lie():
     assert not said[2:].any()  # a row without keys
 
 
-def test_a_plan_is_made_for_shapes_that_come_up_often(monkeypatch):
+def test_a_plan_is_made_for_what_will_be_repeated():
     """cuDNN takes longer for a plan than a pass does: a probe's shape, seen once, is not worth one."""
-    monkeypatch.setattr(attention, "_SEEN", Counter())
-    monkeypatch.setattr(attention, "PLANNED_AFTER", 3)
-    assert [attention._is_planned(70, 90) for _ in range(5)] == [False] * 3 + [True] * 2
-    assert not attention._is_planned(71, 90)
+    found = []
+    with attention.planning():
+        found.append(attention._PLANS.get())
+    assert [*found, attention._PLANS.get()] == [True, False]
 
 
 def test_fp8_scales_are_multiplied_back():

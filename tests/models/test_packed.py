@@ -190,9 +190,8 @@ class Launches(TorchDispatchMode):
 @pytest.mark.parametrize("opening", [False, True])
 def test_the_keys_of_a_lone_row_are_known_to_the_host(model, both, monkeypatch, opening):
     """So that its attention can be computed without offsets."""
-    from lastword.models import packed, packing
+    from lastword.models import packed
 
-    monkeypatch.setattr(packing, "FEW_QUERIES", 4)
     alone = []
 
     def attend(query, keys, values, rows):
@@ -200,14 +199,16 @@ def test_the_keys_of_a_lone_row_are_known_to_the_host(model, both, monkeypatch, 
         return attend_alone(query, keys[rows.own], values[rows.own])
 
     monkeypatch.setattr(packed, "attend", attend)
-    row, given = torch.tensor([1]), {"valid": VALID[1:2]}
+    given = {"valid": VALID[1:2]}
     if opening:
-        memories = [opened(model, KeyValues(3, 12)).at(row) for _ in range(2)]
-        given |= dict(
-            zip(("plain_memory", "packed_memory"), memories), stale=torch.arange(4, 10)[None]
-        )
+        row, whole, own = torch.tensor([0]), torch.arange(3, 10)[None], slice(3, 10)
+        given |= {
+            "plain_memory": KeyValues(1, 12).at(row),
+            "packed_memory": KeyValues(1, 12).carrying(row, whole, own=own),
+            "stale": whole,
+        }
     same(*both(TOKENS[1:2] + 1, torch.arange(5, 10)[None], **given))
-    assert {*map(str, alone)} == {str(slice(15, 22) if opening else slice(0, 7))}
+    assert {*map(str, alone)} == {str(slice(3, 10) if opening else slice(0, 7))}
 
 
 @pytest.mark.parametrize("weights", [None, "fp8"])

@@ -1,6 +1,6 @@
 """Fixed shapes: the same tokens and ledgers as without, rows that wait do not change, errors are raised."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from lastword.canvas.state import tensors
 from lastword.errors import CapacityError, NumericError, SettingError
 from lastword.length.policy import LengthPolicy, LengthTraits, Plan
 from lastword.slots import layout, turns
+from lastword.slots.captured import Captured
 from lastword.slots.layout import fixes_shapes
 from lastword.slots.rows import Stage
 from lastword.slots.stepper import Stepper
@@ -350,12 +351,46 @@ def test_rows_that_are_about_as_long_together_share_a_shape(monkeypatch):
     asked = []
     real = Stepper.together
 
-    def noted(self, rows, most, slots):
-        asked.append((most, slots))
-        return real(self, rows, most, slots)
+    def noted(self, rows, room):
+        asked.append(room)
+        return real(self, rows, room)
 
     monkeypatch.setattr(Stepper, "together", noted)
     fixed, plain = in_both_packed("llada-tiny", FIXED)
     assert fixed == plain
     assert len({*asked}) < len(asked) / 2
-    assert all(most >= 6 * (11 + 1) for most, _ in asked[:1])
+    assert asked[0].columns >= 6 * (11 + 1)
+
+
+class AsItStands(Captured):
+    """A step that is not captured."""
+
+    def __init__(self, advance):
+        self.advance = advance
+
+    def __call__(self, rows, *, once=False):
+        return self.advance(rows)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("every", [0, 1, 2])
+@pytest.mark.parametrize("length", LENGTHS, ids=str)
+@pytest.mark.parametrize("name", ["llada-tiny-eos", "dream-tiny"])
+def test_a_lone_row_opens_its_blocks_in_fixed_shapes(monkeypatch, name, length, every, packs):
+    """What a GPU captures, run as it stands: also where the last block is short."""
+    opened = []
+
+    def as_it_stands(self, rows, shape, advance, patience=0):
+        if isinstance(shape, tuple):
+            opened.append(shape[0])
+        return AsItStands(lambda own: advance(self._stepper, own)[0])
+
+    monkeypatch.setattr(Turns, "_replays", True)
+    monkeypatch.setattr(Turns, "_captured", as_it_stands)
+    monkeypatch.setattr(turns, "WIDTHS", 4)  # as canvases are small
+    recipe = replace(FIXED, length=length, cache=lastword.DualCache(every))
+    with packed(tiny(name)) if packs else nullcontext(tiny(name)) as model:
+        for prompt in PROMPTS[:3]:
+            fixed, plain = in_both(model, recipe, prompts=[prompt])
+            assert fixed == plain
+    assert {*opened} == {"opening"}
