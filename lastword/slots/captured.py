@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lastword.canvas.state import each, tensors
 from lastword.kernels.attention import planning
-from lastword.slots.rows import Rows
+from lastword.slots.rows import Rows, Stage
 
 MOST_GRAPHS = 48  # of a model; the one that was used longest ago goes
 
@@ -34,7 +34,7 @@ class Captured:
 
     def __init__(self, advance: Advance, rows: Rows, pool: Any = None) -> None:
         self._rows = each(torch.clone, rows)
-        self._stage = torch.empty(rows.stage.shape, dtype=rows.stage.dtype, pin_memory=True)
+        self._told = torch.empty((2, *rows.stage.shape), dtype=torch.long, pin_memory=True)
         self._advance = advance  # what it made when it first ran is read by every replay
         self._graph: torch.cuda.CUDAGraph | None = None
         self.reason: str | None = None
@@ -67,20 +67,31 @@ class Captured:
         """The rows as they stand, without what was worked out of them before."""
         return each(lambda tensor: tensor, self._rows)
 
-    def __call__(self, rows: Rows, *, once: bool = False) -> Rows:
+    def __call__(self, rows: Rows, *, once: bool = False, least: int = 1) -> Rows:
         """The rows after one step, or as many as it takes until one of them waits for something else.
 
-        The next call overwrites them.
+        Or until `least` of them do, unless one has grown: the graph may have no room for it. The next call
+        overwrites them.
         """
         assert self._graph is not None
         if next(tensors(rows)) is not next(tensors(self._rows)):
             _copy(rows, self._rows)
-        before = self._stage.copy_(self._rows.stage).clone()
+        before = self._ask().clone()
         while True:
             self._graph.replay()
-            self._stage.copy_(self._rows.stage)  # waits for the pass, and for nothing else
-            if once or not torch.equal(self._stage, before):
+            after = self._ask()
+            changed = int((after != before).any(0).sum())
+            at_work = 0 < int(after[0].max()) <= int(Stage.OPENING)  # and nobody has an error
+            if once or changed >= least or not at_work or bool((after[1] > before[1]).any()):
                 return self.rows
+
+    def _ask(self) -> Tensor:  # [2, B]
+        """What the rows wait for and how long they are; waits for the pass, and for nothing else."""
+        for told, own in zip(self._told, (self._rows.stage, self._rows.canvas.horizon)):
+            told.copy_(own, non_blocking=True)
+        if self._rows.stage.is_cuda:
+            torch.cuda.current_stream().synchronize()
+        return self._told
 
 
 class Graphs:

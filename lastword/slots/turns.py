@@ -22,6 +22,7 @@ from lastword.slots.stepper import Seen, Stepper
 from lastword.slots.ticket import Ticket
 
 WIDTHS = 64  # answers are computed in multiples of so many columns, so that they share graphs
+LEAVING = 32  # one row in so many may be done before any leaves: each time the host has work to do
 OPENINGS = 4  # rows that open wait until they are one to so many of those within a block
 
 # Steps of one shape before it is captured, which takes longer than some of them: passes over a lone row,
@@ -88,7 +89,7 @@ class Turns:
         if self._replays:
             captured = self._captured(rows, room, lambda s, own: s.together(own, room), TOGETHER)
             if captured is not None:
-                return captured(rows), None
+                return captured(rows, least=max(1, len(at_work) // LEAVING)), None
         return self._stepper.together(rows, room)
 
     @property

@@ -51,7 +51,7 @@ class Graph:
 def captured(rows, replays):
     """A step that was captured; no graph of a CPU can be."""
     made = Captured.__new__(Captured)
-    made._rows, made._stage = each(torch.clone, rows), torch.empty_like(rows.stage)
+    made._rows, made._told = each(torch.clone, rows), torch.empty(2, len(rows.stage)).long()
     made._rows.stage.fill_(Stage.WITHIN)
     made._graph, made.reason = Graph(made, replays), None
     return made
