@@ -14,6 +14,7 @@ import torch
 from lastword.checks import check_whole
 from lastword.engines import Local, Question, Reply
 from lastword.engines.engine import TOO_LONG
+from lastword.errors import NumericError
 from lastword.eval.journal import Journal
 from lastword.eval.records import (
     Answer,
@@ -78,6 +79,7 @@ def evaluate(
         answered = len(asked) - len(questions)
         progress(answered, len(asked))
         for replies in Local(model).ask(questions, recipe, rows=rows):
+            _check_answered(replies)
             samples = [asked[reply.key][0] for reply in replies]
             texts = [_written(sample.cut(reply.text)) for sample, reply in zip(samples, replies)]
             scores = _scores(by_name, samples, texts, replies)
@@ -97,6 +99,16 @@ def evaluate(
             answered += len(replies)
             progress(answered, len(asked))
     return answers_to(asked, journal.done())
+
+
+def _check_answered(replies: Sequence[Reply[Identity]]) -> None:
+    """A table has no place for a sample that failed: the run stops, and resumes with it."""
+    failed = [reply.failed for reply in replies if reply.failed is not None]
+    if failed:
+        raise NumericError(
+            f"{len(failed)} of {len(replies)} samples could not be decoded ({failed[0]}); what was written "
+            "before is kept: give the same command again"
+        )
 
 
 def _written(text: str) -> str:
