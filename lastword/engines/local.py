@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
@@ -20,6 +21,7 @@ TRIES = 2  # of a question alone, before it is given up
 MOST_LETTERS = 1_000  # of an error
 # What is wrong with every question alike: the run is refused, and no question is to blame.
 ABOUT_THE_RUN = (ExtraError, RecipeError, SettingError)
+PROBED = 8  # prompts of one pass that predicts
 QUEUED = 4  # times the rows that are decoded at once make a batch: what a run that is killed loses at most
 
 
@@ -27,7 +29,12 @@ class Local:
     """An engine of this process around a model that was loaded."""
 
     def __init__(self, model: MaskPredictor) -> None:
-        self.model = model
+        self._model = model
+
+    @property
+    def model(self) -> MaskPredictor:
+        """The one that was given."""
+        return self._model
 
     def ask(
         self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
@@ -52,35 +59,30 @@ class Local:
                 batch = {key: questions[key] for key in keys[first : first + rows * QUEUED]}
                 yield self._answered(batch, fit, rows, {"shortened": fit != recipe})
 
-    def foresee(
-        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
-    ) -> Iterator[dict[Key, int]]:
-        """How many slots each question is planned to take, some at a time, before any is asked.
-
-        What does not fit the model or cannot be planned is left out: to ask it says why.
-        """
+    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
+        """Slots that each answer is expected to need, from its plan; endless where nobody can say."""
+        found = dict.fromkeys(questions, math.inf)
         order = sorted(questions, key=lambda key: len(questions[key].prompt))
-        for first in range(0, len(order), rows):
-            yield from self._planned(
-                {key: questions[key] for key in order[first : first + rows]}, recipe
-            )
-
-    def _planned(self, batch: Mapping[Key, Question], recipe: Recipe) -> Iterator[dict[Key, int]]:
-        """The plans of one pass, or of one by recipe where prompts leave less room than it asks for."""
-        fits = {key: within_room(recipe, self.model, len(own.prompt)) for key, own in batch.items()}
-        for fit, group in groupby(batch, key=lambda key: fits[key]):
+        fits = {key: within_room(recipe, self.model, len(questions[key].prompt)) for key in order}
+        for fit, group in groupby(order, key=lambda key: fits[key]):
             keys = list(group)
-            if fit is None:
-                continue
-            most = [batch[key].most or MOST_SLOTS for key in keys]
-            try:
-                prompts = checked_prompts([batch[key].prompt for key in keys], self.model.ids)
-                plans = planned(self.model, fit, prompts, most=most)
-            except ABOUT_THE_RUN:
-                raise
-            except Exception:  # one of them is at fault; the others are not worth a pass each
-                continue
-            yield {key: plan.slots for key, (plan, _) in zip(keys, plans)}
+            for first in range(0, len(keys), PROBED) if fit is not None else ():
+                batch = {key: questions[key] for key in keys[first : first + PROBED]}
+                found |= self._expected(batch, fit or recipe)
+        return found
+
+    def _expected(self, batch: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
+        """What one batch of plans says; nothing where it fails, since to ask says why."""
+        try:
+            prompts = checked_prompts([own.prompt for own in batch.values()], self.model.ids)
+            most = [own.most or MOST_SLOTS for own in batch.values()]
+            plans = [plan for plan, _ in planned(self.model, recipe, prompts, most=most)]
+        except ABOUT_THE_RUN:
+            raise
+        except Exception:  # one of them is at fault, and the others are not worth a pass each
+            return {}
+        means = [math.inf if own.lengths is None else own.lengths.mean.item() for own in plans]
+        return {key: min(mean, float(own.slots)) for key, mean, own in zip(batch, means, plans)}
 
     def _answered(
         self, batch: Mapping[Key, Question], recipe: Recipe, rows: int, more: Facts
