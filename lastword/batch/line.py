@@ -68,10 +68,11 @@ def form_of(data: object) -> Form:
 
 def name_of(data: object) -> str | int | None:
     """What a user calls a line, as far as it can be read."""
-    for field in ("id", "custom_id") if isinstance(data, dict) else ():
+    fields = data if isinstance(data, dict) else {}
+    for named in (fields.get("id"), fields.get("custom_id")):
         with suppress(ValueError):
-            if data.get(field) is not None:
-                return checked(Named, {"name": data[field]}).name
+            if named is not None:
+                return checked(Named, {"name": named}).name
     return None
 
 
