@@ -1,13 +1,14 @@
 """A line that is no prompt fails alone and says why; a file that holds no prompt is refused."""
 
 import json
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lastword.batch import run, source
-from lastword.errors import PromptError
+from lastword.errors import ExtraError, PromptError
 from lastword.outside.schema import parse
 from tests.batch.made import Echo, answers, put, read
 from tests.batch.test_formats import request
@@ -205,3 +206,13 @@ def test_whatever_stands_in_a_file_every_line_has_one_of_its_own(toy, tmp_path, 
     assert (again.answered, again.failed, again.before) == (
         outcome.answered, outcome.failed, len(found),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("prompts", "out"), [("p.parquet", "a.jsonl"), ("p.jsonl", "a.parquet")])
+def test_without_pyarrow_parquet_is_refused_at_once(toy, tmp_path, monkeypatch, prompts, out):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    path = put(tmp_path / prompts, GOOD)
+    with pytest.raises(ExtraError, match="Parquet needs pyarrow"):
+        run(Echo(toy), path, tmp_path / out, name="m")
+    assert [found.name for found in tmp_path.iterdir()] == [prompts]

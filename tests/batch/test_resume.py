@@ -238,7 +238,7 @@ def test_a_long_file_is_not_held(toy, tmp_path, monkeypatch, count):
 
     monkeypatch.setattr(working, "PORTION", 100)
     monkeypatch.setattr(os, "fsync", lambda number: None)
-    source = put(tmp_path / "p.jsonl", *[{"prompt": "a" * 50, "id": n} for n in range(count)])
+    source = put(tmp_path / "p.jsonl", *[{"prompt": "abc", "id": n} for n in range(count)])
     tracemalloc.start()
     try:
         outcome = run(Long(toy), source, tmp_path / "a.jsonl", name="m", rows=64)
@@ -252,7 +252,7 @@ def test_a_long_file_is_not_held(toy, tmp_path, monkeypatch, count):
 
 def command(out):
     return [
-        "batch", "p.jsonl", "--out", out, "-m", "tiny-llada-base", "--length", "fixed:4", "--rows", "1",
+        "batch", "p.jsonl", "--out", out, "-m", "toy", "--length", "fixed:4", "--rows", "1",
     ]  # fmt: skip
 
 
@@ -271,7 +271,7 @@ def test_kill_9_at_random_then_the_same_command_again(server, tmp_path, out):
 
     def make(folder, **moment):
         folder.mkdir(exist_ok=True)
-        put(folder / "p.jsonl", *[{"prompt": f"Problem: {n} + {n * n}"} for n in range(20)])
+        put(folder / "p.jsonl", *[{"prompt": "abcdefghij"[n % 7 :]} for n in range(20)])
         return server.ask(argv=command(out), folder=str(folder), **scratch, **moment)
 
     def written(folder):
@@ -286,7 +286,7 @@ def test_kill_9_at_random_then_the_same_command_again(server, tmp_path, out):
     assert [line["index"] for line in whole] == list(range(20))
     dice = random.Random(out)
     kinds = ("seconds", "bytes", "fsync", "replace")
-    for turn, (kind, share) in enumerate(moments(dice.randrange(99), 16, *kinds)):
+    for turn, (kind, share) in enumerate(moments(dice.randrange(99), 12, *kinds)):
         folder = tmp_path / str(turn)
         if kind == "seconds":
             moment = {"after": share * cost["seconds"]}
