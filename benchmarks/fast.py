@@ -25,7 +25,7 @@ from benchmarks.arms import DEFAULT, FAST, FRESH, GROUPS, MODELS, recipe_of, tag
 from benchmarks.study import FRESH_PROMPTS, Job
 from lastword.eval import packed
 from lastword.eval.records import Answer
-from lastword.eval.run import surroundings
+from lastword.engines.surroundings import surroundings
 from lastword.paper.compare import paired_p
 from lastword.tasks import BENCHMARKS
 

@@ -2,5 +2,8 @@
 
 from lastword.engines.engine import Engine, Question, Reply
 from lastword.engines.local import Local
+from lastword.engines.pool import Pool
+from lastword.engines.processes import Processes
+from lastword.engines.worker import Source
 
-__all__ = ["Engine", "Local", "Question", "Reply"]
+__all__ = ["Engine", "Local", "Pool", "Processes", "Question", "Reply", "Source"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
 TOO_LONG = "too_long"  # how an answer finished that was not asked: the prompt left no room
@@ -37,13 +38,20 @@ class Engine(Protocol):
     """Answers questions; a key comes back exactly once, with an answer or a failure of its own.
 
     What was answered is handed over as soon as it is there, some at a time and in any order, so that a
-    caller can write it down. An answer depends on question and recipe alone, not on who gave it.
+    caller can write it down. An answer depends on question and recipe alone, not on who gave it. One caller
+    asks at a time.
     """
+
+    @property
+    def model(self) -> MaskPredictor:
+        """The model that answers, or what is known of it here (`Elsewhere`)."""
+        ...
 
     def ask(
         self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
     ) -> Iterator[list[Reply[Key]]]:
         """Replies to all questions; a worker decodes `rows` of them at once."""
+        ...
 
     def close(self) -> None:
         """Give back what the engine holds: processes, connections."""

@@ -8,6 +8,7 @@ from itertools import groupby
 from lastword.canvas.cost import Work
 from lastword.engines.engine import TOO_LONG, Facts, Key, Question, Reply
 from lastword.engines.room import within_room
+from lastword.engines.surroundings import surroundings
 from lastword.generation import Generation, generate
 from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
@@ -19,7 +20,12 @@ class Local:
     """An engine of this process around a model that was loaded."""
 
     def __init__(self, model: MaskPredictor) -> None:
-        self.model = model
+        self._model = model
+
+    @property
+    def model(self) -> MaskPredictor:
+        """The one that was given."""
+        return self._model
 
     def ask(
         self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
@@ -37,7 +43,10 @@ class Local:
         for fit, group in groupby(order, key=lambda key: recipes[key]):
             keys = list(group)
             if fit is None:
-                yield [Reply(key, "", _unasked(len(questions[key].prompt))) for key in keys]
+                yield [
+                    Reply(key, "", _unasked(len(questions[key].prompt)) | surroundings(self.model))
+                    for key in keys
+                ]
                 continue
             for first in range(0, len(keys), rows * QUEUED):
                 batch = keys[first : first + rows * QUEUED]
@@ -52,7 +61,7 @@ class Local:
                     "rows": len(batch),
                     "batch_seconds": round(max(answer.seconds for answer in answers), 6),
                     "shortened": fit != recipe,
-                }
+                } | surroundings(self.model)
                 yield [
                     Reply(key, answer.text or "", _facts(answer) | shared)
                     for key, answer in zip(batch, answers)
