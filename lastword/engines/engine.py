@@ -10,6 +10,7 @@ from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
 TOO_LONG = "too_long"  # how an answer finished that was not asked: the prompt left no room
+FAILED = "failed"  # and one that never came
 
 Key = TypeVar("Key")
 Facts = dict[str, Any]  # how an answer came, as plain data and `Work`
@@ -17,10 +18,11 @@ Facts = dict[str, Any]  # how an answer came, as plain data and `Work`
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt as token ids, and the seed of its row."""
+    """A prompt as token ids, the seed of its row, and the slots its answer may have at most."""
 
     prompt: list[int]
     seed: int
+    most: int | None = None  # None: as many as the recipe says
 
 
 @dataclass(frozen=True)
@@ -55,3 +57,13 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give back what the engine holds: processes, connections."""
+
+
+@runtime_checkable
+class Foresees(Protocol):
+    """An engine that can say how long answers will be before it is asked for any."""
+
+    def foresee(
+        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    ) -> Iterator[dict[Key, int]]:
+        """Slots that answers are planned to take, by key, some at a time; of some questions nobody knows."""

@@ -1,18 +1,26 @@
-"""Local: this process answers, batches of like length; what does not fit the model apart."""
+"""Local: this process answers, batches of like length; what does not fit the model, or fails, apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
+from lastword.canvas.canvas import checked_prompts
 from lastword.canvas.cost import Work
-from lastword.engines.engine import TOO_LONG, Facts, Key, Question, Reply
+from lastword.checks import MOST_SLOTS
+from lastword.engines.engine import FAILED, TOO_LONG, Facts, Key, Question, Reply
 from lastword.engines.room import within_room
 from lastword.engines.surroundings import surroundings
-from lastword.generation import Generation, generate
+from lastword.errors import ExtraError, LastwordError, RecipeError, SettingError
+from lastword.generation import Generation, answers
 from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
+from lastword.slots.ticket import planned
 
+TRIES = 2  # of a question alone, before it is given up
+MOST_LETTERS = 1_000  # of an error
+# What is wrong with every question alike: the run is refused, and no question is to blame.
+ABOUT_THE_RUN = (ExtraError, RecipeError, SettingError)
 QUEUED = 4  # times the rows that are decoded at once make a batch: what a run that is killed loses at most
 
 
@@ -34,7 +42,8 @@ class Local:
 
         `rows` are decoded at once, and a few times as many make a batch: a question that waits takes the
         slot of a row that is done. A question whose canvas does not fit the model's positions follows the
-        rule of `room`.
+        rule of `room`. Where decoding a batch fails, its halves are decoded, and so on down to the question
+        that is at fault, which is given up after TRIES alone.
         """
         order = sorted(questions, key=lambda key: len(questions[key].prompt))
         recipes = {
@@ -49,26 +58,87 @@ class Local:
                 ]
                 continue
             for first in range(0, len(keys), rows * QUEUED):
-                batch = keys[first : first + rows * QUEUED]
-                answers = generate(
+                batch = {key: questions[key] for key in keys[first : first + rows * QUEUED]}
+                yield self._answered(batch, fit, rows, {"shortened": fit != recipe})
+
+    def foresee(
+        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    ) -> Iterator[dict[Key, int]]:
+        """How many slots each question is planned to take, some at a time, before any is asked.
+
+        What does not fit the model or cannot be planned is left out: to ask it says why.
+        """
+        order = sorted(questions, key=lambda key: len(questions[key].prompt))
+        for first in range(0, len(order), rows):
+            yield from self._planned(
+                {key: questions[key] for key in order[first : first + rows]}, recipe
+            )
+
+    def _planned(self, batch: Mapping[Key, Question], recipe: Recipe) -> Iterator[dict[Key, int]]:
+        """The plans of one pass, or of one by recipe where prompts leave less room than it asks for."""
+        fits = {key: within_room(recipe, self.model, len(own.prompt)) for key, own in batch.items()}
+        for fit, group in groupby(batch, key=lambda key: fits[key]):
+            keys = list(group)
+            if fit is None:
+                continue
+            most = [batch[key].most or MOST_SLOTS for key in keys]
+            try:
+                prompts = checked_prompts([batch[key].prompt for key in keys], self.model.ids)
+                plans = planned(self.model, fit, prompts, most=most)
+            except ABOUT_THE_RUN:
+                raise
+            except Exception:  # one of them is at fault; the others are not worth a pass each
+                continue
+            yield {key: plan.slots for key, (plan, _) in zip(keys, plans)}
+
+    def _answered(
+        self, batch: Mapping[Key, Question], recipe: Recipe, rows: int, more: Facts
+    ) -> list[Reply[Key]]:
+        """Replies to questions decoded together; where that fails, in halves, down to the culprit."""
+        asked, tries = list(batch.values()), 1 if len(batch) > 1 else TRIES
+        reason = ""
+        for _ in range(tries):
+            try:
+                found = answers(
                     self.model,
-                    [questions[key].prompt for key in batch],
-                    recipe=fit,
-                    seed=[questions[key].seed for key in batch],
+                    [own.prompt for own in asked],
+                    recipe,
+                    [own.seed for own in asked],
                     slots=rows,
+                    most=[own.most for own in asked],
                 )
+            except ABOUT_THE_RUN:
+                raise
+            except Exception as wrong:  # a part, a model or a tokenizer may be anybody's
+                reason = failure(wrong)
+            else:
                 shared = {
                     "rows": len(batch),
-                    "batch_seconds": round(max(answer.seconds for answer in answers), 6),
-                    "shortened": fit != recipe,
+                    "batch_seconds": round(max(answer.seconds for answer in found), 6),
                 } | surroundings(self.model)
-                yield [
-                    Reply(key, answer.text or "", _facts(answer) | shared)
-                    for key, answer in zip(batch, answers)
+                return [
+                    Reply(key, answer.text or "", _facts(answer) | shared | more)
+                    for key, answer in zip(batch, found)
                 ]
+        keys = list(batch)
+        if len(keys) == 1:
+            facts = _unasked(len(asked[0].prompt)) | more | {"finish": FAILED}
+            return [Reply(keys[0], "", facts, f"{reason} (tried {TRIES} times alone)")]
+        half = (len(keys) + 1) // 2
+        return [
+            reply
+            for some in (keys[:half], keys[half:])
+            for reply in self._answered({key: batch[key] for key in some}, recipe, rows, more)
+        ]
 
     def close(self) -> None:
         """The model is the caller's."""
+
+
+def failure(wrong: Exception) -> str:
+    """An error as a reply tells it, on one line."""
+    said = " ".join(str(wrong).split())[:MOST_LETTERS]
+    return said if isinstance(wrong, LastwordError) else f"{type(wrong).__name__}: {said}"
 
 
 def _facts(answer: Generation) -> Facts:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Question, Reply
+from lastword.engines.local import ABOUT_THE_RUN, failure
+from lastword.errors import LastwordError
 from lastword.recipe.recipe import Recipe
 
-Result = Sequence[float] | Sequence[Reply[int]]  # keys are places in the job
+Result = Sequence[int | None] | Sequence[Reply[int]]  # of each question, in the order of the job
 
 
 @dataclass(frozen=True)
 class Job:
-    """Questions that one worker is given at once: to predict how long their answers are, or to answer.
+    """Questions that one worker is given at once: to foresee how long their answers are, or to answer.
 
     Its number is its own for as long as the pool lives. A job changes nothing where it runs, so that it
     can be given again.
     """
 
     number: int
-    kind: Literal["predict", "answer"]
+    kind: Literal["foresee", "answer"]
     questions: tuple[Question, ...]
     recipe: Recipe
     rows: int  # decoded at once
@@ -46,7 +48,7 @@ class Unable:
 
 @dataclass(frozen=True)
 class Done:
-    """A job's result: a length or a reply for each of its questions, in their order."""
+    """A job's result: slots, None where nobody knows, or a reply for each of its questions, in order."""
 
     worker: int
     job: int
@@ -63,6 +65,15 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """Something is wrong with every question alike, such as the recipe: the caller is told."""
+
+    worker: int
+    job: int
+    error: LastwordError
+
+
+@dataclass(frozen=True)
 class Died:
     """A worker is gone, and with it the job it had."""
 
@@ -70,7 +81,7 @@ class Died:
     reason: str
 
 
-Event = Ready | Unable | Done | Failed | Died
+Event = Ready | Unable | Done | Failed | Refused | Died
 
 
 @runtime_checkable
@@ -83,7 +94,7 @@ class Places(Protocol):
         """Start a worker, or start it again. `Ready`, `Unable` or `Died` comes of it."""
 
     def give(self, worker: int, job: Job) -> None:
-        """Give a worker that is ready a job. `Done`, `Failed` or `Died` comes of it, in due time."""
+        """Give a worker that is ready a job. `Done`, `Failed`, `Refused` or `Died` comes of it."""
 
     def wait(self, seconds: float) -> Sequence[Event]:
         """What happened since, as soon as something did; nothing after so many seconds."""
@@ -93,3 +104,13 @@ class Places(Protocol):
 
     def close(self) -> None:
         """End the workers that were started here, and nothing else."""
+
+
+def performed(worker: int, job: Job, run: Callable[[Job], Result]) -> Event:
+    """What comes of a job that is run here, without a worker's death."""
+    try:
+        return Done(worker, job.number, run(job))
+    except ABOUT_THE_RUN as refused:
+        return Refused(worker, job.number, refused)
+    except Exception as raised:
+        return Failed(worker, job.number, failure(raised))

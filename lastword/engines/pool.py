@@ -8,25 +8,25 @@ of a job that was given to somebody else since, is dropped.
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Literal
 
-from lastword.checks import check_choice, check_number, check_whole
+from lastword.checks import MOST_SLOTS, check_choice, check_number, check_whole
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Key, Question, Reply
 from lastword.engines.handing import ORDERS, PREDICTED, TRIES, Handing
 from lastword.engines.local import QUEUED
-from lastword.engines.places import Died, Done, Event, Failed, Job, Places, Ready, Unable
+from lastword.engines.places import Died, Done, Event, Failed, Job, Places, Ready, Refused, Unable
 from lastword.errors import EngineError
 from lastword.length import Fixed
 from lastword.recipe.recipe import Recipe
 from lastword.version import __version__
 
 PROBED = 32  # questions of a job that predicts, at most
+UNKNOWN = MOST_SLOTS + 1  # slots, of who could not be probed: asked first
 STARTS = 3  # times that a worker may die with nothing to do before it is left alone
 PATIENCE = 600.0  # seconds to wait for a first worker
 _LOG = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ class Pool:
         self._busy: dict[int, int] = {}  # worker: number of its job
         self._gone: dict[int, str] = {}  # workers that are left alone, and why
         self._idle_deaths: Counter[int] = Counter()
+        self._known: dict[int, int] = {}  # slots that were foreseen, for who asks next
         self._numbers = count()
         self._started = False
 
@@ -89,29 +90,50 @@ class Pool:
         order = list(range(len(keys)))
         deaths: Counter[int] = Counter()
         if self.order == PREDICTED:
-            alike = self.places.workers == 1 or isinstance(recipe.length, Fixed)
-            lengths = [0.0] * len(keys) if alike else self._predict(asked, recipe, deaths)
+            lengths = self._lengths(asked, recipe, rows, deaths)
             order.sort(key=lambda at: (lengths[at], len(asked[at].prompt)), reverse=True)
         handing = self._handing(order, rows * QUEUED, self.order, deaths)
+        self._known.clear()
         for places, result in self._through(handing, asked, recipe, rows, "answer"):
             yield [replace(reply, key=keys[at]) for at, reply in zip(places, result)]
 
-    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
-        """Slots that each answer is expected to need; endless where nobody can say."""
-        return dict(zip(questions, self._predict([*questions.values()], recipe, Counter())))
+    def foresee(
+        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    ) -> Iterator[dict[Key, int]]:
+        """Slots that answers are planned to take, some at a time; `ask` does not look again."""
+        keys = list(questions)
+        asked = [questions[key] for key in keys]
+        for places, slots in self._foreseen(asked, recipe, rows, Counter()):
+            found = {at: own for at, own in zip(places, slots) if own is not None}
+            self._known |= {_digest(asked[at], recipe): own for at, own in found.items()}
+            yield {keys[at]: own for at, own in found.items()}
 
-    def _predict(
-        self, asked: Sequence[Question], recipe: Recipe, deaths: Counter[int]
-    ) -> list[float]:
-        """A length for each, those over which a worker died counted."""
-        lengths = [math.inf] * len(asked)
+    def _foreseen(
+        self, asked: Sequence[Question], recipe: Recipe, rows: int, deaths: Counter[int]
+    ) -> Iterator[tuple[list[int], Sequence[int | None]]]:
+        """Slots of each, None where nobody knows; where a worker died over it, that is counted."""
         order = sorted(range(len(asked)), key=lambda at: len(asked[at].prompt), reverse=True)
         handing = self._handing(order, PROBED, PREDICTED, {})
-        for places, result in self._through(handing, asked, recipe, 1, "predict"):
+        for places, result in self._through(handing, asked, recipe, rows, "foresee"):
             if result is None:
                 deaths.update(places)
-            for at, length in zip(places, result or ()):
-                lengths[at] = length
+            yield places, result or [None] * len(places)
+
+    def _lengths(
+        self, asked: Sequence[Question], recipe: Recipe, rows: int, deaths: Counter[int]
+    ) -> list[int]:
+        """What to order by."""
+        known = [self._known.get(_digest(one, recipe)) for one in asked]
+        lengths = [UNKNOWN if own is None else own for own in known]
+        if self.places.workers == 1 or isinstance(recipe.length, Fixed):
+            return [0] * len(asked)
+        unknown = [at for at, own in enumerate(known) if own is None]
+        some = [asked[at] for at in unknown]
+        died: Counter[int] = Counter()
+        for places, slots in self._foreseen(some, recipe, rows, died):
+            for at, own in zip(places, slots):
+                lengths[unknown[at]] = UNKNOWN if own is None else own
+        deaths.update({unknown[at]: times for at, times in died.items()})
         return lengths
 
     def _handing(
@@ -125,11 +147,11 @@ class Pool:
         asked: Sequence[Question],
         recipe: Recipe,
         rows: int,
-        kind: Literal["predict", "answer"],
+        kind: Literal["foresee", "answer"],
     ) -> Iterator[tuple[list[int], Any]]:
         """What came of all that is handed out, a job at a time: places among the asked, and results.
 
-        What no length could be predicted of comes back as None; it is not tried again.
+        Where a length could not be foreseen, None is the result; it is not tried again.
         """
         self._start()
         given: dict[int, list[int]] = {}  # places in each job that is out
@@ -154,7 +176,7 @@ class Pool:
                     mine = given.pop(number)
                     if isinstance(event, Done) and len(event.result) == len(mine):
                         came.append((mine, event.result))
-                    elif kind == "predict":
+                    elif kind == "foresee":
                         came.append((mine, None))
                     elif lost := _lost(event, mine, handing):
                         came.append(lost)
@@ -211,6 +233,8 @@ class Pool:
             del self._busy[worker]
             self._idle.add(worker)
             self._idle_deaths[worker] = 0
+            if isinstance(event, Refused):
+                raise event.error
 
     def _check_same(self, model: Elsewhere) -> None:
         """All workers have one model, and our version."""
@@ -232,8 +256,13 @@ class Pool:
 def _ends(event: Event, number: int) -> bool:
     """Is the job of this number through, or lost?"""
     return isinstance(event, (Died, Ready)) or (
-        isinstance(event, (Done, Failed)) and event.job == number
+        isinstance(event, (Done, Failed, Refused)) and event.job == number
     )
+
+
+def _digest(question: Question, recipe: Recipe) -> int:
+    """Enough to know a question again; a rare mistake costs its place in the order, and nothing else."""
+    return hash((tuple(question.prompt), question.most, recipe.label()))
 
 
 def _lost(

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 import torch
 
 from lastword.checks import check_type, check_whole
-from lastword.engines.places import Died, Done, Event, Failed, Job, Ready, Unable
+from lastword.engines.places import Died, Event, Job, Ready, Unable, performed
 from lastword.engines.worker import Source, Worker
 from lastword.errors import LastwordError
 
@@ -141,11 +141,7 @@ def _serve(pipe: Connection, source: Source, threads: int | None, card: str | No
         pipe.send(Ready(0, worker.about()))
         while True:
             job: Job = pipe.recv()
-            try:
-                event: Event = Done(0, job.number, worker.run(job))
-            except Exception as raised:
-                event = Failed(0, job.number, f"{type(raised).__name__}: {raised}"[:1_000])
-            pipe.send(event)
+            pipe.send(performed(0, job, worker.run))
 
 
 def _cards() -> list[str]:

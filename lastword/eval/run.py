@@ -30,6 +30,8 @@ from lastword.outside.schema import MOST_TEXT
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
 
+HOPELESS = 32  # failures, and not one answer: the rest is not tried
+
 
 def evaluate(
     model: MaskPredictor,
@@ -75,13 +77,15 @@ def evaluate(
             for key, (sample, _) in asked.items()
             if key not in done
         }
-        answered = len(asked) - len(questions)
+        answered = before = len(asked) - len(questions)
         progress(answered, len(asked))
         lost: list[Reply[Identity]] = []
         asking = Local(model) if engine is None else engine
         for found in asking.ask(questions, recipe, rows=rows):
             lost += [reply for reply in found if reply.failed is not None]
             replies = [reply for reply in found if reply.failed is None]
+            if len(lost) >= HOPELESS and answered == before and not replies:
+                break
             samples = [asked[reply.key][0] for reply in replies]
             texts = [_written(sample.cut(reply.text)) for sample, reply in zip(samples, replies)]
             scores = _scores(by_name, samples, texts, replies)
@@ -122,8 +126,8 @@ def _tell(
     """Say what failed, once everything else is written."""
     of = [f"{asked[one.key][0].task} {asked[one.key][0].index} ({one.failed})" for one in lost[:3]]
     raise EngineError(
-        f"{len(lost)} of {total} samples failed and have no record: {'; '.join(of)}. Every other answer is "
-        "written: give the same command again to ask these alone"
+        f"{len(lost)} of {total} samples failed and have no record: {'; '.join(of)}. What was answered is "
+        "written: give the same command again to ask only the rest"
     )
 
 

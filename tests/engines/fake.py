@@ -4,7 +4,7 @@ import random
 
 import lastword
 from lastword.engines import Reply, Source
-from lastword.engines.places import Died, Done, Failed, Ready, Unable
+from lastword.engines.places import Died, Failed, Ready, Unable, performed
 from lastword.engines.worker import Worker
 
 WORKER = Worker(Source("toy"))
@@ -12,8 +12,8 @@ WORKER = Worker(Source("toy"))
 
 def pretended(job):
     """A result as a worker gives it, at no cost."""
-    if job.kind == "predict":
-        return [float(len(question.prompt)) for question in job.questions]
+    if job.kind == "foresee":
+        return [len(question.prompt) for question in job.questions]
     return [Reply(at, f"to {question.seed}", {}) for at, question in enumerate(job.questions)]
 
 
@@ -40,7 +40,7 @@ class Fake:
         self.given.append((worker, job))
         what = self.script(self.count, job)
         self.count += 1
-        done = Done(worker, job.number, self.run(job)) if what in ("done", "late") else None
+        done = performed(worker, job, self.run) if what in ("done", "late") else None
         if what == "failed":
             self.events.append(Failed(worker, job.number, "it raised"))
         if what in ("died", "late"):

@@ -11,7 +11,8 @@ import lastword
 from lastword.engines import Local, Pool, Question
 from lastword.engines.handing import TRIES, Handing
 from lastword.engines.pool import STARTS
-from lastword.errors import EngineError, LastwordError
+from lastword.engines.worker import foreseeing
+from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.recipe.settling import settle
 from tests.engines.fake import RECIPE, WORKER, Dying, Fake, Lacking, Mute
 
@@ -90,7 +91,7 @@ def test_a_question_that_kills_whoever_probes_it_is_given_up_after_as_many():
     )
     assert plain(asked(Pool(places)))["q7"][2]
     died = [job for _, job in places.given if any(q.seed == 7 for q in job.questions)]
-    assert [job.kind for job in died] == ["predict", "answer", "answer"]
+    assert [job.kind for job in died] == ["foresee", "answer", "answer"]
 
 
 def test_what_raises_fails_alone():
@@ -114,7 +115,7 @@ class Said(Fake):
         from lastword.engines.places import Done
 
         self.given.append((worker, job))
-        self.events.append(Done(worker, job.number, [float(q.seed) for q in job.questions]))
+        self.events.append(Done(worker, job.number, [q.seed for q in job.questions]))
 
 
 def test_longest_predicted_first_and_less_at_a_time():
@@ -153,11 +154,32 @@ def test_a_caller_who_leaves_can_ask_again():
     assert plain(asked(pool)) == PRETENDED
 
 
-def test_predictions_are_those_of_the_library():
-    found = Pool(Fake(2, run=WORKER.run)).predict(questions(5), SETTLED)
-    prompts = [question.prompt for question in questions(5).values()]
-    means = lastword.predict_length(WORKER.model, prompts, limit=12).mean.tolist()
-    assert found == pytest.approx(dict(zip(questions(5), means)))
+def test_lengths_are_foreseen_as_here_and_not_probed_again():
+    places = Fake(2, run=WORKER.run)
+    pool, found, here = Pool(places), {}, {}
+    for some in pool.foresee(questions(5), SETTLED, rows=2):
+        found |= some
+    for some in Local(WORKER.model).foresee(questions(5), SETTLED, rows=2):
+        here |= some
+    assert found == here
+    places.given.clear()
+    list(pool.ask(questions(5), SETTLED, rows=2))
+    assert {job.kind for _, job in places.given} == {"answer"}
+
+
+def test_a_canvas_that_is_fixed_and_cut_is_foreseen_all_the_same():
+    cut = replace(SETTLED, length=lastword.StopAtEnd(lastword.Fixed(12)))
+    assert foreseeing(cut).length == lastword.Survival(limit=12)
+    assert foreseeing(SETTLED) == SETTLED
+    assert foreseeing(replace(SETTLED, length=lastword.Fixed(5))).length == lastword.Fixed(5)
+
+
+def test_what_is_wrong_with_every_question_is_raised():
+    unsettled = lastword.Recipe(length=lastword.Calibrated(0.9))
+    pool = Pool(Fake(1, run=WORKER.run))
+    with pytest.raises(SettingError, match="calibrat"):
+        list(pool.ask(questions(3), unsettled, rows=2))
+    assert len([*pool.ask(questions(3), SETTLED, rows=4)]) >= 1  # the worker goes on
 
 
 def test_nobody_ready_is_an_error_that_says_so():
