@@ -55,4 +55,8 @@ class EngineOptions:
         """The engine, with this model. Workers start when they are needed; close it when done."""
         if self.engine == PROCESSES:
             return Pool(Processes(source, self.workers, threads=self.threads))
+        if self.engine == RAY:
+            from lastword.engines.ray import Ray
+
+            return Pool(Ray(source, self.workers, address=self.address, threads=self.threads))
         return Local(source.load())

@@ -16,7 +16,6 @@ from lastword.engines.places import Died, Event, Job, Ready, Unable, performed
 from lastword.engines.processes import MOST_WORKERS
 from lastword.engines.worker import Source, Worker
 from lastword.errors import EngineError, ExtraError, LastwordError
-from lastword.version import __version__
 
 CONNECT = 60.0  # seconds until a cluster must have answered
 _LOG = logging.getLogger(__name__)
@@ -43,16 +42,13 @@ class Actor:
             return Died(worker, "it was started again")
         return performed(worker, job, self._worker.run)
 
-    def version(self) -> str:
-        return __version__
-
 
 class Ray:
     """Workers of a Ray cluster: `address` is "auto", "host:port", or "local" for one that ends with us.
 
     Left out, it is RAY_ADDRESS, a cluster of this machine, or a local one, as Ray has it. Every actor takes a
-    GPU where the cluster has some and the device is left to us, else `threads` cores. Without a number, as many
-    workers as there is room for. Whoever has connected to Ray before keeps that connection, and it stays.
+    GPU where the cluster has some and the device is left to us, else `threads` cores. Without a number, as
+    many workers as there is room for. Whoever has connected to Ray before keeps that connection.
     """
 
     def __init__(
@@ -73,7 +69,9 @@ class Ray:
             resources = self._ray.cluster_resources()
             self._gpu = source.device in ("auto", "cuda") and resources.get("GPU", 0) >= 1
             self.source, self.threads = source, threads or (None if self._gpu else 1)
-            room = resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // (threads or 1)
+            room = (
+                resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // (threads or 1)
+            )
             self.workers = workers or max(1, min(int(room), MOST_WORKERS))
         except BaseException:
             self.close()
@@ -146,7 +144,7 @@ def imported() -> Any:
         import ray
     except ImportError as absent:
         raise ExtraError(
-            f"--engine ray needs the package ray ({absent}): pip install 'lastword[ray]', in the same version "
+            f"--engine ray needs the package ray ({absent}): pip install 'lastword[ray]', in one version "
             "on every machine"
         ) from absent
     return ray
@@ -161,13 +159,7 @@ def connected(ray: Any, address: str | None, seconds: float = CONNECT) -> bool:
     if address not in (None, "auto", "local"):
         _reach(str(address), seconds)
     try:
-        ray.init(
-            address=address,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-            include_dashboard=False if address == "local" else None,
-            _redis_password=None,
-        ) if False else ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as refused:  # Ray raises whatever the reason is
         raise EngineError(
             f"no Ray cluster could be joined (address {said}): {_brief(refused)}. Start one with `ray start "
