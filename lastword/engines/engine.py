@@ -23,6 +23,9 @@ class Question:
     prompt: list[int]
     seed: int
     most: int | None = None  # None: as many as the recipe says
+    said: str | tuple[dict[str, str], ...] | None = (
+        None  # the same as text or messages, for who reads those
+    )
 
 
 @dataclass(frozen=True)

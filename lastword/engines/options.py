@@ -59,4 +59,8 @@ class EngineOptions:
             from lastword.engines.ray import Ray
 
             return Pool(Ray(source, self.workers, address=self.address, threads=self.threads))
+        if self.engine == OPENAI:
+            from lastword.engines.openai import OpenAI
+
+            return OpenAI(str(self.base_url), source.name, requests=self.workers)
         return Local(source.load())

@@ -73,7 +73,7 @@ def evaluate(
     with journal.writing():
         done = journal.done()
         questions = {
-            key: Question(layout.ids(sample), seed + sample.index)
+            key: Question(layout.ids(sample), seed + sample.index, said=layout.said(sample))
             for key, (sample, _) in asked.items()
             if key not in done
         }
@@ -94,7 +94,7 @@ def evaluate(
                     asked[reply.key][1]
                     | depends[sample.task]
                     | reply.facts
-                    | {name: Spent(*reply.facts[name]) for name in ("probe_cost", "cost")}
+                    | {name: _spent(reply.facts[name]) for name in ("probe_cost", "cost")}
                     | ({} if timed else {"batch_seconds": None})
                     | {"text": text, "score": score}
                     | ({"refused": True} if refused(by_name[sample.task], sample, text) else {})
@@ -129,6 +129,10 @@ def _tell(
         f"{len(lost)} of {total} samples failed and have no record: {'; '.join(of)}. What was answered is "
         "written: give the same command again to ask only the rest"
     )
+
+
+def _spent(work: Sequence[int] | None) -> Spent | None:
+    return None if work is None else Spent(*work)
 
 
 def _written(text: str) -> str:
@@ -178,12 +182,18 @@ class Layout:
         return bool(sample.turns) or self.chat
 
     def ids(self, sample: Sample) -> list[int]:
+        said = self.said(sample)
+        if isinstance(said, str):
+            return self.tokenizer.encode(said)
+        return self.tokenizer.chat(said, continue_last=said[-1]["role"] == "assistant")
+
+    def said(self, sample: Sample) -> str | tuple[dict[str, str], ...]:
+        """The text or the messages that become ids."""
         if self.in_chat(sample):
             turns = sample.turns or (("user", sample.prompt),)
-            messages = [{"role": role, "content": content} for role, content in turns]
-            return self.tokenizer.chat(messages, continue_last=turns[-1][0] == "assistant")
+            return tuple({"role": role, "content": content} for role, content in turns)
         first = first_token(self.tokenizer) if self.bos else ""
-        return self.tokenizer.encode(first + sample.prompt)
+        return first + sample.prompt
 
     def name(self, sample: Sample) -> str:
         return "chat" if self.in_chat(sample) else "bos" if self.bos else "plain"
