@@ -23,6 +23,9 @@ class Question:
     prompt: list[int]
     seed: int
     most: int | None = None  # None: as many as the recipe says
+    said: str | tuple[dict[str, str], ...] | None = (
+        None  # the same as text or messages, for who reads those
+    )
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,10 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Predicts(Protocol):
+class Foresees(Protocol):
     """An engine that can say how long answers will be before it is asked for any."""
 
-    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
-        """Slots that each answer is expected to need; endless where nobody can say."""
-        ...
+    def foresee(
+        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    ) -> Iterator[dict[Key, int]]:
+        """Slots that answers are planned to take, by key, some at a time; of some questions nobody knows."""

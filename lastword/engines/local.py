@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
@@ -11,6 +10,7 @@ from lastword.canvas.cost import Work
 from lastword.checks import MOST_SLOTS
 from lastword.engines.engine import FAILED, TOO_LONG, Facts, Key, Question, Reply
 from lastword.engines.room import within_room
+from lastword.engines.surroundings import surroundings
 from lastword.errors import ExtraError, LastwordError, RecipeError, SettingError
 from lastword.generation import Generation, answers
 from lastword.models.predictor import MaskPredictor
@@ -21,7 +21,6 @@ TRIES = 2  # of a question alone, before it is given up
 MOST_LETTERS = 1_000  # of an error
 # What is wrong with every question alike: the run is refused, and no question is to blame.
 ABOUT_THE_RUN = (ExtraError, RecipeError, SettingError)
-PROBED = 8  # prompts of one pass that predicts
 QUEUED = 4  # times the rows that are decoded at once make a batch: what a run that is killed loses at most
 
 
@@ -53,36 +52,44 @@ class Local:
         for fit, group in groupby(order, key=lambda key: recipes[key]):
             keys = list(group)
             if fit is None:
-                yield [Reply(key, "", _unasked(len(questions[key].prompt))) for key in keys]
+                yield [
+                    Reply(key, "", _unasked(len(questions[key].prompt)) | surroundings(self.model))
+                    for key in keys
+                ]
                 continue
             for first in range(0, len(keys), rows * QUEUED):
                 batch = {key: questions[key] for key in keys[first : first + rows * QUEUED]}
                 yield self._answered(batch, fit, rows, {"shortened": fit != recipe})
 
-    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
-        """Slots that each answer is expected to need, from its plan; endless where nobody can say."""
-        found = dict.fromkeys(questions, math.inf)
-        order = sorted(questions, key=lambda key: len(questions[key].prompt))
-        fits = {key: within_room(recipe, self.model, len(questions[key].prompt)) for key in order}
-        for fit, group in groupby(order, key=lambda key: fits[key]):
-            keys = list(group)
-            for first in range(0, len(keys), PROBED) if fit is not None else ():
-                batch = {key: questions[key] for key in keys[first : first + PROBED]}
-                found |= self._expected(batch, fit or recipe)
-        return found
+    def foresee(
+        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    ) -> Iterator[dict[Key, int]]:
+        """How many slots each question is planned to take, some at a time, before any is asked.
 
-    def _expected(self, batch: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
-        """What one batch of plans says; nothing where it fails, since to ask says why."""
-        try:
-            prompts = checked_prompts([own.prompt for own in batch.values()], self.model.ids)
-            most = [own.most or MOST_SLOTS for own in batch.values()]
-            plans = [plan for plan, _ in planned(self.model, recipe, prompts, most=most)]
-        except ABOUT_THE_RUN:
-            raise
-        except Exception:  # one of them is at fault, and the others are not worth a pass each
-            return {}
-        means = [math.inf if own.lengths is None else own.lengths.mean.item() for own in plans]
-        return {key: min(mean, float(own.slots)) for key, mean, own in zip(batch, means, plans)}
+        What does not fit the model or cannot be planned is left out: to ask it says why.
+        """
+        order = sorted(questions, key=lambda key: len(questions[key].prompt))
+        for first in range(0, len(order), rows):
+            yield from self._planned(
+                {key: questions[key] for key in order[first : first + rows]}, recipe
+            )
+
+    def _planned(self, batch: Mapping[Key, Question], recipe: Recipe) -> Iterator[dict[Key, int]]:
+        """The plans of one pass, or of one by recipe where prompts leave less room than it asks for."""
+        fits = {key: within_room(recipe, self.model, len(own.prompt)) for key, own in batch.items()}
+        for fit, group in groupby(batch, key=lambda key: fits[key]):
+            keys = list(group)
+            if fit is None:
+                continue
+            most = [batch[key].most or MOST_SLOTS for key in keys]
+            try:
+                prompts = checked_prompts([batch[key].prompt for key in keys], self.model.ids)
+                plans = planned(self.model, fit, prompts, most=most)
+            except ABOUT_THE_RUN:
+                raise
+            except Exception:  # one of them is at fault; the others are not worth a pass each
+                continue
+            yield {key: plan.slots for key, (plan, _) in zip(keys, plans)}
 
     def _answered(
         self, batch: Mapping[Key, Question], recipe: Recipe, rows: int, more: Facts
@@ -108,7 +115,7 @@ class Local:
                 shared = {
                     "rows": len(batch),
                     "batch_seconds": round(max(answer.seconds for answer in found), 6),
-                }
+                } | surroundings(self.model)
                 return [
                     Reply(key, answer.text or "", _facts(answer) | shared | more)
                     for key, answer in zip(batch, found)

@@ -6,10 +6,10 @@ import pytest
 
 import lastword
 from lastword.calibration.ratios import Ratios
+from lastword.engines.room import LEAST, within_room
 from lastword.errors import SettingError
 from lastword.eval import Journal, Sample, evaluate
 from lastword.eval.journal import read_records
-from lastword.engines.room import LEAST, within_room
 from lastword.models.toy import Toy
 from lastword.models.weights import model_key
 from lastword.paper.overview import tables, unfit

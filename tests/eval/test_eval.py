@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.errors import NumericError, SandboxError, SettingError, TaskError
+from lastword.errors import EngineError, SandboxError, SettingError, TaskError
 from lastword.eval import Journal, Sample, evaluate, tiny_tasks
 from lastword.eval.archive import pack, unpack
 from lastword.eval.journal import read_records
@@ -137,7 +137,7 @@ def test_what_is_recorded_is_not_asked_again(model, tmp_path, monkeypatch):
     monkeypatch.setattr("lastword.engines.local.answers", None)
     assert evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2) == first
     with pytest.raises(
-        NumericError, match="NoneType"
+        EngineError, match="NoneType"
     ):  # another recipe, another model: those are asked
         evaluate(model, "other", tasks, RECIPE, journal, limit=2, rows=2)
 
