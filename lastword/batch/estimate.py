@@ -2,15 +2,16 @@
 
 Some of the prompts that wait are probed first, evenly spread over the file. A prompt that was not probed is
 taken to be like those that were, until its answer says what its own probe did. What is left is weighed by
-the slots that are planned, so that it does not matter in which order an engine answers; how many seconds a
-slot takes is measured on the way.
+the work that planned slots make, so that it does not matter in which order an engine answers; how many
+seconds it takes is measured on the way.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+
+from lastword.recipe.recipe import Recipe
 
 PROBED = 64  # prompts; their mean is then within a tenth or so
 
@@ -18,19 +19,18 @@ PROBED = 64  # prompts; their mean is then within a tenth or so
 class Estimate:
     """Seconds that are left, given what was predicted and what was done since."""
 
-    def __init__(self, waiting: int, predicted: Mapping[int, int]) -> None:
-        self._probed = {at: float(own) for at, own in predicted.items()}
+    def __init__(self, waiting: int, predicted: Mapping[int, float]) -> None:
+        self._probed = dict(predicted)
         known = self._probed.values()
         self._mean = sum(known) / len(known) if known else None
         self._others = waiting - len(known)  # prompts that wait and were not probed
-        self._promised = self._others * (self._mean or 0.0)  # slots of those
-        self._told, self._tellers = 0.0, 0  # slots that answers of others told, and how many did
-        self._done = 0.0  # slots that were planned for all that was answered
+        self._promised = self._others * (self._mean or 0.0)  # work of those
+        self._told, self._tellers = 0.0, 0  # work that answers of others told, and how many did
+        self._done = 0.0  # work that was planned for all that was answered
         self._began = time.perf_counter()
 
-    def took(self, index: int, facts: Mapping[str, Any]) -> None:
-        """A prompt has its answer, which says what was predicted of it."""
-        own = predicted_by(facts)
+    def took(self, index: int, own: float | None) -> None:
+        """A prompt has its answer, which says what work was planned for it, if it does."""
         if index not in self._probed and own is not None:
             self._told, self._tellers = self._told + own, self._tellers + 1
         self._done += self._gone(index, own)
@@ -40,7 +40,7 @@ class Estimate:
         self._gone(index, None)
 
     def _gone(self, index: int, own: float | None) -> float:
-        """The prompt no longer waits; the slots that were counted for it."""
+        """The prompt no longer waits; the work that was counted for it."""
         if (known := self._probed.pop(index, None)) is not None:
             return known
         used = own if own is not None else self._mean or 0.0
@@ -54,7 +54,7 @@ class Estimate:
         return time.perf_counter() - self._began
 
     @property
-    def slots_left(self) -> float | None:
+    def work_left(self) -> float | None:
         """Predicted of those that wait; None: nothing was predicted yet."""
         if not self._others:
             rest = 0.0
@@ -69,12 +69,15 @@ class Estimate:
     @property
     def left(self) -> float | None:
         """Seconds that the rest is predicted to take; None: nobody can say yet."""
-        slots = self.slots_left
-        if slots == 0:
+        rest = self.work_left
+        if rest == 0:
             return 0.0
-        return None if slots is None or not self._done else slots * self.seconds / self._done
+        return None if rest is None or not self._done else rest * self.seconds / self._done
 
 
-def predicted_by(facts: Mapping[str, Any]) -> float | None:
-    """Slots that were planned for an answer; None: it does not say."""
-    return float(facts["horizon"]) if facts.get("horizon") else None
+def work(recipe: Recipe, prompt: int, slots: int) -> float:
+    """What an answer of so many slots behind so many tokens takes, in columns as far as can be told.
+
+    Passes grow with the slots; without a cache every one computes prompt and answer.
+    """
+    return float(slots if recipe.cache.traits.keeps else slots * (prompt + slots))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lastword.batch.answered import Answering, Key, reason_of
 from lastword.batch.answers import Answers
 from lastword.batch.asked import Asked, Asking, Refused
-from lastword.batch.estimate import PROBED, Estimate
+from lastword.batch.estimate import PROBED, Estimate, work
 from lastword.batch.outcome import State
 from lastword.batch.source import Source
 from lastword.checks import MOST_SLOTS
@@ -80,7 +80,7 @@ class Working:
                 portion, tokens = [], 0
         yield portion
 
-    def _predicted(self, waiting: int) -> dict[int, int]:
+    def _predicted(self, waiting: int) -> dict[int, float]:
         """What some of those who wait, evenly spread, are predicted to take, where the engine can say."""
         if not isinstance(self.engine, Foresees) or not waiting:
             return {}
@@ -94,11 +94,12 @@ class Working:
             at += 1
             if at in chosen and isinstance(line := self.asking(given), Asked):
                 sample.append(line)
-        found: dict[int, int] = {}
+        found: dict[int, float] = {}
         for recipe, questions in by_recipe(sample).items():
             for some in self.engine.foresee(questions, recipe, rows=self.rows):
-                for (index, _), slots in some.items():
-                    found[index] = found.get(index, 0) + slots
+                for key, slots in some.items():
+                    own = work(recipe, len(questions[key].prompt), slots)
+                    found[key[0]] = found.get(key[0], 0.0) + own
         return found
 
     def _refuse(self, lines: list[Refused]) -> None:
@@ -122,7 +123,7 @@ class Working:
             written, failed, tokens = self.answering.answered(line, whole)
             lines.append((index, written, failed))
             self.tokens += tokens
-            self.estimate.took(index, reply.facts)
+            self.estimate.took(index, planned(line, whole))
             any_answer |= all(part.failed is None for part in whole)
         self._held += lines
         if any_answer:
@@ -146,6 +147,16 @@ class Working:
     def _tell(self) -> None:
         now = self.estimate
         self.progress(State(self.done, self.total, self.failed, now.seconds, now.left))
+
+
+def planned(line: Asked, replies: list[Reply[Key]]) -> float | None:
+    """The work that was planned for a line, as its replies say; None: one of them does not."""
+    own = [
+        work(job.recipe, reply.facts["prompt_tokens"], reply.facts["horizon"])
+        for job, reply in zip(line.jobs, replies)
+        if reply.facts.get("horizon")
+    ]
+    return sum(own) if len(own) == len(replies) else None
 
 
 def by_recipe(lines: list[Asked]) -> Questions:

@@ -65,7 +65,7 @@ def test_a_line_that_is_no_prompt_fails_alone(toy, tmp_path, line, reason):
     ("change", "status", "code"),
     [
         ({"tools": [{}]}, 400, "unsupported_field"),
-        ({"temperatur": 1}, 400, "unknown_field"),
+        ({"top_q": 1}, 400, "unknown_field"),
         ({"temperature": -1}, 400, "invalid_request"),
         ({"stream": True}, 400, "unsupported_field"),
         ({"timeout": 3}, 400, "unsupported_field"),

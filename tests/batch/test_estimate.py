@@ -2,8 +2,9 @@
 
 import pytest
 
+from lastword import DualCache, Recipe
 from lastword.batch import estimate, run, working
-from lastword.batch.estimate import Estimate
+from lastword.batch.estimate import Estimate, work
 from tests.batch.made import Echo, put
 
 
@@ -14,64 +15,60 @@ def clock(monkeypatch):
     return now
 
 
-def facts(horizon):
-    return {"horizon": horizon, "expected_length": 0.5}
-
-
-def test_seconds_follow_planned_slots_not_prompts(clock):
+def test_seconds_follow_planned_work_not_prompts(clock):
     """Nine short ones are done of ten, and most of the work is left."""
-    rest = Estimate(10, {**dict.fromkeys(range(9), 10), 9: 910})
+    rest = Estimate(10, {**dict.fromkeys(range(9), 10.0), 9: 910.0})
     clock[0] += 9
     for at in range(9):
-        rest.took(at, facts(10))
+        rest.took(at, 10.0)
     assert rest.left == pytest.approx(9 / 90 * 910)
 
 
 def test_those_that_were_not_probed_are_like_those_that_were(clock):
-    rest = Estimate(100, {0: 10, 50: 30})
-    assert rest.slots_left == pytest.approx(100 * 20)
-    assert rest.left is None  # nobody knows how long a token takes
+    rest = Estimate(100, {0: 10.0, 50: 30.0})
+    assert rest.work_left == pytest.approx(100 * 20)
+    assert rest.left is None  # nobody knows how fast it goes
     clock[0] += 4
-    rest.took(1, facts(40))  # its own probe said more
-    assert rest.slots_left == pytest.approx(100 * 20 - 40)
+    rest.took(1, 40.0)  # its own probe said more
+    assert rest.work_left == pytest.approx(100 * 20 - 40)
     assert rest.left == pytest.approx((2000 - 40) * 4 / 40)
 
 
 def test_the_order_of_answers_does_not_matter_to_what_is_left(clock):
-    lengths = [10] * 50 + [30] * 50
+    lengths = [10.0] * 50 + [30.0] * 50
     for order in (range(100), range(99, -1, -1)):
         rest = Estimate(100, {at: lengths[at] for at in (0, 25, 50, 75)})
         for done, at in enumerate(order):
             if done == 50:
-                assert rest.slots_left == pytest.approx(sum(lengths[at] for at in order[50:]))
-            rest.took(at, facts(lengths[at]))
+                assert rest.work_left == pytest.approx(sum(lengths[at] for at in order[50:]))
+            rest.took(at, float(lengths[at]))
         assert rest.left == 0.0
 
 
 def test_without_a_probe_answers_tell(clock):
     rest = Estimate(4, {})
-    assert rest.slots_left is None
+    assert rest.work_left is None
     clock[0] += 2
-    rest.took(0, facts(10))
+    rest.took(0, 10.0)
     assert rest.left == pytest.approx(3 * 2)
-    rest.took(1, facts(30))
-    assert rest.slots_left == pytest.approx(2 * 20)
+    rest.took(1, 30.0)
+    assert rest.work_left == pytest.approx(2 * 20)
 
 
 def test_what_is_not_asked_is_less_to_do_and_nothing_done(clock):
-    rest = Estimate(4, dict.fromkeys(range(4), 10))
+    rest = Estimate(4, dict.fromkeys(range(4), 10.0))
     clock[0] += 2
     rest.dropped(0)
     assert rest.left is None
-    rest.took(1, facts(10))
+    rest.took(1, 10.0)
     assert rest.left == pytest.approx(2 * 2)
 
 
 def test_promises_that_were_used_up_leave_something_to_do(clock):
-    rest = Estimate(3, {0: 1})
+    rest = Estimate(3, {0: 1.0})
     clock[0] += 1
-    rest.took(1, facts(500))
-    assert rest.slots_left >= 2
+    rest.took(1, 500.0)
+    assert rest.work_left >= 2
 
 
 class Telling(Echo):
@@ -98,3 +95,8 @@ def test_some_of_those_that_wait_are_probed_evenly(toy, tmp_path, monkeypatch):
     run(engine, source, tmp_path / "a.jsonl", name="m", progress=states.append)
     assert engine.probed == 8
     assert states[-1].done == 40
+
+
+def test_without_a_cache_a_pass_computes_the_prompt_as_well():
+    assert work(Recipe(), 90, 10) == 10 * (90 + 10)
+    assert work(Recipe(cache=DualCache()), 90, 10) == 10
