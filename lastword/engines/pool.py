@@ -8,6 +8,7 @@ of a job that was given to somebody else since, is dropped.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -53,6 +54,7 @@ class Pool:
         self._gone: dict[int, str] = {}  # workers that are left alone, and why
         self._idle_deaths: Counter[int] = Counter()
         self._known: dict[int, int] = {}  # slots that were foreseen, for who asks next
+        self.last_done: dict[int, float] = {}  # when each worker was last through with a job
         self._numbers = count()
         self._started = False
 
@@ -68,6 +70,13 @@ class Pool:
         self._started = False
         self._idle.clear()
         self._busy.clear()
+
+    def wait_for_all(self) -> None:
+        """Wait until every worker that can be had is ready; `ask` itself begins with the first."""
+        self._start()
+        while len(self._idle) + len(self._busy) + len(self._gone) < self.places.workers:
+            for event in self._happened():
+                self._heard(event)
 
     @property
     def model(self) -> Elsewhere:
@@ -233,6 +242,7 @@ class Pool:
             del self._busy[worker]
             self._idle.add(worker)
             self._idle_deaths[worker] = 0
+            self.last_done[worker] = time.perf_counter()
             if isinstance(event, Refused):
                 raise event.error
 

@@ -239,3 +239,15 @@ def test_nothing_asked_starts_nobody():
     places = Fake(2)
     assert list(Pool(places).ask({}, SETTLED, rows=2)) == []
     assert not places.starts
+
+
+@pytest.mark.parametrize("estimate", [lastword.Mean(), lastword.Quantile(0.8)])
+@pytest.mark.parametrize("block", [None, 4])
+def test_a_calibration_is_the_same_whoever_answers(estimate, block):
+    prompts = ["ab", "abc", "b", "xyz", "hij", "k"] * 2
+    drawn = lastword.Sampling(temperature=1.0)  # else the toy never ends
+    recipe = lastword.Recipe(length=lastword.Fixed(), block=block, sampling=drawn)
+    settings = {"limit": 24, "coverage": 0.5, "recipe": recipe, "estimate": estimate, "rows": 3}
+    local = lastword.calibrate(lastword.load("toy"), prompts, **settings)
+    pool = Pool(Fake(2, run=WORKER.run))
+    assert lastword.calibrate(pool.model, prompts, engine=pool, **settings) == local
