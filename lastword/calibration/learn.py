@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,7 +19,7 @@ from lastword.checks import (
     check_type,
     check_whole,
 )
-from lastword.engines import Engine, Foresees, Local, Question, Reply
+from lastword.engines import Engine, Local, Question, Reply
 from lastword.errors import EngineError, PromptError, SettingError
 from lastword.generation import Finish, Model, loaded
 from lastword.length import Fixed, LengthPolicy, StopAtEnd, Survival
@@ -112,10 +112,9 @@ def calibrate(
     questions = {at: Question(prompt, seed + at) for at, prompt in enumerate(batch)}
     predicted: list[float] = [0.0] * len(batch)
     finished: list[int | None] = [None] * len(batch)
-    if not isinstance(estimate, Mean):  # whole slots, as they are planned
-        for some in _foreseen(asking, questions, replace(recipe, length=survival), rows):
-            for at, slots in some.items():
-                predicted[at] = float(slots)
+    if not isinstance(estimate, Mean):
+        for at, slots in _planned(asking, questions, replace(recipe, length=survival)).items():
+            predicted[at] = slots
     probing = replace(recipe, length=_probing(recipe.length, survival))
     done = 0
     for replies in asking.ask(questions, probing, rows=rows):
@@ -148,15 +147,15 @@ def _probing(roomy: LengthPolicy, survival: Survival) -> LengthPolicy:
     return Roomy(roomy, survival)
 
 
-def _foreseen(
-    engine: Engine, questions: dict[int, Question], recipe: Recipe, rows: int
-) -> Iterator[dict[int, int]]:
-    if not isinstance(engine, Foresees):
+def _planned(engine: Engine, questions: dict[int, Question], recipe: Recipe) -> dict[int, float]:
+    """What an estimate of whole slots says of each, which replies do not tell: they have the mean."""
+    if not isinstance(engine, Local):
         raise SettingError(
-            f"an engine ({type(engine).__name__}) was given that tells no planned lengths; calibrate on the "
-            "mean (--estimate mean), or with another engine"
+            f"{recipe.length} was to be calibrated by workers, which tell the mean alone; take --estimate "
+            "mean, or calibrate in this process (--engine local)"
         )
-    return engine.foresee(questions, recipe, rows=rows)
+    plans = engine.plans(questions, recipe)
+    return {at: float(plan.slots) for at, (plan, _) in plans.items()}
 
 
 def _take(
