@@ -17,6 +17,7 @@ from lastword.commit import CommitRule
 from lastword.decoding import Step, decode
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Survival
+from lastword.length.policy import Plan
 from lastword.models.load import load
 from lastword.models.predictor import MaskPredictor, check_model, decoded
 from lastword.passes.dice import Dice, checked_seed, checked_seeds
@@ -229,9 +230,13 @@ def answers(
     on_step: Callable[[Step], None] | None = None,
     slots: int | None = None,
     most: Sequence[int | None] | None = None,
+    plans: Sequence[tuple[Plan, Work] | None] | None = None,
     frames: bool = False,
 ) -> list[Generation]:
-    """What `generate` does once prompts are ids; `most` bounds the slots of each answer, where it says so."""
+    """What `generate` does once prompts are ids; `most` bounds the slots of each answer, where it says so.
+
+    `plans` are those of `decode`.
+    """
     bounds = None if most is None or not any(most) else [own or MOST_SLOTS for own in most]
     together = [[*range(len(prompts))]]
     if prompts and not beyond_positions:
@@ -248,6 +253,7 @@ def answers(
             in_chat=in_chat,
             slots=None if hooks != Hooks() else slots or usual_slots(model),
             most=None if bounds is None else [bounds[row] for row in rows],
+            plans=None if plans is None else [plans[row] for row in rows],
             replay=on_step is None and not frames,
         )
         kept = Kept(model.tokenizer, model.ids) if frames else None

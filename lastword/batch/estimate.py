@@ -2,12 +2,13 @@
 
 Some of the prompts that wait are probed first, evenly spread over the file. A prompt that was not probed is
 taken to be like those that were, until its answer says what its own probe did. What is left is weighed by
-the work that planned slots make, so that it does not matter in which order an engine answers; how many
+the work that expected slots make, so that it does not matter in which order an engine answers; how many
 seconds it takes is measured on the way.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -20,17 +21,17 @@ class Estimate:
     """Seconds that are left, given what was predicted and what was done since."""
 
     def __init__(self, waiting: int, predicted: Mapping[int, float]) -> None:
-        self._probed = dict(predicted)
+        self._probed = {at: own for at, own in predicted.items() if own < math.inf}
         known = self._probed.values()
         self._mean = sum(known) / len(known) if known else None
         self._others = waiting - len(known)  # prompts that wait and were not probed
         self._promised = self._others * (self._mean or 0.0)  # work of those
         self._told, self._tellers = 0.0, 0  # work that answers of others told, and how many did
-        self._done = 0.0  # work that was planned for all that was answered
+        self._done = 0.0  # work that was predicted of all that was answered
         self._began = time.perf_counter()
 
     def took(self, index: int, own: float | None) -> None:
-        """A prompt has its answer, which says what work was planned for it, if it does."""
+        """A prompt has its answer, which says what work was predicted of it, if it does."""
         if index not in self._probed and own is not None:
             self._told, self._tellers = self._told + own, self._tellers + 1
         self._done += self._gone(index, own)
@@ -75,7 +76,7 @@ class Estimate:
         return None if rest is None or not self._done else rest * self.seconds / self._done
 
 
-def work(recipe: Recipe, prompt: int, slots: int) -> float:
+def work(recipe: Recipe, prompt: int, slots: float) -> float:
     """What an answer of so many slots behind so many tokens takes, in columns as far as can be told.
 
     Passes grow with the slots; without a cache every one computes prompt and answer.

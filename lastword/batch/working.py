@@ -12,7 +12,7 @@ from lastword.batch.estimate import PROBED, Estimate, work
 from lastword.batch.outcome import State
 from lastword.batch.source import Source
 from lastword.checks import MOST_SLOTS
-from lastword.engines import Engine, Foresees, Question, Reply
+from lastword.engines import Engine, Predicts, Question, Reply
 from lastword.errors import SettingError
 from lastword.recipe.recipe import Recipe
 
@@ -82,7 +82,7 @@ class Working:
 
     def _predicted(self, waiting: int) -> dict[int, float]:
         """What some of those who wait, evenly spread, are predicted to take, where the engine can say."""
-        if not isinstance(self.engine, Foresees) or not waiting:
+        if not isinstance(self.engine, Predicts) or not waiting:
             return {}
         chosen = {turn * waiting // PROBED for turn in range(PROBED)}
         at, sample = -1, list[Asked]()
@@ -96,10 +96,9 @@ class Working:
                 sample.append(line)
         found: dict[int, float] = {}
         for recipe, questions in by_recipe(sample).items():
-            for some in self.engine.foresee(questions, recipe, rows=self.rows):
-                for key, slots in some.items():
-                    own = work(recipe, len(questions[key].prompt), slots)
-                    found[key[0]] = found.get(key[0], 0.0) + own
+            for key, slots in self.engine.predict(questions, recipe).items():
+                own = work(recipe, len(questions[key].prompt), slots)
+                found[key[0]] = found.get(key[0], 0.0) + own
         return found
 
     def _refuse(self, lines: list[Refused]) -> None:
@@ -123,7 +122,7 @@ class Working:
             written, failed, tokens = self.answering.answered(line, whole)
             lines.append((index, written, failed))
             self.tokens += tokens
-            self.estimate.took(index, planned(line, whole))
+            self.estimate.took(index, predicted_by(line, whole))
             any_answer |= all(part.failed is None for part in whole)
         self._held += lines
         if any_answer:
@@ -149,14 +148,16 @@ class Working:
         self.progress(State(self.done, self.total, self.failed, now.seconds, now.left))
 
 
-def planned(line: Asked, replies: list[Reply[Key]]) -> float | None:
-    """The work that was planned for a line, as its replies say; None: one of them does not."""
-    own = [
-        work(job.recipe, reply.facts["prompt_tokens"], reply.facts["horizon"])
-        for job, reply in zip(line.jobs, replies)
-        if reply.facts.get("horizon")
-    ]
-    return sum(own) if len(own) == len(replies) else None
+def predicted_by(line: Asked, replies: list[Reply[Key]]) -> float | None:
+    """The work that was predicted of a line, as its replies say; None: one of them does not."""
+    found = 0.0
+    for job, reply in zip(line.jobs, replies):
+        horizon, expected = (reply.facts.get(name) for name in ("horizon", "expected_length"))
+        if not horizon:
+            return None
+        slots = float(horizon) if expected is None else min(float(expected), float(horizon))
+        found += work(job.recipe, reply.facts["prompt_tokens"], slots)
+    return found
 
 
 def by_recipe(lines: list[Asked]) -> Questions:

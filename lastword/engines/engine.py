@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from lastword.canvas.cost import Work
+from lastword.length.policy import Plan
 from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
@@ -23,9 +25,9 @@ class Question:
     prompt: list[int]
     seed: int
     most: int | None = None  # None: as many as the recipe says
-    said: str | tuple[dict[str, str], ...] | None = (
-        None  # the same as text or messages, for who reads those
-    )
+    said: str | tuple[dict[str, str], ...] | None = None  # the same, for who reads text or messages
+    # What decoding by this recipe begins with, where it was made before.
+    planned: tuple[Plan, Work] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,9 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Foresees(Protocol):
+class Predicts(Protocol):
     """An engine that can say how long answers will be before it is asked for any."""
 
-    def foresee(
-        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
-    ) -> Iterator[dict[Key, int]]:
-        """Slots that answers are planned to take, by key, some at a time; of some questions nobody knows."""
+    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
+        """Slots that each answer is expected to need; endless where nobody can say."""
+        ...

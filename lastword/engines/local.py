@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
@@ -13,6 +14,7 @@ from lastword.engines.room import within_room
 from lastword.engines.surroundings import surroundings
 from lastword.errors import ExtraError, LastwordError, RecipeError, SettingError
 from lastword.generation import Generation, answers
+from lastword.length.policy import Plan
 from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
 from lastword.slots.ticket import planned
@@ -21,6 +23,7 @@ TRIES = 2  # of a question alone, before it is given up
 MOST_LETTERS = 1_000  # of an error
 # What is wrong with every question alike: the run is refused, and no question is to blame.
 ABOUT_THE_RUN = (ExtraError, RecipeError, SettingError)
+PROBED = 8  # prompts of one pass that predicts
 QUEUED = 4  # times the rows that are decoded at once make a batch: what a run that is killed loses at most
 
 
@@ -61,35 +64,41 @@ class Local:
                 batch = {key: questions[key] for key in keys[first : first + rows * QUEUED]}
                 yield self._answered(batch, fit, rows, {"shortened": fit != recipe})
 
-    def foresee(
-        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
-    ) -> Iterator[dict[Key, int]]:
-        """How many slots each question is planned to take, some at a time, before any is asked.
+    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
+        """Slots that each answer is expected to need, from its plan; endless where nobody can say."""
+        plans = self.plans(questions, recipe)
+        return {key: expected(plans[key][0]) if key in plans else math.inf for key in questions}
 
-        What does not fit the model or cannot be planned is left out: to ask it says why.
+    def plans(
+        self, questions: Mapping[Key, Question], recipe: Recipe
+    ) -> dict[Key, tuple[Plan, Work]]:
+        """The plans that decoding would begin with, and what their probes cost: a question may bring its own.
+
+        What does not fit the model or cannot be planned has none: to ask it says why.
         """
+        found: dict[Key, tuple[Plan, Work]] = {}
         order = sorted(questions, key=lambda key: len(questions[key].prompt))
-        for first in range(0, len(order), rows):
-            yield from self._planned(
-                {key: questions[key] for key in order[first : first + rows]}, recipe
-            )
-
-    def _planned(self, batch: Mapping[Key, Question], recipe: Recipe) -> Iterator[dict[Key, int]]:
-        """The plans of one pass, or of one by recipe where prompts leave less room than it asks for."""
-        fits = {key: within_room(recipe, self.model, len(own.prompt)) for key, own in batch.items()}
-        for fit, group in groupby(batch, key=lambda key: fits[key]):
+        fits = {key: within_room(recipe, self.model, len(questions[key].prompt)) for key in order}
+        for fit, group in groupby(order, key=lambda key: fits[key]):
             keys = list(group)
-            if fit is None:
-                continue
-            most = [batch[key].most or MOST_SLOTS for key in keys]
-            try:
-                prompts = checked_prompts([batch[key].prompt for key in keys], self.model.ids)
-                plans = planned(self.model, fit, prompts, most=most)
-            except ABOUT_THE_RUN:
-                raise
-            except Exception:  # one of them is at fault; the others are not worth a pass each
-                continue
-            yield {key: plan.slots for key, (plan, _) in zip(keys, plans)}
+            for first in range(0, len(keys), PROBED) if fit is not None else ():
+                batch = {key: questions[key] for key in keys[first : first + PROBED]}
+                found |= self._planned(batch, fit or recipe)
+        return found
+
+    def _planned(
+        self, batch: Mapping[Key, Question], recipe: Recipe
+    ) -> dict[Key, tuple[Plan, Work]]:
+        """The plans of one batch; none where it fails."""
+        try:
+            prompts = checked_prompts([own.prompt for own in batch.values()], self.model.ids)
+            most = [own.most or MOST_SLOTS for own in batch.values()]
+            bounds = most if any(own.most for own in batch.values()) else None
+            return dict(zip(batch, planned(self.model, recipe, prompts, most=bounds)))
+        except ABOUT_THE_RUN:
+            raise
+        except Exception:  # one of them is at fault, and the others are not worth a pass each
+            return {}
 
     def _answered(
         self, batch: Mapping[Key, Question], recipe: Recipe, rows: int, more: Facts
@@ -106,6 +115,7 @@ class Local:
                     [own.seed for own in asked],
                     slots=rows,
                     most=[own.most for own in asked],
+                    plans=[own.planned for own in asked],
                 )
             except ABOUT_THE_RUN:
                 raise
@@ -133,6 +143,12 @@ class Local:
 
     def close(self) -> None:
         """The model is the caller's."""
+
+
+def expected(plan: Plan) -> float:
+    """Slots that the one row of a plan is expected to need."""
+    slots = float(plan.slots)
+    return slots if plan.lengths is None else min(slots, plan.lengths.mean.item())
 
 
 def failure(wrong: Exception) -> str:

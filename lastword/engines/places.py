@@ -6,25 +6,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from lastword.canvas.cost import Work
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Question, Reply
 from lastword.engines.local import ABOUT_THE_RUN, failure
 from lastword.errors import LastwordError
+from lastword.length.policy import Plan
 from lastword.recipe.recipe import Recipe
 
-Result = Sequence[int | None] | Sequence[Reply[int]]  # of each question, in the order of the job
+Result = (
+    Sequence["Predicted | None"] | Sequence[Reply[int]]
+)  # of each question, in the order of the job
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Slots that an answer is expected to need, and its plan, so that nobody has to probe again."""
+
+    slots: float
+    planned: tuple[Plan, Work] | None
 
 
 @dataclass(frozen=True)
 class Job:
-    """Questions that one worker is given at once: to foresee how long their answers are, or to answer.
+    """Questions that one worker is given at once: to predict how long their answers are, or to answer.
 
     Its number is its own for as long as the pool lives. A job changes nothing where it runs, so that it
     can be given again.
     """
 
     number: int
-    kind: Literal["foresee", "answer"]
+    kind: Literal["predict", "answer"]
     questions: tuple[Question, ...]
     recipe: Recipe
     rows: int  # decoded at once
@@ -48,7 +60,7 @@ class Unable:
 
 @dataclass(frozen=True)
 class Done:
-    """A job's result: slots, None where nobody knows, or a reply for each of its questions, in order."""
+    """A job's result: a prediction, or None, or a reply for each of its questions, in their order."""
 
     worker: int
     job: int

@@ -8,25 +8,38 @@ of a job that was given to somebody else since, is dropped.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Literal
 
-from lastword.checks import MOST_SLOTS, check_choice, check_number, check_whole
+from lastword.checks import check_choice, check_number, check_whole
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Key, Question, Reply
 from lastword.engines.handing import ORDERS, PREDICTED, TRIES, Handing
 from lastword.engines.local import QUEUED
-from lastword.engines.places import Died, Done, Event, Failed, Job, Places, Ready, Refused, Unable
+from lastword.engines.places import (
+    Died,
+    Done,
+    Event,
+    Failed,
+    Job,
+    Places,
+    Predicted,
+    Ready,
+    Refused,
+    Unable,
+)
 from lastword.errors import EngineError
 from lastword.length import Fixed
 from lastword.recipe.recipe import Recipe
 from lastword.version import __version__
 
 PROBED = 32  # questions of a job that predicts, at most
-UNKNOWN = MOST_SLOTS + 1  # slots, of who could not be probed: asked first
+PLANS = 10_000  # plans that are kept; whoever has none is probed again where it is answered
 STARTS = 3  # times that a worker may die with nothing to do before it is left alone
 PATIENCE = 600.0  # seconds to wait for a first worker
 _LOG = logging.getLogger(__name__)
@@ -35,7 +48,7 @@ _LOG = logging.getLogger(__name__)
 class Pool:
     """An engine around workers: `Pool(Processes(Source("tiny-llada-base"), workers=2))`.
 
-    `order="predicted"` probes the questions first, one pass each, and hands out the longest predicted first;
+    `order="predicted"` plans all questions first and hands out the longest predicted first, with its plan;
     "round robin" deals them out beforehand, to measure against. With one worker, or where the canvas is fixed
     and every answer is as long as any other, nothing is probed. Close it, or use it in a `with`.
     """
@@ -52,7 +65,8 @@ class Pool:
         self._busy: dict[int, int] = {}  # worker: number of its job
         self._gone: dict[int, str] = {}  # workers that are left alone, and why
         self._idle_deaths: Counter[int] = Counter()
-        self._known: dict[int, int] = {}  # slots that were foreseen, for who asks next
+        self._known: dict[int, Predicted] = {}  # for who asks next
+        self.last_done: dict[int, float] = {}  # when each worker was last through with a job
         self._numbers = count()
         self._started = False
 
@@ -68,6 +82,13 @@ class Pool:
         self._started = False
         self._idle.clear()
         self._busy.clear()
+
+    def wait_for_all(self) -> None:
+        """Wait until every worker that can be had is ready; `ask` itself begins with the first."""
+        self._start()
+        while len(self._idle) + len(self._busy) + len(self._gone) < self.places.workers:
+            for event in self._happened():
+                self._heard(event)
 
     @property
     def model(self) -> Elsewhere:
@@ -89,52 +110,42 @@ class Pool:
             return
         order = list(range(len(keys)))
         deaths: Counter[int] = Counter()
-        if self.order == PREDICTED:
-            lengths = self._lengths(asked, recipe, rows, deaths)
+        alike = self.places.workers == 1 or isinstance(recipe.length, Fixed)
+        if self.order == PREDICTED and not alike:
+            found = self._predicted(asked, recipe, deaths)
+            lengths = [math.inf if own is None else own.slots for own in found]
             order.sort(key=lambda at: (lengths[at], len(asked[at].prompt)), reverse=True)
+            asked = [
+                replace(one, planned=None if own is None else own.planned)
+                for one, own in zip(asked, found)
+            ]
         handing = self._handing(order, rows * QUEUED, self.order, deaths)
         self._known.clear()
         for places, result in self._through(handing, asked, recipe, rows, "answer"):
             yield [replace(reply, key=keys[at]) for at, reply in zip(places, result)]
 
-    def foresee(
-        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
-    ) -> Iterator[dict[Key, int]]:
-        """Slots that answers are planned to take, some at a time; `ask` does not look again."""
-        keys = list(questions)
-        asked = [questions[key] for key in keys]
-        for places, slots in self._foreseen(asked, recipe, rows, Counter()):
-            found = {at: own for at, own in zip(places, slots) if own is not None}
-            self._known |= {_digest(asked[at], recipe): own for at, own in found.items()}
-            yield {keys[at]: own for at, own in found.items()}
+    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
+        """Slots that each answer is expected to need; endless where nobody can say."""
+        asked = [*questions.values()]
+        found = self._predicted(asked, recipe, Counter())
+        return {key: math.inf if own is None else own.slots for key, own in zip(questions, found)}
 
-    def _foreseen(
-        self, asked: Sequence[Question], recipe: Recipe, rows: int, deaths: Counter[int]
-    ) -> Iterator[tuple[list[int], Sequence[int | None]]]:
-        """Slots of each, None where nobody knows; where a worker died over it, that is counted."""
-        order = sorted(range(len(asked)), key=lambda at: len(asked[at].prompt), reverse=True)
-        handing = self._handing(order, PROBED, PREDICTED, {})
-        for places, result in self._through(handing, asked, recipe, rows, "foresee"):
+    def _predicted(
+        self, asked: Sequence[Question], recipe: Recipe, deaths: Counter[int]
+    ) -> list[Predicted | None]:
+        """What is known of each, asked of the workers where we do not know; their deaths are counted."""
+        names = [_digest(one, recipe) for one in asked]
+        lacking = [at for at, name in enumerate(names) if name not in self._known]
+        lacking.sort(key=lambda at: len(asked[at].prompt), reverse=True)
+        handing = self._handing(lacking, PROBED, PREDICTED, {})
+        for places, result in self._through(handing, asked, recipe, 1, "predict"):
             if result is None:
                 deaths.update(places)
-            yield places, result or [None] * len(places)
-
-    def _lengths(
-        self, asked: Sequence[Question], recipe: Recipe, rows: int, deaths: Counter[int]
-    ) -> list[int]:
-        """What to order by."""
-        known = [self._known.get(_digest(one, recipe)) for one in asked]
-        lengths = [UNKNOWN if own is None else own for own in known]
-        if self.places.workers == 1 or isinstance(recipe.length, Fixed):
-            return [0] * len(asked)
-        unknown = [at for at, own in enumerate(known) if own is None]
-        some = [asked[at] for at in unknown]
-        died: Counter[int] = Counter()
-        for places, slots in self._foreseen(some, recipe, rows, died):
-            for at, own in zip(places, slots):
-                lengths[unknown[at]] = UNKNOWN if own is None else own
-        deaths.update({unknown[at]: times for at, times in died.items()})
-        return lengths
+            for at, own in zip(places, result or ()):
+                if own is not None:
+                    bare = len(self._known) >= PLANS
+                    self._known[names[at]] = replace(own, planned=None) if bare else own
+        return [self._known.get(name) for name in names]
 
     def _handing(
         self, order: Sequence[int], most: int, how: str, deaths: Mapping[int, int]
@@ -147,11 +158,11 @@ class Pool:
         asked: Sequence[Question],
         recipe: Recipe,
         rows: int,
-        kind: Literal["foresee", "answer"],
+        kind: Literal["predict", "answer"],
     ) -> Iterator[tuple[list[int], Any]]:
         """What came of all that is handed out, a job at a time: places among the asked, and results.
 
-        Where a length could not be foreseen, None is the result; it is not tried again.
+        Where a length could not be predicted, None is the result; it is not tried again.
         """
         self._start()
         given: dict[int, list[int]] = {}  # places in each job that is out
@@ -176,7 +187,7 @@ class Pool:
                     mine = given.pop(number)
                     if isinstance(event, Done) and len(event.result) == len(mine):
                         came.append((mine, event.result))
-                    elif kind == "foresee":
+                    elif kind == "predict":
                         came.append((mine, None))
                     elif lost := _lost(event, mine, handing):
                         came.append(lost)
@@ -233,6 +244,7 @@ class Pool:
             del self._busy[worker]
             self._idle.add(worker)
             self._idle_deaths[worker] = 0
+            self.last_done[worker] = time.perf_counter()
             if isinstance(event, Refused):
                 raise event.error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 import torch
 
@@ -69,7 +71,7 @@ class Processes:
 
     def give(self, worker: int, job: Job) -> None:
         with suppress(OSError):  # it is gone: `wait` says so
-            self._places[worker].pipe.send(job)
+            _send(self._places[worker].pipe, job)
 
     def wait(self, seconds: float) -> Sequence[Event]:
         pipes = {place.pipe: worker for worker, place in self._places.items()}
@@ -90,7 +92,7 @@ class Processes:
         """What it said, or that it is gone: a message that was cut by its death is none."""
         place = self._places[worker]
         try:
-            event: Event = place.pipe.recv()
+            event: Event = _received(place.pipe)
         except Exception as broken:  # the end of the pipe, or half a message
             return Died(worker, self._last_words(worker, broken))
         place.ready = place.ready or isinstance(event, Ready)
@@ -122,6 +124,15 @@ class Processes:
         place.process.join()
 
 
+def _send(pipe: Connection, message: object) -> None:
+    """By value: torch would share a tensor's memory, which is gone with the process that had it."""
+    pipe.send_bytes(pickle.dumps(message))
+
+
+def _received(pipe: Connection) -> Any:
+    return pickle.loads(pipe.recv_bytes())
+
+
 def _of(worker: int, event: Event) -> Event:
     """A worker does not know its number."""
     return replace(event, worker=worker)
@@ -136,12 +147,12 @@ def _serve(pipe: Connection, source: Source, threads: int | None, card: str | No
         try:
             worker = Worker(source, threads)
         except (LastwordError, OSError, RuntimeError, MemoryError) as unable:
-            pipe.send(Unable(0, str(unable)))
+            _send(pipe, Unable(0, str(unable)))
             return
-        pipe.send(Ready(0, worker.about()))
+        _send(pipe, Ready(0, worker.about()))
         while True:
-            job: Job = pipe.recv()
-            pipe.send(performed(0, job, worker.run))
+            job: Job = _received(pipe)
+            _send(pipe, performed(0, job, worker.run))
 
 
 def _cards() -> list[str]:

@@ -1,4 +1,4 @@
-"""Worker: what runs in every place of a pool. It loads the model once, foresees lengths and answers."""
+"""Worker: what runs in every place of a pool. It loads the model once, predicts lengths and answers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from lastword.canvas.state import on_device
 from lastword.engines.elsewhere import Elsewhere
-from lastword.engines.local import Local
-from lastword.engines.places import Job, Result
+from lastword.engines.engine import Question
+from lastword.engines.local import Local, expected
+from lastword.engines.places import Job, Predicted, Result
 from lastword.length import Fixed, Survival
 from lastword.length.wrapper import layers, traits_of
 from lastword.models.load import load
 from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -49,19 +53,24 @@ class Worker:
     def run(self, job: Job) -> Result:
         """A job's result, in the order of its questions. What is wrong with all of them alike is raised."""
         asked = dict(enumerate(job.questions))
-        if job.kind == "foresee":
-            found: dict[int, int] = {}
-            recipe = foreseeing(job.recipe)
-            for some in self._local.foresee(asked, recipe, rows=len(asked)):
-                found |= some
-            return [found.get(at) for at in asked]
+        if job.kind == "predict":
+            return self._predicted(asked, job.recipe)
         replies = [
             one for some in self._local.ask(asked, job.recipe, rows=job.rows) for one in some
         ]
         return sorted(replies, key=lambda reply: reply.key)
 
+    def _predicted(self, asked: dict[int, Question], recipe: Recipe) -> list[Predicted | None]:
+        read = predicting(recipe)
+        plans = self._local.plans(asked, read)
+        found = {
+            at: Predicted(expected(plan), on_device((plan, cost), CPU) if read == recipe else None)
+            for at, (plan, cost) in plans.items()
+        }
+        return [found.get(at) for at in asked]
 
-def foreseeing(recipe: Recipe) -> Recipe:
+
+def predicting(recipe: Recipe) -> Recipe:
     """A recipe whose plan says how long answers are: where the canvas is fixed and cut, it does not."""
     fixed = any(isinstance(layer, Fixed) for layer in layers(recipe.length))
     if not fixed or isinstance(recipe.length, Fixed):

@@ -1,4 +1,4 @@
-"""What is left is weighed by what was planned for it, not counted."""
+"""What is left is weighed by what was predicted of it, not counted."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_seconds_follow_planned_work_not_prompts(clock):
+def test_seconds_follow_predicted_work_not_prompts(clock):
     """Nine short ones are done of ten, and most of the work is left."""
     rest = Estimate(10, {**dict.fromkeys(range(9), 10.0), 9: 910.0})
     clock[0] += 9
@@ -46,7 +46,7 @@ def test_the_order_of_answers_does_not_matter_to_what_is_left(clock):
 
 
 def test_without_a_probe_answers_tell(clock):
-    rest = Estimate(4, {})
+    rest = Estimate(4, {0: float("inf")})
     assert rest.work_left is None
     clock[0] += 2
     rest.took(0, 10.0)
@@ -76,10 +76,9 @@ class Telling(Echo):
 
     probed = 0
 
-    def foresee(self, questions, recipe, *, rows):
-        for key, question in questions.items():
-            self.probed += 1
-            yield {key: len(question.prompt)}
+    def predict(self, questions, recipe):
+        self.probed += len(questions)
+        return {key: float(len(question.prompt)) for key, question in questions.items()}
 
 
 def test_some_of_those_that_wait_are_probed_evenly(toy, tmp_path, monkeypatch):
@@ -98,5 +97,5 @@ def test_some_of_those_that_wait_are_probed_evenly(toy, tmp_path, monkeypatch):
 
 
 def test_without_a_cache_a_pass_computes_the_prompt_as_well():
-    assert work(Recipe(), 90, 10) == 10 * (90 + 10)
-    assert work(Recipe(cache=DualCache()), 90, 10) == 10
+    assert work(Recipe(), 90, 10.0) == 10 * (90 + 10)
+    assert work(Recipe(cache=DualCache()), 90, 10.0) == 10

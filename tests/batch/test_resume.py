@@ -226,7 +226,7 @@ def test_portions_are_asked_one_after_the_other(toy, tmp_path, source, monkeypat
     assert told(found) == told(whole)
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.full)])
 def test_a_long_file_is_not_held(toy, tmp_path, monkeypatch, count):
     """Answers of 10 kB each go through a fraction of what they are together."""
     import tracemalloc

@@ -4,7 +4,7 @@ import random
 
 import lastword
 from lastword.engines import Reply, Source
-from lastword.engines.places import Died, Failed, Ready, Unable, performed
+from lastword.engines.places import Died, Failed, Predicted, Ready, Unable, performed
 from lastword.engines.worker import Worker
 
 WORKER = Worker(Source("toy"))
@@ -12,8 +12,8 @@ WORKER = Worker(Source("toy"))
 
 def pretended(job):
     """A result as a worker gives it, at no cost."""
-    if job.kind == "foresee":
-        return [len(question.prompt) for question in job.questions]
+    if job.kind == "predict":
+        return [Predicted(float(len(question.prompt)), None) for question in job.questions]
     return [Reply(at, f"to {question.seed}", {}) for at, question in enumerate(job.questions)]
 
 

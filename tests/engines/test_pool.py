@@ -11,7 +11,7 @@ import lastword
 from lastword.engines import Local, Pool, Question
 from lastword.engines.handing import TRIES, Handing
 from lastword.engines.pool import STARTS
-from lastword.engines.worker import foreseeing
+from lastword.engines.worker import predicting
 from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.recipe.settling import settle
 from tests.engines.fake import RECIPE, WORKER, Dying, Fake, Lacking, Mute
@@ -91,7 +91,7 @@ def test_a_question_that_kills_whoever_probes_it_is_given_up_after_as_many():
     )
     assert plain(asked(Pool(places)))["q7"][2]
     died = [job for _, job in places.given if any(q.seed == 7 for q in job.questions)]
-    assert [job.kind for job in died] == ["foresee", "answer", "answer"]
+    assert [job.kind for job in died] == ["predict", "answer", "answer"]
 
 
 def test_what_raises_fails_alone():
@@ -112,10 +112,12 @@ class Said(Fake):
     def give(self, worker, job):
         if job.kind == "answer":
             return super().give(worker, job)
-        from lastword.engines.places import Done
+        from lastword.engines.places import Done, Predicted
 
         self.given.append((worker, job))
-        self.events.append(Done(worker, job.number, [q.seed for q in job.questions]))
+        self.events.append(
+            Done(worker, job.number, [Predicted(float(q.seed), None) for q in job.questions])
+        )
 
 
 def test_longest_predicted_first_and_less_at_a_time():
@@ -154,24 +156,38 @@ def test_a_caller_who_leaves_can_ask_again():
     assert plain(asked(pool)) == PRETENDED
 
 
-def test_lengths_are_foreseen_as_here_and_not_probed_again():
+def test_lengths_are_predicted_as_here_and_nobody_probes_twice():
     places = Fake(2, run=WORKER.run)
-    pool, found, here = Pool(places), {}, {}
-    for some in pool.foresee(questions(5), SETTLED, rows=2):
-        found |= some
-    for some in Local(WORKER.model).foresee(questions(5), SETTLED, rows=2):
-        here |= some
-    assert found == here
+    pool = Pool(places)
+    found = pool.predict(questions(5), SETTLED)
+    assert found == pytest.approx(Local(WORKER.model).predict(questions(5), SETTLED))
     places.given.clear()
     list(pool.ask(questions(5), SETTLED, rows=2))
     assert {job.kind for _, job in places.given} == {"answer"}
+    assert all(question.planned for _, job in places.given for question in job.questions)
 
 
-def test_a_canvas_that_is_fixed_and_cut_is_foreseen_all_the_same():
-    cut = replace(SETTLED, length=lastword.StopAtEnd(lastword.Fixed(12)))
-    assert foreseeing(cut).length == lastword.Survival(limit=12)
-    assert foreseeing(SETTLED) == SETTLED
-    assert foreseeing(replace(SETTLED, length=lastword.Fixed(5))).length == lastword.Fixed(5)
+def test_plans_that_are_too_many_are_made_again(monkeypatch):
+    monkeypatch.setattr("lastword.engines.pool.PLANS", 3)
+    places = Fake(2, run=WORKER.run)
+    replies = asked(Pool(places), 8)
+    assert sum(q.planned is not None for _, j in places.given for q in j.questions) == 3
+    local = [
+        one for batch in Local(WORKER.model).ask(questions(8), SETTLED, rows=2) for one in batch
+    ]
+    assert plain(replies) == plain(local)
+
+
+def test_a_canvas_that_is_fixed_and_cut_is_predicted_all_the_same():
+    cut = replace(SETTLED, length=lastword.StopAtEnd(lastword.Fixed(12)), block=4)
+    assert predicting(cut).length == lastword.Survival(limit=12)
+    assert predicting(SETTLED) == SETTLED
+    assert predicting(replace(SETTLED, length=lastword.Fixed(5))).length == lastword.Fixed(5)
+    places = Fake(2, run=WORKER.run)
+    found = [one for batch in Pool(places).ask(questions(4), cut, rows=2) for one in batch]
+    local = [one for batch in Local(WORKER.model).ask(questions(4), cut, rows=2) for one in batch]
+    assert plain(found) == plain(local)
+    assert {job.kind for _, job in places.given} == {"predict", "answer"}
 
 
 def test_what_is_wrong_with_every_question_is_raised():
@@ -239,3 +255,18 @@ def test_nothing_asked_starts_nobody():
     places = Fake(2)
     assert list(Pool(places).ask({}, SETTLED, rows=2)) == []
     assert not places.starts
+
+
+@pytest.mark.parametrize("block", [None, 4])
+def test_a_calibration_is_the_same_whoever_answers(block):
+    prompts = ["ab", "abc", "b", "xyz", "hij", "k"] * 2
+    drawn = lastword.Sampling(temperature=1.0)  # else the toy never ends
+    recipe = lastword.Recipe(length=lastword.Fixed(), block=block, sampling=drawn)
+    settings = {"limit": 24, "coverage": 0.5, "recipe": recipe, "rows": 3}
+    local = lastword.calibrate(lastword.load("toy"), prompts, **settings)
+    pool = Pool(Fake(2, run=WORKER.run))
+    assert lastword.calibrate(pool.model, prompts, engine=pool, **settings) == local
+    with pytest.raises(SettingError, match="which tell the mean alone"):
+        lastword.calibrate(
+            pool.model, prompts, engine=pool, estimate=lastword.Quantile(0.8), **settings
+        )
