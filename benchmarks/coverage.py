@@ -36,8 +36,8 @@ from benchmarks.arms import MODELS
 from benchmarks.readings import asked
 from benchmarks.study import Bench
 from lastword.cache import DualCache
+from lastword.engines.surroundings import surroundings
 from lastword.eval import packed
-from lastword.eval.run import surroundings
 from lastword.length import Fixed, StopAtEnd, Survival
 from lastword.outside.schema import CHECKED, Text
 from lastword.passes.probe import ModelProbe

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from benchmarks import study
 from benchmarks.arms import DEFAULT, FAST, FRESH, GROUPS, MODELS, recipe_of, tagged
 from benchmarks.study import FRESH_PROMPTS, Job
+from lastword.engines.surroundings import surroundings
 from lastword.eval import packed
 from lastword.eval.records import Answer
-from lastword.eval.run import surroundings
 from lastword.paper.compare import paired_p
 from lastword.tasks import BENCHMARKS
 
@@ -77,8 +77,8 @@ def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result
     bench = study.bench(device, alone)
     records = [r for r in study.measure(bench, job, rows, out) if isinstance(r, Answer)]
     records.sort(key=lambda record: (BENCHMARKS.index(record.task), record.index))
-    passes = [r.cost.passes + r.probe_cost.passes for r in records]
-    columns = sum(r.cost.columns + r.probe_cost.columns for r in records)
+    passes = [record.passes for record in records]
+    columns = sum(record.columns for record in records)
     about: dict[str, Any] = {
         "model": job.model,
         "weights": records[0].weights,

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, checked_prompts
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost
+from lastword.canvas.cost import Cost, Work
 from lastword.canvas.ids import PromptIds
-from lastword.checks import check_choice, check_sequence, check_type, check_whole
-from lastword.errors import SettingError
+from lastword.checks import check_choice, check_sequence, check_type, check_whole, shown
+from lastword.errors import SettingError, WrongTypeError
 from lastword.length.policy import Plan
 from lastword.models.predictor import MaskPredictor, check_model
 from lastword.passes.dice import Dice
@@ -95,12 +95,14 @@ def decode(
     in_chat: Collection[bool | None] = (),
     slots: int | None = None,
     most: Sequence[int] | None = None,
+    plans: Sequence[tuple[Plan, Work] | None] | None = None,
     replay: bool = False,
 ) -> Iterator[Step]:
     """Decode prompts, given as token ids. Each row decodes as if it were alone.
 
     All of them at once, or `slots` at a time: a row that is done leaves its slot to the next. `most` says
-    of each prompt how many slots its answer may have at most, whatever was planned. `in_chat`
+    of each prompt how many slots its answer may have at most, whatever was planned. `plans`
+    are those that were made before, with what they cost: that prompt is not probed again. `in_chat`
     says whether the prompts went through the chat template, for a calibration to agree with. With `replay`
     passes within a block are replayed as a captured graph where the model's device has such (CUDA), the
     recipe keeps its shapes and none of its parts asks the host anything.
@@ -127,13 +129,22 @@ def decode(
             raise SettingError(
                 f"{len(most)} bounds were given for {len(prompts)} prompts; give one each"
             )
+    if plans is not None:
+        _check_plans(plans, len(prompts))
     recipe = settle(recipe, model, prompts, in_chat=in_chat, beyond_positions=beyond_positions)
     dice = dice or Dice(range(len(prompts)), model.device)
     if len(dice) != len(prompts):
         raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
     count = min(slots or len(prompts), len(prompts))
     queue = InOrder(
-        model, recipe, prompts, dice, count=count, most=most, beyond_positions=beyond_positions
+        model,
+        recipe,
+        prompts,
+        dice,
+        count=count,
+        most=most,
+        plans=plans,
+        beyond_positions=beyond_positions,
     )
     yield from steps(
         model,
@@ -145,6 +156,20 @@ def decode(
         beyond_positions=beyond_positions,
         replay=replay,
     )
+
+
+def _check_plans(plans: Sequence[object], prompts: int) -> None:
+    """One for each prompt, or None where there is none."""
+    check_sequence("decode", "plans", plans, "a list of plans and their costs, one a prompt")
+    for own in plans:
+        made = isinstance(own, tuple) and [*map(type, own)] == [Plan, Work]
+        if own is not None and not made:
+            raise WrongTypeError(
+                f"decode(plans=...) was given {shown(own)}; a plan comes with its cost, as "
+                "lastword.slots.ticket.planned returns them, or None"
+            )
+    if len(plans) != prompts:
+        raise SettingError(f"{len(plans)} plans were given for {prompts} prompts; give one each")
 
 
 def steps(

@@ -45,3 +45,7 @@ class SandboxError(LastwordError):
 
 class ExtraError(LastwordError):
     """An optional dependency is needed and not installed."""
+
+
+class EngineError(LastwordError):
+    """Workers that cannot be started, reached or kept: processes, a cluster, a server."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -12,11 +12,12 @@ from typing import Any, overload
 from lastword.cache import Cache
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Work
-from lastword.checks import check_choice, check_function, check_whole
+from lastword.checks import MOST_SLOTS, check_choice, check_function, check_whole
 from lastword.commit import CommitRule
 from lastword.decoding import Step, decode
 from lastword.errors import SettingError
 from lastword.length import LengthPolicy, Survival
+from lastword.length.policy import Plan
 from lastword.models.load import load
 from lastword.models.predictor import MaskPredictor, check_model, decoded
 from lastword.passes.dice import Dice, checked_seed, checked_seeds
@@ -202,32 +203,68 @@ def generate(
     batch = as_batch(model, prompt)
     seeds = _seeds(seed, len(batch))
     chosen = Recipe.checked(recipe).with_choices(**choices)
-    together = [[*range(len(batch))]]
-    if batch and not beyond_positions:
-        together = rows_alike(chosen, model, batch)
-    answers: dict[int, Generation] = {}
+    found = answers(
+        model,
+        batch,
+        chosen,
+        seeds,
+        hooks=hooks,
+        beyond_positions=beyond_positions,
+        in_chat=asked_in_chat(prompt),
+        on_step=on_step,
+        slots=slots,
+        frames=frames,
+    )
+    return found if is_batch(prompt) else found[0]
+
+
+def answers(
+    model: MaskPredictor,
+    prompts: Sequence[list[int]],
+    recipe: Recipe,
+    seeds: Sequence[int],
+    *,
+    hooks: Hooks = Hooks(),
+    beyond_positions: bool = False,
+    in_chat: Collection[bool | None] = (),
+    on_step: Callable[[Step], None] | None = None,
+    slots: int | None = None,
+    most: Sequence[int | None] | None = None,
+    plans: Sequence[tuple[Plan, Work] | None] | None = None,
+    frames: bool = False,
+) -> list[Generation]:
+    """What `generate` does once prompts are ids; `most` bounds the slots of each answer, where it says so.
+
+    `plans` are those of `decode`.
+    """
+    bounds = None if most is None or not any(most) else [own or MOST_SLOTS for own in most]
+    together = [[*range(len(prompts))]]
+    if prompts and not beyond_positions:
+        together = rows_alike(recipe, model, prompts)
+    found: dict[int, Generation] = {}
     for rows in together:
         steps = decode(
             model,
-            [batch[row] for row in rows],
-            chosen,
+            [prompts[row] for row in rows],
+            recipe,
             dice=Dice([seeds[row] for row in rows], model.device),
             hooks=hooks,
             beyond_positions=beyond_positions,
-            in_chat=asked_in_chat(prompt),
+            in_chat=in_chat,
             slots=None if hooks != Hooks() else slots or usual_slots(model),
+            most=None if bounds is None else [bounds[row] for row in rows],
+            plans=None if plans is None else [plans[row] for row in rows],
             replay=on_step is None and not frames,
         )
         kept = Kept(model.tokenizer, model.ids) if frames else None
         for done, seconds, settled in _run(steps, on_step, kept):
             row = rows[done.prompt]
-            answers[row] = generation_of(model, done, settled, batch[row], seconds)
+            found[row] = generation_of(model, done, settled, prompts[row], seconds)
         for place, shown in enumerate(kept.frames if kept else ()):
             row = rows[place]
-            asked = decoded(model.tokenizer, batch[row])
-            answers[row] = replace(answers[row], frames=shown, asked=asked)
-    found = [answers[row] for row in range(len(batch))]
-    return found if is_batch(prompt) else found[0]
+            asked = decoded(model.tokenizer, prompts[row])
+            found[row] = replace(found[row], frames=shown, asked=asked)
+    return [found[row] for row in range(len(prompts))]
 
 
 def predict_length(

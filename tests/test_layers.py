@@ -25,6 +25,7 @@ LAYERS = [
     ["replay.watch", "engines"],
     ["eval", "paper", "calibration"],
     ["bench", "serve"],
+    ["batch"],
     ["cli", "__main__"],
 ]
 RANK = {place: rank for rank, layer in enumerate(LAYERS) for place in layer}
@@ -36,7 +37,7 @@ NEIGHBOURS = {("paper", "eval"), ("__main__", "cli")}
 # Heavy extras are imported only where they are needed, inside the function that needs them.
 EXTRAS = {
     "matplotlib", "reasoning_gym", "transformers", "lm_eval", "datasets", "evaluate", "ray", "fastapi",
-    "triton", "uvicorn", "prometheus_client", "starlette",
+    "triton", "uvicorn", "prometheus_client", "starlette", "pyarrow",
 }  # fmt: skip
 
 # FastAPI reads the types of routes as their file is run. Who serves imports these, inside of a function.

@@ -12,10 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ASKING = (
-    "serve.md",
-    "operate.md",
-)  # their examples need a server: tests/serve/test_docs.py runs them
+# Examples that need a server, or files that their page shows: tests/serve and tests/batch run them.
+ASKING = ("serve.md", "operate.md", "batch.md")
 EVALUATION = (ROOT / "docs" / "evaluate.md").read_text()
 
 # Imports once what every example imports, then gives each job, code or the words of a command, a child

@@ -17,7 +17,7 @@ from benchmarks.serving.run import How, in_process, over_http
 from benchmarks.serving.served import served
 from benchmarks.serving.shaped import CANVAS, shaped_model, shaped_requests
 from lastword.bench.replay import kept_pairs
-from lastword.eval.run import surroundings
+from lastword.engines.surroundings import surroundings
 from lastword.serve.limits import Limits
 from lastword.tasks import BENCHMARKS
 

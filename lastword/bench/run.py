@@ -17,7 +17,7 @@ from lastword.bench.recipes import recipe_lines
 from lastword.bench.record import Ceilings, Line, Record
 from lastword.bench.replay import kept_pairs
 from lastword.bench.shapes import architecture_of, random_model
-from lastword.eval.run import surroundings
+from lastword.engines.surroundings import surroundings
 from lastword.generation import MOST_ROWS
 
 Show = Callable[[Line], None]

@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from lastword.calibration.ratios import Calibration, check_families
+from lastword.calibration.roomy import Roomy
 from lastword.checks import (
     LEAST_SEED,
     MOST_SEED,
@@ -18,12 +19,12 @@ from lastword.checks import (
     check_type,
     check_whole,
 )
-from lastword.errors import PromptError, SettingError
-from lastword.generation import Finish, Model, generate, loaded
-from lastword.length import Fixed, StopAtEnd, Survival
+from lastword.engines import Engine, Local, Question, Reply
+from lastword.errors import EngineError, PromptError, SettingError
+from lastword.generation import Finish, Model, loaded
+from lastword.length import Fixed, LengthPolicy, StopAtEnd, Survival
 from lastword.models.predictor import MaskPredictor
 from lastword.models.weights import model_key
-from lastword.passes.probe import ModelProbe
 from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
@@ -57,6 +58,7 @@ def calibrate(
     recipe: Recipe | str = FAST,
     rows: int = 8,
     seed: int = 0,
+    engine: Engine | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
     """Predict the prompts' lengths, decode them on a canvas of `limit` slots (the model's own), and compare.
@@ -67,7 +69,8 @@ def calibrate(
     first pass: too few prompts for `coverage`, of all or of a family, or a prompt that leaves no room
     for `limit` slots. An answer that fills the canvas without an end is counted as cut; the calibration
     then carries less coverage than its number of prompts says, and `bound` says so. If none ended, there
-    is nothing to compare with, and no calibration. Costs a probe and a whole answer per prompt.
+    is nothing to compare with, and no calibration. Costs a probe and a whole answer per prompt. With an
+    `engine` its workers answer; the model may then be `engine.model`.
     """
     check_whole("calibrate", "rows", rows, least=1)
     check_type(
@@ -105,19 +108,20 @@ def calibrate(
         "recipe": json.loads(recipe.to_json()),
     }
     weights = model_key(model)
-    order = sorted(range(len(batch)), key=lambda index: len(batch[index]))
+    asking = Local(model) if engine is None else engine
+    questions = {at: Question(prompt, seed + at) for at, prompt in enumerate(batch)}
     predicted: list[float] = [0.0] * len(batch)
     finished: list[int | None] = [None] * len(batch)
-    for first in range(0, len(order), rows):
-        chosen = order[first : first + rows]
-        asked = [batch[index] for index in chosen]
-        lengths = survival.lengths(ModelProbe(model, asked))
-        answers = generate(model, asked, recipe=recipe, seed=[seed + index for index in chosen])
-        for index, guess, answer in zip(chosen, estimate(lengths).tolist(), answers):
-            predicted[index] = guess
-            if answer.finish is Finish.ENDED:
-                finished[index] = len(answer.tokens) + 1  # the end token's slot counts
-        progress(first + len(chosen), len(order))
+    if not isinstance(estimate, Mean):
+        for at, slots in _planned(asking, questions, replace(recipe, length=survival)).items():
+            predicted[at] = slots
+    probing = replace(recipe, length=_probing(recipe.length, survival))
+    done = 0
+    for replies in asking.ask(questions, probing, rows=rows):
+        for reply in replies:
+            _take(reply, estimate, predicted, finished)
+        done += len(replies)
+        progress(done, len(batch))
     if not any(finished):
         raise SettingError(
             f"none of the {len(finished)} answers ended on {limit} slots, so how long they are is not known: "
@@ -134,6 +138,42 @@ def calibrate(
         estimate=estimate,
         made_with=made_with,
     )
+
+
+def _probing(roomy: LengthPolicy, survival: Survival) -> LengthPolicy:
+    """The same canvas, whose plan tells what survival reads."""
+    if isinstance(roomy, StopAtEnd):
+        return replace(roomy, length=Roomy(roomy.length, survival))
+    return Roomy(roomy, survival)
+
+
+def _planned(engine: Engine, questions: dict[int, Question], recipe: Recipe) -> dict[int, float]:
+    """What an estimate of whole slots says of each, which replies do not tell: they have the mean."""
+    if not isinstance(engine, Local):
+        raise SettingError(
+            f"{recipe.length} was to be calibrated by workers, which tell the mean alone; take --estimate "
+            "mean, or calibrate in this process (--engine local)"
+        )
+    plans = engine.plans(questions, recipe)
+    return {at: float(plan.slots) for at, (plan, _) in plans.items()}
+
+
+def _take(
+    reply: Reply[int],
+    estimate: Mean | Quantile | Cheapest,
+    predicted: list[float],
+    finished: list[int | None],
+) -> None:
+    """Keep what was predicted of an answer, and how long it came out."""
+    if reply.failed is not None:
+        raise EngineError(
+            f"prompt {reply.key} was not answered ({reply.failed}), and a calibration that leaves out what "
+            "fails would say too little: mend it or leave that prompt out"
+        )
+    if isinstance(estimate, Mean):
+        predicted[reply.key] = reply.facts["expected_length"]
+    if reply.facts["finish"] == Finish.ENDED.name.lower():
+        finished[reply.key] = reply.facts["length"] + 1  # the end token's slot counts
 
 
 def _one_by_one(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[int]]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from lastword.cli.batch import batch
 from lastword.cli.bench import bench
 from lastword.cli.calibrate import calibrate
 from lastword.cli.chat import chat
@@ -49,6 +50,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict,
     "generate": generate,
     "eval": evaluate,
+    "batch": batch,
     "calibrate": calibrate,
     "drift": drift,
     "tables": tables,

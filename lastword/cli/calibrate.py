@@ -10,11 +10,15 @@ import typer
 
 from lastword.cli.options import (
     DEFAULT_MODEL,
+    AddressOption,
     DeviceOption,
     DtypeOption,
+    EngineOption,
     ModelOption,
     RecipeOption,
     SeedOption,
+    ThreadsOption,
+    WorkersOption,
     path_option,
 )
 from lastword.errors import CheckpointError, SettingError
@@ -59,6 +63,10 @@ def calibrate(
     ] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    threads: ThreadsOption = None,
+    address: AddressOption = None,
 ) -> None:
     """Compare a model's finished answers with what was predicted, and keep the ratios.
 
@@ -75,6 +83,7 @@ def calibrate(
 
       lastword calibrate --model my/checkpoint --prompts asked.jsonl --family-field task --chat --limit 512
     """
+    from contextlib import closing
     from dataclasses import replace
 
     from rich.console import Console
@@ -86,11 +95,19 @@ def calibrate(
     from lastword.calibration.learn import calibrate as learn
     from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.generate import read_recipe
+    from lastword.engines.options import OPENAI, EngineOptions
+    from lastword.engines.worker import Source
     from lastword.outside.files import user_path, write
     from lastword.outside.prompts_file import read_prompts
     from lastword.recipe.settling import block_of
     from lastword.recipe.text import part
 
+    if engine == OPENAI:
+        raise SettingError(
+            "--engine openai was given; a server does not say which weights it has, so a calibration could "
+            "not tell them from others: calibrate where the model is (--engine local, processes, ray)"
+        )
+    asking = EngineOptions(engine, workers, threads, address)
     target = target_of(model, out)
     asked, families = read_prompts(prompts, family_field, chat=chat)
     chosen = FAST
@@ -100,12 +117,13 @@ def calibrate(
     chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
     chosen = replace(chosen, block=None) if block == 0 else chosen
     read_as, guess = part("reading", reading), part("estimate", estimate)
-    loaded = lastword.load(model, device=device, dtype=dtype, calibration=None)
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    source = Source(model, device, dtype, calibration=None)
+    bar = Progress(console=Console(stderr=True), transient=True)
+    with closing(asking.open(source)) as opened, bar:
         running = bar.add_task("answers", total=len(asked))
         found = learn(
-            loaded, asked, families, limit=limit, ends=ends, reading=read_as, estimate=guess,
-            coverage=coverage, recipe=chosen, rows=rows, seed=seed,
+            opened.model, asked, families, limit=limit, ends=ends, reading=read_as, estimate=guess,
+            coverage=coverage, recipe=chosen, rows=rows, seed=seed, engine=opened,
             progress=lambda done, total: bar.update(running, completed=done, total=total),
         )  # fmt: skip
     write(target, found.to_json())

@@ -8,11 +8,16 @@ from typing import Annotated, Any, Optional
 import typer
 
 from lastword.cli.options import (
+    AddressOption,
+    BaseUrlOption,
     CalibrationOption,
     DeviceOption,
     DtypeOption,
+    EngineOption,
     RecipeOption,
     SeedOption,
+    ThreadsOption,
+    WorkersOption,
     path_option,
 )
 
@@ -72,6 +77,11 @@ def evaluate(
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     calibration: CalibrationOption = "auto",
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    threads: ThreadsOption = None,
+    address: AddressOption = None,
+    base_url: BaseUrlOption = None,
 ) -> None:
     """Score a recipe on tasks and write one JSON record per sample as it goes.
 
@@ -86,16 +96,20 @@ def evaluate(
 
       lastword eval --model GSAI-ML/LLaDA-8B-Base --tasks gsm8k,mbpp --length survival --limit 100
 
+      lastword eval --recipe fast --limit 4 --engine processes --workers 2
+
       lastword eval --preset paper/llada-base --show
 
       lastword eval --preset paper/llada-base --tasks gsm8k --length fixed:1024
     """
+    from contextlib import closing
     from dataclasses import replace
 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    import lastword
+    from lastword.engines.options import EngineOptions
+    from lastword.engines.worker import Source
     from lastword.eval import Journal
     from lastword.eval import evaluate as run
     from lastword.eval.journal import read_records
@@ -105,6 +119,7 @@ def evaluate(
     from lastword.paper.overview import code, tables
     from lastword.sandbox import accept_unsafe_code
 
+    asking = EngineOptions(engine, workers, threads, address, base_url)
     if unsafe_code:
         accept_unsafe_code()
     plan = planned(preset, tasks, recipe).with_choices(
@@ -119,13 +134,7 @@ def evaluate(
     check_counts("eval", rows, limit)
     check_tasks([name for setting in plan.settings for name in setting.tasks], split)
     check_folder(out)
-    loaded = lastword.load(
-        plan.model,
-        device=device,
-        dtype=dtype,
-        calibration=None if calibration == "none" else calibration,
-    )
-    asks_in_chat = Layout.of(loaded, chat=plan.chat).chat
+    source = Source(plan.model, device, dtype, None if calibration == "none" else calibration)
     journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")
     console = Console(stderr=True)
     bar = Progress(
@@ -135,7 +144,8 @@ def evaluate(
         TimeRemainingColumn(),
         console=console,
     )
-    with bar:
+    with closing(asking.open(source)) as opened, bar:
+        asks_in_chat = Layout.of(opened.model, chat=plan.chat).chat
         for setting in plan.settings:
             running = bar.add_task(f"{plan.model} {','.join(setting.tasks)}")
 
@@ -143,9 +153,9 @@ def evaluate(
                 bar.update(running, completed=done, total=total)
 
             run(
-                loaded, plan.model, setting.load(split=split, chat=asks_in_chat), setting.recipe,
+                opened.model, plan.model, setting.load(split=split, chat=asks_in_chat), setting.recipe,
                 journal, limit=limit, rows=rows, seed=seed, chat=asks_in_chat, bos=plan.bos,
-                progress=progress,
+                engine=opened, progress=progress,
             )  # fmt: skip
     records = read_records(journal.path)
     typer.echo("\n\n".join(filter(None, (tables(records), code(records)))))

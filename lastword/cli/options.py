@@ -79,6 +79,27 @@ CalibrationOption = Annotated[
     str,
     typer.Option(help="The file lastword calibrate wrote; auto: the model folder's; or none."),
 ]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        help="Who answers: local (this process), processes (several, here), ray (a cluster), openai (a "
+        "server that speaks its API)."
+    ),
+]
+WorkersOption = Annotated[
+    Optional[int],
+    typer.Option(help="Processes, actors, or requests at once. Default: one a GPU or core."),
+]
+ThreadsOption = Annotated[
+    Optional[int], typer.Option(help="Threads of a worker on a CPU. Default: 1.")
+]
+AddressOption = Annotated[
+    Optional[str],
+    typer.Option(help="Of a Ray cluster: auto, HOST:PORT, or local for one that lives as long."),
+]
+BaseUrlOption = Annotated[
+    Optional[str], typer.Option(help="Of a server, such as http://127.0.0.1:8000/v1.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 BeyondOption = Annotated[
     bool,

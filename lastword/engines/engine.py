@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from lastword.canvas.cost import Work
+from lastword.length.policy import Plan
+from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
 TOO_LONG = "too_long"  # how an answer finished that was not asked: the prompt left no room
+FAILED = "failed"  # and one that never came
 
 Key = TypeVar("Key")
 Facts = dict[str, Any]  # how an answer came, as plain data and `Work`
@@ -16,10 +20,14 @@ Facts = dict[str, Any]  # how an answer came, as plain data and `Work`
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt as token ids, and the seed of its row."""
+    """A prompt as token ids, the seed of its row, and the slots its answer may have at most."""
 
     prompt: list[int]
     seed: int
+    most: int | None = None  # None: as many as the recipe says
+    said: str | tuple[dict[str, str], ...] | None = None  # the same, for who reads text or messages
+    # What decoding by this recipe begins with, where it was made before.
+    planned: tuple[Plan, Work] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -37,13 +45,29 @@ class Engine(Protocol):
     """Answers questions; a key comes back exactly once, with an answer or a failure of its own.
 
     What was answered is handed over as soon as it is there, some at a time and in any order, so that a
-    caller can write it down. An answer depends on question and recipe alone, not on who gave it.
+    caller can write it down. An answer depends on question and recipe alone, not on who gave it. One caller
+    asks at a time.
     """
+
+    @property
+    def model(self) -> MaskPredictor:
+        """The model that answers, or what is known of it here (`Elsewhere`)."""
+        ...
 
     def ask(
         self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
     ) -> Iterator[list[Reply[Key]]]:
         """Replies to all questions; a worker decodes `rows` of them at once."""
+        ...
 
     def close(self) -> None:
         """Give back what the engine holds: processes, connections."""
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """An engine that can say how long answers will be before it is asked for any."""
+
+    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
+        """Slots that each answer is expected to need; endless where nobody can say."""
+        ...

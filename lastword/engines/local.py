@@ -1,17 +1,29 @@
-"""Local: this process answers, batches of like length; what does not fit the model apart."""
+"""Local: this process answers, batches of like length; what does not fit the model, or fails, apart."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
+from lastword.canvas.canvas import checked_prompts
 from lastword.canvas.cost import Work
-from lastword.engines.engine import TOO_LONG, Facts, Key, Question, Reply
+from lastword.checks import MOST_SLOTS
+from lastword.engines.engine import FAILED, TOO_LONG, Facts, Key, Question, Reply
 from lastword.engines.room import within_room
-from lastword.generation import Generation, generate
+from lastword.engines.surroundings import surroundings
+from lastword.errors import ExtraError, LastwordError, RecipeError, SettingError
+from lastword.generation import Generation, answers
+from lastword.length.policy import Plan
 from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
+from lastword.slots.ticket import planned
 
+TRIES = 2  # of a question alone, before it is given up
+MOST_LETTERS = 1_000  # of an error
+# What is wrong with every question alike: the run is refused, and no question is to blame.
+ABOUT_THE_RUN = (ExtraError, RecipeError, SettingError)
+PROBED = 8  # prompts of one pass that predicts
 QUEUED = 4  # times the rows that are decoded at once make a batch: what a run that is killed loses at most
 
 
@@ -19,7 +31,12 @@ class Local:
     """An engine of this process around a model that was loaded."""
 
     def __init__(self, model: MaskPredictor) -> None:
-        self.model = model
+        self._model = model
+
+    @property
+    def model(self) -> MaskPredictor:
+        """The one that was given."""
+        return self._model
 
     def ask(
         self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
@@ -28,7 +45,8 @@ class Local:
 
         `rows` are decoded at once, and a few times as many make a batch: a question that waits takes the
         slot of a row that is done. A question whose canvas does not fit the model's positions follows the
-        rule of `room`.
+        rule of `room`. Where decoding a batch fails, its halves are decoded, and so on down to the question
+        that is at fault, which is given up after TRIES alone.
         """
         order = sorted(questions, key=lambda key: len(questions[key].prompt))
         recipes = {
@@ -37,29 +55,106 @@ class Local:
         for fit, group in groupby(order, key=lambda key: recipes[key]):
             keys = list(group)
             if fit is None:
-                yield [Reply(key, "", _unasked(len(questions[key].prompt))) for key in keys]
+                yield [
+                    Reply(key, "", _unasked(len(questions[key].prompt)) | surroundings(self.model))
+                    for key in keys
+                ]
                 continue
             for first in range(0, len(keys), rows * QUEUED):
-                batch = keys[first : first + rows * QUEUED]
-                answers = generate(
+                batch = {key: questions[key] for key in keys[first : first + rows * QUEUED]}
+                yield self._answered(batch, fit, rows, {"shortened": fit != recipe})
+
+    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
+        """Slots that each answer is expected to need, from its plan; endless where nobody can say."""
+        plans = self.plans(questions, recipe)
+        return {key: expected(plans[key][0]) if key in plans else math.inf for key in questions}
+
+    def plans(
+        self, questions: Mapping[Key, Question], recipe: Recipe
+    ) -> dict[Key, tuple[Plan, Work]]:
+        """The plans that decoding would begin with, and what their probes cost: a question may bring its own.
+
+        What does not fit the model or cannot be planned has none: to ask it says why.
+        """
+        found: dict[Key, tuple[Plan, Work]] = {}
+        order = sorted(questions, key=lambda key: len(questions[key].prompt))
+        fits = {key: within_room(recipe, self.model, len(questions[key].prompt)) for key in order}
+        for fit, group in groupby(order, key=lambda key: fits[key]):
+            keys = list(group)
+            for first in range(0, len(keys), PROBED) if fit is not None else ():
+                batch = {key: questions[key] for key in keys[first : first + PROBED]}
+                found |= self._planned(batch, fit or recipe)
+        return found
+
+    def _planned(
+        self, batch: Mapping[Key, Question], recipe: Recipe
+    ) -> dict[Key, tuple[Plan, Work]]:
+        """The plans of one batch; none where it fails."""
+        try:
+            prompts = checked_prompts([own.prompt for own in batch.values()], self.model.ids)
+            most = [own.most or MOST_SLOTS for own in batch.values()]
+            bounds = most if any(own.most for own in batch.values()) else None
+            return dict(zip(batch, planned(self.model, recipe, prompts, most=bounds)))
+        except ABOUT_THE_RUN:
+            raise
+        except Exception:  # one of them is at fault, and the others are not worth a pass each
+            return {}
+
+    def _answered(
+        self, batch: Mapping[Key, Question], recipe: Recipe, rows: int, more: Facts
+    ) -> list[Reply[Key]]:
+        """Replies to questions decoded together; where that fails, in halves, down to the culprit."""
+        asked, tries = list(batch.values()), 1 if len(batch) > 1 else TRIES
+        reason = ""
+        for _ in range(tries):
+            try:
+                found = answers(
                     self.model,
-                    [questions[key].prompt for key in batch],
-                    recipe=fit,
-                    seed=[questions[key].seed for key in batch],
+                    [own.prompt for own in asked],
+                    recipe,
+                    [own.seed for own in asked],
                     slots=rows,
+                    most=[own.most for own in asked],
+                    plans=[own.planned for own in asked],
                 )
+            except ABOUT_THE_RUN:
+                raise
+            except Exception as wrong:  # a part, a model or a tokenizer may be anybody's
+                reason = failure(wrong)
+            else:
                 shared = {
                     "rows": len(batch),
-                    "batch_seconds": round(max(answer.seconds for answer in answers), 6),
-                    "shortened": fit != recipe,
-                }
-                yield [
-                    Reply(key, answer.text or "", _facts(answer) | shared)
-                    for key, answer in zip(batch, answers)
+                    "batch_seconds": round(max(answer.seconds for answer in found), 6),
+                } | surroundings(self.model)
+                return [
+                    Reply(key, answer.text or "", _facts(answer) | shared | more)
+                    for key, answer in zip(batch, found)
                 ]
+        keys = list(batch)
+        if len(keys) == 1:
+            facts = _unasked(len(asked[0].prompt)) | more | {"finish": FAILED}
+            return [Reply(keys[0], "", facts, f"{reason} (tried {TRIES} times alone)")]
+        half = (len(keys) + 1) // 2
+        return [
+            reply
+            for some in (keys[:half], keys[half:])
+            for reply in self._answered({key: batch[key] for key in some}, recipe, rows, more)
+        ]
 
     def close(self) -> None:
         """The model is the caller's."""
+
+
+def expected(plan: Plan) -> float:
+    """Slots that the one row of a plan is expected to need."""
+    slots = float(plan.slots)
+    return slots if plan.lengths is None else min(slots, plan.lengths.mean.item())
+
+
+def failure(wrong: Exception) -> str:
+    """An error as a reply tells it, on one line."""
+    said = " ".join(str(wrong).split())[:MOST_LETTERS]
+    return said if isinstance(wrong, LastwordError) else f"{type(wrong).__name__}: {said}"
 
 
 def _facts(answer: Generation) -> Facts:

@@ -212,6 +212,18 @@ def _part(records: Sequence[Record]) -> TaskShare:
     return TaskShare(**shared, samples=len(records))
 
 
+def _counted(answers: Sequence[Answer]) -> tuple[list[Spent], list[Spent]]:
+    """What decodings and probes cost, if it is known of all."""
+    costs = [a.cost for a in answers if a.cost is not None]
+    probed = [a.probe_cost for a in answers if a.probe_cost is not None]
+    if len(costs) < len(answers) or len(probed) < len(answers):
+        raise SettingError(
+            "some of these records are answers of a server, which does not say what decoding and probe cost; "
+            "an archive holds arms whose costs are known: keep the journal"
+        )
+    return costs, probed
+
+
 def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Numbers:
     def column(values: list[int]) -> Column:
         return np.array(values, dtype=np.int64)
@@ -219,8 +231,9 @@ def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Numbers
     which = {seconds: at for at, seconds in enumerate(times)}
     prompt = column([a.prompt_tokens for a in answers])
     horizon = column([a.horizon for a in answers])
-    passes = column([a.cost.passes for a in answers])
-    probes = column([a.probe_cost.passes for a in answers])
+    costs, probed = _counted(answers)
+    passes = column([spent.passes for spent in costs])
+    probes = column([spent.passes for spent in probed])
     lengths = [a.length for a in answers if a.length is not None]
     baseline = _may_be_baseline(answers[0].recipe) and len(lengths) == len(answers)
     optional = {"length": column(lengths)} if baseline else {}
@@ -230,9 +243,9 @@ def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Numbers
         "prompt_tokens": prompt,
         "horizon": horizon,
         "passes": passes - horizon,
-        "columns": column([a.cost.columns for a in answers]) - passes * (prompt + horizon),
+        "columns": column([spent.columns for spent in costs]) - passes * (prompt + horizon),
         "probe_passes": probes,
-        "probe_columns": column([a.probe_cost.columns for a in answers]) - probes * prompt,
+        "probe_columns": column([spent.columns for spent in probed]) - probes * prompt,
         "finish": column([FINISHES.index(a.finish) for a in answers]),
         "score": column([round(a.score * DECIMALS) for a in answers]),
         "rows": column([a.rows for a in answers]),

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from lastword.checks import check_whole
 from lastword.decoding import decode
+from lastword.engines.surroundings import surroundings
 from lastword.errors import SettingError
 from lastword.eval.journal import Journal
 from lastword.eval.records import Drift, Identity, record_of
-from lastword.eval.run import Layout, about, asked_of, check_counts, surroundings
+from lastword.eval.run import Layout, about, asked_of, check_counts
 from lastword.eval.task import Task
 from lastword.length import Fixed, Survival
 from lastword.models.predictor import MaskPredictor

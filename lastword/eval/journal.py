@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
@@ -25,10 +24,10 @@ from lastword.eval.records import (
     identity,
     to_line,
 )
-from lastword.outside.files import check_folder, lock, sync_folder, why
+from lastword.outside.files import check_folder, why
+from lastword.outside.lines import NEWLINE, Lines
 from lastword.outside.schema import read_bytes
 
-NEWLINE = b"\n"
 BEGINNING = b'{"model":"'  # of every line
 LARGEST = 2**30  # bytes of a journal
 _FIRST = [field.name for field in fields(Asked)]  # fields of a line, in this order
@@ -46,51 +45,20 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         check_folder(path.parent)
-        self._file: FileIO | None = None
+        self._lines = Lines(path, kind="records", remedy="give another folder (--out)")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the journal, alone: records may be appended while this lasts."""
-        try:
-            if self.path.exists() and not self.path.is_file():  # to open a pipe may wait for ever
-                raise OSError("it is no plain file")
-            file = self.path.open("a+b", buffering=0)
-        except (OSError, ValueError) as refused:
-            self._refuse(refused, "give another folder (--out)")
-        with file:
-            try:
-                self._lock(file)
-                self._mend(file)
-                sync_folder(self.path.parent)  # it may be new
-            except OSError as refused:
-                self._refuse(refused)
-            self._file = file
-            try:
-                yield
-            finally:
-                self._file = None
+        with self._lines.writing(self._mend):
+            yield
 
     def append(self, records: Iterable[Record]) -> None:
         """Write records so that they survive a crash of this process or the machine: all of them or none."""
-        if self._file is None:
+        if not self._lines.held:
             with self.writing():
                 return self.append(records)
-        lines = b"".join(to_line(record) + NEWLINE for record in records)
-        number = self._file.fileno()
-        try:
-            if not os.path.samestat(os.fstat(number), self.path.stat()):
-                raise OSError("another file has taken its name")
-            end = self._file.seek(0, os.SEEK_END)
-            try:
-                while lines:
-                    lines = lines[self._file.write(lines) :]
-                os.fsync(number)
-            except BaseException:
-                with suppress(OSError):
-                    os.ftruncate(number, end)
-                raise
-        except OSError as refused:
-            self._refuse(refused)
+        self._lines.append(b"".join(to_line(record) + NEWLINE for record in records))
 
     def __iter__(self) -> Iterator[Record]:
         return iter(read_records(self.path)) if self.path.exists() else iter(())
@@ -98,27 +66,6 @@ class Journal:
     def done(self) -> dict[Identity, Record]:
         """The records by what they answer: those need not be asked again."""
         return {identity(record): record for record in self}
-
-    def _refuse(self, refused: Exception, remedy: str | None = None) -> NoReturn:
-        kept = "what was written before is kept: make room and give the same command again"
-        raise SettingError(
-            f"records cannot be written to {self.path} ({why(refused)}); {remedy or kept}"
-        ) from refused
-
-    def _lock(self, file: FileIO) -> None:
-        try:
-            free = lock(file.fileno())
-        except OSError as unable:
-            warnings.warn(
-                f"{self.path} cannot be locked ({why(unable)}): see that no other process writes it",
-                stacklevel=2,
-            )
-            return
-        if not free:
-            raise SettingError(
-                f"{self.path} is being written by {_holder(file)}; wait for it, end it, or give another "
-                "folder (--out)"
-            )
 
     def _mend(self, file: FileIO) -> None:
         """End the last line, or drop it if it was cut; whatever else is no record stops us here."""
@@ -154,18 +101,6 @@ def was_cut(line: bytes) -> bool:
     except ValueError:
         return False
     return list(begun)[: len(_FIRST)] == _FIRST[: len(begun)] and _KNOWN.issuperset(begun)
-
-
-def _holder(file: FileIO) -> str:
-    """Who holds the lock, where the kernel tells."""
-    number = os.fstat(file.fileno()).st_ino
-    try:
-        locks = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        locks = []
-    found = [line.split() for line in locks if " FLOCK " in line and f":{number} " in line]
-    holders = [words[4] for words in found if "->" not in words and int(words[4]) > 0]
-    return f"process {holders[0]}" if holders else "another process"
 
 
 def read_records(path: Path) -> list[Record]:

@@ -111,8 +111,8 @@ class Answer(Asked):
     horizon: Slots  # slots planned, 0 if it was not asked
     expected_length: Expected | None = None  # what a probe said, if the policy read one
     tail: Share | None = None
-    probe_cost: Spent
-    cost: Spent  # without the probe
+    probe_cost: Spent | None  # None: a server told `cost` with the probe in it, or nothing
+    cost: Spent | None  # without the probe; None: nobody counted
     seconds: Seconds | None = None  # until this row was done
     finish: FinishName
     length: Slots | None = None  # of the answer in tokens, its end token left out
@@ -125,13 +125,13 @@ class Answer(Asked):
 
     @property
     def passes(self) -> int:
-        """Forward passes, the probe included."""
-        return self.cost.passes + self.probe_cost.passes
+        """Forward passes, the probe included; 0 where nobody counted."""
+        return sum(part.passes for part in (self.cost, self.probe_cost) if part is not None)
 
     @property
     def columns(self) -> int:
-        """Columns computed, the probe included."""
-        return self.cost.columns + self.probe_cost.columns
+        """Columns computed, the probe included; 0 where nobody counted."""
+        return sum(part.columns for part in (self.cost, self.probe_cost) if part is not None)
 
     @property
     def right(self) -> bool:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-
-import torch
+from typing import NoReturn
 
 from lastword.checks import check_whole
-from lastword.engines import Local, Question, Reply
+from lastword.engines import Engine, Local, Question, Reply
 from lastword.engines.engine import TOO_LONG
+from lastword.engines.surroundings import dtype_of
+from lastword.errors import EngineError, SettingError
 from lastword.eval.journal import Journal
 from lastword.eval.records import (
     Answer,
@@ -32,7 +29,8 @@ from lastword.models.weights import fingerprint
 from lastword.outside.schema import MOST_TEXT
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
-from lastword.version import __version__
+
+HOPELESS = 32  # failures, and not one answer: the rest is not tried
 
 
 def evaluate(
@@ -48,6 +46,7 @@ def evaluate(
     bos: bool = False,
     seed: int = 0,
     timed: bool = True,
+    engine: Engine | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Answer]:
     """The records of this model and recipe, those already in the journal included.
@@ -57,9 +56,12 @@ def evaluate(
     uses the chat template where the tokenizer has one; `bos` begins a plain prompt with the
     tokenizer's first token. Row seeds depend on the sample alone. A sample that does not fit the
     model follows the rule of `room`. `timed=False` keeps no seconds: those of a machine that does
-    something else besides say nothing.
+    something else besides say nothing. `engine` says who answers, this process where there is none; the
+    records are the same. `model` may then be the engine's (`engine.model`), whose weights are elsewhere.
+    What an engine gave up on is told after everything else was written; it is asked again the next time.
     """
     check_counts("evaluate", rows, limit)
+    _check_same(model, engine)
     layout = Layout.of(model, chat=chat, bos=bos)
     sampled = [(task, task.samples(limit)) for task in tasks]
     in_chat = {layout.in_chat(sample) for _, samples in sampled for sample in samples}
@@ -71,23 +73,28 @@ def evaluate(
     with journal.writing():
         done = journal.done()
         questions = {
-            key: Question(layout.ids(sample), seed + sample.index)
+            key: Question(layout.ids(sample), seed + sample.index, said=layout.said(sample))
             for key, (sample, _) in asked.items()
             if key not in done
         }
-        answered = len(asked) - len(questions)
+        answered = before = len(asked) - len(questions)
         progress(answered, len(asked))
-        for replies in Local(model).ask(questions, recipe, rows=rows):
+        lost: list[Reply[Identity]] = []
+        asking = Local(model) if engine is None else engine
+        for found in asking.ask(questions, recipe, rows=rows):
+            lost += [reply for reply in found if reply.failed is not None]
+            replies = [reply for reply in found if reply.failed is None]
+            if len(lost) >= HOPELESS and answered == before and not replies:
+                break
             samples = [asked[reply.key][0] for reply in replies]
             texts = [_written(sample.cut(reply.text)) for sample, reply in zip(samples, replies)]
             scores = _scores(by_name, samples, texts, replies)
             journal.append(
                 record_of(
                     asked[reply.key][1]
-                    | surroundings(model)
                     | depends[sample.task]
                     | reply.facts
-                    | {name: Spent(*reply.facts[name]) for name in ("probe_cost", "cost")}
+                    | {name: _spent(reply.facts[name]) for name in ("probe_cost", "cost")}
                     | ({} if timed else {"batch_seconds": None})
                     | {"text": text, "score": score}
                     | ({"refused": True} if refused(by_name[sample.task], sample, text) else {})
@@ -96,7 +103,36 @@ def evaluate(
             )
             answered += len(replies)
             progress(answered, len(asked))
+    if lost:
+        _tell(lost, asked, len(asked))
     return answers_to(asked, journal.done())
+
+
+def _check_same(model: MaskPredictor, engine: Engine | None) -> None:
+    """Records name the model that was given; another one may not answer."""
+    if engine is None or engine.model is model:
+        return
+    here, there = ((fingerprint(one), dtype_of(one)) for one in (model, engine.model))
+    if here != there:
+        raise SettingError(
+            f"evaluate was given a model ({', '.join(here)}) and an engine that asks another one "
+            f"({', '.join(there)}); give evaluate the engine's own, engine.model"
+        )
+
+
+def _tell(
+    lost: Sequence[Reply[Identity]], asked: Mapping[Identity, tuple[Sample, Fields]], total: int
+) -> NoReturn:
+    """Say what failed, once everything else is written."""
+    of = [f"{asked[one.key][0].task} {asked[one.key][0].index} ({one.failed})" for one in lost[:3]]
+    raise EngineError(
+        f"{len(lost)} of {total} samples failed and have no record: {'; '.join(of)}. What was answered is "
+        "written: give the same command again to ask only the rest"
+    )
+
+
+def _spent(work: Sequence[int] | None) -> Spent | None:
+    return None if work is None else Spent(*work)
 
 
 def _written(text: str) -> str:
@@ -123,7 +159,7 @@ def about(model: MaskPredictor, name: str, recipe: Recipe, seed: int) -> Fields:
     return {
         "model": name,
         "weights": fingerprint(model),
-        "dtype": _dtype(model),
+        "dtype": dtype_of(model),
         "recipe": recipe,
         "seed": seed,
     }
@@ -146,12 +182,18 @@ class Layout:
         return bool(sample.turns) or self.chat
 
     def ids(self, sample: Sample) -> list[int]:
+        said = self.said(sample)
+        if isinstance(said, str):
+            return self.tokenizer.encode(said)
+        return self.tokenizer.chat(said, continue_last=said[-1]["role"] == "assistant")
+
+    def said(self, sample: Sample) -> str | tuple[dict[str, str], ...]:
+        """The text or the messages that become ids."""
         if self.in_chat(sample):
             turns = sample.turns or (("user", sample.prompt),)
-            messages = [{"role": role, "content": content} for role, content in turns]
-            return self.tokenizer.chat(messages, continue_last=turns[-1][0] == "assistant")
+            return tuple({"role": role, "content": content} for role, content in turns)
         first = first_token(self.tokenizer) if self.bos else ""
-        return self.tokenizer.encode(first + sample.prompt)
+        return first + sample.prompt
 
     def name(self, sample: Sample) -> str:
         return "chat" if self.in_chat(sample) else "bos" if self.bos else "plain"
@@ -196,35 +238,3 @@ def _scores(
             for at, score in zip(mine, found):
                 scores[at] = score
     return scores
-
-
-def surroundings(model: MaskPredictor) -> Fields:
-    """What a figure depends on besides model and recipe."""
-    device = model.device
-    return {
-        "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "versions": {
-            "lastword": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-    }
-
-
-def _dtype(model: MaskPredictor) -> str:
-    """What the model computes in, and the dtype of its layers' weights where that is another."""
-    found = [p.dtype for p in model.parameters()] if hasattr(model, "parameters") else []
-    computes = str(found[0] if found else torch.float32).removeprefix("torch.")
-    return f"{computes}, fp8 weights" if torch.float8_e4m3fn in found else computes
-
-
-@lru_cache(maxsize=1)
-def _processor() -> str:
-    """The CPU by name where the system tells it, and the threads in use."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    except OSError:
-        named = []
-    name = named[0] if named else f"{platform.processor() or platform.machine()} {sys.platform}"
-    return f"{name}, {torch.get_num_threads()} threads"

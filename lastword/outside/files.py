@@ -11,8 +11,10 @@ import os
 import secrets
 import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from lastword.errors import SettingError
 
@@ -61,7 +63,8 @@ def write(path: Path, data: bytes | str) -> None:
         if _written_in_place(path):
             path.write_bytes(content)
         else:
-            _replace(path, content)
+            with _replacing(path) as file:
+                file.write(content)
     except (OSError, ValueError) as refused:
         raise SettingError(
             f"{path} cannot be written ({why(refused)}); what was there before is as it was"
@@ -116,20 +119,35 @@ def _written_in_place(path: Path) -> bool:
     return False
 
 
-def _replace(path: Path, content: bytes) -> None:
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written piece by piece, which takes its place when the block ends without an error."""
+    try:
+        with _replacing(path) as file:
+            yield file
+    except (OSError, ValueError) as refused:
+        raise SettingError(
+            f"{path} cannot be written ({why(refused)}); what was there before is as it was"
+        ) from refused
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))  # a link stays a link
     _remove_abandoned(target)
     beside, number = _beside(target)
+    whole = False
     try:
         with open(number, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             with suppress(FileNotFoundError):
                 _give_rights(target, beside)
             os.fsync(number)
+            whole = True
             _rename(beside, target)  # the lock is still held
-    except BaseException as stopped:
-        if not isinstance(stopped, SettingError):
+    except BaseException:
+        if not whole:
             with suppress(OSError):
                 os.remove(beside)
         raise

@@ -64,8 +64,10 @@ def code(records: Sequence[Record]) -> str:
     )
 
 
-def spent(records: Sequence[Answer], what: Literal["passes", "columns"]) -> int:
-    """Passes or columns in all, the probe included."""
+def spent(records: Sequence[Answer], what: Literal["passes", "columns"]) -> int | float:
+    """Passes or columns in all, the probe included; NaN where nobody counted those of a record."""
+    if any(record.cost is None for record in records):
+        return math.nan
     if what == "passes":
         return sum(record.passes for record in records)
     return sum(record.columns for record in records)
@@ -142,6 +144,6 @@ def _ratio(
     mine, theirs = (
         seconds(records) if what == "seconds" else spent(records, what) for records in (own, base)
     )
-    if not theirs or (what == "seconds" and not mine):
+    if not theirs or math.isnan(mine / theirs) or (what == "seconds" and not mine):
         return ""
     return f"{mine / theirs:.2f}" if mine > 0.1 * theirs else f"{mine / theirs:.3f}"

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 
 from torch import Tensor
 
+from lastword.canvas.cost import Work
+from lastword.length.policy import Plan
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import Dice
 from lastword.recipe.recipe import Recipe
@@ -26,7 +28,7 @@ class Queue(ABC):
 
 
 class InOrder(Queue):
-    """A list of prompts. As many as there are slots are planned at once.
+    """A list of prompts. As many as there are slots are planned at once, but for those that bring a plan.
 
     Of those the one with the longest row goes first: what is left at the end is short.
     """
@@ -40,10 +42,12 @@ class InOrder(Queue):
         *,
         count: int,
         most: Sequence[int] | None = None,
+        plans: Sequence[tuple[Plan, Work] | None] | None = None,
         beyond_positions: bool = False,
     ) -> None:
         self._model, self._recipe, self._prompts, self._dice = model, recipe, prompts, dice
         self._count, self._most, self._beyond_positions = count, most, beyond_positions
+        self._plans = plans or [None] * len(prompts)
         self._waiting = list(range(len(prompts)))
         self._next: list[Ticket] = []
 
@@ -55,13 +59,18 @@ class InOrder(Queue):
 
     def _planned(self) -> list[Ticket]:
         chosen, self._waiting = self._waiting[: self._count], self._waiting[self._count :]
-        plans = planned(
-            self._model,
-            self._recipe,
-            [self._prompts[index] for index in chosen],
-            most=None if self._most is None else [self._most[index] for index in chosen],
-            beyond_positions=self._beyond_positions,
-        )
+        made = {index: self._plans[index] for index in chosen}
+        lacking = [index for index in chosen if made[index] is None]
+        if lacking:
+            found = planned(
+                self._model,
+                self._recipe,
+                [self._prompts[index] for index in lacking],
+                most=None if self._most is None else [self._most[index] for index in lacking],
+                beyond_positions=self._beyond_positions,
+            )
+            made |= dict(zip(lacking, found))
+        plans = [own for own in made.values() if own is not None]
         tickets = [
             Ticket(index, self._prompts[index], plan, cost, self._dice.of([index]))
             for index, (plan, cost) in zip(chosen, plans)

@@ -14,7 +14,7 @@ from lastword.eval.journal import read_records
 from lastword.length import Fixed, Survival
 from lastword.models.toy import Toy
 from lastword.recipe.recipe import Recipe
-from tests.eval.test_room import Echo
+from tests.engines.test_room import Echo
 
 
 @pytest.fixture(scope="module")

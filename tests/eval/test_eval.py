@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.errors import SandboxError, SettingError, TaskError
+from lastword.errors import EngineError, SandboxError, SettingError, TaskError
 from lastword.eval import Journal, Sample, evaluate, tiny_tasks
 from lastword.eval.archive import pack, unpack
 from lastword.eval.journal import read_records
@@ -113,7 +113,7 @@ def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(
             return {"sandbox": {"level": sandbox_level().value}}
 
     monkeypatch.setattr("lastword.sandbox.level.works", lambda level: False)
-    monkeypatch.setattr("lastword.engines.local.generate", None)
+    monkeypatch.setattr("lastword.engines.local.answers", None)
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     with pytest.raises(SandboxError, match="--unsafe-code"):
         evaluate(model, "m", [Code()], RECIPE, Journal(tmp_path / "a.jsonl"))
@@ -134,9 +134,11 @@ def test_what_is_recorded_is_not_asked_again(model, tmp_path, monkeypatch):
     journal = Journal(tmp_path / "a.jsonl")
     tasks = tiny_tasks(["algebra"])
     first = evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2)
-    monkeypatch.setattr("lastword.engines.local.generate", None)
+    monkeypatch.setattr("lastword.engines.local.answers", None)
     assert evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2) == first
-    with pytest.raises(TypeError):  # another recipe, another model: those are asked
+    with pytest.raises(
+        EngineError, match="NoneType"
+    ):  # another recipe, another model: those are asked
         evaluate(model, "other", tasks, RECIPE, journal, limit=2, rows=2)
 
 

@@ -7,7 +7,7 @@ import torch
 
 import lastword
 from lastword.errors import SettingError
-from lastword.eval.run import _dtype
+from lastword.engines.surroundings import dtype_of
 from lastword.models.weights import fingerprint, model_key
 
 TOKENS = torch.arange(36).view(3, 12) + 40
@@ -64,7 +64,7 @@ def test_it_is_another_model(pair):
     stored, quantised = pair
     assert fingerprint(stored) != fingerprint(quantised)
     assert model_key(stored) != model_key(quantised)
-    assert (_dtype(stored), _dtype(quantised)) == ("float32", "float32, fp8 weights")
+    assert (dtype_of(stored), dtype_of(quantised)) == ("float32", "float32, fp8 weights")
 
 
 def test_a_model_in_fp8_decodes(golden):

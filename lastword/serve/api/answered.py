@@ -37,7 +37,7 @@ class Answered:
         common: dict[str, Any] = {
             **self.head,
             "usage": self.usage(answers),
-            "lastword": together(ledgers, answers),
+            "lastword": together(ledgers, sum(answer.tokens for answer in answers)),
         }
         each = list(enumerate(zip(answers, ledgers)))
         if self.chat:
@@ -113,7 +113,7 @@ def ledger(job: Job, answer: Answer) -> replies.Ledger:
         **predicted(made.lengths, made.horizon).model_dump(),
         passes=passes,
         columns=made.probe_cost.columns + made.cost.columns,
-        tokens_per_forward=_per_forward(answer.tokens, passes),
+        tokens_per_forward=per_forward(answer.tokens, passes),
         seconds_queued=round(answer.queued, 6),
         seconds_decoding=round(answer.decoding, 6),
         recipe=made.recipe.label(),
@@ -122,8 +122,8 @@ def ledger(job: Job, answer: Answer) -> replies.Ledger:
     )
 
 
-def together(ledgers: Sequence[replies.Ledger], answers: Sequence[Answer]) -> replies.Ledger:
-    """Several answers as one: sums, the longest seconds, and None or a list where they differ."""
+def together(ledgers: Sequence[replies.Ledger], tokens: int) -> replies.Ledger:
+    """Several answers of so many tokens as one: sums, the longest seconds, and None where they differ."""
     first = ledgers[0]
     if len(ledgers) == 1:
         return first
@@ -136,7 +136,7 @@ def together(ledgers: Sequence[replies.Ledger], answers: Sequence[Answer]) -> re
         horizon=sum(own.horizon for own in ledgers),
         passes=passes,
         columns=sum(own.columns for own in ledgers),
-        tokens_per_forward=_per_forward(sum(answer.tokens for answer in answers), passes),
+        tokens_per_forward=per_forward(tokens, passes),
         seconds_queued=max(own.seconds_queued for own in ledgers),
         seconds_decoding=max(own.seconds_decoding for own in ledgers),
         recipe="; ".join(dict.fromkeys(own.recipe for own in ledgers)),
@@ -160,5 +160,6 @@ def drawn(frame: Frame, tokenizer: TextTokenizer, ends: Sequence[int]) -> tuple[
     return "".join([*pieces, tokenizer.decode(run)]), written / max(len(frame.tokens), 1)
 
 
-def _per_forward(tokens: int, passes: int) -> float:
+def per_forward(tokens: int, passes: int) -> float:
+    """Tokens a pass; 0 where there was none."""
     return round(tokens / passes, 4) if passes else 0.0

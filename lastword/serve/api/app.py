@@ -17,7 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from lastword.engines.surroundings import dtype_of, surroundings
 from lastword.errors import LastwordError
+from lastword.models.weights import fingerprint
 from lastword.serve.api import replies
 from lastword.serve.api.answering import Answering
 from lastword.serve.api.body import read
@@ -77,6 +79,9 @@ def create_app(
             chat=engine.tokenizer.chat_template is not None,
             slots=limits.horizon or engine.model.slots,
             positions=engine.model.positions,
+            weights=fingerprint(engine.model),
+            dtype=dtype_of(engine.model),
+            hardware=surroundings(engine.model)["hardware"],
         ),
     )
     app = Application(

@@ -57,7 +57,9 @@ class Chunks:
                     **self._head,
                     "choices": [],
                     "usage": self._answered.usage(ordered).model_dump(),
-                    "lastword": together(ledgers, ordered).model_dump(),
+                    "lastword": together(
+                        ledgers, sum(answer.tokens for answer in ordered)
+                    ).model_dump(),
                 }
             )
         yield DONE

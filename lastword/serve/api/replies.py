@@ -124,11 +124,14 @@ class TextReply(Reply):
 
 
 class ModelLimits(BaseModel):
-    """What can be asked of a model."""
+    """What can be asked of a model, and what its answers depend on."""
 
     chat: bool  # has it a chat template?
     slots: int  # of a canvas, at most
     positions: int  # of prompt and answer together
+    weights: str  # a fingerprint: other weights under the same name are another model
+    dtype: str
+    hardware: str
 
 
 class ModelReply(BaseModel):

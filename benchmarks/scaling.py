@@ -1,0 +1,141 @@
+"""How a pool of processes scales: the same prompts with more and more workers, a thread each.
+
+    python -m benchmarks.scaling                             1,000 prompts, 1 and 2 ... workers, up to the cores
+    python -m benchmarks.scaling --workers 1 2 4 8
+    python -m benchmarks.scaling --prompts 40 --workers 1 2  to see that it runs
+
+Longest predicted first beside round robin. Seconds are those of asking, workers being ready; efficiency is the
+seconds of one worker over those of n, times n: the probes that an order costs are part of it. Needs the core
+alone, and no Ray.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lastword
+from lastword.engines import Pool, Processes, Question, Source
+from lastword.engines.handing import PREDICTED, ROUND_ROBIN
+from lastword.engines.surroundings import surroundings
+from lastword.outside.files import write
+from lastword.recipe.recipe import Recipe
+from lastword.recipe.settling import settle
+from lastword.tasks import BENCHMARKS, load_frozen
+
+RECORDS = Path(__file__).parent / "records" / "scaling"
+MODEL = "tiny-llada-base"
+ROWS = 8
+
+
+def questions_of(model: Any, count: int) -> dict[str, Question]:
+    """So many frozen validation prompts, the families in turn: lengths as they come."""
+    families = [load_frozen("validation", family) for family in BENCHMARKS]
+    turns = [example for turn in zip(*families) for example in turn][:count]
+    if len(turns) < count:
+        raise lastword.errors.SettingError(
+            f"{count} prompts were asked for, and {len(turns)} are frozen; give --prompts {len(turns)} or less"
+        )
+    return {
+        f"prompt {at}": Question(model.tokenizer.encode(one.prompt), at)
+        for at, one in enumerate(turns)
+    }
+
+
+def measured(
+    source: Source, count: int, workers: int, order: str, recipe: Recipe
+) -> dict[str, Any]:
+    """Seconds from the first question to the last reply, and what was replied."""
+    with Pool(Processes(source, workers, threads=1), order=order) as pool:
+        questions = questions_of(pool.model, count)
+        settled = settle(recipe, pool.model)
+        # Every worker has answered once before the clock starts: kernels are chosen on first use.
+        warm = dict(list(questions.items())[: 4 * workers])
+        pool.wait_for_all()
+        _asked(pool, warm, settled)
+        began = time.perf_counter()
+        replies, ended = _asked(pool, questions, settled)
+        seconds = time.perf_counter() - began
+        last = sorted(ended.values())
+    return {
+        "workers": workers,
+        "order": order,
+        "seconds": round(seconds, 2),
+        "idle": round(sum(last[-1] - own for own in last) / (len(last) * seconds), 4),
+        "tokens": sum(reply["length"] for reply in replies),
+        "passes": sum(reply["cost"].passes + reply["probe_cost"].passes for reply in replies),
+    }
+
+
+def _asked(
+    pool: Pool, questions: dict[str, Question], recipe: Recipe
+) -> tuple[list[dict[str, Any]], dict[int, float]]:
+    """Facts of the replies, and when each worker gave its last one."""
+    found = []
+    for batch in pool.ask(questions, recipe, rows=ROWS):
+        for reply in batch:
+            if reply.failed is not None:
+                raise lastword.errors.EngineError(f"{reply.key} failed: {reply.failed}")
+            found.append(reply.facts)
+    return found, dict(pool.last_done)
+
+
+def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[str, Any]:
+    """All of it; both orders have the same one worker to be compared with."""
+    source = Source(model, device="cpu")
+    chosen = Recipe.named(recipe)
+    rows: list[dict[str, Any]] = []
+    for workers in counts:
+        for order in (PREDICTED, ROUND_ROBIN):
+            if workers == 1 and order == ROUND_ROBIN:
+                continue  # one worker has no order that matters
+            row = measured(source, prompts, workers, order, chosen)
+            alone = next((one["seconds"] for one in rows if one["workers"] == 1), None)
+            if workers == 1:
+                alone = row["seconds"]
+            efficiency = None if alone is None else round(alone / (row["seconds"] * workers), 4)
+            rows.append(row | {"efficiency": efficiency})
+            print(json.dumps(rows[-1]), flush=True)
+    if len({(row["tokens"], row["passes"]) for row in rows}) > 1:
+        raise lastword.errors.EngineError("the same prompts had other answers with other workers")
+    loaded = lastword.load(model, device="cpu")
+    return {
+        "model": model,
+        "recipe": settle(chosen, loaded).label(),
+        "prompts": prompts,
+        "rows": ROWS,
+        "threads": 1,
+        "cores": len(os.sched_getaffinity(0)),
+        "load_before": round(os.getloadavg()[2], 2),
+        "system": platform.system(),
+        **surroundings(loaded),
+        "measured": rows,
+    }
+
+
+def main() -> None:
+    """Parse, measure, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    cores = len(os.sched_getaffinity(0))
+    usual = [count for count in (1, 2, 4, 8, 16) if count <= cores]
+    parser.add_argument("--workers", nargs="+", type=int, default=usual)
+    parser.add_argument("--prompts", type=int, default=1000)
+    parser.add_argument("--model", default=MODEL)
+    parser.add_argument("--recipe", default="fast")
+    parser.add_argument("--out", type=Path, default=RECORDS)
+    given = parser.parse_args()
+    found = run(given.model, sorted(given.workers), given.prompts, given.recipe)
+    given.out.mkdir(parents=True, exist_ok=True)
+    target = given.out / f"{given.model}.{given.recipe}.{cores}-cores.json"
+    write(target, json.dumps(found, indent=1) + "\n")
+    print(f"wrote {target}")
+
+
+if __name__ == "__main__":
+    main()

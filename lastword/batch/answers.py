@@ -1,0 +1,119 @@
+"""Answers: the file that lines are appended to as they come, and which prompts have one already."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from lastword.batch.answered import Answering, Written, place_of
+from lastword.errors import SettingError
+from lastword.outside.files import check_folder, replacing
+from lastword.outside.lines import NEWLINE, Lines
+from lastword.outside.schema import parse
+
+MOST_LINE = 2**30  # bytes
+
+
+class Answers:
+    """An append-only file of one run's lines, each prompt's once, written by one process at a time.
+
+    A last line that was cut is dropped, or ended if only its end is missing. Where each line begins is
+    known, its content is not held. `claim` is told whether the file is new before it is read, and may refuse.
+    """
+
+    def __init__(
+        self, path: Path, answering: Answering, claim: Callable[[bool], None] = lambda is_new: None
+    ) -> None:
+        self.path, self._answering, self._claim = path, answering, claim
+        check_folder(path.parent)
+        self._lines = Lines(path, kind="answers", remedy="give another file (--out)")
+        self.failed: set[int] = set()
+        self.done: set[int] = set()
+        self._order = array("q")  # indices, as their lines stand in the file
+        self._begin = array("q")  # and where those begin
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the file, alone; what is in it is known then."""
+        with self._lines.writing(self._mend):
+            yield
+
+    def append(self, lines: Sequence[tuple[int, bytes, bool]]) -> None:
+        """Write lines for good, all or none: an index, what is written, and whether it failed."""
+        if not lines:
+            return
+        self._lines.append(b"".join(line + NEWLINE for _, line, _ in lines))
+        for index, line, failed in lines:
+            self._note(index, len(line) + 1, failed)
+
+    def read(self) -> Iterator[Any]:
+        """Every line as data, in the order of the prompts."""
+        with self.path.open("rb") as file:
+            for line in self._in_order(file):
+                yield parse(line)
+
+    def sort(self) -> None:
+        """Put the lines in the order of the prompts, if they are not; the file is replaced whole."""
+        order = self._order
+        if any(order[at] > order[at + 1] for at in range(len(order) - 1)):
+            with self.path.open("rb") as file, replacing(self.path) as sorted_file:
+                for line in self._in_order(file):
+                    sorted_file.write(line)
+
+    def _in_order(self, file: Any) -> Iterator[bytes]:
+        for at in sorted(range(len(self._order)), key=self._order.__getitem__):
+            file.seek(self._begin[at])
+            yield file.readline()
+
+    def _note(self, index: int, length: int, failed: bool) -> None:
+        self._order.append(index)
+        self._begin.append(self._end)
+        self._end += length
+        self.done.add(index)
+        if failed:
+            self.failed.add(index)
+
+    def _mend(self, file: FileIO) -> None:
+        """Read what is there; end the last line, or drop it if it was cut."""
+        self._end = 0
+        self._claim(not file.seek(0, os.SEEK_END))
+        file.seek(0)
+        with open(os.dup(file.fileno()), "rb") as reader:
+            for number, line in enumerate(iter(lambda: reader.readline(MOST_LINE), b""), 1):
+                whole = line.endswith(NEWLINE)
+                try:
+                    found = self._place(line)
+                except ValueError as foreign:
+                    if not whole and self._was_cut(line):
+                        os.ftruncate(file.fileno(), self._end)
+                        return
+                    raise self._foreign(number, foreign) from foreign
+                if not whole:
+                    file.write(NEWLINE)
+                self._note(found.index, len(line) + (not whole), found.failed)
+
+    def _place(self, line: bytes) -> Written:
+        found = place_of(parse(line), self._answering.form)
+        if found.run != self._answering.run:
+            raise ValueError(
+                f"it belongs to the run {found.run}, and this is {self._answering.run}"
+            )
+        if found.index in self.done:
+            raise ValueError(f"it is the second one of prompt {found.index}")
+        return found
+
+    def _was_cut(self, line: bytes) -> bool:
+        """Is it the beginning of a line of ours?"""
+        beginning = self._answering.beginning
+        return line[: len(beginning)] == beginning[: len(line)]
+
+    def _foreign(self, number: int, wrong: ValueError) -> SettingError:
+        return SettingError(
+            f"{self.path} holds something other than answers of this run (line {number}: {wrong}); it was "
+            "left as it is: move it away, or give another file (--out)"
+        )

@@ -1,0 +1,137 @@
+"""Requests: the bodies of OpenAI's batch output, from what an engine replied."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from lastword.batch.asked import Asked
+from lastword.engines import Reply
+from lastword.engines.engine import Facts
+from lastword.generation import Finish
+from lastword.serve.api import replies
+from lastword.serve.api.answered import FINGERPRINT, per_forward, together
+from lastword.serve.api.failure import failure
+from lastword.serve.api.invalid import Invalid
+from lastword.serve.errors import Faulty, Refusal
+from lastword.serve.job import Job
+
+ENDED = Finish.ENDED.name.lower()
+Body = tuple[int, dict[str, Any]]  # a status and what is sent with it
+
+
+class Failed(str):
+    """Why an answer never came; `too_long`: because of its prompt."""
+
+    too_long = False
+
+    def __new__(cls, reason: str, *, too_long: bool = False) -> Failed:
+        made = super().__new__(cls, reason)
+        made.too_long = too_long
+        return made
+
+
+def failed_body(wrong: Failed | Refusal) -> Body:
+    """The status and the body of a request that failed. Nobody else reads it, so the reason is told."""
+    if isinstance(wrong, Refusal):
+        told = failure(wrong)
+        return told.status, told.reply.model_dump()
+    kind: type[Refusal] = Invalid if wrong.too_long else Faulty
+    code = "context_length_exceeded" if wrong.too_long else kind.code
+    body = replies.ErrorBody(message=str(wrong), type=kind.kind, code=code)
+    return kind.status, replies.ErrorReply(error=body).model_dump()
+
+
+def reply_body(line: Asked, answers: Sequence[Reply[Any]], where: str, name: str) -> Body:
+    """What the server would have replied, but for quantiles, which engines do not tell."""
+    each = [_cut(job, reply) for job, reply in zip(line.jobs, answers)]
+    ledgers = [
+        _ledger(job, reply, ended) for job, reply, (_, ended) in zip(line.jobs, answers, each)
+    ]
+    written = sum(reply.facts["length"] or 0 for reply in answers)
+    said = line.said or [None] * len(line.jobs)
+    # Jobs that share a prompt hold the same object, and it counts once.
+    prompts = [(id(job.prompt), id(own)) for job, own in zip(line.jobs, said)]
+    read = sum(
+        reply.facts["prompt_tokens"]
+        for at, reply in enumerate(answers)
+        if prompts[at] not in prompts[:at]
+    )
+    common: dict[str, Any] = {
+        "id": f"{'chatcmpl' if line.chat else 'cmpl'}-{where}",
+        "created": int(time.time()),
+        "model": name,
+        "system_fingerprint": FINGERPRINT,
+        "usage": replies.Usage(
+            prompt_tokens=read, completion_tokens=written, total_tokens=read + written
+        ),
+        "lastword": together(ledgers, written),
+    }
+    choices: list[dict[str, Any]] = [
+        {
+            "index": index,
+            "finish_reason": "stop" if ended in ("model", "stop") else "length",
+            "lastword": ledger,
+        }
+        for index, ((_, ended), ledger) in enumerate(zip(each, ledgers))
+    ]
+    texts = [text for text, _ in each]
+    if line.chat:
+        return 200, replies.ChatReply(
+            **common,
+            choices=[
+                replies.ChatChoice(**choice, message=replies.ChatMessage(content=text))
+                for choice, text in zip(choices, texts)
+            ],
+        ).model_dump()
+    return 200, replies.TextReply(
+        **common,
+        choices=[replies.TextChoice(**choice, text=text) for choice, text in zip(choices, texts)],
+    ).model_dump()
+
+
+def spent(facts: Facts) -> tuple[int | None, int | None]:
+    """Passes and columns of an answer, probe included; None where nobody counted."""
+    costs = [cost for cost in (facts["probe_cost"], facts["cost"]) if cost is not None]
+    if not costs:
+        return None, None
+    return sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
+
+
+def kept(text: str) -> str:
+    """A text as it can be written: half characters of a tokenizer of its own are replaced."""
+    return text.encode(errors="replace").decode()
+
+
+def _cut(job: Job, reply: Reply[Any]) -> tuple[str, replies.EndedBy]:
+    """The text up to the first stop string, the one that is complete first, and what ended it."""
+    text = kept(reply.text)
+    found = [(text.find(stop) + len(stop), -len(stop)) for stop in job.stop if stop in text]
+    if found:
+        end, letters = min(found)
+        return text[: end + letters], "stop"
+    if reply.facts["finish"] == ENDED:
+        return text, "model"
+    return text, "cap" if job.most is not None and (
+        reply.facts["length"] or 0
+    ) >= job.most else "canvas"
+
+
+def _ledger(job: Job, reply: Reply[Any], ended: replies.EndedBy) -> replies.Ledger:
+    facts = reply.facts
+    expected = facts.get("expected_length")
+    passes, columns = (count or 0 for count in spent(facts))
+    return replies.Ledger(
+        predicted_length=None if expected is None else round(expected, 3),
+        quantiles=None,
+        horizon=facts["horizon"],
+        passes=passes,
+        columns=columns,
+        tokens_per_forward=per_forward(facts["length"] or 0, passes),
+        seconds_queued=0.0,
+        seconds_decoding=facts["seconds"],
+        recipe=job.recipe.label(),
+        seed=job.seed,
+        ended_by=ended,
+    )

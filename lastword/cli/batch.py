@@ -1,0 +1,179 @@
+"""`lastword batch`: answer a file of prompts into a file of answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from lastword.cli.options import (
+    DEFAULT_MODEL,
+    AddressOption,
+    BaseUrlOption,
+    CalibrationOption,
+    DeviceOption,
+    DtypeOption,
+    EngineOption,
+    ModelOption,
+    RecipeOption,
+    SeedOption,
+    ThreadsOption,
+    WorkersOption,
+    as_path,
+    path_option,
+)
+
+if TYPE_CHECKING:
+    from lastword.batch import State
+    from lastword.engines import Engine, Source
+    from lastword.engines.options import EngineOptions
+
+EVERY = 30.0  # seconds between two lines of progress, where there is no terminal
+
+
+def batch(
+    prompts: Annotated[
+        Path,
+        typer.Argument(
+            parser=as_path,
+            metavar="PROMPTS",
+            help='.jsonl (objects with "prompt", "messages" or "tokens", or OpenAI\'s batch input) or '
+            ".parquet.",
+        ),
+    ],
+    out: Annotated[
+        Path, path_option("The file of answers, .jsonl or .parquet. A run found there is resumed.")
+    ],
+    model: ModelOption = DEFAULT_MODEL,
+    name: Annotated[
+        Optional[str],
+        typer.Option(help="What OpenAI's requests call the model. Default: as --model says."),
+    ] = None,
+    length: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
+    unmask: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
+    commit: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
+    cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
+    block: Annotated[Optional[int], typer.Option(help="As in generate.")] = None,
+    recipe: RecipeOption = None,
+    temperature: Annotated[Optional[float], typer.Option(help="As in generate.")] = None,
+    top_p: Annotated[Optional[float], typer.Option(help="As in generate.")] = None,
+    top_k: Annotated[Optional[int], typer.Option(help="As in generate.")] = None,
+    guidance: Annotated[Optional[float], typer.Option(help="As in generate.")] = None,
+    rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
+    seed: SeedOption = 0,
+    limit: Annotated[Optional[int], typer.Option(help="Prompts; all if left out.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Wrap text in the chat template.")] = False,
+    in_order: Annotated[
+        bool,
+        typer.Option(
+            "--in-order/--as-they-come",
+            help="At the end, put answers in the order of the prompts, or leave them as they came.",
+        ),
+    ] = True,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Write plain lines for OpenAI's batch input, too.")
+    ] = False,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    threads: ThreadsOption = None,
+    address: AddressOption = None,
+    base_url: BaseUrlOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    calibration: CalibrationOption = "auto",
+) -> None:
+    """Answer a file of prompts; every answer is written as it comes.
+
+    A run that is stopped or killed resumes where it was: give the same command again. A line that is no
+    prompt, or whose answer fails, is written as failed with the reason.
+
+    Examples:
+
+      lastword batch prompts.jsonl --out answers.jsonl
+
+      lastword batch prompts.parquet --out answers.parquet --recipe fast --engine processes --workers 2
+
+      lastword batch requests.jsonl --out replies.jsonl --model tiny-llada-instruct --name my-model
+    """
+    from contextlib import closing
+    from dataclasses import replace
+
+    from lastword.batch.run import prepare
+    from lastword.cli.generate import read_recipe
+    from lastword.engines.options import EngineOptions
+    from lastword.engines.worker import Source
+
+    options = EngineOptions(engine, workers, threads, address, base_url)
+
+    chosen = read_recipe(recipe).with_choices(
+        length=length, unmask=unmask, commit=commit, cache=cache, block=block
+    )
+    draws = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
+    given = {word: value for word, value in draws.items() if value is not None}
+    chosen = replace(chosen, sampling=replace(chosen.sampling, **given))
+    ready = prepare(
+        prompts, out, name=name or model, recipe=chosen, seed=seed, limit=limit, rows=rows, chat=chat,
+        in_order=in_order, plain=plain,
+    )  # fmt: skip
+    source = Source(model, device, dtype, None if calibration == "none" else calibration)
+    with closing(opened(options, source)) as answering, showing() as progress:
+        outcome = ready.run(answering, progress)
+    typer.echo(str(outcome))
+
+
+def opened(options: EngineOptions, source: Source) -> Engine:
+    """Whoever answers."""
+    return options.open(source)
+
+
+@contextmanager
+def showing() -> Iterator[Callable[[State], None]]:
+    """Progress on standard error: a bar on a terminal, else a line now and then."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lines(time.monotonic, lambda line: typer.echo(line, err=True))
+        return
+    with Progress(
+        "answers",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rest]}"),
+        console=console,
+    ) as bar:
+        running = bar.add_task("", total=None, rest="predicting lengths")
+
+        def show(state: State) -> None:
+            bar.update(running, completed=state.done, total=state.total, rest=rest_of(state))
+
+        yield show
+
+
+def lines(now: Callable[[], float], say: Callable[[str], Any]) -> Callable[[State], None]:
+    """A line of progress at most every so many seconds; none of a run that is shorter."""
+    last = now()
+
+    def show(state: State) -> None:
+        nonlocal last
+        if now() - last >= EVERY:
+            last = now()
+            say(f"lastword: {state.done} of {state.total} done; {rest_of(state)}")
+
+    return show
+
+
+def rest_of(state: State) -> str:
+    """What failed and what is left, in words."""
+    failed = f"{state.failed} failed, " if state.failed else ""
+    if state.left is None:
+        return f"{failed}no estimate yet"
+    left = int(state.left + 0.5)
+    hours, minutes, seconds = left // 3600, left % 3600 // 60, left % 60
+    told = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+    return f"{failed}about {told if left >= 60 else f'{seconds} s'} left"

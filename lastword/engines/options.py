@@ -1,0 +1,66 @@
+"""Which engine, by name: what a command line or a settings file says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lastword.checks import check_choice, check_whole
+from lastword.engines.engine import Engine
+from lastword.engines.local import Local
+from lastword.engines.pool import Pool
+from lastword.engines.processes import MOST_WORKERS, Processes
+from lastword.engines.worker import Source
+from lastword.errors import SettingError
+
+LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
+NAMES = (LOCAL, PROCESSES, RAY, OPENAI)
+# Who takes which setting; the rest would be ignored, and is refused.
+TAKEN = {
+    "workers": (PROCESSES, RAY, OPENAI),
+    "threads": (PROCESSES, RAY),
+    "address": (RAY,),
+    "base_url": (OPENAI,),
+}
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """An engine's name and its settings; what was left out is the engine's to choose."""
+
+    engine: str = LOCAL
+    workers: int | None = None
+    threads: int | None = None
+    address: str | None = None
+    base_url: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("--engine", "engine", self.engine, *NAMES)
+        for name, takers in TAKEN.items():
+            value = getattr(self, name)
+            if value is not None and self.engine not in takers:
+                raise SettingError(
+                    f"--{name.replace('_', '-')} {value} was given with --engine {self.engine}, which has no "
+                    f"use for it; it goes with --engine {' or '.join(takers)}"
+                )
+        for name in ("workers", "threads"):
+            if getattr(self, name) is not None:
+                check_whole("--engine", name, getattr(self, name), least=1, most=MOST_WORKERS)
+        if self.engine == OPENAI and not self.base_url:
+            raise SettingError(
+                "--engine openai was given without a server; give --base-url, such as "
+                "http://127.0.0.1:8000/v1"
+            )
+
+    def open(self, source: Source) -> Engine:
+        """The engine, with this model. Workers start when they are needed; close it when done."""
+        if self.engine == PROCESSES:
+            return Pool(Processes(source, self.workers, threads=self.threads))
+        if self.engine == RAY:
+            from lastword.engines.ray import Ray
+
+            return Pool(Ray(source, self.workers, address=self.address, threads=self.threads))
+        if self.engine == OPENAI:
+            from lastword.engines.openai import OpenAI
+
+            return OpenAI(str(self.base_url), source.name, requests=self.workers)
+        return Local(source.load())

@@ -1,0 +1,218 @@
+"""A line that is no prompt fails alone and says why; a file that holds no prompt is refused."""
+
+import json
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lastword.batch import run, source
+from lastword.errors import ExtraError, PromptError
+from lastword.outside.schema import parse
+from tests.batch.made import Echo, answers, put, read
+from tests.batch.test_formats import request
+
+GOOD = {"prompt": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "line 2: it is not JSON"),
+        (b'{"prompt": NaN}', "line 2: it is not JSON"),
+        (b"\xff\xfe", "line 2: it is not JSON"),
+        (b"[" * 10_000, "line 2: it is not JSON"),
+        ("abc", 'line 2: it is no object with a "prompt"'),
+        ([1, 2], 'it is no object with a "prompt"'),
+        ({}, "it has no field prompt, messages or tokens; it has none"),
+        ({"Prompt": "x"}, "it has no field prompt, messages or tokens; it has 'Prompt'"),
+        ({"prompt": None}, "it has no field prompt"),
+        ({"prompt": "a", "tokens": [1]}, "it has prompt and tokens; give one of them"),
+        ({"prompt": ""}, "prompt: String should have at least 1 character"),
+        ({"prompt": 3}, "prompt: Input should be a valid string"),
+        ({"prompt": "a", "seed": 1.5}, "seed: Input should be a valid integer"),
+        ({"prompt": "a", "seed": 2**63}, "seed: Input should be less than"),
+        (
+            {"prompt": "a", "max_tokens": 0},
+            "max_tokens: Input should be greater than or equal to 1",
+        ),
+        ({"prompt": "a", "max_tokens": True}, "max_tokens: Input should be a valid integer"),
+        ({"prompt": "a", "id": [1]}, "id"),
+        ({"prompt": "a", "temperature": 0.5}, "temperature is not set line by line"),
+        ({"prompt": "a", "n": 3}, "n is not set line by line"),
+        ({"tokens": []}, "tokens: List should have at least 1 item"),
+        ({"tokens": [1, "a"]}, "tokens.1: Input should be a valid integer"),
+        ({"tokens": [10_000]}, "10000"),
+        ({"tokens": [27]}, "mask"),
+        ({"messages": []}, "messages: List should have at least 1 item"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content: Field required"),
+        ({"messages": [{"role": "user", "content": "a"}]}, "no chat template"),
+        ({"prompt": "A?"}, "spells with small letters"),
+        (request("a", {}), "it has no field prompt, messages or tokens"),
+    ],
+)
+def test_a_line_that_is_no_prompt_fails_alone(toy, tmp_path, line, reason):
+    found, outcome = answers(toy, put(tmp_path / "p.jsonl", GOOD, line, GOOD), tmp_path / "a.jsonl")
+    assert [one["failed"] is None for one in found] == [True, False, True]
+    assert reason in found[1]["failed"]
+    assert found[1]["failed"].startswith("line 2: ")
+    assert found[1]["text"] is None
+    assert (outcome.answered, outcome.failed) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"tools": [{}]}, 400, "unsupported_field"),
+        ({"top_q": 1}, 400, "unknown_field"),
+        ({"temperature": -1}, 400, "invalid_request"),
+        ({"stream": True}, 400, "unsupported_field"),
+        ({"timeout": 3}, 400, "unsupported_field"),
+        ({"model": "gpt"}, 404, "model_not_found"),
+        ({"n": 100}, 400, "invalid_request"),
+        ({"length": "fixed:5000"}, 400, "invalid_request"),
+        ({"recipe": "fastest"}, 400, "invalid_request"),
+        ({"messages": None}, 400, "invalid_request"),
+        ({"messages": [{"role": "user", "content": "hi"}]}, 400, "no_chat_template"),
+        ({"prompt": [1, 2, 99]}, 400, "invalid_request"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_has_a_status(toy, tmp_path, change, status, code):
+    body = {"model": "m", "prompt": "abc"}
+    good = request("good", body, "/v1/completions")
+    bad = request("bad", body | change, "/v1/completions")
+    if "messages" in change or "tools" in change:
+        bad = request(
+            "bad", {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | change
+        )
+    source = put(tmp_path / "p.jsonl", good, bad)
+    run(Echo(toy), source, tmp_path / "a.jsonl", name="m")
+    first, second = read(tmp_path / "a.jsonl")
+    assert (first["custom_id"], first["response"]["status_code"]) == ("good", 200)
+    assert (second["custom_id"], second["error"]) == ("bad", None)
+    assert second["response"]["status_code"] == status
+    assert second["response"]["body"]["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{", GOOD, {"custom_id": "x"}, request("x", {}, "/v1/embeddings"), request("x", 3),
+        request("x", "{"), {**request("x", {}), "method": "GET"}, {**request("x", {}), "more": 1},
+        request("", {}),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_request_is_an_error_of_the_line(toy, tmp_path, line):
+    good = request("good", {"model": "m", "prompt": "abc"}, "/v1/completions")
+    run(Echo(toy), put(tmp_path / "p.jsonl", good, line), tmp_path / "a.jsonl", name="m")
+    second = read(tmp_path / "a.jsonl")[1]
+    assert second["response"] is None
+    assert second["error"]["code"] == "invalid_line"
+    assert second["error"]["message"].startswith("line 2: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("p.jsonl", b"", "holds no prompts"),
+        ("p.jsonl", b"\n \n\r\n", "holds no prompts"),
+        ("p.jsonl", b"my notes\nmore\n", "none of its 2 lines is one. line 1: it is not JSON"),
+        ("p.jsonl", b'{"text": "a"}\n', "it has no field prompt, messages or tokens"),
+        ("p.jsonl", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "is no file of prompts"),
+        ("p.parquet", b"PAR1 not at all", "cannot be read"),
+        ("p.parquet", b"", "cannot be read"),
+        ("p.json", b"[]", "give prompts as .jsonl"),
+        ("p.txt", b"a prompt", "give prompts as .jsonl"),
+    ],
+)
+def test_what_is_no_file_of_prompts_is_refused_before_anything_is_done(
+    toy, tmp_path, name, content, reason
+):
+    pytest.importorskip("pyarrow", reason="needs the package pyarrow")
+    (tmp_path / name).write_bytes(content)
+    engine = Echo(toy)
+    with pytest.raises(PromptError) as refused:
+        run(engine, tmp_path / name, tmp_path / "a.jsonl", name="m")
+    assert reason in str(refused.value)
+    assert not engine.asked
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_a_file_that_is_not_there_or_is_none_is_refused(toy, tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
+    for name, reason in (("none.jsonl", "No such file"), ("folder.jsonl", "no plain file")):
+        with pytest.raises(PromptError, match=reason):
+            run(Echo(toy), tmp_path / name, tmp_path / "a.jsonl", name="m")
+
+
+def test_a_line_without_end_is_not_held(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "MOST_LINE", 100)
+    path = put(tmp_path / "p.jsonl", GOOD, {"prompt": "a" * 500}, GOOD, {"prompt": "a" * 80})
+    found, _ = answers(toy, path, tmp_path / "a.jsonl")
+    assert [line["failed"] is None for line in found] == [True, False, True, True]
+    assert "more than 100 bytes" in found[1]["failed"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_told(toy, tmp_path):
+    path = put(tmp_path / "p.jsonl", GOOD, GOOD)
+    with pytest.raises(PromptError, match="was changed while it was read"):
+        run(
+            Echo(toy), path, tmp_path / "a.jsonl", name="m",
+            progress=lambda state: put(path, {"prompt": "other"}),
+        )  # fmt: skip
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(
+            ["prompt", "messages", "tokens", "id", "custom_id", "seed", "max_tokens", "role", "content",
+             "body", "url", "method", "model", "stop", "n", "temperature"]
+        )
+        | st.text(max_size=3),
+        inner,
+        max_size=4,
+    ),
+    max_leaves=8,
+)  # fmt: skip
+any_line = st.one_of(
+    st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ")),
+    json_values.map(lambda value: json.dumps(value).encode("utf-8", "surrogatepass")),
+    st.fixed_dictionaries({"prompt": json_values}).map(lambda value: json.dumps(value).encode()),
+    st.fixed_dictionaries({"tokens": st.lists(st.integers(-1, 40), max_size=3)}).map(
+        lambda value: json.dumps(value).encode()
+    ),
+    json_values.map(lambda body: json.dumps(request("x", body, "/v1/completions")).encode()),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(lines=st.lists(any_line, max_size=6))
+def test_whatever_stands_in_a_file_every_line_has_one_of_its_own(toy, tmp_path, lines):
+    for old in tmp_path.iterdir():
+        old.unlink()
+    path = put(tmp_path / "p.jsonl", *lines)
+    try:
+        outcome = run(Echo(toy), path, tmp_path / "a.jsonl", name="m")
+    except PromptError:  # none of them is a prompt
+        assert not (tmp_path / "a.jsonl").exists()
+        return
+    stands = [line for line in path.read_bytes().split(b"\n") if line.strip()]
+    found = [parse(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
+    assert len(found) == len(stands) == outcome.answered + outcome.failed
+    again = run(Echo(toy), path, tmp_path / "a.jsonl", name="m")
+    assert (again.answered, again.failed, again.before) == (
+        outcome.answered, outcome.failed, len(found),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("prompts", "out"), [("p.parquet", "a.jsonl"), ("p.jsonl", "a.parquet")])
+def test_without_pyarrow_parquet_is_refused_at_once(toy, tmp_path, monkeypatch, prompts, out):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    path = put(tmp_path / prompts, GOOD)
+    with pytest.raises(ExtraError, match="Parquet needs pyarrow"):
+        run(Echo(toy), path, tmp_path / out, name="m")
+    assert [found.name for found in tmp_path.iterdir()] == [prompts]

@@ -1,0 +1,82 @@
+"""docs/batch.md says what is true: its examples run as they stand, one after the other."""
+
+import inspect
+import io
+import re
+import shlex
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from lastword.batch.answered import Line
+from lastword.batch.columns import PLAIN
+from lastword.batch.estimate import PROBED
+from lastword.batch.identity import WORDS
+from lastword.batch.line import OF_THE_RUN
+from lastword.batch.working import MOST_FAILED, PORTION
+from lastword.cli import COMMANDS, main
+from lastword.engines.local import TRIES
+from lastword.engines.room import LEAST
+from tests.batch.made import read
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "batch.md").read_text()
+FILES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+COMMAND_LINES = re.findall(r"```bash\n(.*?)\n```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize(("content", "line"), list(zip(FILES, COMMAND_LINES)))
+def test_commands_run_on_the_files_that_are_shown(content, line, tmp_path, monkeypatch, capsys):
+    words = shlex.split(line)
+    monkeypatch.chdir(tmp_path)
+    Path(words[2]).write_text(content)
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert not left.value.code
+    count = len(content.splitlines())
+    assert capsys.readouterr().out.startswith(f"{count} answered, 0 failed; ")
+    assert f"{count} answered" in PAGE or count == 2
+    assert len(read(Path(words[4]))) == count
+
+
+def test_the_python_example_prints_what_is_shown(tmp_path, monkeypatch):
+    ((code, printed),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    out = io.StringIO()
+    with redirect_stdout(out):
+        exec(compile(code, "example", "exec"), {})
+    assert out.getvalue() == printed
+
+
+def test_there_are_two_commands_and_two_files():
+    assert len(FILES) == len(COMMAND_LINES) == 2
+
+
+def test_every_field_of_a_line_is_listed():
+    table = PAGE.split("## What is written")[1].split("OpenAI's output")[0]
+    listed = re.findall(
+        r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if "|" in row)
+    )
+    assert listed == list(Line.model_fields) == list(PLAIN)
+
+
+def test_numbers_and_names_are_those_of_the_code():
+    assert f"up to {PROBED} of the prompts" in PAGE
+    assert f"{MOST_FAILED} in a row" in PAGE
+    assert f"{PORTION:,} at a time" in PAGE
+    assert f"less than {LEAST} positions" in PAGE
+    assert "tried twice" in PAGE
+    assert TRIES == 2
+    for name in OF_THE_RUN:
+        assert f"`{name}`" in PAGE
+    assert len(WORDS) == 8  # named in "Going on"
+
+
+def test_every_option_that_is_named_is_there():
+    options = {
+        f"--{name.replace('_', '-')}" for name in inspect.signature(COMMANDS["batch"]).parameters
+    }
+    for named in re.findall(r"`(--[a-z-]+)`", PAGE):
+        assert named in options | {"--as-they-come"}

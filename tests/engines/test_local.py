@@ -1,0 +1,110 @@
+"""The engine of this process: a question that fails fails alone, a bound is kept, lengths are predicted."""
+
+import math
+
+import pytest
+import torch
+
+import lastword
+from lastword.engines import Engine, Local, Predicts, Question
+from lastword.engines.local import TRIES
+from lastword.errors import SettingError
+from lastword.models.toy import Toy
+from lastword.recipe.settling import settle
+
+FIVE = lastword.Recipe(length=lastword.Fixed(5))
+POISON = 25  # the id of "z"
+
+
+class Poisoned(Toy):
+    """NaN for a whole batch as soon as one of its prompts holds the poison."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = []
+
+    def __call__(self, tokens, read, **more):
+        self.batches.append(len(tokens))
+        logits = super().__call__(tokens, read, **more)
+        first = tokens[:, 0] == POISON
+        return torch.full_like(logits, torch.nan) if bool(first.any()) else logits
+
+
+def asked(*firsts, most=None):
+    return {at: Question([first, 1, 2], seed=at, most=most) for at, first in enumerate(firsts)}
+
+
+def replies(model, questions, recipe=FIVE, rows=4):
+    batches = Local(model).ask(questions, settle(recipe, model), rows=rows)
+    found = [reply for batch in batches for reply in batch]
+    assert sorted(reply.key for reply in found) == sorted(questions)  # each once
+    return {reply.key: reply for reply in found}
+
+
+def test_it_is_an_engine_that_predicts():
+    assert isinstance(Local(lastword.load("toy")), Engine)
+    assert isinstance(Local(lastword.load("toy")), Predicts)
+
+
+@pytest.mark.parametrize("where", [0, 3, 6])
+def test_only_the_culprit_fails(where):
+    firsts = [POISON if at == where else at for at in range(7)]
+    model = Poisoned()
+    found = replies(model, asked(*firsts))
+    assert [key for key, reply in found.items() if reply.failed] == [where]
+    reason = found[where].failed
+    assert "NaN" in reason or "finite" in reason, reason
+    assert f"tried {TRIES} times alone" in reason
+    assert found[where].facts["finish"] == "failed"
+    alone = replies(lastword.load("toy"), asked(*firsts))
+    for key in set(found) - {where}:
+        assert found[key].text == alone[key].text
+    assert model.batches.count(1) < 7 * 5  # halves, not one by one
+
+
+def test_what_is_wrong_with_every_question_is_raised(toy):
+    recipe = lastword.Recipe(length=lastword.Calibrated(0.9))
+    with pytest.raises(SettingError):
+        list(Local(toy).ask(asked(1, 2), recipe, rows=2))
+
+
+def test_a_bound_is_each_questions_own(toy):
+    questions = {
+        "all": Question([0, 1, 2], 0),
+        "two": Question([0, 1, 2], 0, most=2),
+        "ample": Question([0, 1, 2], 0, most=50),
+    }
+    found = replies(toy, questions)
+    assert {key: len(reply.text) for key, reply in found.items()} == {
+        "all": 5, "two": 2, "ample": 5,
+    }  # fmt: skip
+
+
+def test_lengths_are_predicted_as_they_are_planned_then():
+    model = lastword.load("tiny-llada-base")
+    prompts = ["Problem: Solve for n: 4n + 3 = 35.", "Problem: what is 2 + 2? Be brief."]
+    questions = {
+        text: Question(model.tokenizer.encode(text), 0, most)
+        for text, most in zip(prompts, (None, 9))
+    }
+    questions["too long"] = Question([5] * 1000, 0)
+    recipe = settle(lastword.Recipe.named("fast"), model)
+    predicted = Local(model).predict(questions, recipe)
+    found = replies(model, questions, recipe)
+    assert found["too long"].facts["finish"] == "too_long"
+    assert predicted["too long"] == math.inf
+    for text in prompts:
+        facts = found[text].facts
+        assert predicted[text] == min(facts["expected_length"], facts["horizon"])
+    assert predicted[prompts[1]] <= 9
+
+
+def test_what_cannot_be_planned_is_endless(monkeypatch):
+    monkeypatch.setattr("lastword.engines.local.PROBED", 2)
+    recipe = settle(lastword.Recipe(length=lastword.Survival(8)), Poisoned())
+    found = Local(Poisoned()).predict(asked(1, 2, POISON, 3), recipe)
+    assert [length < 9 for length in found.values()] == [True, True, False, False]
+
+
+def test_a_fixed_canvas_is_as_long_as_it_is(toy):
+    assert Local(toy).predict(asked(1, 2), FIVE) == {0: 5, 1: 5}
