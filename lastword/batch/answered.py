@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from lastword.batch.asked import Asked, Refused
 from lastword.batch.line import Form, Name
-from lastword.batch.requests import Failed, failed_body, kept, reply_body
+from lastword.batch.requests import Failed, failed_body, kept, reply_body, spent
 from lastword.engines import Reply
 from lastword.engines.engine import TOO_LONG
 from lastword.outside.schema import CHECKED, Count, LongText, Seed, Share, Slots, Text, checked
@@ -80,7 +80,7 @@ class Answering:
     def answered(self, line: Asked, replies: Sequence[Reply[Key]]) -> tuple[bytes, bool, int]:
         """The line of all answers of a line; did it fail, and how many tokens were written?"""
         wrong = next((reason for reply in replies if (reason := reason_of(reply))), None)
-        tokens = 0 if wrong else sum(reply.facts["length"] for reply in replies)
+        tokens = 0 if wrong else sum(reply.facts["length"] or 0 for reply in replies)
         if self.form == "openai":
             body = (
                 failed_body(wrong)
@@ -92,11 +92,11 @@ class Answering:
         facts = reply.facts
         common: dict[str, Any] = {
             "index": line.index, "id": line.name, "seed": job.seed, "run": self.run,
-            "prompt_tokens": len(job.prompt),
+            "prompt_tokens": reply.facts.get("prompt_tokens", len(job.prompt)),
         }  # fmt: skip
         if wrong is not None:
             return _dumped(Line(**common, text=None, failed=str(wrong))), True, 0
-        costs = (facts["probe_cost"], facts["cost"])
+        passes, columns = spent(facts)
         told = ("finish", "horizon", "expected_length", "tail", "seconds")
         common |= {name: facts.get(name) for name in told}
         made = Line(
@@ -104,8 +104,8 @@ class Answering:
             text=kept(reply.text),
             failed=None,
             tokens=facts["length"],
-            passes=sum(cost.passes for cost in costs),
-            columns=sum(cost.columns for cost in costs),
+            passes=passes,
+            columns=columns,
             shortened=facts.get("shortened", False),
         )
         return _dumped(made), False, tokens

@@ -8,9 +8,10 @@ from typing import Any
 
 from lastword.batch.line import Form, Line, line_of, name_of, request_of
 from lastword.batch.source import Given
+from lastword.batch.unread import Said, is_unread, said_of, unread_jobs
 from lastword.canvas.canvas import checked_prompts
 from lastword.engines.local import failure
-from lastword.errors import LastwordError, PromptError
+from lastword.errors import LastwordError
 from lastword.models.predictor import MaskPredictor
 from lastword.passes.dice import checked_seed
 from lastword.prompts import as_batch
@@ -33,6 +34,7 @@ class Asked:
     name: str | int | None
     jobs: tuple[Job, ...]
     chat: bool  # a request for chat completions?
+    said: tuple[Said, ...] = ()  # what each job's prompt says, where it is tokenised elsewhere
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ class Asking:
     def _asked(self, given: Given, name: str | int | None) -> Asked:
         seed = self.seed + given.index
         if self.form == "lines":
-            job = self._job(line_of(given.data), given.data, seed)
-            return Asked(given.index, name, (job,), job.in_chat is True)
+            job, own_said = self._job(line_of(given.data), given.data, seed)
+            return Asked(given.index, name, (job,), job.in_chat is True, (own_said,))
         request = request_of(given.data)
         if request.model != self.name:
             raise NoSuchThing(
@@ -90,16 +92,21 @@ class Asking:
         own: dict[str, Any] = {} if request.seed is not None else {"seed": seed}
         if request.recipe is None:
             own["recipe"] = json.loads(self.recipe.to_json())
-        found = jobs(request.model_copy(update=own), self.model, LIMITS)
+        request = request.model_copy(update=own)
+        said: tuple[Said, ...] = ()
+        if is_unread(self.model):
+            found, said = unread_jobs(request, self.model, LIMITS)
+        else:
+            found = tuple(jobs(request, self.model, LIMITS))
         if self.single and len(found) > 1:
             raise Invalid(
                 f"{len(found)} answers were asked for, and a plain line holds one: ask for them in lines of "
                 "their own, or let answers be written as OpenAI has them",
                 "n",
             )
-        return Asked(given.index, name, tuple(found), isinstance(request, ChatRequest))
+        return Asked(given.index, name, found, isinstance(request, ChatRequest), said)
 
-    def _job(self, line: Line, data: Any, seed: int) -> Job:
+    def _job(self, line: Line, data: Any, seed: int) -> tuple[Job, Said]:
         in_chat: bool | None = None
         prompt: Any = line.tokens
         if line.messages is not None:
@@ -108,14 +115,18 @@ class Asking:
         elif line.prompt is not None:
             in_chat = self.chat
             prompt = [{"role": "user", "content": line.prompt}] if in_chat else line.prompt
-        batch = as_batch(self.model, prompt)
-        if not batch[0]:
-            raise PromptError("the prompt has no tokens; give it at least one")
-        checked_prompts(batch, self.model.ids)
-        return Job(
-            prompt=tuple(batch[0]),
+        said: Said = None
+        if is_unread(self.model):
+            ids, said = said_of(prompt)
+        else:
+            (tokens,) = as_batch(self.model, prompt)
+            checked_prompts([tokens], self.model.ids)
+            ids = tuple(tokens)
+        job = Job(
+            prompt=ids,
             recipe=self.settled,
             seed=line.seed if line.seed is not None else checked_seed("batch", seed),
             most=line.max_tokens,
             in_chat=in_chat,
         )
+        return job, said

@@ -2,13 +2,12 @@
 
 Some of the prompts that wait are probed first, evenly spread over the file. A prompt that was not probed is
 taken to be like those that were, until its answer says what its own probe did. What is left is weighed by
-predicted tokens, so that it does not matter in which order an engine answers; how many seconds such a token
-takes is measured on the way.
+the slots that are planned, so that it does not matter in which order an engine answers; how many seconds a
+slot takes is measured on the way.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -19,14 +18,14 @@ PROBED = 64  # prompts; their mean is then within a tenth or so
 class Estimate:
     """Seconds that are left, given what was predicted and what was done since."""
 
-    def __init__(self, waiting: int, predicted: Mapping[int, float]) -> None:
-        self._probed = {at: own for at, own in predicted.items() if own < math.inf}
+    def __init__(self, waiting: int, predicted: Mapping[int, int]) -> None:
+        self._probed = {at: float(own) for at, own in predicted.items()}
         known = self._probed.values()
         self._mean = sum(known) / len(known) if known else None
         self._others = waiting - len(known)  # prompts that wait and were not probed
-        self._promised = self._others * (self._mean or 0.0)  # tokens of those
-        self._told, self._tellers = 0.0, 0  # tokens that answers of others told, and how many did
-        self._done = 0.0  # tokens that were predicted of all that was answered
+        self._promised = self._others * (self._mean or 0.0)  # slots of those
+        self._told, self._tellers = 0.0, 0  # slots that answers of others told, and how many did
+        self._done = 0.0  # slots that were planned for all that was answered
         self._began = time.perf_counter()
 
     def took(self, index: int, facts: Mapping[str, Any]) -> None:
@@ -41,7 +40,7 @@ class Estimate:
         self._gone(index, None)
 
     def _gone(self, index: int, own: float | None) -> float:
-        """The prompt no longer waits; the tokens that were counted for it."""
+        """The prompt no longer waits; the slots that were counted for it."""
         if (known := self._probed.pop(index, None)) is not None:
             return known
         used = own if own is not None else self._mean or 0.0
@@ -55,7 +54,7 @@ class Estimate:
         return time.perf_counter() - self._began
 
     @property
-    def tokens_left(self) -> float | None:
+    def slots_left(self) -> float | None:
         """Predicted of those that wait; None: nothing was predicted yet."""
         if not self._others:
             rest = 0.0
@@ -70,15 +69,12 @@ class Estimate:
     @property
     def left(self) -> float | None:
         """Seconds that the rest is predicted to take; None: nobody can say yet."""
-        tokens = self.tokens_left
-        if tokens == 0:
+        slots = self.slots_left
+        if slots == 0:
             return 0.0
-        return None if tokens is None or not self._done else tokens * self.seconds / self._done
+        return None if slots is None or not self._done else slots * self.seconds / self._done
 
 
 def predicted_by(facts: Mapping[str, Any]) -> float | None:
-    """Tokens that the probe of an answer expected, or the slots that were planned without one."""
-    horizon, expected = facts.get("horizon"), facts.get("expected_length")
-    if not horizon:
-        return None
-    return float(horizon) if expected is None else min(float(expected), float(horizon))
+    """Slots that were planned for an answer; None: it does not say."""
+    return float(facts["horizon"]) if facts.get("horizon") else None

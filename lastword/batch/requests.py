@@ -8,6 +8,7 @@ from typing import Any
 
 from lastword.batch.asked import Asked
 from lastword.engines import Reply
+from lastword.engines.engine import Facts
 from lastword.generation import Finish
 from lastword.serve.api import replies
 from lastword.serve.api.answered import FINGERPRINT, per_forward, together
@@ -48,11 +49,14 @@ def reply_body(line: Asked, answers: Sequence[Reply[Any]], where: str, name: str
     ledgers = [
         _ledger(job, reply, ended) for job, reply, (_, ended) in zip(line.jobs, answers, each)
     ]
-    written = sum(reply.facts["length"] for reply in answers)
+    written = sum(reply.facts["length"] or 0 for reply in answers)
+    said = line.said or [None] * len(line.jobs)
+    # Jobs that share a prompt hold the same object, and it counts once.
+    prompts = [(id(job.prompt), id(own)) for job, own in zip(line.jobs, said)]
     read = sum(
-        len(job.prompt)
-        for at, job in enumerate(line.jobs)
-        if not at or job.prompt is not line.jobs[at - 1].prompt
+        reply.facts["prompt_tokens"]
+        for at, reply in enumerate(answers)
+        if prompts[at] not in prompts[:at]
     )
     common: dict[str, Any] = {
         "id": f"{'chatcmpl' if line.chat else 'cmpl'}-{where}",
@@ -87,6 +91,14 @@ def reply_body(line: Asked, answers: Sequence[Reply[Any]], where: str, name: str
     ).model_dump()
 
 
+def spent(facts: Facts) -> tuple[int | None, int | None]:
+    """Passes and columns of an answer, probe included; None where nobody counted."""
+    costs = [cost for cost in (facts["probe_cost"], facts["cost"]) if cost is not None]
+    if not costs:
+        return None, None
+    return sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
+
+
 def kept(text: str) -> str:
     """A text as it can be written: half characters of a tokenizer of its own are replaced."""
     return text.encode(errors="replace").decode()
@@ -101,20 +113,22 @@ def _cut(job: Job, reply: Reply[Any]) -> tuple[str, replies.EndedBy]:
         return text[: end + letters], "stop"
     if reply.facts["finish"] == ENDED:
         return text, "model"
-    return text, "cap" if job.most is not None and reply.facts["length"] >= job.most else "canvas"
+    return text, "cap" if job.most is not None and (
+        reply.facts["length"] or 0
+    ) >= job.most else "canvas"
 
 
 def _ledger(job: Job, reply: Reply[Any], ended: replies.EndedBy) -> replies.Ledger:
     facts = reply.facts
     expected = facts.get("expected_length")
-    passes = facts["probe_cost"].passes + facts["cost"].passes
+    passes, columns = (count or 0 for count in spent(facts))
     return replies.Ledger(
         predicted_length=None if expected is None else round(expected, 3),
         quantiles=None,
         horizon=facts["horizon"],
         passes=passes,
-        columns=facts["probe_cost"].columns + facts["cost"].columns,
-        tokens_per_forward=per_forward(facts["length"], passes),
+        columns=columns,
+        tokens_per_forward=per_forward(facts["length"] or 0, passes),
         seconds_queued=0.0,
         seconds_decoding=facts["seconds"],
         recipe=job.recipe.label(),

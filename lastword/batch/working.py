@@ -12,7 +12,7 @@ from lastword.batch.estimate import PROBED, Estimate
 from lastword.batch.outcome import State
 from lastword.batch.source import Source
 from lastword.checks import MOST_SLOTS
-from lastword.engines import Engine, Predicts, Question, Reply
+from lastword.engines import Engine, Foresees, Question, Reply
 from lastword.errors import SettingError
 from lastword.recipe.recipe import Recipe
 
@@ -80,9 +80,9 @@ class Working:
                 portion, tokens = [], 0
         yield portion
 
-    def _predicted(self, waiting: int) -> dict[int, float]:
+    def _predicted(self, waiting: int) -> dict[int, int]:
         """What some of those who wait, evenly spread, are predicted to take, where the engine can say."""
-        if not isinstance(self.engine, Predicts) or not waiting:
+        if not isinstance(self.engine, Foresees) or not waiting:
             return {}
         chosen = {turn * waiting // PROBED for turn in range(PROBED)}
         at, sample = -1, list[Asked]()
@@ -94,10 +94,11 @@ class Working:
             at += 1
             if at in chosen and isinstance(line := self.asking(given), Asked):
                 sample.append(line)
-        found: dict[int, float] = {}
+        found: dict[int, int] = {}
         for recipe, questions in by_recipe(sample).items():
-            for (index, _), length in self.engine.predict(questions, recipe).items():
-                found[index] = found.get(index, 0.0) + length
+            for some in self.engine.foresee(questions, recipe, rows=self.rows):
+                for (index, _), slots in some.items():
+                    found[index] = found.get(index, 0) + slots
         return found
 
     def _refuse(self, lines: list[Refused]) -> None:
@@ -153,6 +154,7 @@ def by_recipe(lines: list[Asked]) -> Questions:
     for line in lines:
         for choice, job in enumerate(line.jobs):
             most = None if job.most is None else min(job.most, MOST_SLOTS)
-            question = Question(list(job.prompt), job.seed, most)
+            said = line.said[choice] if line.said else None
+            question = Question(list(job.prompt), job.seed, most, said)
             found.setdefault(job.recipe, {})[line.index, choice] = question
     return found

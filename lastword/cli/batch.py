@@ -12,19 +12,25 @@ import typer
 
 from lastword.cli.options import (
     DEFAULT_MODEL,
+    AddressOption,
+    BaseUrlOption,
     CalibrationOption,
     DeviceOption,
     DtypeOption,
+    EngineOption,
     ModelOption,
     RecipeOption,
     SeedOption,
+    ThreadsOption,
+    WorkersOption,
     as_path,
     path_option,
 )
 
 if TYPE_CHECKING:
     from lastword.batch import State
-    from lastword.engines import Engine
+    from lastword.engines import Engine, Source
+    from lastword.engines.options import EngineOptions
 
 EVERY = 30.0  # seconds between two lines of progress, where there is no terminal
 
@@ -71,6 +77,11 @@ def batch(
     plain: Annotated[
         bool, typer.Option("--plain", help="Write plain lines for OpenAI's batch input, too.")
     ] = False,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    threads: ThreadsOption = None,
+    address: AddressOption = None,
+    base_url: BaseUrlOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     calibration: CalibrationOption = "auto",
@@ -84,14 +95,19 @@ def batch(
 
       lastword batch prompts.jsonl --out answers.jsonl
 
-      lastword batch prompts.parquet --out answers.parquet --recipe fast --rows 32
+      lastword batch prompts.parquet --out answers.parquet --recipe fast --engine processes --workers 2
 
       lastword batch requests.jsonl --out replies.jsonl --model tiny-llada-instruct --name my-model
     """
+    from contextlib import closing
     from dataclasses import replace
 
     from lastword.batch.run import prepare
     from lastword.cli.generate import read_recipe
+    from lastword.engines.options import EngineOptions
+    from lastword.engines.worker import Source
+
+    options = EngineOptions(engine, workers, threads, address, base_url)
 
     chosen = read_recipe(recipe).with_choices(
         length=length, unmask=unmask, commit=commit, cache=cache, block=block
@@ -103,28 +119,15 @@ def batch(
         prompts, out, name=name or model, recipe=chosen, seed=seed, limit=limit, rows=rows, chat=chat,
         in_order=in_order, plain=plain,
     )  # fmt: skip
-    engine = opened(model, device=device, dtype=dtype, calibration=calibration)
-    try:
-        with showing() as progress:
-            outcome = ready.run(engine, progress)
-    finally:
-        engine.close()
+    source = Source(model, device, dtype, None if calibration == "none" else calibration)
+    with closing(opened(options, source)) as answering, showing() as progress:
+        outcome = ready.run(answering, progress)
     typer.echo(str(outcome))
 
 
-def opened(model: str, *, device: str, dtype: str, calibration: str) -> Engine:
+def opened(options: EngineOptions, source: Source) -> Engine:
     """Whoever answers."""
-    import lastword
-    from lastword.engines import Local
-
-    return Local(
-        lastword.load(
-            model,
-            device=device,
-            dtype=dtype,
-            calibration=None if calibration == "none" else calibration,
-        )
-    )
+    return options.open(source)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from lastword.batch.columns import PLAIN
 from lastword.batch.estimate import PROBED
 from lastword.batch.identity import WORDS
 from lastword.batch.line import OF_THE_RUN
-from lastword.batch.working import MOST_FAILED
+from lastword.batch.working import MOST_FAILED, PORTION
 from lastword.cli import COMMANDS, main
 from lastword.engines.local import TRIES
 from lastword.engines.room import LEAST
@@ -65,6 +65,7 @@ def test_every_field_of_a_line_is_listed():
 def test_numbers_and_names_are_those_of_the_code():
     assert f"up to {PROBED} of the prompts" in PAGE
     assert f"{MOST_FAILED} in a row" in PAGE
+    assert f"{PORTION:,} at a time" in PAGE
     assert f"less than {LEAST} positions" in PAGE
     assert "tried twice" in PAGE
     assert TRIES == 2

@@ -1,4 +1,4 @@
-"""What is left is weighed by what was predicted of it, not counted."""
+"""What is left is weighed by what was planned for it, not counted."""
 
 import pytest
 
@@ -14,64 +14,64 @@ def clock(monkeypatch):
     return now
 
 
-def facts(expected, horizon=1000):
-    return {"horizon": horizon, "expected_length": expected}
+def facts(horizon):
+    return {"horizon": horizon, "expected_length": 0.5}
 
 
-def test_seconds_follow_predicted_tokens_not_prompts(clock):
+def test_seconds_follow_planned_slots_not_prompts(clock):
     """Nine short ones are done of ten, and most of the work is left."""
-    rest = Estimate(10, {**dict.fromkeys(range(9), 10.0), 9: 910.0})
+    rest = Estimate(10, {**dict.fromkeys(range(9), 10), 9: 910})
     clock[0] += 9
     for at in range(9):
-        rest.took(at, facts(10.0))
+        rest.took(at, facts(10))
     assert rest.left == pytest.approx(9 / 90 * 910)
 
 
 def test_those_that_were_not_probed_are_like_those_that_were(clock):
-    rest = Estimate(100, {0: 10.0, 50: 30.0})
-    assert rest.tokens_left == pytest.approx(100 * 20)
+    rest = Estimate(100, {0: 10, 50: 30})
+    assert rest.slots_left == pytest.approx(100 * 20)
     assert rest.left is None  # nobody knows how long a token takes
     clock[0] += 4
-    rest.took(1, facts(40.0))  # its own probe said more
-    assert rest.tokens_left == pytest.approx(100 * 20 - 40)
+    rest.took(1, facts(40))  # its own probe said more
+    assert rest.slots_left == pytest.approx(100 * 20 - 40)
     assert rest.left == pytest.approx((2000 - 40) * 4 / 40)
 
 
 def test_the_order_of_answers_does_not_matter_to_what_is_left(clock):
-    lengths = [10.0] * 50 + [30.0] * 50
+    lengths = [10] * 50 + [30] * 50
     for order in (range(100), range(99, -1, -1)):
         rest = Estimate(100, {at: lengths[at] for at in (0, 25, 50, 75)})
         for done, at in enumerate(order):
             if done == 50:
-                assert rest.tokens_left == pytest.approx(sum(lengths[at] for at in order[50:]))
+                assert rest.slots_left == pytest.approx(sum(lengths[at] for at in order[50:]))
             rest.took(at, facts(lengths[at]))
         assert rest.left == 0.0
 
 
 def test_without_a_probe_answers_tell(clock):
-    rest = Estimate(4, {0: float("inf")})
-    assert rest.tokens_left is None
+    rest = Estimate(4, {})
+    assert rest.slots_left is None
     clock[0] += 2
-    rest.took(0, facts(10.0))
+    rest.took(0, facts(10))
     assert rest.left == pytest.approx(3 * 2)
-    rest.took(1, facts(None, horizon=30))
-    assert rest.tokens_left == pytest.approx(2 * 20)
+    rest.took(1, facts(30))
+    assert rest.slots_left == pytest.approx(2 * 20)
 
 
 def test_what_is_not_asked_is_less_to_do_and_nothing_done(clock):
-    rest = Estimate(4, dict.fromkeys(range(4), 10.0))
+    rest = Estimate(4, dict.fromkeys(range(4), 10))
     clock[0] += 2
     rest.dropped(0)
     assert rest.left is None
-    rest.took(1, facts(10.0))
+    rest.took(1, facts(10))
     assert rest.left == pytest.approx(2 * 2)
 
 
 def test_promises_that_were_used_up_leave_something_to_do(clock):
-    rest = Estimate(3, {0: 1.0})
+    rest = Estimate(3, {0: 1})
     clock[0] += 1
-    rest.took(1, facts(500.0))
-    assert rest.tokens_left >= 2
+    rest.took(1, facts(500))
+    assert rest.slots_left >= 2
 
 
 class Telling(Echo):
@@ -79,9 +79,10 @@ class Telling(Echo):
 
     probed = 0
 
-    def predict(self, questions, recipe):
-        self.probed += len(questions)
-        return {key: float(len(question.prompt)) for key, question in questions.items()}
+    def foresee(self, questions, recipe, *, rows):
+        for key, question in questions.items():
+            self.probed += 1
+            yield {key: len(question.prompt)}
 
 
 def test_some_of_those_that_wait_are_probed_evenly(toy, tmp_path, monkeypatch):
@@ -93,7 +94,7 @@ def test_some_of_those_that_wait_are_probed_evenly(toy, tmp_path, monkeypatch):
     assert [(s.done, s.total) for s in states][:3] == [(0, 20), (0, 20), (4, 20)]
     assert states[0].left is None
     assert states[3].left > 0
-    assert (states[-1].done, states[-1].left) == (20, 0.0)
+    assert (states[-1].done, states[-1].left) == (20, 0)
     run(engine, source, tmp_path / "a.jsonl", name="m", progress=states.append)
     assert engine.probed == 8
     assert states[-1].done == 40

@@ -113,7 +113,7 @@ def test_the_engine_is_closed_whatever_happens(batch, prompts, monkeypatch, toy)
         def close(self):
             closed.append(True)
 
-    monkeypatch.setattr(cli, "opened", lambda model, **more: Broken(toy))
+    monkeypatch.setattr(cli, "opened", lambda options, source: Broken(toy))
     code, _, err = batch("p.jsonl", "--out", "a.jsonl", *TOY)
     assert (code, err) == (130, "lastword: interrupted\n")
     assert closed == [True]

@@ -1,12 +1,10 @@
-"""The engine of this process: a question that fails fails alone, a bound is kept, lengths are predicted."""
-
-import math
+"""The engine of this process: a question that fails fails alone, a bound is kept, lengths are foreseen."""
 
 import pytest
 import torch
 
 import lastword
-from lastword.engines import Engine, Local, Predicts, Question
+from lastword.engines import Engine, Foresees, Local, Question
 from lastword.engines.local import TRIES
 from lastword.errors import SettingError
 from lastword.models.toy import Toy
@@ -41,9 +39,9 @@ def replies(model, questions, recipe=FIVE, rows=4):
     return {reply.key: reply for reply in found}
 
 
-def test_it_is_an_engine_that_predicts():
+def test_it_is_an_engine_that_foresees():
     assert isinstance(Local(lastword.load("toy")), Engine)
-    assert isinstance(Local(lastword.load("toy")), Predicts)
+    assert isinstance(Local(lastword.load("toy")), Foresees)
 
 
 @pytest.mark.parametrize("where", [0, 3, 6])
@@ -80,7 +78,7 @@ def test_a_bound_is_each_questions_own(toy):
     }  # fmt: skip
 
 
-def test_lengths_are_predicted_as_they_are_planned_then():
+def test_lengths_are_foreseen_as_they_are_planned_then():
     model = lastword.load("tiny-llada-base")
     prompts = ["Problem: Solve for n: 4n + 3 = 35.", "Problem: what is 2 + 2? Be brief."]
     questions = {
@@ -89,22 +87,16 @@ def test_lengths_are_predicted_as_they_are_planned_then():
     }
     questions["too long"] = Question([5] * 1000, 0)
     recipe = settle(lastword.Recipe.named("fast"), model)
-    predicted = Local(model).predict(questions, recipe)
+    foreseen = {}
+    for some in Local(model).foresee(questions, recipe, rows=2):
+        foreseen |= some
     found = replies(model, questions, recipe)
     assert found["too long"].facts["finish"] == "too_long"
-    assert predicted["too long"] == math.inf
-    for text in prompts:
-        facts = found[text].facts
-        assert predicted[text] == min(facts["expected_length"], facts["horizon"])
-    assert predicted[prompts[1]] <= 9
+    assert foreseen == {text: found[text].facts["horizon"] for text in prompts}
+    assert foreseen[prompts[1]] <= 9
 
 
-def test_what_cannot_be_planned_is_endless(monkeypatch):
-    monkeypatch.setattr("lastword.engines.local.PROBED", 2)
+def test_what_cannot_be_planned_is_not_foreseen():
     recipe = settle(lastword.Recipe(length=lastword.Survival(8)), Poisoned())
-    found = Local(Poisoned()).predict(asked(1, 2, POISON, 3), recipe)
-    assert [length < 9 for length in found.values()] == [True, True, False, False]
-
-
-def test_a_fixed_canvas_is_as_long_as_it_is(toy):
-    assert Local(toy).predict(asked(1, 2), FIVE) == {0: 5, 1: 5}
+    found = list(Local(Poisoned()).foresee(asked(1, 2, POISON, 3), recipe, rows=2))
+    assert [set(some) for some in found if some] == [{0, 1}]

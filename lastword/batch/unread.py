@@ -1,0 +1,75 @@
+"""Unread: prompts that a server will tokenise, so that here they stay what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lastword.engines.openai import Unread
+from lastword.errors import PromptError
+from lastword.models.predictor import MaskPredictor
+from lastword.passes.dice import checked_seed
+from lastword.recipe.settling import settle
+from lastword.serve.api.chosen import chosen
+from lastword.serve.api.invalid import Invalid, about
+from lastword.serve.api.schema import ChatRequest, CompletionRequest
+from lastword.serve.job import Job
+from lastword.serve.limits import Limits
+
+Said = str | tuple[dict[str, str], ...] | None
+
+
+def is_unread(model: MaskPredictor) -> bool:
+    """Is the tokenizer elsewhere?"""
+    return isinstance(model.tokenizer, Unread)
+
+
+def said_of(prompt: Any) -> tuple[tuple[int, ...], Said]:
+    """The ids of a prompt that has some, and what it says where it has none."""
+    if isinstance(prompt, str):
+        return (), prompt
+    if isinstance(prompt[0], int):
+        return tuple(prompt), None
+    messages = tuple({"role": one["role"], "content": one["content"]} for one in prompt)
+    if messages[-1]["role"] == "assistant":
+        raise PromptError("the last message is an answer already; end with a user's")
+    return (), messages
+
+
+def unread_jobs(
+    request: ChatRequest | CompletionRequest, model: MaskPredictor, limits: Limits
+) -> tuple[tuple[Job, ...], tuple[Said, ...]]:
+    """What `serve.api.asked.jobs` makes of a request, and what each says; the server checks lengths."""
+    each, recipe = request.n or 1, chosen(request, limits)
+    with about("recipe"):
+        settled = settle(recipe, model)
+    prompts = list(_prompts(request))
+    if len(prompts) * each > limits.answers:
+        raise Invalid(
+            f"{len(prompts) * each} answers were asked for; at most {limits.answers} are given to one",
+            "n",
+        )
+    stop = request.stop or ()
+    found = [
+        Job(
+            prompt=ids,
+            recipe=settled,
+            seed=checked_seed("request", (request.seed or 0) + at * each + choice),
+            most=request.cap,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            in_chat=isinstance(request, ChatRequest),
+        )
+        for at, (ids, _) in enumerate(prompts)
+        for choice in range(each)
+    ]
+    return tuple(found), tuple(said for _, said in prompts for _ in range(each))
+
+
+def _prompts(request: ChatRequest | CompletionRequest) -> Iterator[tuple[tuple[int, ...], Said]]:
+    if isinstance(request, ChatRequest):
+        yield said_of([{"role": m.role, "content": m.text} for m in request.messages])
+        return
+    given: Any = request.prompt
+    several = isinstance(given, list) and isinstance(given[0], (str, list))
+    for prompt in given if several else [given]:
+        yield said_of(prompt)

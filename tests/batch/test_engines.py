@@ -1,0 +1,79 @@
+"""Whoever answers, a file of answers is the same."""
+
+import pytest
+
+import lastword
+from lastword.batch import run
+from lastword.engines import Local, Pool, Processes, Source
+from lastword.models.toy import Toy
+from tests.batch.made import FIVE, put, read, told
+from tests.batch.test_formats import request
+
+LINES = [
+    {"prompt": "abc", "id": "a"},
+    b"no prompt",
+    {"tokens": [1, 2, 3], "max_tokens": 2, "seed": 9},
+    {"prompt": "hello there"},
+]
+REQUESTS = [
+    request("a", {"model": "toy", "prompt": ["abc", "hello"], "n": 2}, "/v1/completions"),
+    request(
+        "b", {"model": "toy", "prompt": "abc", "stop": "f", "max_tokens": 4}, "/v1/completions"
+    ),
+    request("c", {"model": "toy", "prompt": "abc", "tools": [1]}, "/v1/completions"),
+    request("d", {"model": "toy", "prompt": "UPPER?"}, "/v1/completions"),
+]
+WARM = lastword.Recipe(
+    length=lastword.Survival(16), sampling=lastword.Sampling(temperature=2.0, top_k=5)
+)
+
+
+def written(engine, folder, lines, recipe=WARM):
+    folder.mkdir()
+    source = put(folder / "p.jsonl", *lines)
+    run(engine, source, folder / "a.jsonl", name="toy", recipe=recipe, rows=2)
+    return told(read(folder / "a.jsonl"))
+
+
+@pytest.mark.parametrize("lines", [LINES, REQUESTS], ids=["lines", "openai"])
+def test_a_pool_of_processes_writes_what_this_process_does(toy, tmp_path, lines):
+    here = written(Local(toy), tmp_path / "here", lines)
+    with Pool(Processes(Source("toy"), 2)) as pool:
+        assert written(pool, tmp_path / "there", lines) == here
+
+
+@pytest.fixture(scope="module")
+def server():
+    pytest.importorskip("fastapi", reason="needs the package fastapi")
+    pytest.importorskip("uvicorn", reason="needs the package uvicorn")
+    pytest.importorskip("httpx", reason="needs the package httpx")
+    from tests.serve.conftest import serving
+
+    with serving(Toy()) as found:
+        yield f"{found.url}/v1"
+
+
+def test_a_server_answers_lines_as_this_process_does(server, toy, tmp_path):
+    from lastword.engines.openai import OpenAI
+
+    here = written(Local(toy), tmp_path / "here", LINES)
+    there = written(OpenAI(server, "toy"), tmp_path / "there", LINES)
+    for name in ("index", "id", "text", "tokens", "prompt_tokens", "seed", "horizon", "passes"):
+        assert [line[name] for line in there] == [line[name] for line in here], name
+    assert [line["failed"] is None for line in there] == [True, False, True, True]
+
+
+def test_a_server_answers_requests_as_this_process_does(server, toy, tmp_path):
+    from lastword.engines.openai import OpenAI
+
+    here = written(Local(toy), tmp_path / "here", REQUESTS, FIVE)
+    there = written(OpenAI(server, "toy"), tmp_path / "there", REQUESTS, FIVE)
+    for ours, theirs in zip(here[:2], there[:2]):
+        ours, theirs = (one["response"]["body"] for one in (ours, theirs))
+        assert theirs["usage"] == ours["usage"]
+        for mine, other in zip(ours["choices"], theirs["choices"], strict=True):
+            assert (other["text"], other["finish_reason"]) == (mine["text"], mine["finish_reason"])
+            assert other["lastword"]["seed"] == mine["lastword"]["seed"]
+    assert [line["response"]["status_code"] for line in here] == [200, 200, 400, 400]
+    assert [line["response"]["status_code"] for line in there] == [200, 200, 400, 500]
+    assert "small letters" in there[3]["response"]["body"]["error"]["message"]
