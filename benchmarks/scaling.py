@@ -1,12 +1,13 @@
 """How a pool of processes scales: the same prompts with more and more workers, a thread each.
 
-    python -m benchmarks.scaling                             1,000 prompts, 1 and 2 ... workers, up to the cores
+    python -m benchmarks.scaling                             1,000 prompts; 1, 2, 4 ... workers
     python -m benchmarks.scaling --workers 1 2 4 8
     python -m benchmarks.scaling --prompts 40 --workers 1 2  to see that it runs
 
-Longest predicted first beside round robin. Seconds are those of asking, workers being ready; efficiency is the
-seconds of one worker over those of n, times n: the probes that an order costs are part of it. Needs the core
-alone, and no Ray.
+Longest predicted first beside round robin, which deals prompts out beforehand. Seconds are those of asking,
+workers being ready; efficiency is the seconds of one worker over n times those of n; idle is the share of
+their time that workers had nothing left to do. Needs the core alone, and no Ray. Run it on a machine that
+does nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def questions_of(model: Any, count: int) -> dict[str, Question]:
     turns = [example for turn in zip(*families) for example in turn][:count]
     if len(turns) < count:
         raise lastword.errors.SettingError(
-            f"{count} prompts were asked for, and {len(turns)} are frozen; give --prompts {len(turns)} or less"
+            f"{count} prompts were asked for and {len(turns)} are frozen; give --prompts {len(turns)} or less"
         )
     return {
         f"prompt {at}": Question(model.tokenizer.encode(one.prompt), at)

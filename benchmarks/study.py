@@ -4,10 +4,13 @@
     python -m benchmarks.study run --arms lengths            every length
     python -m benchmarks.study run --arms parts --workers 1  every decoding part, with its seconds
     python -m benchmarks.study run --arms confirm peers      the default on prompts nobody had looked at
+    python -m benchmarks.study run --arms lengths --engine ray --address auto --workers 8
     python -m benchmarks.study keep                          the records, small enough to commit
     python -m benchmarks.study list                          arms and groups
 
-A run that is killed resumes, and what the kept records hold is not measured again.
+A run that is killed resumes, and what the kept records hold is not measured again. Several workers alone take
+an arm each; those of an engine (processes, ray) share the prompts of one arm after the other, and
+drift, which looks at every step, stays in this process.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ from benchmarks.arms import (
     UNSEEN,
     recipe_of,
 )
+from lastword.engines import Engine, Source
+from lastword.engines.options import LOCAL, PROCESSES, RAY, EngineOptions
 from lastword.errors import SettingError
 from lastword.eval import Journal, Task, drift, evaluate, tiny_tasks
 from lastword.eval.archive import keep
@@ -116,8 +121,10 @@ def jobs(groups: Sequence[str], per_family: int | None, models: Sequence[str]) -
 class Bench:
     """A worker's model and tasks, loaded once: most of its jobs are about one model."""
 
-    def __init__(self, device: str, alone: bool) -> None:
+    def __init__(self, device: str, alone: bool, options: EngineOptions = EngineOptions()) -> None:
         self.alone = alone  # nothing else runs, so that seconds mean something
+        self.options = options
+        self.engine: Engine | None = None  # None: this process
         self._name = ""
         self.device = (
             ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
@@ -128,11 +135,22 @@ class Bench:
         self.model: Any = None
 
     def use(self, name: str) -> Any:
-        if name != self._name:
+        if name != self._name and self.options.engine != LOCAL:
+            self.close()
+            self.engine = self.options.open(Source(name, device=self.device))
+            self.model, self._name = self.engine.model, name
+            self._tasks.clear()
+        elif name != self._name:
             self.model, self._name = lastword.load(name, device=self.device), name
             self._tasks.clear()  # scores are remembered by answer; another model answers otherwise
             self.warm_up(Recipe(length=Fixed(16)), 16 if self.device == "cuda" else 1)
         return self.model
+
+    def close(self) -> None:
+        """End the workers of an engine."""
+        if self.engine is not None:
+            self.engine.close()
+            self.engine, self._name = None, ""
 
     def warm_up(self, recipe: Recipe, rows: int) -> None:
         """Kernels are chosen on first use, and memory is asked for."""
@@ -161,12 +179,14 @@ def measure(bench: Bench, job: Job, rows: int, out: Path) -> Iterator[Record]:
             for batch in ([[task] for task in tasks] if job.apart else [tasks])
             for record in evaluate(
                 model, job.model, batch, recipe, journal,
-                limit=job.per_family, rows=rows, timed=bench.alone,
+                limit=job.per_family, rows=rows, timed=bench.alone, engine=bench.engine,
             )
         ]  # fmt: skip
 
     if job.arm == DRIFT:
         journal = Journal(out / f"{job.model}.{job.split}.{DRIFT}.jsonl")
+        if bench.engine is not None:
+            model = lastword.load(job.model, device=bench.device)
         yield from drift(
             model, job.model, tasks, journal,
             length=Survival(SLOTS), limit=job.per_family, rows=rows,
@@ -202,16 +222,36 @@ def bench(device: str, alone: bool) -> Bench:
 
 
 def _measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> str:
+    return _said(job, bench(device, alone), rows, out)
+
+
+def _said(job: Job, bench: Bench, rows: int, out: Path) -> str:
+    """Measure a job, and what to say of it."""
     began = time.perf_counter()
-    records = list(measure(bench(device, alone), job, rows, out))
+    records = list(measure(bench, job, rows, out))
     took = time.perf_counter() - began
     right = [record.score for record in records if isinstance(record, Answer)]
     share = f"{sum(right) / len(right):.3f}" if right else ""
     return f"{job.model} | {job.split} | {job.arm} | {share} | {len(records)} in {took:.0f} s"
 
 
-def run(wanted: Sequence[Job], rows: int, device: str, workers: int, out: Path) -> None:
+def run(
+    wanted: Sequence[Job],
+    rows: int,
+    device: str,
+    workers: int,
+    out: Path,
+    options: EngineOptions = EngineOptions(),
+) -> None:
     """Measure the jobs and say what came."""
+    if options.engine != LOCAL:
+        shared = Bench(device, False, options)
+        try:
+            for job in sorted(wanted, key=lambda job: MODELS.index(job.model)):
+                print(_said(job, shared, rows, out), flush=True)
+        finally:
+            shared.close()
+        return
     for line in each(_measured, wanted, rows, device, workers, out):
         print(line, flush=True)
 
@@ -347,6 +387,8 @@ def main() -> None:
     runs.add_argument("--per-family", type=int, help="prompts of each family; default: the group's")
     runs.add_argument("--rows", type=int, default=500, help="prompts decoded at once")
     runs.add_argument("--workers", type=int, default=1)
+    runs.add_argument("--engine", default=LOCAL, choices=(LOCAL, PROCESSES, RAY))
+    runs.add_argument("--address", help="of a Ray cluster")
     runs.add_argument("--device", default="auto")
     runs.add_argument("--out", type=Path, default=RAW)
     runs.add_argument("--kept", type=Path, default=RECORDS, help="what it holds is not asked again")
@@ -357,7 +399,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "run":
         wanted = left(jobs(given.arms, given.per_family, given.models), given.kept)
-        run(wanted, given.rows, given.device, given.workers, given.out)
+        several = None if given.engine == LOCAL else given.workers
+        options = EngineOptions(given.engine, several, address=given.address)
+        run(wanted, given.rows, given.device, given.workers, given.out, options)
     elif given.command == "keep":
         keep_all(given.raw, given.kept)
     else:

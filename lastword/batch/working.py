@@ -96,9 +96,10 @@ class Working:
                 sample.append(line)
         found: dict[int, float] = {}
         for recipe, questions in by_recipe(sample).items():
-            for key, slots in self.engine.predict(questions, recipe).items():
-                own = work(recipe, len(questions[key].prompt), slots)
-                found[key[0]] = found.get(key[0], 0.0) + own
+            for some in self.engine.predict(questions, recipe, rows=PROBED):
+                for key, slots in some.items():
+                    own = work(recipe, len(questions[key].prompt), slots)
+                    found[key[0]] = found.get(key[0], 0.0) + own
         return found
 
     def _refuse(self, lines: list[Refused]) -> None:

@@ -19,7 +19,8 @@ from lastword.checks import (
     check_type,
     check_whole,
 )
-from lastword.engines import Engine, Local, Question, Reply
+from lastword.engines import Engine, Predicts, Local, Question, Reply
+from lastword.engines.engine import check_engine
 from lastword.errors import EngineError, PromptError, SettingError
 from lastword.generation import Finish, Model, loaded
 from lastword.length import Fixed, LengthPolicy, StopAtEnd, Survival
@@ -81,6 +82,8 @@ def calibrate(
         "Mean(), Quantile(q) or Cheapest(cut): the factor is what it finds out",
     )
     check_function("calibrate", "progress", progress, ("done", "total"))
+    if engine is not None:
+        check_engine("calibrate", engine)
     recipe = Recipe.checked(recipe)
     reading = part("reading", reading) if isinstance(reading, str) else reading
     survival = Survival(limit, estimate, ends, reading)
@@ -113,7 +116,8 @@ def calibrate(
     predicted: list[float] = [0.0] * len(batch)
     finished: list[int | None] = [None] * len(batch)
     if not isinstance(estimate, Mean):
-        for at, slots in _planned(asking, questions, replace(recipe, length=survival)).items():
+        reading_alone = replace(recipe, length=survival)
+        for at, slots in _planned(asking, questions, reading_alone, rows).items():
             predicted[at] = slots
     probing = replace(recipe, length=_probing(recipe.length, survival))
     done = 0
@@ -147,15 +151,19 @@ def _probing(roomy: LengthPolicy, survival: Survival) -> LengthPolicy:
     return Roomy(roomy, survival)
 
 
-def _planned(engine: Engine, questions: dict[int, Question], recipe: Recipe) -> dict[int, float]:
+def _planned(
+    engine: Engine, questions: dict[int, Question], recipe: Recipe, rows: int
+) -> dict[int, float]:
     """What an estimate of whole slots says of each, which replies do not tell: they have the mean."""
-    if not isinstance(engine, Local):
+    if not isinstance(engine, Predicts):
         raise SettingError(
-            f"{recipe.length} was to be calibrated by workers, which tell the mean alone; take --estimate "
-            "mean, or calibrate in this process (--engine local)"
+            f"a {type(engine).__name__} was given for an engine, which tells no planned lengths; take "
+            "--estimate mean, or another engine"
         )
-    plans = engine.plans(questions, recipe)
-    return {at: float(plan.slots) for at, (plan, _) in plans.items()}
+    found: dict[int, float] = {}
+    for some in engine.predict(questions, recipe, rows=rows):
+        found |= {at: float(slots) for at, slots in some.items()}
+    return found
 
 
 def _take(

@@ -7,5 +7,5 @@ from lastword.engines.processes import Processes
 from lastword.engines.worker import Source
 
 __all__ = [
-    "Engine", "Local", "Pool", "Predicts", "Processes", "Question", "Reply", "Source",
+    "Engine", "Predicts", "Local", "Pool", "Processes", "Question", "Reply", "Source",
 ]  # fmt: skip

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from lastword.canvas.cost import Work
+from lastword.checks import shown
+from lastword.errors import WrongTypeError
 from lastword.length.policy import Plan
 from lastword.models.predictor import MaskPredictor
 from lastword.recipe.recipe import Recipe
@@ -68,6 +70,17 @@ class Engine(Protocol):
 class Predicts(Protocol):
     """An engine that can say how long answers will be before it is asked for any."""
 
-    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
-        """Slots that each answer is expected to need; endless where nobody can say."""
-        ...
+    def predict(
+        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    ) -> Iterator[dict[Key, int]]:
+        """Slots that answers are planned to take, by key, some at a time; of some questions nobody knows."""
+
+
+def check_engine(owner: str, engine: object) -> None:
+    """Refuse what is no engine. Its model is not looked at: that may start workers."""
+    lacking = [name for name in ("ask", "close") if not callable(getattr(engine, name, None))]
+    if lacking or isinstance(engine, type):
+        raise WrongTypeError(
+            f"{owner}(engine={shown(engine)}) was given; engine must be one, such as "
+            "lastword.engines.Local(model) or Pool(Processes(Source(name), workers=2))"
+        )

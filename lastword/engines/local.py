@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
@@ -23,7 +22,6 @@ TRIES = 2  # of a question alone, before it is given up
 MOST_LETTERS = 1_000  # of an error
 # What is wrong with every question alike: the run is refused, and no question is to blame.
 ABOUT_THE_RUN = (ExtraError, RecipeError, SettingError)
-PROBED = 8  # prompts of one pass that predicts
 QUEUED = 4  # times the rows that are decoded at once make a batch: what a run that is killed loses at most
 
 
@@ -64,26 +62,32 @@ class Local:
                 batch = {key: questions[key] for key in keys[first : first + rows * QUEUED]}
                 yield self._answered(batch, fit, rows, {"shortened": fit != recipe})
 
-    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
-        """Slots that each answer is expected to need, from its plan; endless where nobody can say."""
-        plans = self.plans(questions, recipe)
-        return {key: expected(plans[key][0]) if key in plans else math.inf for key in questions}
+    def predict(
+        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    ) -> Iterator[dict[Key, int]]:
+        """How many slots each question is planned to take, some at a time, before any is asked.
+
+        What does not fit the model or cannot be planned is left out: to ask it says why.
+        """
+        order = sorted(questions, key=lambda key: len(questions[key].prompt))
+        for first in range(0, len(order), rows):
+            some = {key: questions[key] for key in order[first : first + rows]}
+            yield {key: plan.slots for key, (plan, _) in self.plans(some, recipe).items()}
 
     def plans(
         self, questions: Mapping[Key, Question], recipe: Recipe
     ) -> dict[Key, tuple[Plan, Work]]:
-        """The plans that decoding would begin with, and what their probes cost: a question may bring its own.
+        """The plans that decoding would begin with, and what their probes cost; a question may bring its own.
 
-        What does not fit the model or cannot be planned has none: to ask it says why.
+        All are probed together. What does not fit the model or cannot be planned has none.
         """
         found: dict[Key, tuple[Plan, Work]] = {}
         order = sorted(questions, key=lambda key: len(questions[key].prompt))
         fits = {key: within_room(recipe, self.model, len(questions[key].prompt)) for key in order}
         for fit, group in groupby(order, key=lambda key: fits[key]):
             keys = list(group)
-            for first in range(0, len(keys), PROBED) if fit is not None else ():
-                batch = {key: questions[key] for key in keys[first : first + PROBED]}
-                found |= self._planned(batch, fit or recipe)
+            if fit is not None:
+                found |= self._planned({key: questions[key] for key in keys}, fit)
         return found
 
     def _planned(
@@ -143,12 +147,6 @@ class Local:
 
     def close(self) -> None:
         """The model is the caller's."""
-
-
-def expected(plan: Plan) -> float:
-    """Slots that the one row of a plan is expected to need."""
-    slots = float(plan.slots)
-    return slots if plan.lengths is None else min(slots, plan.lengths.mean.item())
 
 
 def failure(wrong: Exception) -> str:

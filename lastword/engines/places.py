@@ -21,9 +21,9 @@ Result = (
 
 @dataclass(frozen=True)
 class Predicted:
-    """Slots that an answer is expected to need, and its plan, so that nobody has to probe again."""
+    """Slots that an answer is planned to take, and the plan, so that nobody has to probe again."""
 
-    slots: float
+    slots: int
     planned: tuple[Plan, Work] | None
 
 

@@ -124,11 +124,12 @@ class Pool:
         for places, result in self._through(handing, asked, recipe, rows, "answer"):
             yield [replace(reply, key=keys[at]) for at, reply in zip(places, result)]
 
-    def predict(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, float]:
-        """Slots that each answer is expected to need; endless where nobody can say."""
-        asked = [*questions.values()]
-        found = self._predicted(asked, recipe, Counter())
-        return {key: math.inf if own is None else own.slots for key, own in zip(questions, found)}
+    def predict(
+        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
+    ) -> Iterator[dict[Key, int]]:
+        """Slots that answers are planned to take, all at once; who asks then is not probed again."""
+        found = self._predicted([*questions.values()], recipe, Counter())
+        yield {key: own.slots for key, own in zip(questions, found) if own is not None}
 
     def _predicted(
         self, asked: Sequence[Question], recipe: Recipe, deaths: Counter[int]

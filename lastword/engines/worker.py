@@ -9,7 +9,7 @@ import torch
 from lastword.canvas.state import on_device
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Question
-from lastword.engines.local import Local, expected
+from lastword.engines.local import Local
 from lastword.engines.places import Job, Predicted, Result
 from lastword.length import Fixed, Survival
 from lastword.length.wrapper import layers, traits_of
@@ -64,7 +64,7 @@ class Worker:
         read = predicting(recipe)
         plans = self._local.plans(asked, read)
         found = {
-            at: Predicted(expected(plan), on_device((plan, cost), CPU) if read == recipe else None)
+            at: Predicted(plan.slots, on_device((plan, cost), CPU) if read == recipe else None)
             for at, (plan, cost) in plans.items()
         }
         return [found.get(at) for at in asked]

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from lastword.checks import check_whole
 from lastword.engines import Engine, Local, Question, Reply
-from lastword.engines.engine import TOO_LONG
+from lastword.engines.engine import TOO_LONG, check_engine
 from lastword.engines.surroundings import dtype_of
 from lastword.errors import EngineError, SettingError
 from lastword.eval.journal import Journal
@@ -110,7 +110,10 @@ def evaluate(
 
 def _check_same(model: MaskPredictor, engine: Engine | None) -> None:
     """Records name the model that was given; another one may not answer."""
-    if engine is None or engine.model is model:
+    if engine is None:
+        return
+    check_engine("evaluate", engine)
+    if engine.model is model:
         return
     here, there = ((fingerprint(one), dtype_of(one)) for one in (model, engine.model))
     if here != there:

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import study
 from benchmarks.arms import FIXED_MEANS, GROUPS, MODELS, recipe_of
+from lastword.engines.options import EngineOptions
 from lastword.errors import SettingError
 from lastword.eval.archive import keep
 from lastword.eval.journal import Journal, read_records
@@ -141,3 +142,17 @@ def test_unseen_prompts_are_those_behind_the_tables():
     assert task.score(samples[:1], [shown[study.SEEN].answer]) == [1.0]
     for name, group in GROUPS.items():
         assert group.split == "unseen" or group.per_family <= study.SEEN, name
+
+
+@pytest.mark.full
+def test_workers_of_an_engine_give_the_same_arm(tmp_path):
+    """Records but for their times, and no seconds are kept."""
+    job = study.Job("tiny-llada-base", "fixed 64", "validation", 1)
+    for name, options in (("here", EngineOptions()), ("there", EngineOptions("processes", 2))):
+        study.run([job], 4, "cpu", 1, tmp_path / name, options)
+    here, there = (
+        {r.task: (r.text, r.score, r.cost, r.weights) for r in read_records(tmp_path / name)}
+        for name in ("here", "there")
+    )
+    assert here == there
+    assert len(here) == len(BENCHMARKS)

@@ -13,7 +13,7 @@ WORKER = Worker(Source("toy"))
 def pretended(job):
     """A result as a worker gives it, at no cost."""
     if job.kind == "predict":
-        return [Predicted(float(len(question.prompt)), None) for question in job.questions]
+        return [Predicted(len(question.prompt), None) for question in job.questions]
     return [Reply(at, f"to {question.seed}", {}) for at, question in enumerate(job.questions)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lastword.engines import Pool, Source
-from lastword.engines.ray import Ray, connected, imported
+from lastword.engines.ray import Ray, _whole, connected, imported
 from lastword.errors import EngineError, ExtraError
 from tests.engines.commands import (
     JOURNAL,
@@ -57,6 +57,13 @@ def test_an_address_where_nobody_listens_is_told():
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(EngineError, match=f"nobody listens at {address}"):
             connected(Strange(), address)
+
+
+def test_a_folder_is_named_in_full(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert _whole(Source("mine")) == Source(str(tmp_path / "mine"))
+    assert _whole(Source("tiny-llada-base", calibration=None)) == Source(NAME, calibration=None)
 
 
 full = pytest.mark.full
