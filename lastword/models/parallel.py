@@ -58,10 +58,14 @@ def own_part(parameter: Tensor, ranks: Ranks) -> tuple[slice, ...]:
     dim = _split_dim(parameter)
     if dim is None:
         return ()
-    whole = parameter.shape[dim]
-    size = -(-whole // ranks.count)
-    first = min(ranks.rank * size, whole)
-    return (*(slice(None),) * dim, slice(first, min(first + size, whole)))
+    return (*(slice(None),) * dim, share(parameter.shape[dim], ranks.rank, ranks.count))
+
+
+def share(whole: int, rank: int, count: int) -> slice:
+    """A rank's share of so many: equal ones, but for the last ranks where they do not come out even."""
+    size = -(-whole // count)
+    first = min(rank * size, whole)
+    return slice(first, min(first + size, whole))
 
 
 def placed(own: Tensor, parameter: Any, ranks: Ranks) -> Tensor:
