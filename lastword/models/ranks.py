@@ -43,7 +43,8 @@ class Ranks:
                 "device of its own: give cpu, cuda or auto"
             )
         if device.type == "cuda":
-            own = int(os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")))
+            known = dist.get_rank() if dist.is_initialized() else os.environ.get("RANK", "0")
+            own = int(os.environ.get("LOCAL_RANK", known))
             device = torch.device("cuda", own % torch.cuda.device_count())
             torch.cuda.set_device(device)
         _meet(count, device)
