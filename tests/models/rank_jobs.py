@@ -115,6 +115,25 @@ def cached(parallel: int, name: str, cache: str) -> list[list[int]]:
     return answers(parallel, name, length="fixed:32", cache=cache, block=8)
 
 
+def columns_chosen(parallel: int, name: str) -> list[Any]:
+    """What every layer recomputes where the values of all heads say so."""
+    import pytest
+
+    from lastword.memory.features import RowFeatures
+
+    seen, part = [], RowFeatures.part
+
+    def watched(*given: Any) -> Any:
+        columns = part(*given)
+        seen.append(None if columns is None else columns.tolist())
+        return columns
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RowFeatures, "part", watched)
+        answers(parallel, name, length="fixed:16", cache="feature")
+    return seen
+
+
 def heads_kept(parallel: int, name: str) -> list[int]:
     """The shape of a layer's keys after a pass."""
     from lastword.memory.key_values import KeyValues

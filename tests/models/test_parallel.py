@@ -63,6 +63,7 @@ def test_two_ranks_answer_as_one_process(tmp_path, name):
     same_as_alone(
         tmp_path,
         *caches,
+        f"columns_chosen:{name}",
         f"in_slots:{name}",
         f"drawn:{name}",
         f"expected:{name}",
