@@ -193,7 +193,9 @@ def steps(
         model, recipe.sampling, Dice([]), hook=hooks.logits, beyond_positions=beyond_positions
     )
     packs = getattr(model, "is_packed", False) is True
-    fixed = fixes_shapes(model.device, recipe, hooks, slots, packs=packs)
+    # Nobody has captured a pass of several ranks yet.
+    alone = getattr(model, "ranks", None) is None
+    fixed = alone and fixes_shapes(model.device, recipe, hooks, slots, packs=packs)
     layout = Layout.of(recipe, longest) if fixed else Layout(longest)
     rows = Slots(model, recipe, queue, layout, hooks, count=slots)
     stepper = Stepper(recipe, forward, hooks)

@@ -35,6 +35,10 @@ class NumericError(LastwordError):
     """The model returned something no decision can be taken on, such as NaN logits."""
 
 
+class RankError(LastwordError):
+    """Ranks of one model that do not do the same: other calls, other models, or one of them is gone."""
+
+
 class TaskError(LastwordError):
     """A task that cannot be generated, loaded or scored here."""
 

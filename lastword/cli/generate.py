@@ -18,10 +18,12 @@ from lastword.cli.options import (
     IdsOption,
     JsonOption,
     ModelOption,
+    ParallelOption,
     PromptArgument,
     RecipeOption,
     SeedOption,
     as_path,
+    prints,
     read_prompt,
 )
 from lastword.errors import RecipeError, SettingError
@@ -65,6 +67,7 @@ def generate(
     ids: IdsOption = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    parallel: ParallelOption = 1,
     calibration: CalibrationOption = "auto",
     beyond_positions: BeyondOption = False,
     live: Annotated[
@@ -115,11 +118,12 @@ def generate(
         device=device,
         dtype=dtype,
         calibration=None if calibration == "none" else calibration,
+        parallel=parallel,
     )
     console = Console()
-    if live and not console.is_terminal:
+    if live and not console.is_terminal and prints(loaded):
         typer.echo("lastword: --live needs a terminal; going on without", err=True)
-    shown = not as_json and live is not False and console.is_terminal
+    shown = not as_json and live is not False and console.is_terminal and prints(loaded)
     with watching(loaded.tokenizer, console, model) if shown else nullcontext() as watcher:
         answer = lastword.generate(
             loaded,
@@ -129,6 +133,8 @@ def generate(
             beyond_positions=beyond_positions,
             on_step=watcher,
         )
+    if not prints(loaded):
+        return
     if as_json:
         typer.echo(json.dumps({"model": model, **answer.to_data()}))
         return

@@ -60,6 +60,13 @@ ModelOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 DtypeOption = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")]
+ParallelOption = Annotated[
+    int,
+    typer.Option(
+        help="Split the model over so many ranks, for models larger than one card: start the command as "
+        "torchrun --nproc-per-node N -m lastword ... --parallel N. Rank 0 prints."
+    ),
+]
 ChatOption = Annotated[
     bool, typer.Option("--chat", help="Wrap the prompt in the model's chat template.")
 ]
@@ -105,6 +112,12 @@ BeyondOption = Annotated[
     bool,
     typer.Option("--beyond-positions", help="Allow more tokens than the model has positions."),
 ]
+
+
+def prints(model: Any) -> bool:
+    """Is this the process that prints? Of several ranks that hold one model, the first."""
+    ranks = getattr(model, "ranks", None)
+    return ranks is None or ranks.rank == 0
 
 
 def read_prompt(argument: str | None, *, chat: bool, ids: bool) -> Any:

@@ -17,8 +17,10 @@ from lastword.cli.options import (
     IdsOption,
     JsonOption,
     ModelOption,
+    ParallelOption,
     PromptArgument,
     path_option,
+    prints,
     read_prompt,
 )
 
@@ -49,6 +51,7 @@ def predict(
     ids: IdsOption = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    parallel: ParallelOption = 1,
     beyond_positions: BeyondOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,7 +76,7 @@ def predict(
 
     if plot is not None:
         check_picture(plot)
-    loaded = lastword.load(model, device=device, dtype=dtype)
+    loaded = lastword.load(model, device=device, dtype=dtype, parallel=parallel)
     lengths = lastword.predict_length(
         loaded,
         given,
@@ -82,6 +85,8 @@ def predict(
         reading=reading,
         beyond_positions=beyond_positions,
     )
+    if not prints(loaded):
+        return
     limit = lengths.slots
     read_as = reading if lengths.read_as is None else lengths.read_as[0]
     horizon = int(lengths.mean.clamp(1, limit).ceil())

@@ -97,10 +97,19 @@ class RowFeatures(RowMemory):
         old = kept[self._rows, :, self._first :]
         renewed = torch.where(self._choice[:, None, :, None], fresh, old)
         kept[self._rows, :, self._first :] = renewed
-        turn = (_direction(fresh) - _direction(old)).square().sum(-1)
+        turn = self._turn(fresh, old)
         rounding = max(NO_TURN, torch.finfo(fresh.dtype).eps)
         turn = turn.masked_fill(turn < rounding**2, 0)
         return F.pad(turn.masked_fill(~self._choice, -1.0), (self._first, 0), value=-1.0)  # [R, L]
+
+    def _turn(self, fresh: Tensor, old: Tensor) -> Tensor:  # [R, H, C, D] -> [R, C]
+        """The squared distance of two directions, of all heads together."""
+        fresh, old = _together(fresh), _together(old)
+        if self.across is None:
+            return (F.normalize(fresh, dim=-1) - F.normalize(old, dim=-1)).square().sum(-1)
+        squares = torch.stack((fresh, old)).square().sum(-1, keepdim=True)
+        lengths = self.across(squares).sqrt().clamp(min=1e-12)
+        return self.across((fresh / lengths[0] - old / lengths[1]).square().sum(-1))
 
     def update(
         self, layer: int, columns: Tensor, keys: Tensor, values: Tensor
@@ -136,6 +145,6 @@ class RowFeatures(RowMemory):
             self._busy = None if self._busy is None else self._busy.to(device)
 
 
-def _direction(values: Tensor) -> Tensor:  # [R, H, C, D] -> [R, C, H * D], all heads together
-    together = values.transpose(1, 2).flatten(2)
-    return F.normalize(together.to(torch.promote_types(values.dtype, torch.float32)), dim=-1)
+def _together(values: Tensor) -> Tensor:  # [R, H, C, D] -> [R, C, H * D], in float32 at least
+    wide = torch.promote_types(values.dtype, torch.float32)
+    return values.transpose(1, 2).flatten(2).to(wide)

@@ -127,7 +127,6 @@ class Attention(nn.Module):
         self.out = nn.Linear(shape.width, shape.width, bias=False)
 
     def forward(self, x: Tensor, context: PassContext, layer: int) -> Tensor:  # [B, R, W]
-        rows, columns, width = x.shape
         query = context.rotate(self._split(self.query(x)))
         key, value = context.rotate(self._split(self.key(x))), self.values(x)
         if context.memory is not None:
@@ -139,7 +138,7 @@ class Attention(nn.Module):
             mixed = F.scaled_dot_product_attention(
                 query, key, value, attn_mask=context.mask, is_causal=context.causal
             )
-        return self.out(mixed.transpose(1, 2).reshape(rows, columns, width))
+        return self.out(mixed.transpose(1, 2).flatten(2))
 
     def values(self, x: Tensor) -> Tensor:  # [B, R, W] -> [B, H, R, D]
         return self._split(self.value(x))

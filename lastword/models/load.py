@@ -14,7 +14,7 @@ import torch
 
 from lastword.calibration.ratios import FILE_NAME, Calibration
 from lastword.canvas.ids import TokenIds
-from lastword.checks import check_choice, check_sequence, check_type, shown
+from lastword.checks import check_choice, check_sequence, check_type, check_whole, shown
 from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
@@ -25,8 +25,10 @@ from lastword.models.inside import is_plain_file
 from lastword.models.layers import Shape
 from lastword.models.llada import LLaDA
 from lastword.models.native import NativeModel
+from lastword.models.parallel import check_shape, split
 from lastword.models.placing import as_device, as_dtype
 from lastword.models.predictor import USUAL_SLOTS
+from lastword.models.ranks import MOST_RANKS, Ranks
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
 from lastword.models.weights import (
@@ -56,6 +58,7 @@ def load(
     calibration: str | Path | None = "auto",
     revision: str | None = None,
     weights: str | None = None,
+    parallel: int = 1,
 ) -> NativeModel | Toy:
     """Load a LLaDA or Dream checkpoint, one of the embedded models, or the `toy` model.
 
@@ -67,11 +70,18 @@ def load(
     the config and the tokenizer. `calibration` is the file `lastword calibrate` wrote; "auto" takes the
     folder's lengths.json where there is one, None takes none. `weights="fp8"` quantises the products of the
     layers: half the memory, and faster on a GPU that multiplies in fp8; elsewhere right and no faster. A
-    calibration learnt without it is another model's.
+    calibration learnt without it is another model's. `parallel=2` splits the model over the two ranks of a
+    program that was started as two (torchrun): each reads its half and they compute every pass together.
     """
     _check_kinds(name, turn_ends, calibration, revision)
     if weights is not None:
         check_choice("load", "weights", weights, "fp8")
+    check_whole("load", "parallel", parallel, least=1, most=MOST_RANKS)
+    if weights is not None and parallel > 1:
+        raise SettingError(
+            f"load(weights='fp8', parallel={parallel}) was given, and fp8 was never run in several ranks; "
+            "leave one of them out"
+        )
     where, wanted = as_device(device), as_dtype(dtype)
     if str(name) == "toy":
         _check_toy(
@@ -80,18 +90,44 @@ def load(
             turn_ends=turn_ends if turn_ends != "auto" else None,
             revision=revision,
             weights=weights,
+            parallel=parallel if parallel != 1 else None,
         )
         return _with_calibration(Toy(), _calibration(None, calibration))
-    folder = _folder(name, revision)
+    own_ends = None if turn_ends == "auto" else tuple(turn_ends)
+
+    def made(at: torch.device, ranks: Ranks | None) -> _Loaded:
+        folder = _folder(name, revision)
+        return _loaded(folder, at, wanted, own_ends, _calibration(folder, calibration), ranks)
+
+    if parallel > 1:
+        ranks = Ranks.joined(parallel, where if device == "auto" else torch.device(device))
+        model, lengths = ranks.all_or_none(lambda: _with_facts(made(ranks.device, ranks)))
+    else:
+        model, lengths = made(where, None)
+    if weights == "fp8":
+        to_float8(model.network)
+    return _with_calibration(model.eval(), lengths)
+
+
+def _loaded(
+    folder: Path,
+    where: torch.device,
+    wanted: torch.dtype | None,
+    turn_ends: tuple[int, ...] | None,
+    lengths: tuple[Calibration, Path] | None,
+    ranks: Ranks | None,
+) -> _Loaded:
+    """A checkpoint's model, or this rank's part of it, and the calibration that is to be the model's."""
     architecture, config, shape = described(folder)
+    if ranks is not None:
+        check_shape(shape, ranks.count, folder)
     generation = GenerationConfig()
     if is_plain_file(folder / "generation_config.json"):
         generation = GenerationConfig.read(folder / "generation_config.json")
     tokenizer = Tokenizer.from_folder(folder)
     ids = _ids(folder, config, generation, shape.vocabulary, tokenizer, architecture.turn_end)
-    if turn_ends != "auto":
-        ids = replace(ids, turn_ends=tuple(turn_ends))
-    lengths = _calibration(folder, calibration)
+    if turn_ends is not None:
+        ids = replace(ids, turn_ends=turn_ends)
 
     # Names are compared before anything is built: a wrong number of layers is told at once.
     files, head = tensor_files(folder), architecture.tensors[HEAD]
@@ -102,12 +138,21 @@ def load(
     with torch.device("meta"):
         model = architecture(shape, ids, tokenizer)
     model.slots = generation.max_new_tokens or USUAL_SLOTS
-    load_weights(model.network, names, files, head, where, wanted)
-    if weights == "fp8":
-        to_float8(model.network)
-    return _with_calibration(model.eval(), lengths)
+    if ranks is not None:
+        model.ranks = ranks
+        split(model.network, ranks)
+    load_weights(model.network, names, files, head, where, wanted, ranks)
+    return model, lengths
 
 
+def _with_facts(loaded: _Loaded) -> tuple[_Loaded, object]:
+    """And what must be the same in every rank."""
+    model, lengths = loaded
+    dtype, calibration = model.network.norm.weight.dtype, lengths and lengths[0]
+    return loaded, (type(model), model.network.shape, model.ids, model.slots, dtype, calibration)
+
+
+_Loaded = tuple[NativeModel, tuple[Calibration, Path] | None]
 _Model = TypeVar("_Model", NativeModel, Toy)
 
 

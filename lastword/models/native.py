@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.columns import locate
 from lastword.canvas.ids import TokenIds
+from lastword.errors import SettingError
 from lastword.kernels.compiled import compiles, has_float8
 from lastword.kernels.norm import add_norm
 from lastword.memory.key_values import RowKeyValues
@@ -21,7 +22,9 @@ from lastword.models.float8 import is_float8
 from lastword.models.layers import BidirectionalTransformer, Shape, at_columns
 from lastword.models.packed import PackedNetwork
 from lastword.models.packing import Packing
+from lastword.models.parallel import as_local
 from lastword.models.predictor import USUAL_SLOTS
+from lastword.models.ranks import Ranks
 from lastword.models.tokenizer import Tokenizer
 
 
@@ -29,7 +32,7 @@ class NativeModel(nn.Module):
     """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read.
 
     On a GPU a pass is packed (packed.py), but for float64. Elsewhere it is computed as layers.py reads.
-    `packs` says otherwise: True packs anywhere, False nowhere.
+    `packs` says otherwise: True packs anywhere, False nowhere. Where `ranks` hold a part each, nothing is.
     """
 
     config: ClassVar[type[FamilyConfig]]  # what the family's config.json says
@@ -37,6 +40,7 @@ class NativeModel(nn.Module):
     keeps_memory = True
     turn_end: ClassVar[str]  # the token that closes a turn, where the tokenizer has it
     packs: bool | None = None
+    ranks: Ranks | None = None  # None: this process holds the whole model
 
     def __init__(self, shape: Shape, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
@@ -80,6 +84,10 @@ class NativeModel(nn.Module):
         A caller that reads many columns can take the head some of them at a time. One that knows that no
         more than `most` columns are valid says so, where `is_packed`: then nothing is asked of the device.
         """
+        if self.ranks is not None:
+            self.ranks.check_same(tokens, read, valid, stale)
+            if memory is not None:
+                memory.across = self.ranks.summed
         source, carried = self.sources(tokens, read, valid, stale, memory)
         if self.is_packed and (memory is None or isinstance(memory, RowKeyValues)):
             if most is not None and valid is not None:
@@ -95,7 +103,7 @@ class NativeModel(nn.Module):
         """Logits of states: the final norm and the vocabulary's product."""
         norm = self.network.norm
         if not self.is_packed:
-            return self.network.head(norm(states))
+            return as_local(self.network.head(norm(states)))
         _, normed = add_norm(states.flatten(0, -2).contiguous(), None, norm.weight, norm.eps)
         return self.network.head(normed).view(*states.shape[:-1], -1)
 
@@ -113,6 +121,13 @@ class NativeModel(nn.Module):
     @property
     def is_packed(self) -> bool:
         """Are passes computed on packed columns?"""
+        if self.ranks is not None:
+            if self.packs:
+                raise SettingError(
+                    "packs=True was set on a model that was loaded with parallel; packed passes of several "
+                    "ranks were never run: leave packs as it is"
+                )
+            return False
         if self.packs is not None:
             return self.packs
         weight = self.network.embedding.weight
