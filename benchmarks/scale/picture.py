@@ -26,6 +26,7 @@ BARS = {"canvas 1024": "1024 slots"} | {
 TWO = ("one token a pass", "entropy bound")
 INK = {"one token a pass": "#0072B2", "entropy bound": "#D55E00"}
 MOST_LOAD = 1.0
+TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200)  # seconds
 
 
 class End(NamedTuple):
@@ -73,6 +74,10 @@ def _loads(ax: Any, record: Record, name: str) -> None:
         title=name, xlabel="load, % of what a predicted canvas can do", ylabel="p95, s", yscale="log",
         xlim=(shares[0], shares[-1] + 34), xticks=shares,
     )  # fmt: skip
+    low, high = ax.get_ylim()
+    ticks = [tick for tick in TICKS if low < tick < high]
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.set_yticks([], minor=True)
 
 
 def _machines(ax: Any, record: Record) -> None:

@@ -52,6 +52,14 @@ def limits(record: Record) -> str:
     coming = record.traffic.values()
     rows += [
         _row("probe, ms of a replica", [f"{own.probe_ms:.0f}" for own in coming]),
+        _row(
+            "a replica that did nothing else: probes a second",
+            [f"{1e3 / own.probe_ms:.0f}" for own in coming],
+        ),
+        _row(
+            "replicas that probes keep busy, at the rate above",
+            [f"{own.rate * own.probe_ms / 1e3:,.0f}" for own in coming],
+        ),
         _row("its share of a full replica's time", [f"{own.probe_share:.0%}" for own in coming]),
         _row("the same at 50% load", [f"{0.5 * own.probe_share:.0%}" for own in coming]),
         _row(
