@@ -16,6 +16,8 @@ import torch
 import lastword
 from benchmarks.arms import MODELS
 from benchmarks.pages import PARTS, benched, study, timed, widths_of
+from benchmarks.scale.picture import draw as draw_scale
+from benchmarks.scale.record import read as read_scale
 from benchmarks.timeline import draw_serving, measure_serving
 from lastword.bench.record import Record as BenchRecord
 from lastword.bench.work import Work
@@ -237,6 +239,7 @@ def main() -> None:
     wide = {name: run for name, run in benched().items() if widths_of(run)}
     if wide:
         draw_widths(wide, FIGURES / "widths.png")
+    draw_scale(read_scale(), FIGURES / "scale.png")
     save_figures(every_arm(), FIGURES, ("png",))
     for drawn in sorted(FIGURES.glob("*.png")):
         shrink(drawn)

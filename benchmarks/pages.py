@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks import begun, coverage, fast
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
+from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
 from benchmarks.serving.figures import tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
@@ -299,6 +300,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench": bench,
     "bench-steps": bench_steps,
     "bench-recipes": bench_recipes,
+    "scale": scale_tables.kept,
+    "scale-limits": scale_tables.kept_limits,
     "serving-order": order.table,
     "serving": lambda: serving_tables(SERVING),
     **{
@@ -324,6 +327,7 @@ PAGES = [
             "operate.md",
             "performance.md",
             "results.md",
+            "scale.md",
         )
     ),
 ]

@@ -1,0 +1,1 @@
+"""A thousand replicas, by simulation from our own records: what prediction buys, and what limits it."""
