@@ -19,7 +19,7 @@ from lastword.checks import (
     check_type,
     check_whole,
 )
-from lastword.engines import Engine, Predicts, Local, Question, Reply
+from lastword.engines import Engine, Local, Predicts, Question, Reply
 from lastword.engines.engine import check_engine
 from lastword.errors import EngineError, PromptError, SettingError
 from lastword.generation import Finish, Model, loaded

@@ -7,5 +7,12 @@ from lastword.engines.processes import Processes
 from lastword.engines.worker import Source
 
 __all__ = [
-    "Engine", "Predicts", "Local", "Pool", "Processes", "Question", "Reply", "Source",
+    "Engine",
+    "Local",
+    "Pool",
+    "Predicts",
+    "Processes",
+    "Question",
+    "Reply",
+    "Source",
 ]  # fmt: skip

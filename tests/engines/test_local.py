@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.engines import Engine, Predicts, Local, Question
+from lastword.engines import Engine, Local, Predicts, Question
 from lastword.engines.local import TRIES
 from lastword.errors import SettingError
 from lastword.models.toy import Toy

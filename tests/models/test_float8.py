@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import lastword
-from lastword.errors import SettingError
 from lastword.engines.surroundings import dtype_of
+from lastword.errors import SettingError
 from lastword.models.weights import fingerprint, model_key
 
 TOKENS = torch.arange(36).view(3, 12) + 40
