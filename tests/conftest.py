@@ -16,11 +16,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.golden.shards import cut as cut_shards
+
 torch.set_num_threads(1)  # tiny tensors: a second thread costs more than it brings
 
 # How the reason of a skip begins that installing something would have avoided; others (a kernel, a GPU,
 # a dataset) are a machine's own.
 MISSING = ("needs the program ", "needs the package ", "could not import ")
+
+
+def pytest_configure() -> None:
+    cut_shards()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -98,7 +98,7 @@ class Working:
         for recipe, questions in by_recipe(sample).items():
             for some in self.engine.predict(questions, recipe, rows=PROBED):
                 for key, slots in some.items():
-                    own = work(recipe, len(questions[key].prompt), slots)
+                    own = work(recipe, len(questions[key].prompt), float(slots))
                     found[key[0]] = found.get(key[0], 0.0) + own
         return found
 
