@@ -80,7 +80,7 @@ class Worker:
         for row in list(self.rows.values()):
             known = row.planned
             tokens = self._model.slots / 2 if known is None else known.predicted.tokens
-            seconds += self.pace.seconds(row.recipe, tokens)
+            seconds += self.pace.seconds(row.recipe, tokens, row.passes)
         return seconds / self.slots
 
     @property
@@ -188,7 +188,7 @@ class Worker:
         row.session = self._session(row)
         row.began = row.began or time.monotonic()
         dice = Dice([row.job.seed], self._model.device)
-        plan, cost, row.columns = row.planned.plan, row.planned.probe_cost, 0
+        plan, cost, row.columns, row.passes = row.planned.plan, row.planned.probe_cost, 0, 0
         row.session.add(Ticket(row.number, row.prompt, plan, cost, dice))
         if row.job.frames:
             row.trace = Trace(self._model.tokenizer, self._model.ids)
@@ -262,8 +262,9 @@ class Worker:
         if not step.recipe.cache.traits.keeps:
             widest = max(len(row.prompt) for row in rows) + max(horizon[row.number] for row in rows)
             padded = len(rows) * widest
+        passes = dict(zip(step.prompts, step.cost.passes.tolist()))
         for row in rows:
-            row.columns = spent[row.number]
+            row.columns, row.passes = spent[row.number], passes[row.number]
         self._metrics.passed(len(rows), columns, max(columns, padded), seconds)
 
     def _publish(self, step: Step) -> None:
