@@ -126,9 +126,7 @@ class Deployed:
 def _fit(wanted: dict[str, float], node: dict[str, float]) -> float:
     """How many replicas a node holds."""
     asked = {kind: number for kind, number in wanted.items() if number}
-    return min(
-        (math.floor(node.get(kind, 0) / number) for kind, number in asked.items()), default=math.inf
-    )
+    return min((node.get(kind, 0.0) // number for kind, number in asked.items()), default=math.inf)
 
 
 def _why(told: Any) -> str:

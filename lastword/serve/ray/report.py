@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-
 ROUTINGS = ("predicted", "random")
 
 Id = TypeVar("Id")
