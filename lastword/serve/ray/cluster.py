@@ -27,6 +27,8 @@ def cluster(address: str | None, say: Callable[[str], None]) -> Iterator[Any]:
     Whatever is already there is left as it is; no more is stopped than what was started.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Else whatever thread of Serve's still asks for something after the end starts another Ray.
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     if address is not None:
         os.environ.setdefault(
             "RAY_AUTH_MODE", "token"

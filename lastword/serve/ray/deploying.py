@@ -31,6 +31,7 @@ class Deployed:
     def __init__(self, ray: Any, made: Made, replicas: Replicas) -> None:
         self._ray, self._made, self._replicas = ray, made, replicas
         self.application = "lastword-" + re.sub(r"[^A-Za-z0-9_-]", "-", made.name)
+        self._asked_for = False
         self._gpus = replicas.gpus
         if self._gpus is None:
             some = made.device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
@@ -63,6 +64,7 @@ class Deployed:
         target = serve.RunTarget(
             self._deployment(serve).bind(self._made), name=self.application, route_prefix=None
         )
+        self._asked_for = True
         (handle,) = serve.run_many([target], wait_for_applications_running=False)
         ends = time.monotonic() + self._replicas.patience
         while not given_up():
@@ -81,10 +83,11 @@ class Deployed:
         return None
 
     def delete(self) -> None:
-        """Give them back."""
+        """Give them back, if they were ever asked for."""
         from ray import serve
 
-        serve.delete(self.application)
+        if self._asked_for:
+            serve.delete(self.application)
 
     def _deployment(self, serve: Any) -> Any:
         limits, told = self._made.limits, self._replicas
