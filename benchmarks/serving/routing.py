@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import re
 import subprocess
 import sys
 import time
@@ -55,10 +54,12 @@ async def turn(told: argparse.Namespace, url: str, asked: list[Asked]) -> tuple[
     """All requests once, and the seconds that took."""
     import httpx
 
-    limits, ready = httpx.Limits(max_connections=None), f'"replicas":{told.replicas}'
+    limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         ends = time.monotonic() + READY
-        while not re.search(ready, (await client.get("/health")).text):
+        while (said := (await client.get("/health")).json())["counts"][
+            "replicas"
+        ] < told.replicas or (not said["ready"]):
             assert time.monotonic() < ends, "the replicas were not ready"
             await asyncio.sleep(0.1)
         ask = partial(ask_server, client, told.model)

@@ -31,13 +31,14 @@ def gathered(texts: Mapping[str, bytes], reports: Mapping[str, Report]) -> bytes
         "# HELP lastword:replicas Replicas that run",
         "# TYPE lastword:replicas gauge",
         f"lastword:replicas {len(reports)}",
-        "# HELP lastword:predicted_work_seconds Work in hand, as predicted",
-        "# TYPE lastword:predicted_work_seconds gauge",
     ]
-    lines += [
-        f'lastword:predicted_work_seconds{{{LABEL}="{name}"}} {report.seconds:.6g}'
-        for name, report in reports.items()
-    ]
+    for unit in ("columns", "seconds"):
+        family = f"lastword:predicted_work_{unit}"
+        lines += [f"# HELP {family} Work in hand, as predicted", f"# TYPE {family} gauge"]
+        lines += [
+            f'{family}{{{LABEL}="{name}"}} {getattr(report, unit):.6g}'
+            for name, report in reports.items()
+        ]
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -48,7 +48,7 @@ class Replica:
         keys = () if made.key is None else (made.key,)
         self._app = create_app(self._engine, name=made.name, limits=made.limits, keys=keys)
         self._asking = 0  # requests in hand
-        self._each = 0.0  # seconds of work by request, as far as is known
+        self._each = 0.0  # columns by request, as far as is known
         self._engine.start()
         while self._engine.state == "starting":
             time.sleep(0.01)
@@ -71,10 +71,17 @@ class Replica:
 
     def report(self) -> Report:
         """The work in hand."""
-        seconds, counts = self._engine.seconds_of_work, self._engine.counts()
+        columns, counts = self._engine.columns_of_work, self._engine.counts()
         if self._asking:
-            self._each = seconds / self._asking
-        return Report(seconds, self._each, self._asking, counts["working"], counts["waiting"])
+            self._each = columns / self._asking
+        return Report(
+            columns,
+            self._each,
+            self._asking,
+            counts["working"],
+            counts["waiting"],
+            self._engine.seconds_of_work,
+        )
 
     def record_routing_stats(self) -> dict[str, Any]:
         """Ray hands it to routers."""

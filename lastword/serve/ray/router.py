@@ -45,16 +45,16 @@ class LeastWork(RequestRouter):
         return [[candidates[first]], *([own] for key, own in candidates.items() if key != first)]
 
     def _choose(self, candidates: dict[ReplicaID, RunningReplica]) -> ReplicaID | None:
-        from lastword.serve.ray.report import Report, least_of_two, predicted, usual_seconds
+        from lastword.serve.ray.report import Report, least_of_two, predicted, usual
 
         if not candidates:
             return None
         if self._random:
             return self._draw.choice(list(candidates))
         reports = {key: Report.of(own.routing_stats) for key, own in candidates.items()}
-        usual, in_hand = usual_seconds(list(reports.values())), self._in_hand()
-        seconds = {key: predicted(own, in_hand.get(key, 0), usual) for key, own in reports.items()}
-        return least_of_two(seconds, self._draw)
+        each, in_hand = usual(list(reports.values())), self._in_hand()
+        work = {key: predicted(own, in_hand.get(key, 0), each) for key, own in reports.items()}
+        return least_of_two(work, self._draw)
 
     def _in_hand(self) -> dict[ReplicaID, int]:
         """How many requests each replica was handed that are not over."""

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lastword.serve.ray.report import Report, least_of_two, predicted, usual_seconds
+from lastword.serve.ray.report import Report, least_of_two, predicted, usual
 
 
 def test_a_report_survives_being_carried_as_plain_data():
@@ -15,7 +15,7 @@ def test_a_report_survives_being_carried_as_plain_data():
 
 
 def test_what_was_handed_over_since_the_report_counts():
-    report = Report(seconds=4.0, each=2.0, asking=2)
+    report = Report(columns=4.0, each=2.0, asking=2)
     assert predicted(report, 2, usual=9.0) == 4.0
     assert predicted(report, 5, usual=9.0) == 4.0 + 3 * 2.0
     assert predicted(report, 0, usual=9.0) == 4.0  # the report is older, not wrong
@@ -23,8 +23,8 @@ def test_what_was_handed_over_since_the_report_counts():
 
 
 def test_what_is_usual_is_what_others_say():
-    assert usual_seconds([Report(), Report(each=2.0), Report(each=4.0)]) == 3.0
-    assert usual_seconds([Report()]) == 1.0
+    assert usual([Report(), Report(each=2.0), Report(each=4.0)]) == 3.0
+    assert usual([Report()]) == 1.0
 
 
 def test_the_one_with_less_work_is_taken_of_two():
