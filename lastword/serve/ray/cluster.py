@@ -139,6 +139,14 @@ def refused(address: str | None, wrong: Exception) -> SettingError:
             f"the Ray cluster {at} asks for its token: copy ~/.ray/auth_token of its head here, or set "
             f"RAY_AUTH_TOKEN_PATH; for a cluster without one set RAY_AUTH_MODE=disabled ({_first(text)})"
         )
+    if (
+        address is not None and "ailed to connect" in text
+    ):  # somebody listens there: that was looked at
+        return SettingError(
+            f"what listens at {at} did not let this process in: is it a Ray cluster, and is its token here "
+            "(~/.ray/auth_token of its head, or RAY_AUTH_TOKEN_PATH)? For a cluster without one set "
+            "RAY_AUTH_MODE=disabled"
+        )
     return SettingError(f"Ray could not be reached at {at}: {_first(text) or type(wrong).__name__}")
 
 

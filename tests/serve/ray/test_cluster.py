@@ -77,6 +77,7 @@ def test_a_head_on_loopback_is_explained(monkeypatch):
     [
         ("Version mismatch: The cluster was started with:\n  Ray: 2.59.0", "same Ray and Python"),
         ("Unauthenticated: no token", "auth_token"),
+        ("Failed to connect to Ray cluster at head:6379", "is its token here"),
         ("something else\nand more", "something else"),
     ],
 )
