@@ -40,8 +40,9 @@ EXTRAS = {
     "triton", "uvicorn", "prometheus_client", "starlette", "pyarrow",
 }  # fmt: skip
 
-# FastAPI reads the types of routes as their file is run. Who serves imports these, inside of a function.
-ROUTES = {"serve.api.app", "serve.api.events"}
+# FastAPI reads the types of routes as their file is run, and Ray wants a child of its router. Who serves
+# imports these, inside of a function.
+ROUTES = {"serve.api.app", "serve.api.events", "serve.ray.front", "serve.ray.router"}
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

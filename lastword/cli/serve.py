@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -20,6 +20,7 @@ from lastword.serve.limits import Limits
 _USUAL = Limits()
 KEY = "LASTWORD_API_KEY"
 SERVED = "tiny-llada-instruct"  # it can chat
+ENGINES = ("local", "ray")
 
 
 def serve(
@@ -65,20 +66,60 @@ def serve(
     ] = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    engine: Annotated[
+        str, typer.Option(help="local: this process; ray: replicas on a Ray cluster.")
+    ] = "local",
+    replicas: Annotated[
+        Optional[str],
+        typer.Option(help="With ray: how many (2), or the least and the most (1:8). Default: 1."),
+    ] = None,
+    address: Annotated[
+        Optional[str],
+        typer.Option(help="With ray: auto or host:port of a cluster. Default: one of its own."),
+    ] = None,
+    cpus: Annotated[
+        Optional[float], typer.Option(min=0, help="With ray: CPUs of a replica. Default: 1.")
+    ] = None,
+    gpus: Annotated[
+        Optional[float],
+        typer.Option(min=0, help="With ray: GPUs of a replica. Default: 1 where there are any."),
+    ] = None,
+    routing: Annotated[
+        Optional[str],
+        typer.Option(help="With ray: predicted (the default: least predicted work) or random."),
+    ] = None,
+    work: Annotated[
+        Optional[float],
+        typer.Option(
+            help="With ray: predicted seconds of work a replica should have. Default: 10."
+        ),
+    ] = None,
+    up: Annotated[
+        Optional[float],
+        typer.Option(help="With ray: seconds of too much work before one is added. Default: 10."),
+    ] = None,
+    down: Annotated[
+        Optional[float],
+        typer.Option(help="With ray: seconds of too little before one leaves. Default: 120."),
+    ] = None,
 ) -> None:
     """Serve a model: the OpenAI API, /v1/lengths, /health, /metrics, and a page at /.
 
-    Needs the extra `serve`. SIGTERM or Ctrl-C drains, a second one stops.
+    Needs the extra `serve`, and `ray` for replicas. SIGTERM or Ctrl-C drains, a second one stops.
 
     Examples:
 
       lastword serve
 
       LASTWORD_API_KEY=... lastword serve --model GSAI-ML/LLaDA-8B-Instruct --host 0.0.0.0 --slots 32
-    """
-    from lastword.models.load import load
-    from lastword.serve.running import serve as run
 
+      lastword serve --engine ray --replicas 2
+    """
+    given = {
+        "replicas": replicas, "address": address, "cpus": cpus, "gpus": gpus, "routing": routing,
+        "work": work, "up": up, "down": down,
+    }  # fmt: skip
+    _check_engine(engine, given)
     limits = Limits(
         slots,
         columns,
@@ -92,16 +133,57 @@ def serve(
         drain,
         not named_only,
     )
+    keys = _keys(key_file)
+    if engine == "ray":
+        from lastword.serve.ray.running import serve_on_ray
+        from lastword.serve.ray.settings import Replicas, how_many
+
+        least, most = how_many(replicas or "1")
+        told = {"cpus": cpus, "gpus": gpus, "routing": routing, "seconds": work}
+        told |= {"up": up, "down": down}
+        serve_on_ray(
+            model,
+            name=name or model,
+            replicas=Replicas(least, most, **_said(told)),
+            address=address,
+            host=host,
+            port=port,
+            limits=limits,
+            keys=keys,
+            without_key=without_key,
+            device=device,
+            dtype=dtype,
+            say=typer.echo,
+        )
+        return
+    from lastword.models.load import load
+    from lastword.serve.running import serve as run
+
     run(
         load(model, device=device, dtype=dtype),
         name=name or model,
         host=host,
         port=port,
         limits=limits,
-        keys=_keys(key_file),
+        keys=keys,
         without_key=without_key,
         say=typer.echo,
     )
+
+
+def _check_engine(engine: str, given: dict[str, Any]) -> None:
+    """Refuse an engine that does not serve, and options of another one."""
+    if engine not in ENGINES:
+        raise SettingError(
+            f"there is no engine {engine!r} that serves; known: {', '.join(ENGINES)}"
+        )
+    if engine != "ray" and (said := _said(given)):
+        raise SettingError(f"--{next(iter(said))} was given, which goes with --engine ray")
+
+
+def _said(given: dict[str, Any]) -> dict[str, Any]:
+    """Options that were given."""
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _keys(file: Path | None) -> list[str]:

@@ -94,6 +94,16 @@ class Engine:
         """Jobs that were handed in and are not answered."""
         return len(self._worker.rows) + self._inbox.qsize()
 
+    @property
+    def seconds_of_work(self) -> float:
+        """How long the jobs in hand are predicted to take."""
+        return self._worker.seconds_of_work
+
+    @property
+    def columns_of_work(self) -> float:
+        """Columns that the jobs in hand are predicted to take yet."""
+        return self._worker.columns_of_work
+
     def start(self) -> None:
         """Take jobs, once the model is warm."""
         self._thread.start()

@@ -48,6 +48,18 @@ class Draining(Refusal):
     status, code = 503, "draining"
 
 
+class Starting(Refusal):
+    """No replica is ready yet."""
+
+    status, code, retry_after = 503, "starting", 5
+
+
+class Lost(Refusal):
+    """The replica that made the answer is gone; another one gives the same."""
+
+    status, code, retry_after, again = 503, "replica_lost", 1, True
+
+
 class Expired(Refusal):
     """The deadline passed before the answer was complete."""
 

@@ -41,6 +41,7 @@ class Row:
     session: Session | None = None
     reserved: int = 0  # columns
     columns: int = 0  # computed so far
+    passes: int = 0  # taken so far
     began: float | None = None  # when it took a slot
     told: float | None = None  # when its first text went out
     alone: bool = False  # must it decode alone, since a pass that it took part in failed?

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from socket import socket
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from lastword.errors import ExtraError, SettingError
+from lastword.errors import ExtraError, LastwordError, SettingError
 from lastword.models.predictor import MaskPredictor
-from lastword.serve.engine import Engine
+from lastword.serve.engine import Engine, State
 from lastword.serve.limits import Limits
 from lastword.serve.schedule import Schedule
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
     from uvicorn import Server
 
 log = logging.getLogger("lastword.serve")
 
 CONNECTIONS = 1000  # at once; a process may have 1,024 files open
 LAST_WORDS = 5  # seconds to send what was said last
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """What starts, drains and stops with the process that listens: an engine, or all replicas."""
+
+    fault: BaseException | None
+
+    @property
+    def state(self) -> State:
+        """Where it stands."""
+
+    def start(self) -> None:
+        """Take requests as soon as that can be."""
+
+    def drain(self, seconds: float | None = None) -> None:
+        """Take no more; those in hand have so long."""
+
+    async def stop(self, seconds: float | None = None) -> None:
+        """Drain, and wait until that is done."""
 
 
 def serve(
@@ -39,12 +61,17 @@ def serve(
 
     Whoever reaches the address may ask: one that others reach needs keys, or the word that it is meant.
     """
+    check_locked(host, keys, without_key)
+    server(model, name=name, host=host, port=port, limits=limits, keys=keys, say=say).run()
+
+
+def check_locked(host: str, keys: Collection[str], without_key: bool) -> None:
+    """Refuse an address that others reach, where no key was set and nobody said that it is meant."""
     if not keys and not without_key and not is_loopback(host):
         raise SettingError(
             f"the address {host} can be reached from other machines and no key was set: give one "
             "(LASTWORD_API_KEY, or --key-file FILE), or say --without-key"
         )
-    server(model, name=name, host=host, port=port, limits=limits, keys=keys, say=say).run()
 
 
 def server(
@@ -58,17 +85,45 @@ def server(
     schedule: Schedule = Schedule(),
     say: Callable[[str], None] = log.info,
 ) -> Server:
-    """A uvicorn server that starts and stops the engine with itself, and says where it listens."""
-    try:
-        import uvicorn
-
+    """A uvicorn server of a model, which starts and stops the engine with itself."""
+    with extra_needed():
         from lastword.serve.api.app import create_app
+    engine = Engine(model, limits, schedule)
+    hosts = own_names(host, keys)
+    app = create_app(engine, name=name, limits=limits, keys=keys, hosts=hosts)
+    return listening(app, engine, name=name, host=host, port=port, limits=limits, say=say)
+
+
+def own_names(host: str, keys: Collection[str]) -> set[str]:
+    """By what names a server may be called that others do not reach and that asks for no key; else any."""
+    return {"localhost", "127.0.0.1", "[::1]", host} if is_loopback(host) and not keys else set()
+
+
+@contextmanager
+def extra_needed() -> Iterator[None]:
+    """Say what to install where something is missing."""
+    try:
+        yield
     except ImportError as missing:
         raise ExtraError(
             f"serving needs {missing.name}, which is not installed: pip install 'lastword[serve]' (from a "
             "clone: pip install '.[serve]')"
         ) from missing
-    engine = Engine(model, limits, schedule)
+
+
+def listening(
+    app: FastAPI,
+    engine: Serving,
+    *,
+    name: str,
+    host: str,
+    port: int,
+    limits: Limits,
+    say: Callable[[str], None],
+) -> Server:
+    """A uvicorn server that starts and stops an engine with itself, and says where it listens."""
+    with extra_needed():
+        import uvicorn
 
     class Draining(uvicorn.Server):
         """It says where it listens, and drains before it leaves."""
@@ -100,12 +155,13 @@ def server(
 
         def run(self, sockets: list[socket] | None = None) -> None:
             super().run(sockets)
+            if isinstance(engine.fault, LastwordError):  # it says what to do
+                raise engine.fault
             if engine.fault is not None:  # a supervisor starts it again
                 raise RuntimeError("the engine stopped") from engine.fault
 
-    hosts = {"localhost", "127.0.0.1", "[::1]", host} if is_loopback(host) and not keys else set()
     config = uvicorn.Config(
-        create_app(engine, name=name, limits=limits, keys=keys, hosts=hosts),
+        app,
         host=host,
         port=port,
         log_level="warning",

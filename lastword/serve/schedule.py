@@ -77,9 +77,13 @@ class Pace:
         self.seconds_a_pass = before + LEARNING * (seconds - before)
         self.shortest_pass = min(seconds, FORGETTING * (self.shortest_pass or seconds))
 
-    def seconds(self, recipe: Recipe, tokens: float) -> float:
-        """How long so many tokens are likely to take with a slot."""
-        return self.passes_a_token.get(recipe, 1.0) * tokens * (self.seconds_a_pass or GUESSED)
+    def seconds(self, recipe: Recipe, tokens: float, taken: int = 0) -> float:
+        """How long so many tokens are likely to take with a slot, of which passes were taken already."""
+        passes = self.passes_a_token.get(recipe, 1.0) * tokens
+        left = (
+            max(passes - taken, 1.0) if taken else passes
+        )  # who is not done takes one more at least
+        return left * (self.seconds_a_pass or GUESSED)
 
 
 Job = TypeVar("Job")

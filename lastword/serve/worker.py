@@ -25,6 +25,7 @@ from lastword.serve.observer import Observer
 from lastword.serve.row import Planned, Row
 from lastword.serve.schedule import Pace, Predicted, Schedule, Waiting
 from lastword.serve.session import Session
+from lastword.serve.volume import Volume, guessed
 from lastword.slots.slots import CPU, Done
 from lastword.slots.ticket import Ticket, planned
 
@@ -44,7 +45,7 @@ class Worker:
         self._model, self._limits, self._metrics = model, limits, metrics
         self._schedule = schedule
         self.slots = limits.slots  # rows at once; fewer after the memory was full
-        self.pace = Pace()
+        self.pace, self.volume = Pace(), Volume()
         self.rows: dict[int, Row] = {}  # all that are not answered yet, by number
         self._unplanned: list[Row] = []
         self._waiting: list[Waiting[Row]] = []
@@ -80,8 +81,18 @@ class Worker:
         for row in list(self.rows.values()):
             known = row.planned
             tokens = self._model.slots / 2 if known is None else known.predicted.tokens
-            seconds += self.pace.seconds(row.recipe, tokens)
+            seconds += self.pace.seconds(row.recipe, tokens, row.passes)
         return seconds / self.slots
+
+    @property
+    def columns_of_work(self) -> float:
+        """Columns that those that wait and those at work are likely to take yet."""
+        columns, half = 0.0, self._model.slots / 2
+        for row in list(self.rows.values()):
+            known = None if row.planned is None else row.planned.predicted
+            tokens, slots = (half, int(half)) if known is None else (known.tokens, known.slots)
+            columns += self.volume.left(row.recipe, tokens, len(row.prompt) + slots, row.columns)
+        return columns
 
     @property
     def at_work(self) -> int:
@@ -188,7 +199,7 @@ class Worker:
         row.session = self._session(row)
         row.began = row.began or time.monotonic()
         dice = Dice([row.job.seed], self._model.device)
-        plan, cost, row.columns = row.planned.plan, row.planned.probe_cost, 0
+        plan, cost, row.columns, row.passes = row.planned.plan, row.planned.probe_cost, 0, 0
         row.session.add(Ticket(row.number, row.prompt, plan, cost, dice))
         if row.job.frames:
             row.trace = Trace(self._model.tokenizer, self._model.ids)
@@ -262,8 +273,9 @@ class Worker:
         if not step.recipe.cache.traits.keeps:
             widest = max(len(row.prompt) for row in rows) + max(horizon[row.number] for row in rows)
             padded = len(rows) * widest
+        passes = dict(zip(step.prompts, step.cost.passes.tolist()))
         for row in rows:
-            row.columns = spent[row.number]
+            row.columns, row.passes = spent[row.number], passes[row.number]
         self._metrics.passed(len(rows), columns, max(columns, padded), seconds)
 
     def _publish(self, step: Step) -> None:
@@ -316,6 +328,8 @@ class Worker:
         )
         if stopped is None:
             self.pace.learn(row.recipe, predicted.tokens, done.cost.passes)
+            width = len(row.prompt) + predicted.slots
+            self.volume.learn(row.recipe, guessed(predicted.tokens, width), done.cost.columns)
         first_text = None if row.told is None else row.told - row.arrived
         self._metrics.answered(answer, predicted, first_text)
         row.stream.put(answer)

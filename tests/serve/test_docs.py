@@ -106,6 +106,7 @@ def test_three_ways_to_start_are_shown():
 def test_every_limit_is_listed():
     listed = set(re.findall(r"^\| `--([a-z-]+)` \|", OPERATE.read_text(), re.MULTILINE))
     others = {"model", "name", "host", "port", "key-file", "without-key", "device", "dtype"}
+    others |= {"engine", "replicas", "address", "cpus", "gpus", "routing", "work", "up", "down"}
     options = {
         {"named_only": "named-recipes"}.get(name, name).replace("_", "-")
         for name in inspect.signature(COMMANDS["serve"]).parameters

@@ -186,7 +186,7 @@ def create_app(
         """The page."""
         return HTMLResponse(page())
 
-    _add_failures(app)
+    add_failures(app)
     app.openapi = described(app, name, keyed=bool(lock))  # type: ignore[method-assign]
     return app
 
@@ -195,7 +195,7 @@ def _json(reply: BaseModel, status: int = 200) -> JSONResponse:
     return JSONResponse(reply.model_dump(), status)
 
 
-def _add_failures(app: FastAPI) -> None:
+def add_failures(app: FastAPI) -> None:
     """Whatever goes wrong is told in one shape."""
 
     async def failed(request: Request, error: Exception) -> Response:

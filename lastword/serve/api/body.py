@@ -27,17 +27,21 @@ async def read(request: Request, kind: type[Kind], limits: Limits) -> Kind:
             f"a body of type {shown(media)} was sent; send JSON with the header `Content-Type: {JSON}`"
         )
     try:
-        content = await asyncio.wait_for(_bytes(request, limits.body), limits.reading)
-    except asyncio.TimeoutError:
-        raise TooSlow(f"the body did not arrive within {limits.reading:g} seconds") from None
-    try:
-        return kind.model_validate(parse_object(content))
+        return kind.model_validate(parse_object(await content(request, limits)))
     except ValidationError as wrong:
         raise invalid(kind, wrong) from wrong
     except ValueError as broken:
         raise Invalid(
             f"the body is not JSON as we read it ({broken})", code="invalid_json"
         ) from broken
+
+
+async def content(request: Request, limits: Limits) -> bytes:
+    """The bytes of a body that is no longer, and arrives no later, than limits say."""
+    try:
+        return await asyncio.wait_for(_bytes(request, limits.body), limits.reading)
+    except asyncio.TimeoutError:
+        raise TooSlow(f"the body did not arrive within {limits.reading:g} seconds") from None
 
 
 async def _bytes(request: Request, most: int) -> bytes:

@@ -1,0 +1,121 @@
+"""Routed: the router's rule in simulated time, on columns that requests did take.
+
+Seconds of a machine with other work say little of a router. Here a replica computes so many columns a second,
+shared by the rows that have a slot; the rule, the reports and how old they are are of `lastword.serve.ray`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from benchmarks.serving.figures import percentile
+from benchmarks.serving.heard import Heard
+from lastword.serve.ray.deploying import REPORTING
+from lastword.serve.ray.report import Report, least_of_two, predicted, usual
+from lastword.serve.volume import guessed
+
+
+class Work(NamedTuple):
+    """Columns of a request, as predicted when it came and as it took."""
+
+    predicted: float
+    took: float
+
+
+def works(heard: Sequence[Heard]) -> list[Work]:
+    """By the share of its guess that each recipe takes, as replicas learn it."""
+    guesses = [
+        guessed(own.predicted or float(own.horizon), len(own.asked.job.prompt) + own.horizon)
+        for own in heard
+    ]
+    shares = {}
+    for name in {own.asked.recipe for own in heard}:
+        mine = [at for at, own in enumerate(heard) if own.asked.recipe == name]
+        shares[name] = sum(heard[at].columns for at in mine) / sum(guesses[at] for at in mine)
+    return [
+        Work(shares[own.asked.recipe] * guess, float(own.columns))
+        for own, guess in zip(heard, guesses)
+    ]
+
+
+@dataclass
+class Server:
+    """One replica: rows that have a slot share its columns a second, others wait in turn."""
+
+    slots: int
+    speed: float
+    active: list[list[float]] = field(default_factory=list)  # columns left, came, predicted, done
+    waiting: deque[list[float]] = field(default_factory=deque)
+    report: Report = field(default_factory=Report)
+
+    def forward(self, seconds: float, now: float, over: list[float]) -> None:
+        """So many seconds, up to `now`."""
+        at = now - seconds
+        while self.active and at < now:
+            share = self.speed / len(self.active)
+            step = min(now - at, min(own[0] for own in self.active) / share)
+            at += step
+            for own in self.active:
+                own[0] -= share * step
+                own[3] += share * step
+            over += [at - own[1] for own in self.active if own[0] <= 1e-6]
+            self.active = [own for own in self.active if own[0] > 1e-6]
+            while self.waiting and len(self.active) < self.slots:
+                self.active.append(self.waiting.popleft())
+
+    def take(self, work: Work, now: float) -> None:
+        row = [work.took, now, work.predicted, 0.0]
+        (self.active if len(self.active) < self.slots else self.waiting).append(row)
+
+    @property
+    def in_hand(self) -> int:
+        return len(self.active) + len(self.waiting)
+
+    def say(self) -> None:
+        """A report, as a replica makes it."""
+        columns = sum((max(own[2] - own[3], 1.0) for own in (*self.active, *self.waiting)), 0.0)
+        each = columns / self.in_hand if self.in_hand else self.report.each
+        self.report = Report(columns, each, self.in_hand)
+
+
+def p95(
+    found: Sequence[Work],
+    routing: str,
+    *,
+    replicas: int = 2,
+    slots: int = 4,
+    load: float = 0.8,
+    speed: float = 4400.0,  # columns a second of a replica, about what was seen here
+    requests: int = 20_000,
+    seed: int = 0,
+) -> float:
+    """Seconds that one in twenty requests exceeds, at a share of what the replicas can do."""
+    coming, draw = random.Random(seed), random.Random(seed + 1)  # the same requests for every rule
+    servers = [Server(slots, speed) for _ in range(replicas)]
+    mean = sum(own.took for own in found) / len(found)
+    rate, now, next_report, over = load * replicas * speed / mean, 0.0, 0.0, list[float]()
+    for _ in range(requests):
+        comes, own = now + coming.expovariate(rate), coming.choice(found)
+        while now < comes:
+            until = min(comes, next_report)
+            for server in servers:
+                server.forward(until - now, until, over)
+            now = until
+            if now == next_report:
+                next_report += REPORTING
+                for server in servers:
+                    server.say()
+        if routing == "random":
+            chosen = draw.randrange(replicas)
+        else:
+            each = usual([one.report for one in servers])
+            chosen = least_of_two(
+                {at: predicted(one.report, one.in_hand, each) for at, one in enumerate(servers)},
+                draw,
+            )
+        servers[chosen].take(own, now)
+    return percentile(over, 0.95)

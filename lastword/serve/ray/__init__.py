@@ -1,0 +1,1 @@
+"""The server on a Ray cluster: replicas of the same application behind one address."""
