@@ -26,7 +26,7 @@ from benchmarks.serving.load import MIX, Asked, requests
 from benchmarks.serving.routed import Work, p95, works
 from benchmarks.serving.run import complete, equal
 from benchmarks.serving.served import ROOT, SERVED, ask_server
-from lastword.eval.run import surroundings
+from lastword.engines.surroundings import surroundings
 
 COLUMNS = re.compile(
     r'^lastword:diffusion_num_canvas_positions_total\{replica="(\w+)"\} (\S+)$', re.MULTILINE
