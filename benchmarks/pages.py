@@ -18,6 +18,8 @@ from benchmarks import begun, coverage, fast
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
+from benchmarks.serving.figures import ROUTING, routing_table
+from benchmarks.serving.figures import read as read_serving
 from benchmarks.serving.figures import tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
 from lastword.bench import record as bench_record
@@ -304,6 +306,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-limits": scale_tables.kept_limits,
     "serving-order": order.table,
     "serving": lambda: serving_tables(SERVING),
+    "routing": lambda: routing_table(read_serving(SERVING / f"{ROUTING}.json")),
     **{
         name: partial(_covered, name)
         for name in ("covered-own", "covered-reference", "covered-chance")
@@ -322,6 +325,7 @@ PAGES = [
         DOCS / name
         for name in (
             "choose.md",
+            "cluster.md",
             "embedded.md",
             "lengths.md",
             "operate.md",

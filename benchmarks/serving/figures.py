@@ -13,6 +13,8 @@ from lastword.bench.record import Figure, Kept, Setting
 from lastword.errors import SettingError
 from lastword.outside.schema import Count, Share, Text, checked, read_object
 
+ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
+
 
 class Told(Kept):
     """What a predicted length says of passes and seconds, of the requests of one recipe: R2."""
@@ -169,7 +171,21 @@ def table(record: Record) -> str:
     return "\n\n".join(parts)
 
 
+def routing_table(record: Record) -> str:
+    """Ways to route beside one another, and what the record says of itself."""
+    rows = [
+        f"| {own.arm} | {own.requests} | {own.mean:.3g} | {own.p50:.3g} | {own.p95:.3g} | {own.p99:.3g} |"
+        for own in record.lines
+    ]
+    head = "| routing | requests | mean, s | p50 | p95 | p99 |\n|---|" + "---:|" * 5
+    return (
+        "\n".join([head, *rows])
+        + f"\n\n{record.model}, {record.hardware}. {' '.join(record.notes)}"
+    )
+
+
 def tables(folder: Path) -> str:
-    """Every run that is kept."""
-    runs = {path.stem: read(path) for path in sorted(folder.glob("*.json"))}
+    """Every run of arms that is kept."""
+    paths = [path for path in sorted(folder.glob("*.json")) if path.stem != ROUTING]
+    runs = {path.stem: read(path) for path in paths}
     return "\n\n".join(f"**{name}.** {table(run)}" for name, run in runs.items())
