@@ -253,7 +253,7 @@ def bench() -> str:
     """Every line of every run."""
     shown = [f"**{name}.** {bench_table.table(run)}" for name, run in benched().items()]
     if any(map(widths_of, benched().values())):
-        shown.append("![A full pass as it widens, beside the arithmetic](figures/widths.png)")
+        shown.append("![A full pass as it widens, beside the arithmetic](../figures/widths.png)")
     return "\n\n".join(shown)
 
 
@@ -319,22 +319,8 @@ def written(page: str) -> str:
     return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", page)
 
 
-PAGES = [
-    DOCS.parent / "README.md",
-    *(
-        DOCS / name
-        for name in (
-            "choose.md",
-            "cluster.md",
-            "embedded.md",
-            "lengths.md",
-            "operate.md",
-            "performance.md",
-            "results.md",
-            "scale.md",
-        )
-    ),
-]
+# Every page with a place for a table.
+PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def main() -> None:

@@ -296,7 +296,7 @@ def picks(models: dict[str, list[Record]]) -> str:
 
 
 def tables(folder: Path = RECORDS) -> list[str]:
-    """Every table of docs/lengths.md, from records."""
+    """Every table of docs/learn/lengths.md, from records."""
     models = all_records(folder)
     floors = json.loads(FLOOR.read_text())["families"]
     makers: list[Callable[[], str]] = [

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Examples that need a server, or files that their page shows: tests/serve and tests/batch run them.
 ASKING = ("serve.md", "operate.md", "batch.md")
-EVALUATION = (ROOT / "docs" / "evaluate.md").read_text()
+EVALUATION = (ROOT / "docs" / "use" / "evaluate.md").read_text()
 
 # Imports once what every example imports, then gives each job, code or the words of a command, a child
 # of its own: nothing one of them does reaches the next.

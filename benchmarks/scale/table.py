@@ -1,4 +1,4 @@
-"""Tables of the record, as docs/scale.md shows them."""
+"""Tables of the record, as docs/measured/scale.md shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/batch.md says what is true: its examples run as they stand, one after the other."""
+"""docs/use/batch.md says what is true: its examples run as they stand, one after the other."""
 
 import inspect
 import io
@@ -21,7 +21,7 @@ from lastword.engines.local import TRIES
 from lastword.engines.room import LEAST
 from tests.batch.made import read
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "batch.md").read_text()
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "use" / "batch.md").read_text()
 FILES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 COMMAND_LINES = re.findall(r"```bash\n(.*?)\n```", PAGE, re.DOTALL)
 

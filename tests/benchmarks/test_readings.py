@@ -11,7 +11,7 @@ from benchmarks import readings
 from lastword.survival import LengthDistribution
 from lastword.tasks import load_frozen
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "lengths.md").read_text()
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "learn" / "lengths.md").read_text()
 
 
 def test_the_page_shows_its_records():

@@ -1,4 +1,4 @@
-"""docs/serve.md and docs/operate.md say what is true: their examples run, their tables are complete."""
+"""docs/use/serve.md and docs/use/operate.md say what is true: their examples run, their tables are complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lastword.serve.api.replies import Ledger
 from lastword.serve.api.schema import ChatRequest, CompletionRequest
 
 ROOT = Path(__file__).parent.parent.parent
-CALL, OPERATE = (ROOT / "docs" / name for name in ("serve.md", "operate.md"))
+CALL, OPERATE = (ROOT / "docs" / "use" / name for name in ("serve.md", "operate.md"))
 ADDRESS = "http://127.0.0.1:8000"
 
 # An example, what the page says it prints, and whether the page says that it is not run.

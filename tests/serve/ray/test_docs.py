@@ -1,4 +1,4 @@
-"""docs/cluster.md names every option, and says of every command whether it was run."""
+"""docs/use/cluster.md names every option, and says of every command whether it was run."""
 
 import inspect
 import re
@@ -8,7 +8,7 @@ from lastword.cli import COMMANDS
 from lastword.serve.limits import Limits
 from lastword.serve.ray.settings import Replicas
 
-PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "use" / "cluster.md").read_text()
 
 
 def test_every_option_of_replicas_is_named():
