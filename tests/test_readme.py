@@ -19,7 +19,7 @@ EVALUATION = (ROOT / "docs" / "use" / "evaluate.md").read_text()
 # Imports once what every example imports, then gives each job, code or the words of a command, a child
 # of its own: nothing one of them does reaches the next.
 RUNNER = """
-import json, os, sys, tempfile, traceback
+import json, os, signal, sys, tempfile, traceback
 import lastword, lastword.generation, lastword.cli
 
 def work(job):
@@ -37,6 +37,7 @@ for line in jobs:
     typed.seek(0)
     child = os.fork()
     if child == 0:
+        signal.alarm(180)  # an example that does not end fails
         for number, file in enumerate((typed, out, err)):
             os.dup2(file.fileno(), number)
         sys.stdin = os.fdopen(0)
@@ -86,8 +87,10 @@ def run():
 def code_blocks(language: str) -> list[tuple[str, str]]:
     found = []
     for page in (page for page in PAGES if page.name not in ASKING):
-        for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL):
-            found.append((page.name, block))
+        shown = re.findall(
+            rf"(<!-- not run: .*? -->\n)?```{language}\n(.*?)```", page.read_text(), re.DOTALL
+        )
+        found += [(page.name, block) for not_run, block in shown if not not_run]
     return found
 
 
