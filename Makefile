@@ -46,7 +46,7 @@ lint: setup
 
 # The site, into out/site: open out/site/index.html. A dead link, anchor or name is an error.
 docs: $(VENV)/.docs
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Every figure in README and docs, drawn anew.
 figures: setup

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlparse
@@ -192,6 +191,7 @@ def test_every_page_is_in_the_site(site):
 def test_search_works_from_a_folder(site):
     """No server, no network: the file is opened as it lies on the disk."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs the package selenium")
+    pytest.importorskip("selenium.webdriver.support.ui")
     programs = [shutil.which("chromium"), shutil.which("chromedriver")]
     if None in programs:
         pytest.skip("needs the program chromium: install chromium and chromium-driver")
@@ -201,18 +201,17 @@ def test_search_works_from_a_folder(site):
         options.add_argument(f"--{flag}")
     service = webdriver.chrome.service.Service(programs[1])
     driver = webdriver.Chrome(options=options, service=service)
+    wait = webdriver.support.ui.WebDriverWait
     try:
+        driver.set_window_size(1280, 900)  # wide enough for the field to stand in the header
         driver.get((site / "index.html").as_uri())
-        driver.find_element("css selector", "label[for=__search]").click()
         field = driver.find_element("css selector", "input.md-search__input")
-        until = time.monotonic() + 30
-        found = []
-        while not found and time.monotonic() < until:
-            field.clear()
-            field.send_keys("horizon")
-            time.sleep(0.5)
-            found = driver.find_elements("css selector", "a.md-search-result__link")
-        assert found
+        wait(driver, 30).until(lambda _: field.is_displayed())
+        field.send_keys("horizon")
+        found = wait(driver, 30).until(
+            lambda _: driver.find_elements("css selector", "a.md-search-result__link"),
+            "nothing was found",
+        )
         assert all(link.get_attribute("href").startswith("file:") for link in found)
     finally:
         driver.quit()
