@@ -57,11 +57,13 @@ paper: setup
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
 		then $(MAKE) paper-gpu; else $(MAKE) paper-sample; fi
 
+# Six minutes of one core; SAMPLED="tiny-dream-base" asks another model.
+SAMPLED ?= tiny-llada-base tiny-llada-instruct
 PER_FAMILY ?= 1
 ROWS ?= 5
 WORKERS ?= 1
 paper-sample: setup
-	$(BIN)/python -m benchmarks.study run --arms paper --per-family $(PER_FAMILY) --rows $(ROWS) \
+	$(BIN)/python -m benchmarks.study run --arms paper --models $(SAMPLED) --per-family $(PER_FAMILY) --rows $(ROWS) \
 		--workers $(WORKERS) --out out/paper-sample/records --kept out/paper-sample/kept
 	$(BIN)/lastword tables --records out/paper-sample/records --out out/paper-sample/tables
 
