@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from starlette.responses import Response
@@ -10,8 +11,12 @@ from starlette.types import Receive, Scope, Send
 from lastword.serve.api.client import Gone, unless_gone
 
 
+QUIET = 15.0  # seconds without an event: proxies hang up after 30 or more
+COMMENT = b": waiting\n\n"  # clients pass over it
+
+
 class EventStream(Response):
-    """Server-sent events; whatever makes them is closed at the end."""
+    """Server-sent events; whatever makes them is closed at the end. While none comes, comments are sent."""
 
     media_type = "text/event-stream"
 
@@ -33,6 +38,20 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async for chunk in self.events:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+
+        async def body(chunk: bytes, *, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})
+
+        while True:
+            coming = asyncio.ensure_future(anext(self.events, None))
+            try:
+                while not (await asyncio.wait({coming}, timeout=QUIET))[0]:
+                    await body(COMMENT)
+                chunk = coming.result()
+            finally:
+                if coming.cancel():  # the client left: what makes events must not be at work when closed
+                    await asyncio.wait({coming})
+            if chunk is None:
+                break
+            await body(chunk)
+        await body(b"", more=False)
