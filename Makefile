@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests start many interpreters: each would compile all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo serve check test test-all lint setup figures paper paper-sample paper-gpu clean
+.PHONY: demo serve check test test-all lint setup docs figures paper paper-sample paper-gpu clean
 
 demo: setup
 	$(BIN)/lastword demo --plot out/demo.png
@@ -44,6 +44,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/codespell
 
+# The site, into out/site: open out/site/index.html. A dead link, anchor or name is an error.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 # Every figure in README and docs, drawn anew.
 figures: setup
 	$(BIN)/python -m benchmarks.figures --measure
@@ -78,6 +82,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	mkdir -p out
+	touch $@
+
+# What the site is built with, and no more.
+$(VENV)/.docs: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 clean:
