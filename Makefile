@@ -68,6 +68,13 @@ paper-gpu: setup
 	$(BIN)/python -m benchmarks.study run --arms speed --rows 500 --out out/paper/timed --kept out/paper/kept
 	$(BIN)/lastword tables --records out/paper/records --timed out/paper/timed --out out/paper/tables
 
+.PHONY: dist
+# Wheel and source distribution as a release has them, checked as the package index would.
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/twine check --strict dist/*
+
 setup: $(STAMP)
 
 # constraints.txt pins torch, without which a CPU machine downloads gigabytes of CUDA, and what scores.
