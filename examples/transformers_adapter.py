@@ -23,8 +23,10 @@ def masked_model():
         print("transformers is not installed: a function stands in for its model")
         embed, head = torch.nn.Embedding(VOCABULARY, 16), torch.nn.Linear(16, VOCABULARY)
         return lambda input_ids: head(embed(input_ids).cumsum(1))
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = BertConfig(VOCABULARY, intermediate_size=64, max_position_embeddings=256, **shape)
+    config = BertConfig(
+        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=256,
+    )  # fmt: skip
     return BertForMaskedLM(config).eval()
 
 
