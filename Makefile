@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests start many interpreters: each would compile all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo serve check test test-all lint setup figures paper paper-sample paper-gpu clean
+.PHONY: demo serve check test test-all lint setup docs figures paper paper-sample paper-gpu clean
 
 demo: setup
 	$(BIN)/lastword demo --plot out/demo.png
@@ -44,6 +44,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/codespell
 
+# The site, into out/site: open out/site/index.html. A dead link, anchor or name is an error.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 # Every figure in README and docs, drawn anew.
 figures: setup
 	$(BIN)/python -m benchmarks.figures --measure
@@ -53,11 +57,13 @@ paper: setup
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
 		then $(MAKE) paper-gpu; else $(MAKE) paper-sample; fi
 
+# Six minutes of one core; SAMPLED="tiny-dream-base" asks another model.
+SAMPLED ?= tiny-llada-base tiny-llada-instruct
 PER_FAMILY ?= 1
 ROWS ?= 5
 WORKERS ?= 1
 paper-sample: setup
-	$(BIN)/python -m benchmarks.study run --arms paper --per-family $(PER_FAMILY) --rows $(ROWS) \
+	$(BIN)/python -m benchmarks.study run --arms paper --models $(SAMPLED) --per-family $(PER_FAMILY) --rows $(ROWS) \
 		--workers $(WORKERS) --out out/paper-sample/records --kept out/paper-sample/kept
 	$(BIN)/lastword tables --records out/paper-sample/records --out out/paper-sample/tables
 
@@ -83,6 +89,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	mkdir -p out
+	touch $@
+
+# What the site is built with, and no more.
+$(VENV)/.docs: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 clean:

@@ -281,7 +281,7 @@ def chance(models: dict[str, dict[str, Bounds]], truth: Truth) -> str:
 
 
 def tables(folder: Path = RECORDS) -> dict[str, str]:
-    """Every table of docs/learn/lengths.md that these records make, by name."""
+    """Every table of docs/measured/coverage.md, by name."""
     models = read(folder)
     return {
         "covered-own": table(models, "own"),

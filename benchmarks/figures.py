@@ -15,7 +15,8 @@ import torch
 
 import lastword
 from benchmarks.arms import MODELS
-from benchmarks.pages import PARTS, benched, study, timed, widths_of
+from benchmarks.kept import PARTS, study, timed
+from benchmarks.pages import benched, widths_of
 from benchmarks.scale.picture import draw as draw_scale
 from benchmarks.scale.record import read as read_scale
 from benchmarks.timeline import draw_serving, measure_serving

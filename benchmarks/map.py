@@ -17,8 +17,7 @@ PACKAGES = ("lastword", "benchmarks", "training")
 HEAD = """# Map
 
 Every module in a line, from its docstring: `python -m benchmarks.map` writes this page, a test compares it.
-Folders by what builds on what are in the [README](../README.md#folders), words in [words](words.md), and the
-way of a prompt through the files in [walk](walk.md).
+What a word means is in [words](words.md), and the way of a prompt through the files in [walk](walk.md).
 """
 
 
@@ -50,18 +49,18 @@ def written() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> None:
-    """Write the page, or say that it does not show what the docstrings say."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def written_to(page: Path, text: str, words: str) -> None:
+    """The command of a page that is written: write it, or with `--check` say that it is another."""
+    parser = argparse.ArgumentParser(description=words.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if the page differs")
     check = parser.parse_args().check
-    stale = not PAGE.exists() or PAGE.read_text(encoding="utf-8") != written()
+    stale = not page.exists() or page.read_text(encoding="utf-8") != text
     if stale:
-        print(PAGE.relative_to(ROOT))
+        print(page.relative_to(ROOT))
         if not check:
-            PAGE.write_text(written(), encoding="utf-8")
+            page.write_text(text, encoding="utf-8")
     sys.exit(1 if check and stale else 0)
 
 
 if __name__ == "__main__":
-    main()
+    written_to(PAGE, written(), __doc__ or "")

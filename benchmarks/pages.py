@@ -10,12 +10,23 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 
-from benchmarks import begun, coverage, fast
+from benchmarks import begun, catalogue, coverage, fast, readings
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
+from benchmarks.kept import (
+    BATCH_SPEED,
+    FIXED,
+    PARTS,
+    SPEED,
+    accuracy,
+    against_fixed,
+    answers_of,
+    asked,
+    study,
+    timed,
+)
 from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
 from benchmarks.serving.figures import ROUTING, routing_table
@@ -24,10 +35,7 @@ from benchmarks.serving.figures import tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
 from lastword.bench import record as bench_record
 from lastword.bench import table as bench_table
-from lastword.eval.archive import ENDING, arms_in
-from lastword.eval.journal import read_records
-from lastword.eval.records import Answer, Record
-from lastword.paper.compare import paired_p
+from lastword.eval.records import Answer
 from lastword.paper.overview import seconds, spent, table
 from lastword.paper.pairing import on_shared
 from lastword.paper.tables import paper_tables
@@ -35,10 +43,6 @@ from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent / "docs"
-# Seconds, measured alone on a machine: a prompt at a time as in the paper, and batches of 500 rows.
-SPEED = RECORDS.parent / "speed"
-BATCH_SPEED = RECORDS.parent / "batch-speed"
-PARTS = RECORDS.parent / "parts"
 SERVING = RECORDS.parent / "serving"  # what `python -m benchmarks.serving` measured, a file a run
 BENCH = RECORDS.parent / "bench"  # what `lastword bench` measured, a file a run
 EMBEDDED_BEFORE = "embedded-before"  # the seconds of batches of 500 that were kept at ee959e8
@@ -49,40 +53,11 @@ LENGTHS = (
 )  # fmt: skip
 
 FRONT = {
-    "fixed 256": "fixed canvas of 256 slots",
+    FIXED: "fixed canvas of 256 slots",
     "survival": "the paper's prediction",
     "DAEDAL": "DAEDAL, several tokens a pass",
+    DEFAULT: "our default, one token a pass",
 }
-
-
-@cache
-def records_in(path: Path) -> list[Record]:
-    """The records of a file, read once."""
-    return read_records(path)
-
-
-_arms_in = cache(arms_in)
-
-
-def study() -> list[Record]:
-    """Every kept record of the study on test prompts, models in our order."""
-    paths = [path for model in MODELS for path in sorted((RECORDS / model / "test").iterdir())]
-    return [record for path in paths for record in records_in(path)]
-
-
-def timed(folder: Path) -> list[Answer]:
-    """The records of one of the folders of seconds."""
-    found = [record for path in sorted(folder.rglob(f"*{ENDING}")) for record in records_in(path)]
-    return [record for record in found if isinstance(record, Answer)]
-
-
-def answers_of(
-    model: str, recipe: Recipe, split: str = "test", folder: Path = RECORDS
-) -> list[Answer]:
-    """The answers of one arm, none if it is not kept."""
-    path = _arms_in(folder / model / split).get(("answer", recipe))
-    found = records_in(path) if path else []
-    return [record for record in found if isinstance(record, Answer)]
 
 
 def families() -> str:
@@ -100,18 +75,6 @@ def families() -> str:
     return "\n".join(lines)
 
 
-def accuracy(model: str) -> dict[str, float]:
-    """Share of right answers on the fixed canvas of 256, one token a pass, by family."""
-    records = answers_of(model, recipe_of("fixed 256"))
-    scores = {f: [r.score for r in records if r.task == f] for f in BENCHMARKS}
-    return {family: sum(mine) / len(mine) for family, mine in scores.items()}
-
-
-def asked(model: str) -> int:
-    """How many prompts of each family that is."""
-    return len(answers_of(model, recipe_of("fixed 256"))) // len(BENCHMARKS)
-
-
 def canvas() -> str:
     """Fixed, predicted and fixed at the mean prediction."""
     records, titles = list[Answer](), dict[Recipe, str]()
@@ -119,7 +82,7 @@ def canvas() -> str:
         predictions = answers_of(model, recipe_of("survival"))
         mean = fixed_at(predictions)
         named = {
-            "fixed 256": recipe_of("fixed 256"),
+            FIXED: recipe_of(FIXED),
             "survival": recipe_of("survival"),
             "fixed at the mean prediction": mean,
         }
@@ -157,17 +120,34 @@ def confirmed() -> str:
 
 
 def front() -> str:
-    """The fixed canvas, the paper, its nearest peer and the default: accuracy, and columns as a share."""
-    lines = [f"| length | {' | '.join(MODELS)} |", f"|---|{'---:|' * len(MODELS)}"]
-    for arm in ("fixed 256", "survival", "DAEDAL", DEFAULT):
-        cells = []
-        for model in MODELS:
-            own = answers_of(model, recipe_of(arm))
-            share = against_fixed(model, arm)
-            right = 100 * sum(answer.right for answer in own) / len(own)
-            cells.append(f"{right:.1f}, {share.columns:.2f}" if share else "")
-        lines.append(f"| {FRONT.get(arm, 'our default')} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """The fixed canvas, the paper, its nearest peer and the default, over the four models together."""
+    lines = ["| length | accuracy | passes | columns | seconds |", "|---|---:|---:|---:|---:|"]
+    fixed, fixed_timed = (_together(FIXED, folder) for folder in (RECORDS, SPEED))
+    for arm, title in FRONT.items():
+        own, own_timed = (_together(arm, folder) for folder in (RECORDS, SPEED))
+        shares = [spent(own, work) / spent(fixed, work) for work in ("passes", "columns")]
+        time = ""
+        if len(own_timed) == len(fixed_timed):
+            mine, theirs = (seconds(found) / len(found) for found in (own_timed, fixed_timed))
+            time = f"{mine:.1f}" if arm == FIXED else f"{mine:.1f} ({theirs / mine:.1f}x)"
+        right = 100 * sum(answer.right for answer in own) / len(own)
+        lines.append(f"| {title} | {right:.1f}% | {shares[0]:.2f} | {shares[1]:.2f} | {time} |")
+    (where,) = {f"{answer.hardware}, {answer.dtype}" for answer in fixed_timed}
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"The four embedded models together. Passes and columns are shares of the fixed canvas's, probes "
+            f"included; {len(fixed) // len(MODELS):,} test prompts a model: `benchmarks/records/study`. "
+            f"Seconds a sample, one prompt at a time: {where}, {len(fixed_timed) // len(MODELS)} prompts a "
+            f"model: `benchmarks/records/speed`.",
+        ]
+    )
+
+
+def _together(arm: str, folder: Path) -> list[Answer]:
+    """The answers of all models."""
+    return [own for model in MODELS for own in answers_of(model, recipe_of(arm), folder=folder)]
 
 
 def _on_all_models(split: str, arms: Sequence[str]) -> str:
@@ -182,33 +162,19 @@ def _on_all_models(split: str, arms: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Against:
-    """An arm against the fixed canvas on the same prompts."""
-
-    points: float
-    p: float
-    columns: float
-
-
-def against_fixed(model: str, arm: str, split: str = "test") -> Against | None:
-    """None where the arm was not asked all that the fixed canvas was."""
-    base, own = on_shared(
-        *(answers_of(model, recipe_of(name), split) for name in ("fixed 256", arm))
-    )
-    if not own or len(own) < len(answers_of(model, recipe_of("fixed 256"), split)):
-        return None
-    right = [[r.right for r in records] for records in (base, own)]
-    return Against(
-        100 * (sum(right[1]) - sum(right[0])) / len(own),
-        paired_p(*right),
-        spent(own, "columns") / spent(base, "columns"),
-    )
-
-
 def paper() -> str:
     """The paper's tables; seconds of batches, which were asked as many prompts as the rest."""
     return "\n\n".join(made.markdown() for made in paper_tables(study(), timed(BATCH_SPEED)))
+
+
+@lru_cache(maxsize=1)
+def _readings() -> dict[str, str]:
+    return readings.tables()
+
+
+def _read_as(name: str) -> str:
+    """What the readings of one probe say."""
+    return _readings()[name]
 
 
 @lru_cache(maxsize=1)
@@ -228,7 +194,7 @@ def _speed(folder: Path) -> str:
         "|---|---|---:|---:|---:|---:|",
     ]
     for model in MODELS:
-        fixed = answers_of(model, recipe_of("fixed 256"), folder=folder)
+        fixed = answers_of(model, recipe_of(FIXED), folder=folder)
         for arm in GROUPS["speed"].arms:
             base, own = on_shared(fixed, answers_of(model, recipe_of(arm), folder=folder))
             if own and len(own) == len(fixed):
@@ -307,6 +273,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "serving-order": order.table,
     "serving": lambda: serving_tables(SERVING),
     "routing": lambda: routing_table(read_serving(SERVING / f"{ROUTING}.json")),
+    "records": catalogue.records,
+    "models": catalogue.models,
+    **{name: partial(_read_as, name) for name in readings.TABLES},
     **{
         name: partial(_covered, name)
         for name in ("covered-own", "covered-reference", "covered-chance")

@@ -295,17 +295,20 @@ def picks(models: dict[str, list[Record]]) -> str:
     return "\n".join(lines)
 
 
-def tables(folder: Path = RECORDS) -> list[str]:
-    """Every table of docs/learn/lengths.md, from records."""
+# By the name that a page has for them (docs/measured/readings.md).
+TABLES: dict[str, Callable[[dict[str, list[Record]], Record], str]] = {
+    "readings": overall,
+    "readings-families": by_family,
+    "readings-known": lambda models, _: against_the_truth(models),
+    "readings-picked": lambda models, _: picks(models),
+}
+
+
+def tables(folder: Path = RECORDS) -> dict[str, str]:
+    """Every table, from records."""
     models = all_records(folder)
     floors = json.loads(FLOOR.read_text())["families"]
-    makers: list[Callable[[], str]] = [
-        lambda: overall(models, floors),
-        lambda: by_family(models, floors),
-        lambda: against_the_truth(models),
-        lambda: picks(models),
-    ]
-    return [make() for make in makers]
+    return {name: make(models, floors) for name, make in TABLES.items()}
 
 
 def main() -> None:
@@ -329,7 +332,7 @@ def main() -> None:
     elif given.command == "floor":
         print(floor(given.questions, given.writers, given.out))
     else:
-        print(*tables(), sep="\n\n")
+        print(*tables().values(), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ EVALUATION = (ROOT / "docs" / "use" / "evaluate.md").read_text()
 # Imports once what every example imports, then gives each job, code or the words of a command, a child
 # of its own: nothing one of them does reaches the next.
 RUNNER = """
-import json, os, sys, tempfile, traceback
+import json, os, signal, sys, tempfile, traceback
 import lastword, lastword.generation, lastword.cli
 
 def work(job):
@@ -37,6 +38,7 @@ for line in jobs:
     typed.seek(0)
     child = os.fork()
     if child == 0:
+        signal.alarm(180)  # an example that does not end fails
         for number, file in enumerate((typed, out, err)):
             os.dup2(file.fileno(), number)
         sys.stdin = os.fdopen(0)
@@ -83,20 +85,27 @@ def run():
     process.communicate()
 
 
-def code_blocks(language: str) -> list[tuple[str, str]]:
-    found = []
-    for page in (page for page in PAGES if page.name not in ASKING):
-        for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL):
-            found.append((page.name, block))
-    return found
+def code_blocks(language: str) -> list[tuple[str, str, str | None]]:
+    """Page, code that is run, and what the page shows below it as printed, if anything."""
+    shape = re.compile(
+        rf"(<!-- not run: .*? -->\n)?```{language}\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL
+    )
+    return [
+        (page.name, code, printed or None)
+        for page in PAGES
+        if page.name not in ASKING
+        for not_run, code, printed in shape.findall(page.read_text())
+        if not not_run
+    ]
 
 
-@pytest.mark.parametrize(("page", "block"), code_blocks("python"))
-def test_python_examples_run(page, block, run):
+@pytest.mark.parametrize(("page", "block", "printed"), code_blocks("python"))
+def test_python_examples_run(page, block, printed, run):
     if re.search(r"^[^#\n]*(GSAI-ML|Dream-org)/", block, re.MULTILINE):  # a comment may name them
         compile(block, page, "exec")  # the real weights are 16 GB: checked for syntax only
         return
-    run(block)
+    out = run(block)
+    assert printed in (None, out)
 
 
 def first_evaluation() -> list[str]:
@@ -106,11 +115,12 @@ def first_evaluation() -> list[str]:
 def shell_commands() -> list[object]:
     """All but the first evaluation, which has a test of its own."""
     commands: list[object] = []
-    for _, block in code_blocks("bash"):
+    for page, block, _ in code_blocks("bash"):
         for line in block.replace("\\\n", " ").splitlines():
             if line.startswith("lastword ") and "GSAI-ML/" not in line and "Dream-org/" not in line:
                 every_record = "benchmarks/records" in line  # most of a minute
-                marks = [pytest.mark.full] if every_record else []
+                slow = every_record or page == "command-line.md"  # every command there is
+                marks = [pytest.mark.full] if slow else []
                 commands += [pytest.param(line, marks=marks)] * (line not in first_evaluation())
     return commands
 
@@ -131,8 +141,45 @@ def test_the_first_evaluation_ends_as_its_page_says(tmp_path, run):
     ]
 
 
-def test_links_lead_somewhere():
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+# ---- links ----
+
+
+def prose(page: Path) -> str:
+    """A page without its code: what stands there is no link and no heading."""
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Where a link into the page may lead: its headings as GitHub names them, and names of the code."""
+    text, found = prose(page), []
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        found.append(re.sub(r"[^\w\- ]", "", words).replace(" ", "-"))
+    again = [f"{name}-{nth}" for name in set(found) for nth in range(1, found.count(name))]
+    return {*found, *again, *re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    """Where a page's links lead within the repository: a path and an anchor, either of them empty."""
+    found = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", prose(page))
+    return [(path, anchor) for path, anchor in found if "://" not in path]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for path, anchor in links(page):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {path}"
+        if anchor:
+            known = anchors(target)
+            assert anchor in known, f"{page.name} links to {path}#{anchor}; known: {sorted(known)}"
+
+
+def test_a_link_is_looked_at_and_code_is_not(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One `two`: three?\n\n[a](#one-two-three) [b](other.md#x)\n```text\n[c](no)\n```\n"
+    )
+    assert links(page) == [("", "one-two-three"), ("other.md", "x")]
+    assert anchors(page) == {"one-two-three"}

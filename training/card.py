@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import accuracy, asked
+from benchmarks.kept import accuracy, asked
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.tasks import BENCHMARKS
+from training.history import HARDWARE, history
+from training.history import read as read_log
 from training.settings import Settings
 from training.settings import read as read_settings
 
 
 def training(log: list[dict[str, Any]]) -> str:
-    """How long it trained, by its log: a clock that starts again is a run that was resumed."""
-    timed = [line for line in log if "seconds" in line]
-    stops = [a for a, b in pairwise(timed) if b["seconds"] < a["seconds"]]
-    seconds = sum(line["seconds"] for line in [*stops, timed[-1]])
-    resumed = "".join(f", resumed at step {stop['step']} with a longer schedule" for stop in stops)
-    loss = [line["validation_loss"] for line in log if "validation_loss" in line][-1]
+    """How long it trained, by its log."""
+    told = history(log)
+    resumed = "".join(f", resumed at step {step} with a longer schedule" for step in told.resumed)
     return (
-        f"{timed[-1]['step']} steps in {seconds:.0f} s on one NVIDIA H200, which other runs may have "
-        f"shared{resumed}; last validation loss {loss:.3f} (`log.jsonl`)."
+        f"{told.steps} steps in {told.seconds:.0f} s on one {HARDWARE}, which other runs may have "
+        f"shared{resumed}; last validation loss {told.loss:.3f} (`log.jsonl`)."
     )
 
 
@@ -98,9 +95,8 @@ def main() -> None:
     """Write every README.md."""
     for name in EMBEDDED:
         folder = FOLDER / name
-        lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
         settings = read_settings(Path(__file__).parent / f"{name}.toml")
-        log = [json.loads(line) for line in lines]
+        log = read_log(folder / "log.jsonl")
         text = card(name, settings, log, accuracy(name), asked(name))
         (folder / "README.md").write_text(text, encoding="utf-8")
         print(folder / "README.md")

@@ -28,7 +28,7 @@ class FirstBoundary(Reading):
     document ends exactly once, so here the lump's mass is scaled to 1:
     F(k) = min(1, C(k) / C(v)), where C is the running sum and v the quietest stretch in which
     0.5 <= C < 1.3. A canvas on which C stays below 1 may end inside the lump: nothing is scaled.
-    Our own; chosen on validation prompts of the embedded models (docs/learn/lengths.md).
+    Our own; chosen on validation prompts of the embedded models (docs/measured/readings.md).
     """
 
     name: ClassVar[str] = "first-boundary"

@@ -5,7 +5,7 @@ import torch
 
 import lastword
 from benchmarks.arms import recipe_of
-from benchmarks.pages import answers_of
+from benchmarks.kept import answers_of
 from lastword.bench.replay import Lengths, Replay, kept_pairs, lengths_for
 from lastword.bench.shapes import TINY, random_model
 from lastword.cache import DualCache

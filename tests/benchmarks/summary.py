@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from benchmarks import coverage, pages
+from benchmarks import coverage, kept, pages
 from benchmarks.arms import BASE, GROUPS, MODELS, UNSEEN, recipe_of
 from lastword.eval.records import Answer
 
@@ -25,27 +25,27 @@ def summary() -> dict[str, object]:
     return {
         "stale": [p.name for p in pages.PAGES if pages.written(p.read_text()) != p.read_text()],
         "weights": {m: weights(m) for m in MODELS},
-        "accuracy": {m: pages.accuracy(m) for m in MODELS},
-        "asked": {m: pages.asked(m) for m in MODELS},
+        "accuracy": {m: kept.accuracy(m) for m in MODELS},
+        "asked": {m: kept.asked(m) for m in MODELS},
         "against_fixed": {
             split: {arm: [against(m, arm, split) for m in MODELS] for arm in arms}
             for split, arms in compared.items()
         },
         "unseen": {
-            f"{arm}, {model}": len(pages.answers_of(model, recipe_of(arm), UNSEEN))
+            f"{arm}, {model}": len(kept.answers_of(model, recipe_of(arm), UNSEEN))
             for name in ("confirm", "peers")
             for arm in GROUPS[name].arms
             for model in GROUPS[name].models
         },
         "batches": {
             f"{arm}, {model}": batches(
-                pages.answers_of(model, recipe_of(arm), folder=pages.BATCH_SPEED)
+                kept.answers_of(model, recipe_of(arm), folder=kept.BATCH_SPEED)
             )
             for arm in GROUPS["speed"].arms
             for model in MODELS
         },
         "parts": {
-            f"{arm}, {model}": batches(pages.answers_of(model, recipe_of(arm), folder=pages.PARTS))
+            f"{arm}, {model}": batches(kept.answers_of(model, recipe_of(arm), folder=kept.PARTS))
             for arm in GROUPS["parts"].arms
             for model in BASE
         },
@@ -55,13 +55,13 @@ def summary() -> dict[str, object]:
 
 def against(model: str, arm: str, split: str) -> dict[str, float] | None:
     """An arm against the fixed canvas."""
-    found = pages.against_fixed(model, arm, split)
+    found = kept.against_fixed(model, arm, split)
     return found and asdict(found)
 
 
 def weights(model: str) -> list[str]:
     """What the weights of the study's records are known by."""
-    return sorted({record.weights for record in pages.study() if record.model == model})
+    return sorted({record.weights for record in kept.study() if record.model == model})
 
 
 def batches(records: Sequence[Answer]) -> list[list[object]]:

@@ -21,7 +21,7 @@ BOUND = f"{CAREFUL} + entropy bound 0.1"
 CACHED, KEPT = f"{BOUND} + dual cache", f"{BOUND} + dual cache, prompt kept"
 PROMPTS = 1000
 ROOT = Path(__file__).parent.parent.parent
-README, CHOOSE = ROOT / "README.md", ROOT / "docs" / "choose.md"
+PAGE = ROOT / "docs" / "measured" / "fast-recipe.md"
 NOTE = ROOT / "docs" / "decisions" / "0021-a-fast-default.md"
 
 
@@ -232,12 +232,12 @@ def test_the_note_says_what_the_records_say(kept):
 
 
 def test_a_sixth_of_the_time_for_half_a_point(kept):
-    """What README, docs/choose.md and `lastword recipes` say of `fast`, in words."""
+    """What pages and `lastword recipes` say of `fast`, in words."""
     for found in kept[:2]:
         share = fast.milliseconds(found, kept[2]) / fast.milliseconds(found, CAREFUL)
         assert 1 / 7 < share < 1 / 6
         assert 0.25 < -sum(fast.points(found, kept[2], CAREFUL)) / len(MODELS) < 0.75
-    for text in (README.read_text(), CHOOSE.read_text(), names.RECIPES["fast"].says):
+    for text in (PAGE.read_text(), names.RECIPES["fast"].says):
         assert "a sixth of" in text
         assert "half a point" in text
 

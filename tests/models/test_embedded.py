@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import lastword
+from benchmarks.catalogue import parameters
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.errors import CheckpointError
 from lastword.tasks import FAMILIES, load_frozen
@@ -33,7 +34,9 @@ def test_a_name_beside_theirs_is_refused_with_a_hint():
 
 def test_it_is_the_size_and_family_its_name_says(embedded):
     name, model = embedded
-    assert 4.5e6 < sum(p.numel() for p in model.parameters()) < 6e6
+    numbers = sum(p.numel() for p in model.parameters())
+    assert 4.5e6 < numbers < 6e6
+    assert parameters(FOLDER / name / "model.safetensors") == numbers
     assert type(model).__name__.lower() == name.split("-")[1]
     assert (model.tokenizer.chat_template is not None) == name.endswith("instruct")
     assert bool(model.ids.turn_ends)

@@ -1,4 +1,4 @@
-"""docs/use/serve.md and docs/use/operate.md say what is true: their examples run, their tables are complete."""
+"""docs/use/serve.md and docs/use/operate.md say what is true: examples run, tables are complete."""
 
 from __future__ import annotations
 

@@ -1,0 +1,220 @@
+"""What the repository holds, a table each: records by folder, and the embedded models by their cards."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.arms import MODELS
+from benchmarks.kept import accuracy, asked
+from benchmarks.study import RECORDS
+from lastword.embedded import FOLDER
+from lastword.eval import packed
+from lastword.tasks import BENCHMARKS
+from training.history import HARDWARE, history
+from training.history import read as read_log
+from training.settings import read as read_settings
+
+ROOT = Path(__file__).parent.parent
+About = dict[str, Any]
+Counted = Callable[[Path], tuple[About, int]]  # what a file says of itself, and how many it holds
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder of records; `hardware` where its files do not say."""
+
+    path: str
+    what: str
+    command: str
+    counted: Counted
+    unit: str
+    hardware: str = ""
+
+
+def _columns(path: Path) -> tuple[About, int]:
+    """Numbers by column: a row a prompt, and perhaps several arms side by side."""
+    line, columns = packed.unpack(path.read_bytes())
+    about = json.loads(line)
+    return about, len(next(iter(columns.values()))) * len(about.get("arms", [1]))
+
+
+def _lines(path: Path) -> tuple[About, int]:
+    """Lines of JSON behind one that says what they are; a plain file beside them holds none."""
+    if path.suffix == ".json":
+        return {}, 0
+    head, *rest = lzma.decompress(path.read_bytes()).splitlines()
+    return json.loads(head), len(rest)
+
+
+def _run(path: Path) -> tuple[About, int]:
+    """One JSON object with lines."""
+    about = json.loads(path.read_text(encoding="utf-8"))
+    return about, len(about["lines"])
+
+
+def _whole(path: Path) -> tuple[About, int]:
+    """A file that counts as one."""
+    return {}, 1
+
+
+STUDY = "python -m benchmarks.study"
+KEPT = (
+    Kept(
+        "study",
+        "answers of every arm: [accuracy and work](accuracy-and-work.md), [the default](default.md), "
+        "[the paper's tables](paper-tables.md)",
+        f"`{STUDY} run --arms paper beyond lengths choose confirm peers --workers 8`, then `{STUDY} keep`",
+        _columns,
+        "answers",
+    ),
+    Kept(
+        "parts",
+        "answers of [every part](parts.md), timed",
+        f"`{STUDY} run --arms parts --workers 1`",
+        _columns,
+        "answers",
+    ),
+    Kept(
+        "speed",
+        "answers a prompt at a time, [timed](seconds.md)",
+        f"`{STUDY} run --arms speed --per-family 3 --rows 1 --device cpu`",
+        _columns,
+        "answers",
+    ),
+    Kept(
+        "batch-speed",
+        "answers in batches of 500, [timed](seconds.md)",
+        f"`{STUDY} run --arms speed --rows 500`",
+        _columns,
+        "answers",
+    ),
+    Kept(
+        "fast",
+        "answers of the candidates for [a fast recipe](fast-recipe.md)",
+        "`python -m benchmarks.fast run --workers 12`",
+        _columns,
+        "answers",
+    ),
+    Kept(
+        "coverage",
+        "predicted bounds beside the lengths that came: [coverage](coverage.md)",
+        "`python -m benchmarks.coverage prompts`, then `run`",
+        _columns,
+        "prompts",
+    ),
+    Kept(
+        "readings",
+        "what [every reading](readings.md) says of one probe",
+        "`python -m benchmarks.readings run MODEL`, `floor`",
+        _lines,
+        "prompts",
+        "a CPU",
+    ),
+    Kept(
+        "begun",
+        "the same with [the answer begun](begun.md)",
+        "`python -m benchmarks.begun run MODEL`",
+        _lines,
+        "prompts",
+        "a CPU",
+    ),
+    Kept(
+        "bench",
+        "[what passes cost](passes.md) at real shapes",
+        "`lastword bench --shape SHAPE`",
+        _run,
+        "lines",
+    ),
+    Kept(
+        "serving",
+        "[the server](serving.md) under load, and [routing](routing.md)",
+        "`python -m benchmarks.serving`, `python -m benchmarks.serving.routing`",
+        _run,
+        "arms",
+    ),
+    Kept(
+        "scale.json",
+        "[a thousand replicas](scale.md), simulated",
+        "`python -m benchmarks.scale`",
+        _run,
+        "arms",
+        "simulated",
+    ),
+    Kept(
+        "trials",
+        "trainings that were tried: [log](../log.md)",
+        "`python -m training.train`, `python -m training.check`",
+        _whole,
+        "",
+        HARDWARE,
+    ),
+)
+
+
+def files_of(kept: Kept) -> list[Path]:
+    """The files of a row, by name."""
+    found = sorted(RECORDS.parent.glob(kept.path))
+    inner = [path for folder in found if folder.is_dir() for path in sorted(folder.rglob("*.*"))]
+    return [path for path in inner or found if path.is_file()]
+
+
+def records() -> str:
+    """Every folder of records: what is in it, what makes it, where it ran and how much there is."""
+    rows = ["| folder | what | made by | hardware | how many |", "|---|---|---|---|---:|"]
+    for kept in KEPT:
+        files = files_of(kept)
+        told = [kept.counted(path) for path in files]
+        where = dict.fromkeys(
+            f"{about['hardware']}, {about['dtype']}" for about, _ in told if "hardware" in about
+        )
+        counted = f", {sum(count for _, count in told):,} {kept.unit}" if kept.unit else ""
+        rows.append(
+            f"| `{kept.path}` | {kept.what} | {kept.command} | {'; '.join(where) or kept.hardware} "
+            f"| {len(files)} {'file' if len(files) == 1 else 'files'}{counted} |"
+        )
+    return "\n".join(rows)
+
+
+def parameters(weights: Path) -> int:
+    """How many numbers a safetensors file holds, by its header."""
+    with weights.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(own["shape"]) for name, own in header.items() if name != "__metadata__")
+
+
+def models() -> str:
+    """The embedded models: whose format, what they were trained on and how long, size and accuracy."""
+    rows = [
+        "| model | format | training rows | from | steps | seconds | parameters | accuracy |",
+        "|---|---|---|---|---:|---:|---:|---:|",
+    ]
+    for name in MODELS:
+        settings = read_settings(ROOT / "training" / f"{name}.toml")
+        told = history(read_log(FOLDER / name / "log.jsonl"))
+        shares = accuracy(name)
+        resumed = "".join(f", resumed at {step:,}" for step in told.resumed)
+        cells = (
+            name,
+            {"llada": "LLaDA", "dream": "Dream"}[settings.family],
+            {"packed": "packed documents", "padded": "padded answers"}[settings.rows_are],
+            Path(settings.start).name or "random weights",
+            f"{told.steps:,}{resumed}",
+            f"{told.seconds:,.0f}",
+            f"{parameters(FOLDER / name / 'model.safetensors'):,}",
+            f"{sum(shares.values()) / len(shares):.3f}",
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(
+        [
+            *rows,
+            "",
+            f"Trained on one {HARDWARE}, which other runs may have shared. Accuracy: fixed canvas of 256, "
+            f"one token a pass, {asked(MODELS[0]) * len(BENCHMARKS):,} test prompts.",
+        ]
+    )

@@ -1,0 +1,94 @@
+"""Write docs/reference/parts.md, every part with its cost and source: `python -m benchmarks.parts`.
+
+It says what `lastword recipes` says, from the same table of names; `--check` only compares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+from benchmarks.map import ROOT, written_to
+from lastword.recipe.names import ALIASES, DEFAULT, PARTS, RECIPES, SHORTHANDS
+from lastword.recipe.recipe import Recipe
+from lastword.recipe.text import as_text
+
+REFERENCE = ROOT / "docs" / "reference"
+PAGE = REFERENCE / "parts.md"
+HEAD = """# Parts
+
+Every choice of a [recipe](recipe.md), by axis: its name on the command line, its settings with their
+defaults, what it costs and where it comes from. `python -m benchmarks.parts` writes this page from the code,
+a test compares it, and `lastword recipes` prints the same. Which to take is in [Choose](../choose.md).
+
+In text a part is `name:first-setting,setting=value`; one inside another that has settings of its own goes in
+brackets: `stop-at-end:(survival:512,reading=auto)`. `null` is what the model or the recipe says.
+"""
+AXES = {
+    "length": "How many slots the answer gets: `length=`, `--length`.",
+    "unmask": "Which masks a pass fills: `unmask=`, `--unmask`.",
+    "commit": "When all that is left is filled at once: `commit=`, `--commit`.",
+    "cache": "Which columns are not computed again: `cache=`, `--cache`.",
+    "sampling": "How logits become tokens: `sampling=`; `--temperature`, `--top-p`, `--top-k`, `--guidance`.",
+    "schedule": "How many masks a pass fills, for rules that rank them: a setting of those rules.",
+    "estimate": "One number from a length distribution: a setting of `survival` and others.",
+    "reading": "What the end signal is taken for: a setting of `survival` and others, and `--reading`.",
+}
+
+
+def homes() -> dict[str, str]:
+    """Where the reference shows each name: its path in the code -> the page."""
+    return {
+        name: page.name
+        for page in sorted(REFERENCE.glob("*.md"))
+        for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+
+
+def row(*cells: str) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def first_line(thing: Any) -> str:
+    """What it says of itself."""
+    return (inspect.getdoc(thing) or "").splitlines()[0]
+
+
+def described(name: str, cls: Any, pages: dict[str, str]) -> str:
+    """A part in a line, its name leading to its place in the reference."""
+    settings = ", ".join(f"{f.name}={as_text(f.default)}" for f in dataclasses.fields(cls))
+    path = f"{cls.__module__}.{cls.__qualname__}"
+    also = [f"`{alias}`" for alias, known in ALIASES.items() if known == name]
+    said = first_line(cls) + (f" Also {', '.join(also)}." if also else "")
+    said += f"<br>`{settings}`" if settings else ""
+    return row(f"[`{name}`]({pages[path]}#{path})", said, cls.price, cls.source)
+
+
+def shorthand(name: str, made: Any) -> str:
+    """A name for parts put together, in a line."""
+    settings = ", ".join(f"{s.name}=null" for s in inspect.signature(made).parameters.values())
+    said = f"{first_line(made)} Short for `{as_text(made())}`.<br>`{settings}`"
+    return row(f"`{name}`", said, "that of its parts", "ours")
+
+
+def written() -> str:
+    """The page as the code has it."""
+    lines = [HEAD, "## recipe\n", "Whole recipes: `recipe=`, `--recipe`.\n"]
+    lines += [row("name", "what it is"), "|---|---|"]
+    for name, named in RECIPES.items():
+        usual = " The default." if name == DEFAULT else ""
+        lines.append(row(f"`{name}`", f"{named.says}{usual}<br>`{Recipe.named(name).label()}`"))
+    pages = homes()
+    for axis, parts in PARTS.items():
+        lines += [f"\n## {axis}\n", AXES[axis] + "\n"]
+        lines += [row("name", "what it does", "cost", "source"), "|---|---|---|---|"]
+        lines += [described(name, cls, pages) for name, cls in parts.items()]
+        lines += [shorthand(name, made) for name, made in SHORTHANDS.get(axis, {}).items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    written_to(PAGE, written(), __doc__ or "")
