@@ -22,7 +22,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 # What `check` leaves to `test`: other programs, records, training, and laws that need a network, above all
 # that rows of a batch equal their solo runs.
 BEYOND_CHECK := lastword/eval lastword/paper $(addprefix tests/,bad_inputs bench benchmarks cli eval paper sandbox tasks \
-	training laws/test_cross.py test_package.py test_readme.py test_skips.py)
+	training laws/test_cross.py test_examples.py test_package.py test_readme.py test_skips.py)
 SLOW := tests/length/test_budget.py::test_no_recipe_spends_more
 
 # While you work: units, contracts, laws on the toy model, golden runs. Under 2 minutes on two cores.
@@ -73,6 +73,13 @@ paper-gpu: setup
 		--out out/paper/records --kept out/paper/kept
 	$(BIN)/python -m benchmarks.study run --arms speed --rows 500 --out out/paper/timed --kept out/paper/kept
 	$(BIN)/lastword tables --records out/paper/records --timed out/paper/timed --out out/paper/tables
+
+.PHONY: dist
+# Wheel and source distribution as a release has them, checked as the package index would.
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/twine check --strict dist/*
 
 setup: $(STAMP)
 

@@ -1,6 +1,8 @@
 """The package as a user installs it."""
 
+import email
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,6 +14,7 @@ import pytest
 
 import lastword
 from lastword.embedded import EMBEDDED
+from tests.test_pythons import PROMISED, interpreter
 
 ROOT = Path(__file__).parent.parent
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "README.md")
@@ -71,6 +74,40 @@ def test_the_wheel_carries_the_package_and_nothing_else(wheel):
         assert {f"lastword/embedded/{model}/{file}" for file in MODEL_FILES} <= {*names}
 
 
+@pytest.fixture(scope="module")
+def page(wheel) -> str:
+    """What a package index shows: the long description in the wheel's metadata."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["Version"] == lastword.__version__
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    return metadata.get_payload(decode=True).decode()
+
+
+@pytest.mark.full
+def test_the_page_at_an_index_leads_to_nothing_that_is_not_there(page):
+    """Links to files are their names in brackets, and pictures are left out."""
+    targets = re.findall(r"\]\(([^)\s]*)", page)
+    targets += re.findall(r"(?:src|href|srcset)=[\"']([^\"']*)", page)
+    assert [target for target in targets if not target.startswith("https://")] == []
+    readme = (ROOT / "README.md").read_text()
+    assert page.count("\n## ") == readme.count("\n## ")
+    assert page.count("```") == readme.count("```")
+    linked = re.findall(r"(?<!!)\[[^\]]+\]\((?!https://)([^)]+)\)", readme)
+    assert linked
+    assert [name for name in linked if name not in page] == []
+
+
+@pytest.mark.full
+def test_an_index_would_take_both_files(wheel, sdist):
+    """`twine check` renders the page as the index does and refuses what it would refuse."""
+    pytest.importorskip("twine", reason="needs the package twine")
+    run = python("-m", "twine", "--no-color", "check", "--strict", str(wheel), str(sdist))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("PASSED") == 2
+
+
 @pytest.mark.full
 def test_the_wheel_runs_in_a_clean_environment(wheel, tmp_path):
     """Installed for itself; its dependencies are lent by a path file, not copied."""
@@ -93,10 +130,35 @@ def test_the_wheel_runs_in_a_clean_environment(wheel, tmp_path):
     assert "The final answer is" in run.stdout
 
 
+ABOUT = """
+from importlib.metadata import entry_points, metadata
+import lastword
+(command,) = entry_points(group="console_scripts", name="lastword")
+print(lastword.__version__, metadata("lastword")["Version"], command.value)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", PROMISED)
+def test_the_wheel_installs_on_every_promised_python(version, wheel, tmp_path):
+    """By that Python's own pip; without its dependencies, which would have to be fetched."""
+    subprocess.run([interpreter(version), "-m", "venv", tmp_path / "env"], check=True)
+    own = str(tmp_path / "env" / "bin" / "python")
+    for command in (
+        ["-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel],
+        ["-c", ABOUT],
+    ):
+        run = subprocess.run(
+            [own, *command], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
+        assert run.returncode == 0, run.stderr
+    number = lastword.__version__
+    assert run.stdout.split() == [number, number, "lastword.cli:main"]
+
+
 @pytest.fixture(scope="module")
-def source(tmp_path_factory) -> Path:
-    """The source distribution, unpacked."""
-    folder = tmp_path_factory.mktemp("source")
+def sdist(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
     build = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)],
         capture_output=True,
@@ -105,7 +167,14 @@ def source(tmp_path_factory) -> Path:
         check=False,
     )
     assert build.returncode == 0, build.stderr
-    with tarfile.open(next(folder.glob("lastword-*.tar.gz"))) as archive:
+    return next(folder.glob("lastword-*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def source(sdist, tmp_path_factory) -> Path:
+    """The source distribution, unpacked."""
+    folder = tmp_path_factory.mktemp("source")
+    with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     return next(path for path in folder.iterdir() if path.is_dir())
 
@@ -113,8 +182,11 @@ def source(tmp_path_factory) -> Path:
 @pytest.mark.full
 def test_the_source_distribution_brings_all_that_its_tests_import(source):
     """It is collected where nothing of this repository is in sight."""
-    for name in ("Makefile", "constraints.txt", "CONTRIBUTING.md", "training/tiny-llada-base.toml"):
-        assert (source / name).is_file()
+    for name in (
+        "Makefile", "constraints.txt", "CONTRIBUTING.md", "CITATION.cff", "SECURITY.md",
+        "training/tiny-llada-base.toml", "examples/first_answer.py", "examples/lengths.ipynb",
+    ):  # fmt: skip
+        assert (source / name).is_file(), name
     probe = "import lastword, training, benchmarks; print(lastword.__file__, training.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(source)}
     for command in (["-c", probe], ["-m", "pytest", "--collect-only", "-p", "no:cacheprovider"]):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full
 ROOT = Path(__file__).parent.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()
 PROMISED = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PROJECT)
-FOLDERS = ("lastword", "training", "benchmarks", "tests")
+FOLDERS = ("lastword", "training", "benchmarks", "examples", "tests")
 
 # What the command line needs before it does anything; pure Python, so any version may borrow it.
 LENT = ("typer", "click", "rich", "pygments", "markdown-it-py", "mdurl", "shellingham",
@@ -24,7 +24,7 @@ LENT = ("typer", "click", "rich", "pygments", "markdown-it-py", "mdurl", "shelli
 # Dependencies and extras as they are imported, what they bring, and ourselves.
 KNOWN = {
     *(name.replace("-", "_") for name in re.findall(r'"([\w-]+)(?:\[[\w,]+\])?[<>=]=', PROJECT)),
-    *("PIL", "_pytest", "click", "datasets", "evaluate"),
+    *("PIL", "_pytest", "click", "datasets", "evaluate", "nbformat", "transformers", "yaml"),
     *FOLDERS,
 }
 
@@ -65,7 +65,7 @@ for path in files:
                 wrong.append(f"{path}: {module} of this Python has no {name}")
 
 for path in files:
-    if path.startswith("tests") or path.endswith("__main__.py"):
+    if path.startswith(("tests", "examples")) or path.endswith("__main__.py"):
         continue
     module = ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
     try:
