@@ -232,10 +232,11 @@ def answers(
     most: Sequence[int | None] | None = None,
     plans: Sequence[tuple[Plan, Work] | None] | None = None,
     frames: bool = False,
+    on_answer: Callable[[int, Generation], None] | None = None,
 ) -> list[Generation]:
     """What `generate` does once prompts are ids; `most` bounds the slots of each answer, where it says so.
 
-    `plans` are those of `decode`.
+    `plans` are those of `decode`. `on_answer` is shown every answer with its row, as soon as it is there.
     """
     bounds = None if most is None or not any(most) else [own or MOST_SLOTS for own in most]
     together = [[*range(len(prompts))]]
@@ -260,6 +261,8 @@ def answers(
         for done, seconds, settled in _run(steps, on_step, kept):
             row = rows[done.prompt]
             found[row] = generation_of(model, done, settled, prompts[row], seconds)
+            if on_answer is not None:
+                on_answer(row, found[row])
         for place, shown in enumerate(kept.frames if kept else ()):
             row = rows[place]
             asked = decoded(model.tokenizer, prompts[row])

@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).parent.parent / "lastword"
 
 # Top to bottom is dependency order; places on one line do not know each other.
 LAYERS = [
-    ["version", "errors", "embedded", "kernels"],
+    ["version", "errors", "extras", "embedded", "kernels"],
     ["checks"],
     ["outside"],
     ["sandbox", "survival"],

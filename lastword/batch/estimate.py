@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from lastword.recipe.recipe import Recipe
 
@@ -82,3 +83,12 @@ def work(recipe: Recipe, prompt: int, slots: float) -> float:
     Passes grow with the slots; without a cache every one computes prompt and answer.
     """
     return float(slots if recipe.cache.traits.keeps else slots * (prompt + slots))
+
+
+def predicted_work(recipe: Recipe, facts: Mapping[str, Any]) -> float | None:
+    """The work that was predicted of an answer, as its reply says; None: it does not."""
+    horizon, expected = (facts.get(name) for name in ("horizon", "expected_length"))
+    if not horizon:
+        return None
+    slots = float(horizon) if expected is None else min(float(expected), float(horizon))
+    return work(recipe, facts["prompt_tokens"], slots)

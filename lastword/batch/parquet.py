@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import ExtraError
+from lastword.extras import install
 from lastword.outside.files import replacing
 
 ROWS = 1024  # held at once
@@ -19,7 +20,7 @@ def check_installed() -> None:
         import pyarrow.parquet  # noqa: F401
     except ImportError as missing:
         raise ExtraError(
-            "Parquet needs pyarrow: pip install 'lastword[eval]', or give .jsonl files"
+            f"Parquet needs pyarrow, which is not installed: give .jsonl files, or {install('eval')}"
         ) from missing
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lastword.batch.answered import Answering, Key, reason_of
 from lastword.batch.answers import Answers
 from lastword.batch.asked import Asked, Asking, Refused
-from lastword.batch.estimate import PROBED, Estimate, work
+from lastword.batch.estimate import PROBED, Estimate, predicted_work, work
 from lastword.batch.outcome import State
 from lastword.batch.source import Source
 from lastword.checks import MOST_SLOTS
@@ -153,11 +153,10 @@ def predicted_by(line: Asked, replies: list[Reply[Key]]) -> float | None:
     """The work that was predicted of a line, as its replies say; None: one of them does not."""
     found = 0.0
     for job, reply in zip(line.jobs, replies):
-        horizon, expected = (reply.facts.get(name) for name in ("horizon", "expected_length"))
-        if not horizon:
+        own = predicted_work(job.recipe, reply.facts)
+        if own is None:
             return None
-        slots = float(horizon) if expected is None else min(float(expected), float(horizon))
-        found += work(job.recipe, reply.facts["prompt_tokens"], slots)
+        found += own
     return found
 
 

@@ -286,7 +286,7 @@ def _checked(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
         if not 0 <= token < ids.vocabulary:
             raise PromptError(
                 f"prompt {number} holds id {shown(int(token))}, outside the vocabulary of "
-                f"{ids.vocabulary} ids; was it encoded for another model?"
+                f"{ids.vocabulary} ids; give ids below that, of this model's own tokenizer"
             )
     row = whole if isinstance(whole, Tensor) else torch.tensor(whole, dtype=torch.long)
     if bool((row == ids.mask).any()):

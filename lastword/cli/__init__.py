@@ -17,11 +17,14 @@ from lastword.cli.demo import demo
 from lastword.cli.drift import drift
 from lastword.cli.evaluate import evaluate
 from lastword.cli.generate import generate
+from lastword.cli.help import help_of
+from lastword.cli.models import models
 from lastword.cli.predict import predict
 from lastword.cli.recipes import recipes
 from lastword.cli.reporting import EXIT_CODES, carried, reporting
 from lastword.cli.serve import serve
 from lastword.cli.tables import tables
+from lastword.cli.threads import THREADS
 from lastword.version import __version__
 
 
@@ -40,28 +43,35 @@ app = typer.Typer(
     name="lastword",
     cls=Reported,
     help="Know how long a diffusion language model's answer will be before it writes it.",
-    epilog=EXIT_CODES,
+    epilog=f"Begin with: lastword demo\n\n{THREADS}\n\n{EXIT_CODES}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "predict": predict,
-    "generate": generate,
-    "eval": evaluate,
-    "batch": batch,
-    "calibrate": calibrate,
-    "drift": drift,
-    "tables": tables,
-    "bench": bench,
-    "serve": serve,
-    "chat": chat,
-    "recipes": recipes,
-    "demo": demo,
+# In the order in which a newcomer needs them.
+PANELS: dict[str, dict[str, Callable[..., None]]] = {
+    "A first answer": {
+        "demo": demo,
+        "generate": generate,
+        "predict": predict,
+        "chat": chat,
+        "serve": serve,
+    },
+    "Many answers, and how good they are": {
+        "eval": evaluate,
+        "batch": batch,
+        "calibrate": calibrate,
+        "drift": drift,
+        "tables": tables,
+    },
+    "What there is": {"models": models, "recipes": recipes, "bench": bench},
 }
-for name, command in COMMANDS.items():
-    app.command(name)(carried(command))
+COMMANDS = {name: command for panel in PANELS.values() for name, command in panel.items()}
+for panel, commands in PANELS.items():
+    for name, command in commands.items():
+        said = help_of(command.__doc__)
+        app.command(name, help=said, rich_help_panel=panel)(carried(command))
 
 
 def _version(asked: bool) -> bool:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -29,10 +26,9 @@ from lastword.cli.options import (
 
 if TYPE_CHECKING:
     from lastword.batch import State
+    from lastword.cli.progress import Showing
     from lastword.engines import Engine, Source
     from lastword.engines.options import EngineOptions
-
-EVERY = 30.0  # seconds between two lines of progress, where there is no terminal
 
 
 def batch(
@@ -101,9 +97,11 @@ def batch(
     """
     from contextlib import closing
     from dataclasses import replace
+    from functools import partial
 
     from lastword.batch.run import prepare
     from lastword.cli.generate import read_recipe
+    from lastword.cli.progress import progress
     from lastword.engines.options import EngineOptions
     from lastword.engines.worker import Source
 
@@ -120,8 +118,8 @@ def batch(
         in_order=in_order, plain=plain,
     )  # fmt: skip
     source = Source(model, device, dtype, None if calibration == "none" else calibration)
-    with closing(opened(options, source)) as answering, showing() as progress:
-        outcome = ready.run(answering, progress)
+    with closing(opened(options, source)) as answering, progress("prompts") as shown:
+        outcome = ready.run(answering, partial(told, shown))
     typer.echo(str(outcome))
 
 
@@ -130,50 +128,7 @@ def opened(options: EngineOptions, source: Source) -> Engine:
     return options.open(source)
 
 
-@contextmanager
-def showing() -> Iterator[Callable[[State], None]]:
-    """Progress on standard error: a bar on a terminal, else a line now and then."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lines(time.monotonic, lambda line: typer.echo(line, err=True))
-        return
-    with Progress(
-        "answers",
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rest]}"),
-        console=console,
-    ) as bar:
-        running = bar.add_task("", total=None, rest="predicting lengths")
-
-        def show(state: State) -> None:
-            bar.update(running, completed=state.done, total=state.total, rest=rest_of(state))
-
-        yield show
-
-
-def lines(now: Callable[[], float], say: Callable[[str], Any]) -> Callable[[State], None]:
-    """A line of progress at most every so many seconds; none of a run that is shorter."""
-    last = now()
-
-    def show(state: State) -> None:
-        nonlocal last
-        if now() - last >= EVERY:
-            last = now()
-            say(f"lastword: {state.done} of {state.total} done; {rest_of(state)}")
-
-    return show
-
-
-def rest_of(state: State) -> str:
-    """What failed and what is left, in words."""
-    failed = f"{state.failed} failed, " if state.failed else ""
-    if state.left is None:
-        return f"{failed}no estimate yet"
-    left = int(state.left + 0.5)
-    hours, minutes, seconds = left // 3600, left % 3600 // 60, left % 60
-    told = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
-    return f"{failed}about {told if left >= 60 else f'{seconds} s'} left"
+def told(shown: Showing, state: State) -> None:
+    """Show how far a batch is."""
+    failed = f"{state.failed} failed" if state.failed else ""
+    shown(state.done, state.total, state.left, failed)

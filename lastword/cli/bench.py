@@ -103,9 +103,10 @@ def bench(
     """
     from lastword.bench import record as records
     from lastword.bench.table import table as markdown
+    from lastword.cli.tabled import print_markdown
 
     if table is not None:
-        typer.echo(markdown(records.read(table)))
+        print_markdown(markdown(records.read(table)))
         return
 
     import time
@@ -157,7 +158,8 @@ def bench(
         for name, value in (("slots", slots), ("solo", solo)):
             if value:
                 raise SettingError(
-                    f"--{name} {value} was given without --models; it is for them alone"
+                    f"--{name} {value} was given without --models and is for them alone; give "
+                    f"--models tiny-llada-base, or leave --{name} out"
                 )
         usual = Settings()
         settings = Settings(
@@ -172,7 +174,7 @@ def bench(
             weights=weights, repeats=repeats or REPEATS, show=show,
         )  # fmt: skip
     write(out, found.to_json())
-    typer.echo(markdown(records.read(out)))  # as it is kept, in rounded numbers
+    print_markdown(markdown(records.read(out)))  # as it is kept, in rounded numbers
     typer.echo(f"\nwrote {out}")
 
 
@@ -183,7 +185,7 @@ def _named(option: str, given: str, known: object) -> list[str]:
     for name in names:
         if name not in listed:
             raise SettingError(
-                f"--{option} {given!r} was given; {name!r} is none of {', '.join(listed)}"
+                f"--{option} {given!r} was given; {name!r} is none of {', '.join(listed)}: give some of those"
             )
     return names
 

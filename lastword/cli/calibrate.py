@@ -87,7 +87,6 @@ def calibrate(
     from dataclasses import replace
 
     from rich.console import Console
-    from rich.progress import Progress
     from rich.table import Table
 
     import lastword
@@ -95,6 +94,8 @@ def calibrate(
     from lastword.calibration.learn import calibrate as learn
     from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.generate import read_recipe
+    from lastword.cli.progress import progress
+    from lastword.cli.watched import Watched
     from lastword.engines.options import OPENAI, EngineOptions
     from lastword.engines.worker import Source
     from lastword.outside.files import user_path, write
@@ -118,13 +119,11 @@ def calibrate(
     chosen = replace(chosen, block=None) if block == 0 else chosen
     read_as, guess = part("reading", reading), part("estimate", estimate)
     source = Source(model, device, dtype, calibration=None)
-    bar = Progress(console=Console(stderr=True), transient=True)
-    with closing(asking.open(source)) as opened, bar:
-        running = bar.add_task("answers", total=len(asked))
+    with closing(asking.open(source)) as opened, progress("answers") as shown:
         found = learn(
             opened.model, asked, families, limit=limit, ends=ends, reading=read_as, estimate=guess,
-            coverage=coverage, recipe=chosen, rows=rows, seed=seed, engine=opened,
-            progress=lambda done, total: bar.update(running, completed=done, total=total),
+            coverage=coverage, recipe=chosen, rows=rows, seed=seed,
+            engine=Watched(opened, shown.waiting), progress=shown.count,
         )  # fmt: skip
     write(target, found.to_json())
     table = Table("family", "answers", "cut", "middle factor", f"factor for {coverage:.0%}")

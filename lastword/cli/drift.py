@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from lastword.cli.evaluate import planned
+from lastword.cli.evaluate import planned, wrote
 from lastword.cli.options import DeviceOption, DtypeOption, path_option
 
 
@@ -38,13 +38,16 @@ def drift(
     again, at those too; a prompt that leaves no room for all slots is left out. Records go where
     `lastword eval` puts its own, and `lastword tables` shows them.
 
-    Example:
+    Examples:
 
-      lastword drift --limit 1 --tasks algebra --slots 64 --out out/eval-demo
+      lastword drift --limit 2 --tasks algebra --slots 128 --out out/eval-demo
 
       lastword drift --preset paper/llada-base --out out/paper-8b
     """
     import lastword
+    from lastword.checks import shown
+    from lastword.cli.progress import progress
+    from lastword.cli.tabled import print_markdown
     from lastword.errors import SettingError
     from lastword.eval import Journal
     from lastword.eval import drift as measure
@@ -60,7 +63,7 @@ def drift(
         asked = [int(step) for step in steps.split(",")]
     except ValueError as wrong:
         raise SettingError(
-            f"--steps {steps!r} was given; it takes whole numbers: 2,5,7,10"
+            f"--steps {shown(steps)} was given; it takes whole numbers: 2,5,7,10"
         ) from wrong
     plan = planned(preset, tasks)
     check_tasks([name for setting in plan.settings for name in setting.tasks])
@@ -70,12 +73,13 @@ def drift(
     loaded = lastword.load(name, device=device, dtype=dtype)
     chat = Layout.of(loaded, chat=plan.chat).chat
     journal = Journal(out / f"{Path(name).name}.drift.jsonl")
-    found = [
-        record
-        for setting in plan.settings
-        for record in measure(
-            loaded, name, setting.load(chat=chat), journal, length=Survival(canvas), steps=asked,
-            limit=limit, rows=rows, chat=chat, bos=plan.bos, recipe=setting.recipe,
-        )
-    ]  # fmt: skip
-    typer.echo(table(arms_of(found)).markdown())
+    found = []
+    for setting in plan.settings:
+        with progress(f"prompts of {','.join(setting.tasks)}") as bar:
+            found += measure(
+                loaded, name, setting.load(chat=chat), journal, length=Survival(canvas), steps=asked,
+                limit=limit, rows=rows, chat=chat, bos=plan.bos, recipe=setting.recipe,
+                progress=bar.count,
+            )  # fmt: skip
+    print_markdown(table(arms_of(found)).markdown())
+    wrote(journal.path, len(found))

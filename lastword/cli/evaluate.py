@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -35,7 +36,7 @@ def evaluate(
         Optional[str],
         typer.Option(
             help="Names, separated by commas: tiny (all five embedded ones), one of those, or any "
-            "generating task of lm-evaluation-harness: gsm8k, bbh ... [the preset's, or tiny]"
+            "generating task of lm-evaluation-harness: gsm8k, bbh ... Default: the preset's, or tiny."
         ),
     ] = None,
     preset: Annotated[
@@ -105,9 +106,9 @@ def evaluate(
     from contextlib import closing
     from dataclasses import replace
 
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
+    from lastword.cli.progress import progress
+    from lastword.cli.tabled import print_markdown
+    from lastword.cli.watched import Watched
     from lastword.engines.options import EngineOptions
     from lastword.engines.worker import Source
     from lastword.eval import Journal
@@ -136,29 +137,27 @@ def evaluate(
     check_folder(out)
     source = Source(plan.model, device, dtype, None if calibration == "none" else calibration)
     journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")
-    console = Console(stderr=True)
-    bar = Progress(
-        "{task.description}",
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    with closing(asking.open(source)) as opened, bar:
+    with closing(asking.open(source)) as opened:
         asks_in_chat = Layout.of(opened.model, chat=plan.chat).chat
         for setting in plan.settings:
-            running = bar.add_task(f"{plan.model} {','.join(setting.tasks)}")
-
-            def progress(done: int, total: int, running: Any = running) -> None:
-                bar.update(running, completed=done, total=total)
-
-            run(
-                opened.model, plan.model, setting.load(split=split, chat=asks_in_chat), setting.recipe,
-                journal, limit=limit, rows=rows, seed=seed, chat=asks_in_chat, bos=plan.bos,
-                engine=opened, progress=progress,
-            )  # fmt: skip
+            with progress(f"samples of {','.join(setting.tasks)}") as shown:
+                run(
+                    opened.model, plan.model, setting.load(split=split, chat=asks_in_chat), setting.recipe,
+                    journal, limit=limit, rows=rows, seed=seed, chat=asks_in_chat, bos=plan.bos,
+                    engine=Watched(opened, shown.waiting), progress=shown.count,
+                )  # fmt: skip
     records = read_records(journal.path)
-    typer.echo("\n\n".join(filter(None, (tables(records), code(records)))))
+    print_markdown("\n\n".join(filter(None, (tables(records), code(records)))))
+    wrote(journal.path, len(records))
+
+
+def wrote(path: Path, records: int) -> None:
+    """Say what is there now, and what to type next."""
+    folder = shlex.quote(str(path.parent))
+    typer.echo(
+        f"lastword: {records} records in {path}; compare them: lastword tables --records {folder}",
+        err=True,
+    )
 
 
 def planned(preset: str | None, tasks: str | None, recipe: str | None = None) -> Any:

@@ -26,7 +26,13 @@ from lastword.cli.options import (
     prints,
     read_prompt,
 )
+from lastword.embedded import EMBEDDED
 from lastword.errors import RecipeError, SettingError
+
+NOTE = (
+    "[{} has 5M parameters: it knows five kinds of exercises (lastword demo) and is wrong beyond them. "
+    "Others: lastword models]"
+)
 
 
 def generate(
@@ -145,6 +151,8 @@ def generate(
         f"{answer.probe_cost.columns}; {answer.seconds:.2f} s. {answer.finish.value}]",
         err=True,
     )
+    if console.is_terminal and model in EMBEDDED:
+        typer.echo(NOTE.format(model), err=True)
 
 
 def read_recipe(given: str | None) -> Any:
@@ -161,7 +169,10 @@ def read_recipe(given: str | None) -> Any:
         with path.open(encoding="utf-8") as file:  # a pipe or a device may have no end
             text = file.read(MOST_LETTERS + 1)
     except (OSError, UnicodeDecodeError) as missing:
-        raise RecipeError(f"the recipe file cannot be read ({missing})") from missing
+        raise RecipeError(
+            f"the recipe file cannot be read ({missing}); give a file of JSON, or a name: "
+            f"{', '.join(RECIPES)}"
+        ) from missing
     if len(text) > MOST_LETTERS:
         raise RecipeError(
             f"the recipe file {str(path)!r} holds more than {MOST_LETTERS} letters; give a recipe in JSON"

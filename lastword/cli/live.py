@@ -59,5 +59,7 @@ def panel(step: Step, tokenizer: TextTokenizer | None, title: str) -> Panel:
     left = int(canvas.masked[0].sum())
     passes = int(step.cost.passes[0])
     return Panel(
-        text, title=f"{title} · canvas {int(canvas.horizon[0])} · pass {passes} · {left} masks left"
+        text,
+        title=f"{title} · {int(canvas.horizon[0])} slots",
+        subtitle=f"pass {passes} · {left} masks left",  # half a terminal is too narrow for one line
     )

@@ -20,7 +20,7 @@ MOST_LETTERS = 10**7  # of a prompt
 def as_path(text: str | Path) -> Path:
     """A path as a user wrote it: `~` is a home folder, and nothing is no path."""
     if not str(text):
-        raise typer.BadParameter("the path is empty")
+        raise typer.BadParameter("the path is empty; give one, or leave the option out")
     try:
         return user_path(text)
     except LastwordError as wrong:
@@ -139,7 +139,9 @@ def read_prompt(argument: str | None, *, chat: bool, ids: bool) -> Any:
         try:
             return [int(word) for word in argument.replace(",", " ").split()]
         except ValueError as wrong:
-            raise PromptError(f"--ids takes whole numbers only ({wrong})") from wrong
+            raise PromptError(
+                f"--ids takes whole numbers only ({wrong}); write them as in '5 42 17', or leave --ids out"
+            ) from wrong
     return [{"role": "user", "content": argument}] if chat else argument
 
 
@@ -151,7 +153,9 @@ def _standard_input() -> str:
             f"standard input is no {sys.stdin.encoding} text ({binary}); give the prompt as UTF-8"
         ) from binary
     except OSError as refused:
-        raise PromptError(f"standard input cannot be read ({refused})") from refused
+        raise PromptError(
+            f"standard input cannot be read ({refused}); give the prompt as an argument"
+        ) from refused
     if len(text) > MOST_LETTERS:
         raise PromptError(
             f"standard input holds more than {MOST_LETTERS} letters; give a shorter prompt"

@@ -7,13 +7,14 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from typing import Any, TextIO
 
 import typer
 
+from lastword.cli.threads import UNKNOWN, limit_threads
 from lastword.errors import LastwordError, SettingError
 
 REFUSED, UNEXPECTED, INTERRUPTED, READER_GONE = 1, 70, 130, 141
@@ -40,6 +41,7 @@ def carried(command: Callable[..., None]) -> Callable[..., None]:
                 if name != "prompt" and (value == "" or (isinstance(value, list) and "" in value)):
                     option = f"--{name.replace('_', '-')}"
                     raise SettingError(f"{option} was given empty; give it a value or leave it out")
+            _choose_threads(options)
             command(**options)
         except SystemExit:  # rich's, where the reader is gone
             raise
@@ -93,7 +95,10 @@ def outcome(error: BaseException) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError):
         return READER_GONE, ""
     if isinstance(error, OSError):
-        return REFUSED, f"something could not be read or written ({said})"
+        return REFUSED, (
+            f"something could not be read or written ({said}); check the path, its rights and the space on "
+            "the disk, and give the same command again"
+        )
     if isinstance(error, EOFError):
         return REFUSED, f"a file ends too early ({said}); make or fetch it again"
     if isinstance(error, UnicodeError):
@@ -154,6 +159,15 @@ def _check_folder() -> None:
         os.getcwd()
     except OSError as gone:  # torch would end the process in its own words
         raise SettingError("the current folder is gone; change to another") from gone
+
+
+def _choose_threads(options: Mapping[str, Any]) -> None:
+    """Before torch is imported; a cluster chooses for its own."""
+    model = options.get("model")
+    # A preset names its model itself, and a bench measures what the machine can do.
+    unnamed = UNKNOWN if options.get("preset") or "shape" in options else None
+    if options.get("engine") != "ray":
+        limit_threads(model if isinstance(model, list) else [model or unnamed])
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -175,10 +175,13 @@ def _check_engine(engine: str, given: dict[str, Any]) -> None:
     """Refuse an engine that does not serve, and options of another one."""
     if engine not in ENGINES:
         raise SettingError(
-            f"there is no engine {engine!r} that serves; known: {', '.join(ENGINES)}"
+            f"there is no engine {engine!r} that serves; give --engine {' or '.join(ENGINES)}"
         )
     if engine != "ray" and (said := _said(given)):
-        raise SettingError(f"--{next(iter(said))} was given, which goes with --engine ray")
+        name = next(iter(said))
+        raise SettingError(
+            f"--{name} was given, which goes with --engine ray; add that, or leave --{name} out"
+        )
 
 
 def _said(given: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +196,10 @@ def _keys(file: Path | None) -> list[str]:
         try:
             lines = file.read_text("utf-8-sig").splitlines()  # some editors mark UTF-8
         except (OSError, UnicodeDecodeError) as wrong:
-            raise SettingError(f"the key file {file} could not be read: {wrong}") from wrong
+            raise SettingError(
+                f"the key file {file} could not be read ({wrong}); give one with a key a line, or leave "
+                "--key-file out"
+            ) from wrong
         found = [line.strip() for line in lines if line.strip()]
         if not found:
             raise SettingError(

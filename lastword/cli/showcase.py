@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -14,7 +15,8 @@ from rich.text import Text
 
 import lastword
 from lastword.cli.curve import draw_curve
-from lastword.cli.live import panel, watching_beside
+from lastword.cli.live import panel, watching, watching_beside
+from lastword.decoding import Step
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
 from lastword.generation import Generation
@@ -89,7 +91,10 @@ def showcase(
     known = questions(name, model)
     asked = [q for q in known if families is None or q.title in families]
     console.rule(f"[bold]{name}[/]  {pace:g} tokens a pass on both canvases")
-    compared = [_compare(model, question, limit, recipe, console) for question in asked]
+    compared = [
+        _compare(model, question, limit, recipe, console, f"{number}/{len(asked)}")
+        for number, question in enumerate(asked, 1)
+    ]
     if len(compared) > 1:
         console.print(ledger(compared, "all of them"))
     if note := code_note(compared):
@@ -99,18 +104,26 @@ def showcase(
 
 
 def _compare(
-    model: Any, question: Question, limit: int, recipe: Recipe, console: Console
+    model: Any, question: Question, limit: int, recipe: Recipe, console: Console, number: str
 ) -> Comparison:
     batch = as_batch(model, question.prompt)
     shown = model.tokenizer.decode(batch[0]) if model.tokenizer else " ".join(map(str, batch[0]))
-    console.print(Panel(Text(shown.rstrip()), title=question.title))
+    console.print(Panel(Text(shown.rstrip()), title=f"{question.title} · {number}"))
     frames: list[Panel] = []  # of the predicted canvas, replayed beside the fixed one
-    predicted = lastword.generate(
-        model,
-        question.prompt,
-        recipe=replace(recipe, length=default_length(limit)),
-        on_step=lambda step: frames.append(panel(step, model.tokenizer, "predicted")),
-    )
+    first = watching(model.tokenizer, console, "predicted")
+    with first if console.is_terminal else nullcontext() as watcher:
+
+        def keep(step: Step) -> None:
+            frames.append(panel(step, model.tokenizer, "predicted"))
+            if watcher is not None:
+                watcher(step)
+
+        predicted = lastword.generate(
+            model,
+            question.prompt,
+            recipe=replace(recipe, length=default_length(limit)),
+            on_step=keep,
+        )
     if predicted.lengths is not None:
         draw_curve(predicted.lengths, predicted.horizon, console=console)
     race = watching_beside(model.tokenizer, console, "fixed", frames)
@@ -134,8 +147,13 @@ def _answers(c: Comparison) -> Table:
 
 def ledger(compared: Sequence[Comparison], title: str) -> Table:
     """What each canvas cost in all, the probe included."""
-    table = Table("canvas", "slots", "passes", "columns", "of fixed", "seconds", "speedup", "right")
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )  # 80 columns are enough
     table.title = title
+    table.add_column("canvas", no_wrap=True)
+    for head in ("slots", "passes", "columns", "of fixed", "seconds", "speedup", "right"):
+        table.add_column(head, no_wrap=True, justify="right")
     fixed = [c.fixed for c in compared]
     for name, mine in (("fixed", fixed), ("predicted", [c.predicted for c in compared])):
         seconds, base = sum(a.seconds for a in mine), sum(a.seconds for a in fixed)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from lastword.cli.options import path_option
+
+if TYPE_CHECKING:
+    from lastword.cli.progress import Showing
+    from lastword.eval.records import Record
 
 TABLES = "tables.md"  # written first: it tells a folder of ours
 BEGINNING = b"**Table "
@@ -41,8 +46,9 @@ def tables(
 
       lastword tables --records out/eval --out out/tables --parquet out/records.parquet
     """
+    from lastword.cli.progress import progress
+    from lastword.cli.tabled import print_markdown
     from lastword.errors import SettingError
-    from lastword.eval.journal import read_records
     from lastword.outside.files import check_folder, check_target, write
     from lastword.paper.arms import arms_of
     from lastword.paper.export import export
@@ -50,7 +56,9 @@ def tables(
     from lastword.paper.tables import paper_tables
     from lastword.survival.plot import matplotlib_of
 
-    found = [record for path in records for record in read_records(path)]
+    with progress("files of records") as shown:
+        found = _read(records, shown)
+        clocked = _read(timed, shown) if timed else None
     compared = any(arms.fixed for arms in arms_of(found))  # figures compare with a fixed canvas
     drawn = out is not None and figures and compared
     if drawn:
@@ -60,13 +68,13 @@ def tables(
     if parquet is not None:
         check_folder(parquet.parent)
         check_target(parquet)
-    clocked = [record for path in timed for record in read_records(path)] if timed else None
     read = [*records, *(timed or ())]
     if parquet is not None and parquet.exists() and any(map(parquet.samefile, read)):
         raise SettingError(
             f"{parquet} holds the records that are read; export them to another file"
         )
-    made = paper_tables(found, clocked)
+    with progress("making tables"):
+        made = paper_tables(found, clocked)
     if not made and parquet is None:
         raise SettingError(
             f"{', '.join(map(str, records))}: nothing to compare was found in {len(found)} records; measure "
@@ -83,8 +91,24 @@ def tables(
         for name, table in files.items():
             write(out / name, table.csv())
         if drawn:
-            save_figures(found, out)
-    typer.echo(text)
+            with progress("drawing figures"):
+                save_figures(found, out)
+    print_markdown(text)
+    for path in filter(None, (out, parquet)):
+        typer.echo(f"lastword: wrote {path}", err=True)
+
+
+def _read(paths: Sequence[Path], shown: Showing) -> list[Record]:
+    """Every record, file by file."""
+    from lastword.eval.journal import read_records, record_files
+
+    files = [file for path in paths for file in record_files(path)]
+    found: list[Record] = []
+    shown(0, len(files))
+    for number, file in enumerate(files, 1):
+        found += read_records(file)
+        shown(number, len(files))
+    return found
 
 
 def _check_ours(out: Path, names: list[str]) -> None:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from lastword.errors import EngineError, ExtraError, LastwordError, SettingError
+from lastword.extras import install
 from lastword.outside.schema import parse_object
 
 AGAIN = (429, 502, 503, 504)  # statuses that may be otherwise in a while
@@ -37,7 +38,7 @@ class Http:
             import httpx
         except ImportError as absent:
             raise ExtraError(
-                "--engine openai needs the package httpx: pip install 'lastword[ray]'"
+                f"--engine openai needs httpx, which is not installed: {install('ray')}"
             ) from absent
         self._httpx, self._stopped = httpx, threading.Event()
         headers = {"Authorization": f"Bearer {key}"} if key else {}

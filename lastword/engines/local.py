@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
+from typing import Any
 
 from lastword.canvas.canvas import checked_prompts
 from lastword.canvas.cost import Work
 from lastword.checks import MOST_SLOTS
+from lastword.decoding import Step
 from lastword.engines.engine import FAILED, TOO_LONG, Facts, Key, Question, Reply
 from lastword.engines.room import within_room
 from lastword.engines.surroundings import surroundings
@@ -30,6 +32,9 @@ class Local:
 
     def __init__(self, model: MaskPredictor) -> None:
         self._model = model
+        # Who listens: to every answer as it ends, by its key, and on a CPU to every step.
+        self.heard: Callable[[Any, Facts], None] | None = None
+        self.stepped: Callable[[Step], None] | None = None
 
     @property
     def model(self) -> MaskPredictor:
@@ -108,7 +113,8 @@ class Local:
         self, batch: Mapping[Key, Question], recipe: Recipe, rows: int, more: Facts
     ) -> list[Reply[Key]]:
         """Replies to questions decoded together; where that fails, in halves, down to the culprit."""
-        asked, tries = list(batch.values()), 1 if len(batch) > 1 else TRIES
+        keys, asked = list(batch), list(batch.values())
+        tries = 1 if len(batch) > 1 else TRIES
         reason = ""
         for _ in range(tries):
             try:
@@ -120,6 +126,8 @@ class Local:
                     slots=rows,
                     most=[own.most for own in asked],
                     plans=[own.planned for own in asked],
+                    on_step=self.stepped if self.model.device.type == "cpu" else None,
+                    on_answer=lambda row, answer: self._hear(keys[row], answer),
                 )
             except ABOUT_THE_RUN:
                 raise
@@ -134,7 +142,6 @@ class Local:
                     Reply(key, answer.text or "", _facts(answer) | shared | more)
                     for key, answer in zip(batch, found)
                 ]
-        keys = list(batch)
         if len(keys) == 1:
             facts = _unasked(len(asked[0].prompt)) | more | {"finish": FAILED}
             return [Reply(keys[0], "", facts, f"{reason} (tried {TRIES} times alone)")]
@@ -144,6 +151,10 @@ class Local:
             for some in (keys[:half], keys[half:])
             for reply in self._answered({key: batch[key] for key in some}, recipe, rows, more)
         ]
+
+    def _hear(self, key: Any, answer: Generation) -> None:
+        if self.heard is not None:
+            self.heard(key, _facts(answer))
 
     def close(self) -> None:
         """The model is the caller's."""

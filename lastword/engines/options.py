@@ -40,7 +40,7 @@ class EngineOptions:
             if value is not None and self.engine not in takers:
                 raise SettingError(
                     f"--{name.replace('_', '-')} {value} was given with --engine {self.engine}, which has no "
-                    f"use for it; it goes with --engine {' or '.join(takers)}"
+                    f"use for it; it goes with --engine {' or '.join(takers)}: give that, or leave it out"
                 )
         for name in ("workers", "threads"):
             if getattr(self, name) is not None:

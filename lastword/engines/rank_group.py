@@ -14,6 +14,7 @@ from lastword.checks import check_choice, check_number, check_type, check_whole
 from lastword.engines.engine import Key, Question, Reply
 from lastword.engines.local import QUEUED, Local
 from lastword.errors import ExtraError, LastwordError, RankError, SettingError
+from lastword.extras import install
 from lastword.models.load import load
 from lastword.models.ranks import BACKENDS, MOST_RANKS
 from lastword.recipe.recipe import Recipe
@@ -179,7 +180,9 @@ def _connected() -> Any:
     try:
         import ray
     except ImportError as missing:
-        raise ExtraError("RankGroup needs Ray: pip install 'lastword[ray]'") from missing
+        raise ExtraError(
+            f"RankGroup needs Ray, which is not installed: {install('ray')}"
+        ) from missing
     if not ray.is_initialized():
         raise SettingError(
             "RankGroup was asked for in a process without a Ray cluster; call ray.init(address=...) first, "

@@ -17,6 +17,7 @@ from lastword.engines.places import Died, Event, Job, Ready, Unable, performed
 from lastword.engines.processes import MOST_WORKERS
 from lastword.engines.worker import Source, Worker
 from lastword.errors import EngineError, ExtraError, LastwordError
+from lastword.extras import install
 from lastword.outside.files import user_path
 
 CONNECT = 60.0  # seconds until a cluster must have answered
@@ -146,8 +147,8 @@ def imported() -> Any:
         import ray
     except ImportError as absent:
         raise ExtraError(
-            f"--engine ray needs the package ray ({absent}): pip install 'lastword[ray]', in one version "
-            "on every machine"
+            f"--engine ray needs the package ray, in one version on every machine ({absent}): "
+            f"{install('ray')}"
         ) from absent
     return ray
 

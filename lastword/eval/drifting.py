@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lastword.checks import check_whole
@@ -37,6 +37,7 @@ def drift(
     chat: bool | None = None,
     bos: bool = False,
     recipe: Recipe = Recipe.named("paper"),
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Drift]:
     """The expected length read from the first pass and from later ones of the same decoding.
 
@@ -67,6 +68,7 @@ def drift(
         before = {key: {*record.steps} - {0} for key, record in _drifts(journal).items()}
         lacking = [key for key in prompts if not {*steps} <= before.get(key, set())]
         order = sorted(lacking, key=lambda key: len(prompts[key]))
+        progress(len(prompts) - len(order), len(prompts))
         for first in range(0, len(order), rows):
             batch = order[first : first + rows]
             wanted = {*steps}.union(*(before.get(key, set()) for key in batch))
@@ -75,6 +77,7 @@ def drift(
                 record_of(asked[key][1] | surroundings(model) | {"expected": own})
                 for key, own in zip(batch, expected)
             )
+            progress(len(prompts) - len(order) + first + len(batch), len(prompts))
     recorded = _drifts(journal)
     return [recorded[key] for key in prompts]
 

@@ -20,6 +20,7 @@ from lastword.eval.dream_code import VERSION as DREAM_CODE
 from lastword.eval.dream_code import needed_code
 from lastword.eval.records import Fields
 from lastword.eval.task import Sample, Task
+from lastword.extras import install
 from lastword.sandbox import conditions
 
 # Which of a task's scores counts, by the beginning of its name: those the survival paper reports. Any other
@@ -229,7 +230,7 @@ def _manager_of(names: tuple[str, ...]) -> Foreign:
     except ImportError as missing:
         raise ExtraError(
             f"{', '.join(names)}: these are no embedded tasks, and tasks of lm-evaluation-harness need "
-            "it installed: pip install 'lastword[eval]'"
+            f"it installed: {install('eval')}"
         ) from missing
     folder = Path(lm_eval.__file__).parent / "tasks"
     with _quiet():

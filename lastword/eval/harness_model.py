@@ -12,6 +12,7 @@ from lastword.errors import ExtraError, SettingError
 from lastword.eval.records import Fields
 from lastword.eval.task import Sample
 from lastword.eval.tokens import first_token
+from lastword.extras import install
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
 
@@ -19,8 +20,7 @@ try:
     from lm_eval.api.model import LM
 except ImportError as missing:
     raise ExtraError(
-        "LastwordLM is a model of lm-evaluation-harness, which is not installed: "
-        "pip install 'lastword[eval]'"
+        f"LastwordLM is a model of lm-evaluation-harness, which is not installed: {install('eval')}"
     ) from missing
 
 

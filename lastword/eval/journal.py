@@ -123,8 +123,19 @@ def read_records(path: Path) -> list[Record]:
     return [r for at, r in enumerate(records) if not last or last.get(identity(r), at) == at]
 
 
+def record_files(path: Path) -> list[Path]:
+    """Journals and archives of a folder and those in it, or the one file that was given."""
+    try:
+        return _files_in(path) if path.is_dir() else [path]
+    except OSError as unlisted:
+        raise SettingError(
+            f"{path} cannot be listed ({why(unlisted)}); give a file or folder that "
+            "`lastword eval --out` wrote"
+        ) from unlisted
+
+
 def _files_in(folder: Path) -> list[Path]:
-    """Journals and archives of a folder and those in it. A folder that cannot be listed is an error."""
+    """The files of a folder. One that cannot be listed is an error."""
 
     def refuse(unlisted: OSError) -> NoReturn:
         raise unlisted

@@ -55,6 +55,16 @@ class Shape:
     def head_width(self) -> int:
         return self.width // self.heads
 
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        shared = self.head_width * self.kv_heads
+        attention = 2 * self.width * (self.width + shared)
+        bias = self.width + 2 * shared if self.qkv_bias else 0
+        layer = attention + bias + 3 * self.width * self.mlp_width + 2 * self.width
+        ends = (1 if self.tied_head else 2) * self.vocabulary * self.width
+        return self.layers * layer + ends + self.width
+
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """Where halves are too coarse to compute in."""

@@ -228,10 +228,10 @@ def _folder(name: str | Path, revision: str | None) -> Path:
     looks_like_hub = text.count("/") == 1 and not text.startswith((".", "/", "~"))
     if not looks_like_hub:
         near = difflib.get_close_matches(text, BUILT_IN, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f" (did you mean {near[0]!r}?)" if near else f" ({', '.join(BUILT_IN)})"
         raise CheckpointError(
             f"there is no folder {shown(text)}, and it is no hub name (organisation/model) and no "
-            f"built-in name ({', '.join(BUILT_IN)}){hint}"
+            f"built-in name{hint}; `lastword models` lists those there are"
         )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

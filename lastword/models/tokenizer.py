@@ -151,6 +151,18 @@ class Tokenizer:
         return _open_turn(text, messages[-1]["content"]) if continue_last else text
 
 
+def chat_template_of(folder: Path) -> str | None:
+    """A checkpoint's chat template, without the rest of its tokenizer."""
+    try:
+        settings = {**_read_object(folder / _ROLES), **_read_object(folder / _CONFIG)}
+        return _chat_template(folder / _TEMPLATE, settings)
+    except Exception as error:  # as in `from_folder`
+        raise CheckpointError(
+            f"the chat template in {folder} cannot be used ({type(error).__name__}: {error}); copy its files "
+            "again from the checkpoint"
+        ) from error
+
+
 def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
     """The ready tokenizer, or byte-level BPE cut as Qwen2 does, which is what Dream's computes."""
     if _READY in present:

@@ -27,7 +27,7 @@ class Letters:
         if unknown:
             raise PromptError(
                 f"the toy model spells with small letters and spaces only and cannot read {unknown[0]!r}; "
-                "load a real checkpoint for other text"
+                "take tiny-llada-base (--model) for other text"
             )
         return [LETTERS.index(letter) for letter in text.lower()]
 

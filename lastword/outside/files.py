@@ -28,7 +28,8 @@ def user_path(text: str | Path) -> Path:
         return Path(text).expanduser()
     except RuntimeError as unknown:
         raise SettingError(
-            f"{str(text)!r} names a home folder that is not there ({unknown})"
+            f"{str(text)!r} names a home folder that is not there ({unknown}); give a path from / or from "
+            "here"
         ) from unknown
 
 
@@ -67,7 +68,8 @@ def write(path: Path, data: bytes | str) -> None:
                 file.write(content)
     except (OSError, ValueError) as refused:
         raise SettingError(
-            f"{path} cannot be written ({why(refused)}); what was there before is as it was"
+            f"{path} cannot be written ({why(refused)}); what was there before is as it was: make room, or "
+            "give another file"
         ) from refused
 
 
@@ -127,7 +129,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
     except (OSError, ValueError) as refused:
         raise SettingError(
-            f"{path} cannot be written ({why(refused)}); what was there before is as it was"
+            f"{path} cannot be written ({why(refused)}); what was there before is as it was: make room, or "
+            "give another file"
         ) from refused
 
 

@@ -76,7 +76,8 @@ def read_prompts(
         )
     if kind != ".jsonl" and family_field is not None:
         raise PromptError(
-            f"a family field was given for {path.name}, whose lines are prompts; families need a .jsonl file"
+            f"a family field was given for {path.name}, whose lines are prompts; families need a .jsonl "
+            "file: give one, or leave the field out"
         )
     prompts: list[Any] = []
     families: list[str | None] = []
@@ -102,15 +103,22 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         data = read_bytes(path)
     except (OSError, ValueError) as wrong:
-        raise PromptError(f"the prompts in {shown(str(path))} cannot be read ({wrong})") from wrong
+        raise PromptError(
+            f"the prompts in {shown(str(path))} cannot be read ({wrong}); give a text file with one a line, "
+            "or a .jsonl file"
+        ) from wrong
     lines = LINE_END.split(data.removeprefix(UTF8_MARK))
     if len(lines) > MOST_LINES:
-        raise PromptError(f"{path.name} has {len(lines)} lines, and at most {MOST_LINES} are read")
+        raise PromptError(
+            f"{path.name} has {len(lines)} lines, and at most {MOST_LINES} are read; give it in parts"
+        )
     for number, line in enumerate(lines, 1):
         try:
             text = line.decode()
         except UnicodeDecodeError as wrong:
-            raise PromptError(f"line {number} of {path.name} is not UTF-8 ({wrong})") from wrong
+            raise PromptError(
+                f"line {number} of {path.name} is not UTF-8 ({wrong}); save the file as UTF-8 text"
+            ) from wrong
         if "\0" in text:
             raise PromptError(f"line {number} of {path.name} holds a NUL byte; is it a text file?")
         if text.strip():

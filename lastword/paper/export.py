@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lastword.errors import ExtraError, SettingError
 from lastword.eval.records import Fields, Record, Spent
+from lastword.extras import install
 from lastword.outside.files import check_folder, check_target, write
 from lastword.paper.pairing import by_recipe
 
@@ -25,7 +26,9 @@ def export(records: Sequence[Record], path: Path) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError as missing:
-        raise ExtraError("Parquet needs pyarrow: pip install 'lastword[eval]'") from missing
+        raise ExtraError(
+            f"Parquet needs pyarrow, which is not installed: {install('eval')}"
+        ) from missing
     check_folder(path.parent)
     check_target(path)
     rows = [

@@ -149,7 +149,10 @@ class Recipe:
         try:
             data = parse_object(text)
         except ValueError as broken:
-            raise RecipeError(f"the recipe is not JSON as we read it ({broken})") from broken
+            raise RecipeError(
+                f"the recipe is not JSON as we read it ({broken}); give one that Recipe.to_json() wrote, or "
+                "a recipe's name"
+            ) from broken
         return cls(
             **{name: from_data(name, value) for name, value in known_fields(cls, data).items()}
         )

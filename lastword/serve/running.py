@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from lastword.errors import ExtraError, LastwordError, SettingError
+from lastword.extras import install
 from lastword.models.predictor import MaskPredictor
 from lastword.serve.engine import Engine, State
 from lastword.serve.limits import Limits
@@ -106,8 +107,7 @@ def extra_needed() -> Iterator[None]:
         yield
     except ImportError as missing:
         raise ExtraError(
-            f"serving needs {missing.name}, which is not installed: pip install 'lastword[serve]' (from a "
-            "clone: pip install '.[serve]')"
+            f"serving needs {missing.name}, which is not installed: {install('serve')}"
         ) from missing
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from lastword.checks import check_number, check_sequence, check_type, shown
 from lastword.errors import ExtraError, SettingError, WrongTypeError
+from lastword.extras import install
 from lastword.outside.files import check_target, write
 from lastword.survival.curve import LengthDistribution
 from lastword.survival.estimate import Estimate, Mean
@@ -123,7 +124,6 @@ def matplotlib_of() -> Any:
         import matplotlib.pyplot
     except ImportError as missing:
         raise ExtraError(
-            "plotting needs matplotlib, which is not installed; "
-            "install it with: pip install 'lastword[plot]'"
+            f"plotting needs matplotlib, which is not installed: {install('plot')}"
         ) from missing
     return matplotlib

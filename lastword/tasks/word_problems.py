@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from lastword.errors import ExtraError, TaskError
+from lastword.extras import install
 from lastword.tasks.scoring import number_after_hashes
 from lastword.tasks.task import Example, Family
 from lastword.tasks.voice import BARE, Step, Voice
@@ -142,7 +143,7 @@ def _templates() -> dict[int, Callable[[random.Random, float], dict[str, Any]]]:
         )
     except ImportError as missing:
         raise ExtraError(
-            "word problems are made by reasoning-gym, which is not installed; "
-            "run `pip install lastword[training]`, or use load_frozen(), which needs no generator."
+            "word problems are made by reasoning-gym, which is not installed: take load_frozen(), which "
+            f"needs no generator, or {install('training')}"
         ) from missing
     return GSMSymbolicDataset(GSMSymbolicDatasetConfig(size=1, seed=0)).generators

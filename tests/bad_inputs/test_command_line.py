@@ -7,6 +7,7 @@ torch takes to import. Those about streams, encodings and the environment start 
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -280,6 +281,13 @@ def named(words):
     return " ".join(word if len(word) < 40 else f"{word[:9]}..." for word in words) or "nothing"
 
 
+# How the last words of a refusal say what to type, or what may be typed.
+ADVICE = re.compile(
+    r"\b(give|write|use|take|leave|make|save|measure|close|export|must be|end it in|did you mean)\b"
+    r"|lastword models|(known|whole numbers): \w|Try '.+ -h'|requires an argument"
+)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "phrase"), ROWS, ids=[named(words) for words, *_ in ROWS]
 )
@@ -287,6 +295,7 @@ def test_a_mistake_ends_in_a_sentence(warm, folder, words, code, phrase):
     left, out, err = warm(folder, *words)
     assert (left, out) == (code, "")
     assert phrase in " ".join(err.split())
+    assert ADVICE.search(err), "it does not say what to type"
     assert "Traceback" not in err
     assert len(err) < 3_000
 

@@ -119,31 +119,14 @@ def test_the_engine_is_closed_whatever_happens(batch, prompts, monkeypatch, toy)
     assert closed == [True]
 
 
-def state(done, left, failed=False):
-    return State(done, 10, int(failed), 1.0, None if left is None else float(left))
+def test_failures_are_shown_beside_what_is_left():
+    from lastword.cli.progress import Showing
 
-
-def test_off_a_terminal_a_line_comes_now_and_then():
-    now, said = [0.0], []
-    show = cli.lines(lambda: now[0], said.append)
-    for seconds, done in ((1, 1), (29, 2), (31, 3), (32, 4), (62, 5)):
-        now[0] = seconds
-        show(state(done, 90.0 - seconds, failed=done > 4))
-    assert said == [
-        "lastword: 3 of 10 done; about 59 s left",
-        "lastword: 5 of 10 done; 1 failed, about 28 s left",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("left", "words"),
-    [
-        (None, "no estimate yet"), (0.0, "about 0 s left"), (59.4, "about 59 s left"),
-        (61, "about 1 min 1 s left"), (3599.9, "about 1 h 0 min left"), (7300, "about 2 h 1 min left"),
-    ],
-)  # fmt: skip
-def test_what_is_left_in_words(left, words):
-    assert cli.rest_of(state(1, left)) == words
+    shown = Showing("prompts", now=lambda: 0.0)
+    cli.told(shown, State(3, 10, 0, 1.0, 59.0))
+    assert str(shown) == "3 of 10 prompts, 0 s; about 59 s left"
+    cli.told(shown, State(5, 10, 1, 1.0, None))
+    assert str(shown).endswith("; 1 failed, about 0 s left")  # of a clock that stands still
 
 
 def test_on_a_terminal_a_bar_is_drawn(batch, prompts, monkeypatch):

@@ -83,5 +83,5 @@ def test_without_matplotlib_the_error_says_what_to_install(lengths, monkeypatch)
         return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", no_matplotlib)
-    with pytest.raises(ExtraError, match=r"lastword\[plot\]"):
+    with pytest.raises(ExtraError, match=r"pip install .*\[plot\]'"):
         plot_lengths(lengths)

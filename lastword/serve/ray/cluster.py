@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lastword.errors import ExtraError, SettingError
+from lastword.extras import install
 
 OLDEST = (2, 60)  # of Ray: routers and policies of others' have moved between its versions
 STORE = (
@@ -53,8 +54,7 @@ def imported() -> Any:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
     except ImportError as missing:
         raise ExtraError(
-            f"--engine ray needs {missing.name}, which is not installed: pip install 'lastword[ray,serve]' "
-            "(from a clone: pip install '.[ray,serve]')"
+            f"--engine ray needs {missing.name}, which is not installed: {install('ray', 'serve')}"
         ) from missing
     if tuple(int(part) for part in ray.__version__.split(".")[:2]) < OLDEST:
         oldest = ".".join(map(str, OLDEST))

@@ -1,0 +1,74 @@
+"""`lastword models` as a user calls it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from lastword.cli import app
+from lastword.models.known import PUBLISHED, KnownModel
+from lastword.models.load import BUILT_IN
+
+cli = __import__("sys").modules["lastword.cli.models"]
+
+
+@pytest.fixture
+def listed(monkeypatch, tmp_path):
+    def run(*words, columns=80):
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setenv("COLUMNS", str(columns))
+        return CliRunner().invoke(app, ["models", *words])
+
+    return run
+
+
+def test_every_name_is_whole_in_80_columns(listed):
+    done = listed()
+    assert done.exit_code == 0, done.output
+    assert all(len(line) <= 80 for line in done.output.splitlines())
+    for name in (*BUILT_IN, *(one.name for one in PUBLISHED)):
+        assert f"{name} " in done.output
+    assert "…" not in done.output
+    assert "16 GB to fetch" in done.output
+
+
+def test_json_is_one_object(listed):
+    done = listed("--json")
+    models = json.loads(done.stdout)["models"]
+    assert [one["name"] for one in models] == [*cli_order()]
+    assert models[0]["slots"] == 256
+    assert models[-1]["to_fetch"] == 2 * models[-1]["parameters"]
+
+
+def cli_order():
+    from lastword.embedded import EMBEDDED
+
+    return (*EMBEDDED, "toy", *(one.name for one in PUBLISHED))
+
+
+@pytest.mark.parametrize(
+    ("here", "size", "words"),
+    [
+        ("no", 0, "15 GB to fetch"),
+        ("part", 3_000_000, "in part, 3 MB"),
+        ("whole", 15_200_000_000, "yes, 15 GB"),
+        ("whole", 0, "yes"),
+    ],
+)
+def test_where_a_model_is(here, size, words):
+    model = KnownModel("a/b", "Dream", "hub", 7_600_000_000, here=here, size=size)
+    assert cli.where(model) == words
+
+
+def test_what_is_broken_is_told_on_standard_error(listed, tmp_path):
+    name = PUBLISHED[0].name
+    folder = tmp_path / f"models--{name.replace('/', '--')}"
+    snapshot = folder / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    (snapshot / "config.json").write_text("{")
+    done = listed()
+    assert done.exit_code == 0
+    assert f"lastword: {name}: " in done.stderr
+    assert "in part" in done.stdout

@@ -1,0 +1,47 @@
+"""Threads: few for small models, no more than cores for others, and whatever a user says."""
+
+import os
+
+import pytest
+
+from lastword.cli import threads
+
+
+@pytest.mark.parametrize(
+    ("models", "cores", "chosen"),
+    [
+        (["tiny-llada-base"], 64, threads.FEW),
+        ([None], 64, threads.FEW),
+        (["toy", "tiny-dream-base"], 1, 1),
+        (["GSAI-ML/LLaDA-8B-Base"], 64, 64),
+        (["toy", "my/folder"], 6, 6),
+    ],
+)
+def test_as_many_as_a_model_has_use_for(monkeypatch, models, cores, chosen):
+    monkeypatch.setattr(threads, "cores", lambda: cores)
+    environment = {}
+    threads.limit_threads(models, environment)
+    assert environment == {"OMP_NUM_THREADS": str(chosen)}
+
+
+@pytest.mark.parametrize("name", threads.SAID)
+def test_what_the_environment_says_stands(name):
+    environment = {name: "7"}
+    threads.limit_threads(["toy"], environment)
+    assert environment == {name: "7"}
+
+
+@pytest.mark.parametrize(
+    ("written", "most"),
+    [("150000 100000\n", 2), ("50000 100000\n", 1), ("max 100000\n", None), ("junk", None), ("1 0", None)],
+)  # fmt: skip
+def test_a_container_s_share_counts(tmp_path, monkeypatch, written, most):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    (tmp_path / "cpu.max").write_text(written)
+    assert threads.cores(tmp_path / "cpu.max") == (most or 8)
+    assert threads.cores(tmp_path / "nowhere") == 8
+
+
+def test_help_says_so():
+    assert f"{threads.FEW} for the embedded models" in threads.THREADS
+    assert "OMP_NUM_THREADS" in threads.THREADS
