@@ -2,18 +2,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 # Tests start many interpreters: each would compile all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo serve check test test-all lint setup docs figures paper paper-sample paper-gpu clean
+.PHONY: demo serve check test test-all lint setup docs dist figures paper paper-sample paper-gpu clean
 
-demo: setup
+demo: $(VENV)/.plot
 	$(BIN)/lastword demo --plot out/demo.png
 
 # The server on an embedded model: http://127.0.0.1:8000, a page and the OpenAI API.
-serve: setup
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} $(BIN)/lastword serve
+serve: $(VENV)/.serve
+	$(BIN)/lastword serve --model tiny-llada-instruct
 
 # A worker per core with one thread each: torch threads that share a core wait for one another. Tests of a file
 # go to one worker, which makes its fixtures once.
@@ -74,28 +73,21 @@ paper-gpu: setup
 	$(BIN)/python -m benchmarks.study run --arms speed --rows 500 --out out/paper/timed --kept out/paper/kept
 	$(BIN)/lastword tables --records out/paper/records --timed out/paper/timed --out out/paper/tables
 
-.PHONY: dist
 # Wheel and source distribution as a release has them, checked as the package index would.
 dist: setup
 	rm -rf dist
 	$(BIN)/python -m hatchling build -d dist
 	$(BIN)/twine check --strict dist/*
 
-setup: $(STAMP)
+setup: $(VENV)/.dev
 
-# constraints.txt pins torch, without which a CPU machine downloads gigabytes of CUDA, and what scores.
-$(STAMP): pyproject.toml constraints.txt
+# The package with one extra and no more. constraints.txt pins torch, without which a CPU machine downloads
+# gigabytes of CUDA, and what scores.
+$(VENV)/.%: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	mkdir -p out
-	touch $@
-
-# What the site is built with, and no more.
-$(VENV)/.docs: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 clean:

@@ -92,7 +92,7 @@ def read(path: Path = RECORD) -> Record:
 
 
 def table(record: Record) -> str:
-    """A line a model and one for all: accuracy both ways, won and lost prompts, and texts that are the same."""
+    """A line a model and one for all: accuracy both ways, prompts won and lost, texts that are the same."""
     lines = [
         "| model | prompts | as stored | fp8 | points | won, lost | p | same text |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",

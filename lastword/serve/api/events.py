@@ -10,7 +10,6 @@ from starlette.types import Receive, Scope, Send
 
 from lastword.serve.api.client import Gone, unless_gone
 
-
 QUIET = 15.0  # seconds without an event: proxies hang up after 30 or more
 COMMENT = b": waiting\n\n"  # clients pass over it
 
@@ -49,7 +48,9 @@ class EventStream(Response):
                     await body(COMMENT)
                 chunk = coming.result()
             finally:
-                if coming.cancel():  # the client left: what makes events must not be at work when closed
+                if (
+                    coming.cancel()
+                ):  # the client left: what makes events must not be at work when closed
                     await asyncio.wait({coming})
             if chunk is None:
                 break
