@@ -48,7 +48,7 @@ def tables(
     from lastword.paper.export import export
     from lastword.paper.figures import save_figures
     from lastword.paper.tables import paper_tables
-    from lastword.survival.plot import matplotlib_of
+    from lastword.show.picture import matplotlib_of
 
     found = [record for path in records for record in read_records(path)]
     compared = any(arms.fixed for arms in arms_of(found))  # figures compare with a fixed canvas
