@@ -17,6 +17,7 @@ import lastword
 from benchmarks.arms import MODELS
 from benchmarks.kept import PARTS, study, timed
 from benchmarks.pages import benched, widths_of
+from benchmarks.race import draw_race, measure_race
 from benchmarks.scale.picture import draw as draw_scale
 from benchmarks.scale.record import read as read_scale
 from benchmarks.timeline import draw_serving, measure_serving
@@ -25,11 +26,13 @@ from lastword.bench.work import Work
 from lastword.eval.records import Record
 from lastword.length import Survival
 from lastword.models.layers import Shape
+from lastword.paper.figures import FIGURES as OF_RECORDS
 from lastword.paper.figures import save_figures
 from lastword.paper.pairing import by_recipe
 from lastword.passes.probe import ModelProbe
+from lastword.show.picture import name_lines, new_figure, save, styled
+from lastword.show.style import BLUE, COLOURS, GREEN, INK, ORANGE
 from lastword.survival import Auto, EndSignal, Hazard, LengthDistribution, save_lengths
-from lastword.survival.plot import save
 from lastword.tasks import BENCHMARKS, Lengths, load_frozen
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +41,7 @@ MODEL = "tests/golden/llada-tiny-eos"  # trained for minutes to end like a chat 
 PROMPT = [94, 183, 254, 187, 5, 49, 312, 245, 285, 156, 318, 338]
 LIMIT = 64
 CURVE_PROMPTS, CURVE_STEP = 40, 4
-COLOURS = 64
+PALETTE = 64  # colours of a drawing
 READ = {"tiny-llada-base": "packed documents", "tiny-llada-instruct": "padded answers"}
 
 
@@ -50,13 +53,13 @@ def measure_survival() -> dict[str, object]:
         "model": MODEL,
         "prompt": PROMPT,
         "limit": LIMIT,
-        "hazard": [round(h, 6) for h in lengths.hazard[0].tolist()],
+        "hazard": [round(h, 6) for h in lengths.hazard.tolist()],
     }
 
 
 def draw_survival(record: Path) -> None:
     """The first picture a reader sees: a survival curve meeting its horizon."""
-    hazard = torch.tensor([json.loads(record.read_text())["hazard"]], dtype=torch.float64)
+    hazard = torch.tensor(json.loads(record.read_text())["hazard"], dtype=torch.float64)
     save_lengths(LengthDistribution.from_hazard(hazard), record.with_suffix(".png"))
 
 
@@ -79,14 +82,12 @@ def measure_readings() -> dict[str, object]:
 
 def draw_readings(record: Path) -> None:
     """One signal a column: what the model says above, what the readings make of it below."""
-    import matplotlib.figure
-
     kept = json.loads(record.read_text())
     named = Lengths.parse(kept["target"])
-    density = torch.zeros(1, 256, dtype=torch.float64)
-    density[0, named.first : named.last + 1] = torch.tensor(named.probability)
+    density = torch.zeros(256, dtype=torch.float64)
+    density[named.first : named.last + 1] = torch.tensor(named.probability)
     truth = LengthDistribution.from_density(density)
-    figure = matplotlib.figure.Figure(figsize=(9, 4.6), layout="constrained")
+    figure = new_figure(9, 4.6)
     axes = figure.subplots(2, len(READ), sharex=True, squeeze=False)
     for column, (name, training) in enumerate(READ.items()):
         ends = {
@@ -97,35 +98,31 @@ def draw_readings(record: Path) -> None:
         (choice,) = Auto().choose(signal)
         above, below = axes[:, column]
         slots = range(1, 257)
-        above.plot(slots, signal.document[0], color="tab:orange", label="document end")
+        above.plot(slots, signal.document[0], color=BLUE)
+        lines = [("document end", BLUE)]
         if signal.turn.max() > 0.001:
-            above.plot(slots, signal.turn[0], color="tab:green", label="turn end")
+            above.plot(slots, signal.turn[0], color=GREEN, linestyle="--")
+            lines.append(("turn end (dashed)", GREEN))
         above.set(title=f"{name}: {training}", ylim=(0, None))
-        above.legend(loc="upper right" if column == 0 else "center right")
+        name_lines(above, lines, top=0.98 if column == 0 else 0.6)
         curves = {
-            "the prompt's own": (truth, "black", ":"),
-            "Hazard, the paper": (Hazard()(signal), "tab:red", "-"),
+            "the prompt's own (dotted)": (truth, INK, ":"),
+            "Hazard, the paper (dashed)": (Hazard()(signal).row(0), ORANGE, "--"),
             f"{type(choice.reading).__name__}, picked by Auto": (
-                choice.reading(signal),
-                "tab:blue",
+                choice.reading(signal).row(0),
+                BLUE,
                 "-",
             ),
         }
+        said = []
         for label, (lengths, colour, line) in curves.items():
-            shown = f"{label}: mean {lengths.mean.item():.0f}"
-            below.step(
-                range(257),
-                lengths.survival[0],
-                where="post",
-                color=colour,
-                linestyle=line,
-                label=shown,
-            )
+            below.step(range(257), lengths.survival, where="post", color=colour, linestyle=line)
+            said.append((f"{label}: mean {lengths.mean:.0f}", colour))
         below.set(xlabel="slot k", xlim=(0, 256), ylim=(0, 1.02))
-        below.legend(loc="upper right", fontsize="small")
+        name_lines(below, said)
     axes[0, 0].set_ylabel("probability of an end")
-    axes[1, 0].set_ylabel("survival P(L > k)")
-    figure.savefig(record.with_suffix(".png"), dpi=150)
+    axes[1, 0].set_ylabel("P(longer than k)")
+    save(figure, record.with_suffix(".png"))
 
 
 def measure_curves() -> dict[str, object]:
@@ -159,54 +156,47 @@ def measure_curves() -> dict[str, object]:
 
 def draw_curves(record: Path) -> None:
     """A panel a model and family."""
-    import matplotlib.figure
-
     kept = json.loads(record.read_text())
-    figure = matplotlib.figure.Figure(figsize=(11, 7.5), layout="constrained")
+    figure = new_figure(10, 7)
     axes = figure.subplots(len(MODELS), len(BENCHMARKS), sharex=True, sharey=True)
-    looks = {"reference": ("black", ":"), "product": ("tab:red", "-"), "auto": ("tab:blue", "-")}
-    names = {
-        "reference": "reference answers",
-        "product": "the paper's product",
-        "auto": "Auto, same probe",
+    looks = {
+        "reference": ("dotted: the answers", INK, ":"),
+        "product": ("dashed: the paper", ORANGE, "--"),
+        "auto": ("line: Auto", BLUE, "-"),
     }
     for row, (name, by_family) in zip(axes, kept["curves"].items()):
-        for ax, (family, curves) in zip(row, by_family.items()):
-            for which, (colour, line) in looks.items():
+        row[0].set_ylabel(f"{name}\nP(longer than k)")
+        for ax, curves in zip(row, by_family.values()):
+            for which, (_, colour, line) in looks.items():
                 slots = range(0, 257, kept["every"])
-                ax.plot(slots, curves[which], color=colour, linestyle=line, label=names[which])
-            ax.set_title(f"{name.removeprefix('tiny-')}: {family}", fontsize="small")
+                ax.plot(slots, curves[which], color=colour, linestyle=line)
+    for ax, family in zip(axes[0], BENCHMARKS):
+        ax.set_title(family.replace("_", " "))
+    name_lines(axes[0, 0], [(name, colour) for name, colour, _ in looks.values()])
     for ax in axes[-1]:
         ax.set_xlabel("slot k")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("P(L > k)")
-    axes[0, 0].legend(fontsize="x-small")
     save(figure, record.with_suffix(".png"))
 
 
 def draw_widths(runs: dict[str, BenchRecord], picture: Path) -> None:
     """Time and memory of a full pass as it widens, beside what arithmetic says."""
-    import matplotlib.figure
-
-    figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
+    figure = new_figure(9, 3.6)
     time, memory = figure.subplots(1, 2)
-    for colour, (name, run) in zip(
-        ("tab:blue", "tab:orange", "tab:green", "tab:red"), runs.items()
-    ):
+    for colour, run in zip(COLOURS, runs.values()):
         lines = widths_of(run)
         columns = [line.columns or 0.0 for line in lines]
-        time.plot(columns, [line.ms for line in lines], "o-", color=colour, label=name)
-        least = [_least_ms(run, count) for count in columns]
-        time.plot(columns, least, ":", color=colour, label=f"{name}: arithmetic at the ceiling")
+        time.plot(columns, [line.ms for line in lines], "o-", color=colour)
+        time.plot(columns, [_least_ms(run, count) for count in columns], ":", color=colour)
         peaks = [line.peak_mb or 0.0 for line in lines]
         if all(peaks):
-            memory.plot(columns, peaks, "o-", color=colour, label=name)
+            memory.plot(columns, peaks, "o-", color=colour)
             straight = [peaks[-1] * count / columns[-1] for count in columns]
-            memory.plot(columns, straight, ":", color=colour, label=f"{name}: in proportion")
+            memory.plot(columns, straight, ":", color=colour)
     time.set(xlabel="columns", ylabel="ms a pass", xscale="log", yscale="log")
     memory.set(xlabel="columns", ylabel="peak above the weights, MB", xscale="log", yscale="log")
-    for ax in (time, memory) if memory.lines else (time,):
-        ax.legend(fontsize="x-small")
+    names = [*zip(runs, COLOURS)]
+    name_lines(time, [*names, ("dotted: arithmetic at the ceiling", INK)], right=0.65)
+    name_lines(memory, [*names, ("dotted: in proportion", INK)], right=0.65)
     save(figure, picture)
 
 
@@ -223,7 +213,11 @@ RECORDED: dict[str, tuple[Callable[[], dict[str, object]], Callable[[Path], None
     "readings": (measure_readings, draw_readings),
     "curves": (measure_curves, draw_curves),
     "serving": (measure_serving, draw_serving),
+    "race": (measure_race, draw_race),
 }
+
+
+DRAWN = (*RECORDED, "widths", "scale", *OF_RECORDS)  # what else is there are screenshots
 
 
 def main() -> None:
@@ -236,14 +230,17 @@ def main() -> None:
         record = FIGURES / f"{name}.json"
         if given.measure or not record.is_file():
             record.write_text(json.dumps(measure()) + "\n")
-        draw(record)
+        with styled():
+            draw(record)
     wide = {name: run for name, run in benched().items() if widths_of(run)}
-    if wide:
-        draw_widths(wide, FIGURES / "widths.png")
-    draw_scale(read_scale(), FIGURES / "scale.png")
+    with styled():
+        if wide:
+            draw_widths(wide, FIGURES / "widths.png")
+        draw_scale(read_scale(), FIGURES / "scale.png")
     save_figures(every_arm(), FIGURES, ("png",))
-    for drawn in sorted(FIGURES.glob("*.png")):
-        shrink(drawn)
+    for drawn in sorted(path for name in DRAWN for path in FIGURES.glob(f"{name}.[pg][ni][gf]")):
+        if drawn.suffix == ".png":
+            shrink(drawn)
         print(f"drew {drawn.relative_to(ROOT)}")
 
 
@@ -258,7 +255,7 @@ def shrink(picture: Path) -> None:
     """A third of the bytes: a drawing has few colours."""
     from PIL import Image
 
-    Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
+    Image.open(picture).convert("RGB").quantize(PALETTE).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

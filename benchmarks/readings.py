@@ -136,7 +136,7 @@ def true_lengths(target: str) -> LengthDistribution:
 
 def distance(one: LengthDistribution, other: LengthDistribution) -> float:
     """Slots by which mass has to move to make one distribution of the other (Wasserstein)."""
-    return (one.survival - other.survival).abs()[:, :-1].sum().item()
+    return (one.survival - other.survival).abs()[..., :-1].sum().item()
 
 
 def deviation(lengths: LengthDistribution) -> float:

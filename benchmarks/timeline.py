@@ -15,7 +15,8 @@ from lastword.serve.engine import Engine
 from lastword.serve.job import Answer, Job
 from lastword.serve.limits import Limits
 from lastword.serve.observer import Observer
-from lastword.survival.plot import save
+from lastword.show.picture import new_figure, save
+from lastword.show.style import INK, ORANGE
 from lastword.tasks import BENCHMARKS, load_frozen
 
 MODEL = "tiny-llada-instruct"
@@ -73,14 +74,13 @@ def _told(answer: Answer, arrived: float, passes: Passes) -> dict[str, Any]:
 
 def draw_serving(record: Path) -> None:
     """Slots over time, and beside it how long each waited by what was predicted of it."""
-    import matplotlib.figure
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     kept = json.loads(record.read_text())
     answers = sorted(kept["answers"], key=lambda own: own["began"])
     colours = ScalarMappable(Normalize(0, max(own["predicted"] for own in answers)), "viridis_r")
-    figure = matplotlib.figure.Figure(figsize=(10, 3.4), layout="constrained")
+    figure = new_figure(10, 3.4)
     slots, waits = figure.subplots(1, 2, width_ratios=(3, 1))
     free = [0] * kept["slots"]  # when each slot was last left
     for own in answers:
@@ -90,7 +90,7 @@ def draw_serving(record: Path) -> None:
         colour = colours.to_rgba(own["predicted"])
         slots.barh(slot, took, left=own["began"], height=0.8, color=colour, edgecolor="white")
         end = own["began"] + took * own["predicted"] / max(own["written"], 1)
-        slots.plot([end, end], [slot - 0.4, slot + 0.4], color="tab:red", linewidth=1)
+        slots.plot([end, end], [slot - 0.4, slot + 0.4], color=ORANGE, linewidth=2)
         told = f"{own['predicted']:.0f}\n{own['written']}"
         dark = own["predicted"] > colours.norm.vmax / 2  # type: ignore[operator]
         slots.text(
@@ -102,11 +102,15 @@ def draw_serving(record: Path) -> None:
             fontsize="x-small",
             color="white" if dark else "black",
         )
-        waits.plot(own["predicted"], own["began"], "o", color=colour, markeredgecolor="black")
+        waits.plot(own["predicted"], own["began"], "o", color=colour, markeredgecolor=INK)
     slots.set(
         xlabel="passes of the model", ylabel="slot", yticks=range(kept["slots"]), xlim=(0, None),
-        title="above: predicted length; below: written; red: its end, had it been as predicted",
+        title="A bar is an answer: length predicted above, written below; orange: end predicted",
     )  # fmt: skip
     slots.title.set_fontsize("small")
-    waits.set(xlabel="predicted length", ylabel="passes in the queue")
+    slots.grid(visible=False)
+    waits.set(
+        xlabel="predicted length", ylabel="passes in the queue", title="Short answers go first"
+    )
+    waits.title.set_fontsize("small")
     save(figure, record.with_suffix(".png"))

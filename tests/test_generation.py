@@ -359,6 +359,15 @@ def test_predict_length_is_one_row_per_prompt(toy):
     assert lengths.mean.tolist() == pytest.approx([expected] * 2)
 
 
+def test_of_one_prompt_a_predicted_length_is_a_number(toy):
+    for prompt in ("abc", [1, 2]):
+        lengths = lastword.predict_length(toy, prompt, limit=30)
+        assert lengths.mean.shape == lengths.quantile(0.9).shape == lengths.tail.shape == ()
+        assert isinstance(lengths.read_as, str)
+        alone = lastword.predict_length(toy, [prompt], limit=30)
+        assert alone.mean.tolist() == [lengths.mean.item()]
+
+
 def test_a_predicted_length_is_what_generate_uses(llada):
     lengths = lastword.predict_length(llada, IDS, limit=40, reading=Hazard())
     answer = lastword.generate(llada, IDS, length="survival:40")

@@ -2,61 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.scale.arms import BEST
 from benchmarks.scale.record import Record
 from benchmarks.scale.table import BASE
-from lastword.survival.plot import save
+from lastword.show.picture import End, name_ends, new_figure, save
+from lastword.show.style import AMBER, BLUE, INK, ORANGE, PINK, SKY
 
-# Okabe and Ito's colours, told apart by everybody; every line has its name beside it besides.
 SHOWN = {
-    "canvas 1024, stop at end": ("1024 slots, stop at end", "#D55E00", "-"),
-    "predicted, random": ("predicted, random", "#E69F00", "-"),
-    "predicted, round robin": ("predicted, round robin", "#CC79A7", "--"),
-    BASE: ("predicted, least requests", "#56B4E9", "-"),
-    BEST: ("predicted, least work", "#0072B2", "--"),
-    "predicted, least true work": ("the same, true work", "#000000", ":"),
+    "canvas 1024, stop at end": ("1024 slots, stop at end", ORANGE, "-"),
+    "predicted, random": ("predicted, random", AMBER, "-"),
+    "predicted, round robin": ("predicted, round robin", PINK, "--"),
+    BASE: ("predicted, least requests", SKY, "-"),
+    BEST: ("predicted, least work", BLUE, "--"),
+    "predicted, least true work": ("the same, true work", INK, ":"),
 }
 BARS = {"canvas 1024": "1024 slots"} | {
     arm: SHOWN[arm][0] for arm in ("canvas 1024, stop at end", "predicted, random", BASE, BEST)
 }
 TWO = ("one token a pass", "entropy bound")
-INK = {"one token a pass": "#0072B2", "entropy bound": "#D55E00"}
+RULE = {"one token a pass": BLUE, "entropy bound": ORANGE}
 MOST_LOAD = 1.0
 TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200)  # seconds
 
 
-class End(NamedTuple):
-    """Where a line ends, and what it is called."""
-
-    height: float
-    label: str
-    colour: str
-
-
 def draw(record: Record, picture: Path) -> None:
     """Four panels, labelled where the lines end."""
-    import matplotlib.figure
-
-    figure = matplotlib.figure.Figure(figsize=(9.6, 5.8), layout="constrained")
+    figure = new_figure(9.6, 5.8)
     (left, right), (below, beside) = figure.subplots(2, 2)
     for ax, name in zip((left, right), TWO):
         _loads(ax, record, name)
     _machines(below, record)
     _stale(beside, record)
     save(figure, picture)
-
-
-def _named(ax: Any, at: float, ends: Sequence[End], gap: float, *, times: bool) -> None:
-    """Names beside the ends of lines, pushed apart by a gap, or by so many times on a log axis."""
-    lowest = 0.0
-    for end in sorted(ends):
-        height = max(end.height, lowest)
-        ax.text(at, height, end.label, color=end.colour, fontsize="small", va="center")
-        lowest = height * gap if times else height + gap
 
 
 def _loads(ax: Any, record: Record, name: str) -> None:
@@ -69,7 +49,7 @@ def _loads(ax: Any, record: Record, name: str) -> None:
         ends.append(End(shown[-1], label, colour))
         lowest = min(lowest, *shown)
     gap = (max(ends).height / lowest) ** 0.065
-    _named(ax, shares[-1] + 1, ends, gap, times=True)
+    name_ends(ax, shares[-1] + 1, ends, gap, times=True)
     ax.set(
         title=name, xlabel="load, % of what a predicted canvas can do", ylabel="p95, s", yscale="log",
         xlim=(shares[0], shares[-1] + 34), xticks=shares,
@@ -87,15 +67,16 @@ def _machines(ax: Any, record: Record) -> None:
         for row, arm in enumerate(BARS):
             (line,) = (own for own in record.lines if (own.traffic, own.arm) == (name, arm))
             at, many = row + 0.4 * side - 0.2, line.machines or 0
-            ax.barh(at, many, height=0.38, color=INK[name])
-            ax.text(many, at, f" {many:,}", va="center", fontsize="small", color=INK[name])
+            ax.barh(at, many, height=0.38, color=RULE[name])
+            ax.text(many, at, f" {many:,}", va="center", fontsize="small", color=RULE[name])
         told = f"{name}: {come.rate:,.0f} requests/s, p95 {come.target:g} s"
         place = {"transform": ax.transAxes, "ha": "right"}
-        ax.text(0.97, 0.5 - 0.1 * side, told, **place, fontsize="small", color=INK[name])
+        ax.text(0.97, 0.5 - 0.1 * side, told, **place, fontsize="small", color=RULE[name])
     most = max(line.machines or 0 for line in record.lines if line.traffic in TWO)
     ax.set(xlabel="replicas needed", xlim=(0, 1.15 * most))
     ax.set_yticks(range(len(BARS)), list(BARS.values()), fontsize="small")
     ax.invert_yaxis()
+    ax.grid(visible=False)
 
 
 def _stale(ax: Any, record: Record) -> None:
@@ -109,9 +90,9 @@ def _stale(ax: Any, record: Record) -> None:
             ([own.counting for own in mine], "--", "own sends added"),
         ):
             rises = [100 * (p95 / fresh - 1) for p95 in values]
-            ax.plot(ages, rises, line, marker="o", color=INK[name], markersize=3)
-            ends.append(End(rises[-1], f"{name},\n{told}", INK[name]))
-    _named(ax, 1.03 * ages[-1], ends, max(end.height for end in ends) / 6, times=False)
+            ax.plot(ages, rises, line, marker="o", color=RULE[name], markersize=3)
+            ends.append(End(rises[-1], f"{name},\n{told}", RULE[name]))
+    name_ends(ax, 1.03 * ages[-1], ends, max(end.height for end in ends) / 6)
     ax.set(
         xlabel="seconds between a replica's reports", ylabel="p95 above that of fresh ones, %",
         xlim=(0, 1.42 * ages[-1]), ylim=(None, 1.1 * max(end.height for end in ends)),

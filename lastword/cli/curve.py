@@ -15,12 +15,12 @@ HEIGHT = 8
 
 
 def draw_curve(
-    lengths: LengthDistribution, horizon: int, *, row: int = 0, console: Console | None = None
+    lengths: LengthDistribution, horizon: int, *, console: Console | None = None
 ) -> None:
-    """Print S(k), the horizon marked; each character column averages the slots under it."""
+    """Print one prompt's S(k), the horizon marked; each character column averages the slots under it."""
     console = console or Console()
     width = min(lengths.slots, max(20, console.width - 8))
-    survival = lengths.survival[row, :-1]
+    survival = lengths.survival[:-1]
     edges = [round(place * lengths.slots / width) for place in range(width + 1)]
     heights = [survival[a:b].mean().item() for a, b in pairwise(edges)]
     mark = next(place for place, edge in enumerate(edges[1:]) if horizon <= edge)

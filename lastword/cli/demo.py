@@ -41,8 +41,8 @@ def demo(
     from rich.console import Console
 
     from lastword.cli.showcase import check_families, showcase
+    from lastword.show.picture import check_picture
     from lastword.survival import save_rows
-    from lastword.survival.plot import check_picture
 
     names = model or [DEFAULT_MODEL]
     check_families(names, family)
@@ -50,7 +50,7 @@ def demo(
         check_picture(plot)
     console = Console()
     for place, name in enumerate(names):
-        lengths, titles = showcase(name, console, family, pace)
+        lengths, titles, truths = showcase(name, console, family, pace)
         if plot is not None and place == 0:
-            save_rows(lengths, titles, plot)
+            save_rows(lengths, titles, plot, truths=truths)
             console.print(f"wrote {plot}")

@@ -71,8 +71,8 @@ def predict(
 
     import lastword
     from lastword.cli.curve import draw_curve
+    from lastword.show.picture import check_picture
     from lastword.survival import save_lengths
-    from lastword.survival.plot import check_picture
 
     if plot is not None:
         check_picture(plot)
@@ -88,7 +88,7 @@ def predict(
     if not prints(loaded):
         return
     limit = lengths.slots
-    read_as = reading if lengths.read_as is None else lengths.read_as[0]
+    read_as = reading if lengths.read_as is None else lengths.read_as
     horizon = int(lengths.mean.clamp(1, limit).ceil())
     quantiles = {q: int(lengths.quantile(q)) for q in QUANTILES}
     if plot is not None:
@@ -104,7 +104,7 @@ def predict(
                     "horizon": horizon,
                     "quantiles": {str(q): k for q, k in quantiles.items()},
                     "tail": lengths.tail.item(),
-                    "hazard": [round(h, 9) for h in lengths.hazard[0].tolist()],
+                    "hazard": [round(h, 9) for h in lengths.hazard.tolist()],
                 }
             )
         )

@@ -19,7 +19,7 @@ from lastword.cli.live import panel, watching, watching_beside
 from lastword.decoding import Step
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
-from lastword.generation import Generation
+from lastword.generation import Finish, Generation
 from lastword.prompts import Prompt, as_batch
 from lastword.recipe.names import default_length
 from lastword.recipe.recipe import Recipe
@@ -83,8 +83,8 @@ def questions(name: str, model: Any) -> list[Question]:
 
 def showcase(
     name: str, console: Console, families: Iterable[str] | None = None, pace: float = 1.0
-) -> tuple[LengthDistribution, list[str]]:
-    """Run the main job on one model, a question at a time; returns the curves and their titles."""
+) -> tuple[LengthDistribution, list[str], list[int | None]]:
+    """Run the main job on one model, a question at a time; returns curves, titles and lengths written."""
     recipe = Recipe(unmask=MostConfident(EqualShares(pace)))
     model: Any = lastword.load(name)
     limit = 256 if name in EMBEDDED else 64
@@ -100,7 +100,12 @@ def showcase(
     if note := code_note(compared):
         console.print(note)
     lengths = lastword.predict_length(model, [q.prompt for q in asked], limit=limit)
-    return lengths, [q.title for q in asked]
+    return lengths, [q.title for q in asked], [_written(c.fixed) for c in compared]
+
+
+def _written(answer: Generation) -> int | None:
+    """How long the answer is, its end token counted; None where it did not end."""
+    return len(answer.tokens) + 1 if answer.finish is Finish.ENDED else None
 
 
 def _compare(

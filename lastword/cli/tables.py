@@ -54,7 +54,7 @@ def tables(
     from lastword.paper.export import export
     from lastword.paper.figures import save_figures
     from lastword.paper.tables import paper_tables
-    from lastword.survival.plot import matplotlib_of
+    from lastword.show.picture import matplotlib_of
 
     with progress("files of records") as shown:
         found = _read(records, shown)

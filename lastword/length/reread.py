@@ -138,7 +138,7 @@ class Heard(NamedTuple):
     @classmethod
     def of(cls, lengths: LengthDistribution) -> Heard:
         rows = len(lengths.hazard)
-        known = lengths.readings or (None,) * rows
+        known = lengths.readings if isinstance(lengths.readings, tuple) else (None,) * rows
         picked = [Auto.readings.index(one) if one in Auto.readings else -1 for one in known]
         return cls(lengths.hazard, torch.tensor(picked))
 

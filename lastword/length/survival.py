@@ -125,7 +125,7 @@ class Survival(LengthPolicy):
     def horizon(self, lengths: LengthDistribution) -> Int[Tensor, "B"]:
         """How many slots the estimate asks for."""
         estimated = self.estimate(lengths)
-        if not isinstance(estimated, Tensor) or estimated.shape != (len(lengths),):
+        if not isinstance(estimated, Tensor) or estimated.shape != lengths.tail.shape:
             raise WrongTypeError(
                 f"the estimate {type(self.estimate).__name__} returned {shown(estimated)}; it returns a "
                 "tensor with a number of slots a row"

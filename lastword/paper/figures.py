@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, TypeVar
 from lastword.errors import SettingError
 from lastword.eval.records import Answer, Record
 from lastword.outside.files import check_folder
-from lastword.paper.arms import Arm, arms_of, benchmark_of, recipes_of, said_as
+from lastword.paper.arms import Arm, arms_of, recipes_of
 from lastword.paper.overview import spent
 from lastword.paper.pairing import Key, answers, by_subject, lengths_written, on_shared, sample_of
+from lastword.paper.words import OURS, in_words
 from lastword.recipe.recipe import Recipe
-from lastword.survival.plot import matplotlib_of, save
+from lastword.show.picture import name_lines, name_points, new_figure, save, styled
+from lastword.show.style import BLUE, FAINT, INK, ORANGE, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Name = TypeVar("Name")
+Point = tuple[float, float]
 FORMATS = ("png", "svg")
-LOST = 10.0  # points: a recipe that loses more is no choice, and would squeeze the others together
+SHARES = (0.5, 1, 2, 5, 10, 20, 50, 100, 200)  # percent, where they are marked
 
 
 def save_figures(
@@ -39,7 +42,7 @@ def save_figures(
     check_folder(folder)
     drawn = []
     for name, draw in FIGURES.items():
-        with matplotlib_of().rc_context({"text.parse_math": False}):  # a name may hold a dollar
+        with styled():
             figure = draw(panels)
         for ending in formats:
             drawn.append(folder / f"{name}.{ending}")
@@ -55,13 +58,16 @@ class Panel:
     fixed: list[Answer]
     survival: list[Answer]
     recipes: list[Arm]
+    slots: int  # of the baseline's canvas, the longest of them
 
     @classmethod
     def of(cls, subject: str, records: Sequence[Answer]) -> Panel | None:
         every = arms_of(records)
-        fixed = [r for arms in every if arms.fixed for r in arms.fixed.records]
+        bases = [arms.fixed for arms in every if arms.fixed]
+        fixed = [r for base in bases for r in base.records]
         survival = [r for arms in every if arms.survival for r in arms.survival.records]
-        return cls(subject, fixed, survival, recipes_of(records)) if fixed else None
+        slots = max((base.slots or 0 for base in bases), default=0)
+        return cls(subject, fixed, survival, recipes_of(records), slots) if fixed else None
 
     @property
     def written(self) -> dict[Key, int]:
@@ -71,75 +77,86 @@ class Panel:
 
 def predicted(panels: Sequence[Panel]) -> Figure:
     """The paper's prediction against the length the fixed canvas wrote: a point a prompt."""
-    figure, axes = _grid(len(panels), 3.2)
+    figure, axes = _grid(len(panels), 3.0)
     for panel, ax in zip(panels, axes):
         written = panel.written
-        marks: dict[str, list[tuple[int, int]]] = {}
-        for r in panel.survival:
-            if sample_of(r) in written:
-                task = said_as(benchmark_of(r), [r])
-                marks.setdefault(task, []).append((written[sample_of(r)], r.horizon))
-        for index, (task, points) in enumerate(sorted(marks.items())):
-            written_at, predicted_at = zip(*points)
-            ax.scatter(
-                written_at, predicted_at, s=5, color=f"C{index}", alpha=0.35, linewidths=0,
-                label=task, rasterized=True,
-            )  # fmt: skip
-        longest = max(r.horizon for r in panel.fixed)
-        ax.plot((0, longest), (0, longest), color="black", linewidth=0.8)
-        ax.set(title=panel.subject, xlabel="length written on the fixed canvas", ylabel="predicted")
-        if marks:
-            ax.legend(fontsize="xx-small", markerscale=3)
+        points = [
+            (written[sample_of(r)], r.horizon) for r in panel.survival if sample_of(r) in written
+        ]
+        longest = max(1, *(r.horizon for r in panel.fixed))
+        if points:
+            across, up = zip(*points)
+            ax.scatter(across, up, s=6, color=BLUE, alpha=0.25, linewidths=0, rasterized=True)
+        ax.plot((0, longest), (0, longest), color=INK, linewidth=1)
+        ax.text(0.04, 0.95, "room to spare", va="top", color=SOFT, transform=ax.transAxes)
+        ax.text(0.96, 0.05, "cut short", ha="right", color=SOFT, transform=ax.transAxes)
+        ax.set(
+            title=panel.subject, xlabel="slots written on the fixed canvas", ylabel="slots predicted",
+            xlim=(0, longest), ylim=(0, longest),
+        )  # fmt: skip
     return figure
 
 
 def lengths(panels: Sequence[Panel]) -> Figure:
     """How long answers are, and how long they were predicted to be."""
-    figure, axes = _grid(len(panels), 2.6)
+    figure, axes = _grid(len(panels), 2.4)
     for panel, ax in zip(panels, axes):
         written = list(panel.written.values())
         horizons = [r.horizon for r in panel.survival]
         bins = range(0, max([*written, *horizons, 1]) + 8, 8)
-        ax.hist(written, bins=bins, alpha=0.6, label="written on the fixed canvas")
-        ax.hist(horizons, bins=bins, histtype="step", color="tab:red", label="predicted, the paper")
+        ax.hist(written, bins=bins, color=BLUE, alpha=0.45)
+        ax.hist(horizons, bins=bins, histtype="step", color=ORANGE, linewidth=1.8)
         ax.set(title=panel.subject, xlabel="slots, end token included", ylabel="answers")
-    axes[0].legend(fontsize="x-small")
+        said = (("area: written on the fixed canvas", BLUE), ("line: predicted, the paper", ORANGE))
+        name_lines(ax, said)
     return figure
 
 
 def pareto(panels: Sequence[Panel]) -> Figure:
     """Accuracy against columns of every recipe that answered half of the baseline's samples or more.
 
-    Those that no other beats in both are joined and numbered, one number for a recipe in every panel; what
-    loses more than `LOST` points lies on the lower edge.
+    Those that have a name in words are labelled and set the limits; the others are dots behind. The band
+    joins what no other beats in both.
     """
-    points = {panel.subject: _points(panel) for panel in panels}
-    best = {subject: frontier(mine) for subject, mine in points.items()}
-    work = {r: points[subject][r][0] for subject, mine in best.items() for r in mine}
-    numbers = {
-        recipe: number for number, recipe in enumerate(sorted(work, key=work.__getitem__), 1)
-    }
-    figure, axes = _grid(len(panels), 3.4, legend=0.15 * (len(numbers) + 2))
+    figure, axes = _grid(len(panels), 3.3)
     for panel, ax in zip(panels, axes):
-        mine = {r: (x, max(y, -LOST)) for r, (x, y) in points[panel.subject].items()}
-        if not mine:  # no prompt fitted
+        points = _points(panel)
+        if not points:  # no prompt fitted
             continue
-        front = [mine[recipe] for recipe in best[panel.subject]]
-        ax.plot(*zip(*mine.values()), "o", color="tab:gray", markersize=4, alpha=0.5)
-        ax.plot(*zip(*front), "o-", color="tab:blue", markersize=11, alpha=0.35, linewidth=1)
-        for recipe in best[panel.subject]:
-            ax.annotate(str(numbers[recipe]), mine[recipe], ha="center", va="center", fontsize=7)
-        ax.axhline(0, color="black", linewidth=0.6)
+        best = [points[recipe] for recipe in frontier(points)]
+        ax.axhline(0, color=SOFT, linewidth=0.8)
+        ax.plot(*zip(*points.values()), "o", color=FAINT, markersize=4, zorder=1)
+        ax.plot(*zip(*best), "-", color=BLUE, linewidth=5, alpha=0.2, zorder=1)
+        named = {
+            words: at
+            for recipe, at in points.items()
+            if (words := in_words(recipe, panel.slots)) is not None
+        }
+        colours = [BLUE if words in OURS.values() else INK for words in named]
+        for at, colour in zip(named.values(), colours):
+            ax.plot(*at, "o", color=colour, markersize=6)
         ax.set(
-            xscale="log", title=panel.subject, xlabel="columns, as a share of the fixed canvas's"
-        )
-        ax.set_ylabel("points of accuracy gained")
-    lines = [f"{number}  {recipe.label()}" for recipe, number in numbers.items()]
-    figure.text(0.02, 0.005, "\n".join(lines), fontsize=7, va="bottom")
+            xscale="log", title=panel.subject, xlabel="columns computed, % of the fixed canvas's",
+            ylabel="points of accuracy gained",
+        )  # fmt: skip
+        _limit(ax, [*named.values(), *best])
+        name_points(ax, named, colours)
     return figure
 
 
-def frontier(points: Mapping[Name, tuple[float, float]]) -> list[Name]:
+def _limit(ax: Axes, points: Sequence[Point]) -> None:
+    """As much of the axes as holds these points and their names; shares are marked in percent."""
+    shares, gains = zip(*points)
+    low, high = min(shares) / 2, max(shares) * 2.5
+    room = 0.15 * (max(gains) - min(gains)) + 0.3
+    ax.set_ylim(min(gains) - room, max(gains) + room)
+    ticks = [tick for tick in SHARES if low <= tick / 100 <= high]
+    ax.set_xticks([tick / 100 for tick in ticks], [f"{tick:g}" for tick in ticks])
+    ax.set_xticks([], minor=True)
+    ax.set_xlim(low, high)
+
+
+def frontier(points: Mapping[Name, Point]) -> list[Name]:
     """The recipes that none beats: each more accurate than all that cost less, cheapest first.
 
     >>> frontier({"a": (0.1, -2.0), "b": (0.2, -3.0), "c": (0.3, 1.0)})
@@ -152,7 +169,7 @@ def frontier(points: Mapping[Name, tuple[float, float]]) -> list[Name]:
     return found
 
 
-def _points(panel: Panel) -> dict[Recipe, tuple[float, float]]:
+def _points(panel: Panel) -> dict[Recipe, Point]:
     """Columns and gain in accuracy of each recipe, on the samples both answered."""
     found = {}
     for arm in panel.recipes:
@@ -171,10 +188,8 @@ FIGURES: dict[str, Callable[[Sequence[Panel]], Figure]] = {
 }
 
 
-def _grid(count: int, height: float, legend: float = 0.0) -> tuple[Figure, list[Axes]]:
-    """Panels, two a row; `legend` inches are left free below them."""
+def _grid(count: int, height: float) -> tuple[Figure, list[Axes]]:
+    """Panels, two a row."""
     rows = (count + 1) // 2
-    tall = height * rows + legend
-    figure = matplotlib_of().figure.Figure(figsize=(9 if count > 1 else 5, tall))
-    figure.set_layout_engine("constrained", rect=(0, legend / tall, 1, 1 - legend / tall))
+    figure = new_figure(9 if count > 1 else 5, height * rows)
     return figure, list(figure.subplots(rows, min(count, 2), squeeze=False).flat)[:count]

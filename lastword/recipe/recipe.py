@@ -19,9 +19,17 @@ from lastword.passes import Sampling
 from lastword.recipe.composition import check_composition
 from lastword.recipe.names import DEFAULT, PARTS, PLAIN, RECIPES
 from lastword.recipe.text import as_data, as_text, from_data, known_fields, part
+from lastword.show.choices import recipe_html
 from lastword.unmask import UnmaskRule
 
 _DEFAULT = RECIPES[DEFAULT].choices
+KINDS: dict[str, type] = {
+    "length": LengthPolicy,
+    "unmask": UnmaskRule,
+    "commit": CommitRule,
+    "cache": Cache,
+    "sampling": Sampling,
+}
 
 
 @dataclass(frozen=True)
@@ -42,14 +50,7 @@ class Recipe:
     sampling: Sampling = _DEFAULT["sampling"]
 
     def __post_init__(self) -> None:
-        kinds = {
-            "length": LengthPolicy,
-            "unmask": UnmaskRule,
-            "commit": CommitRule,
-            "cache": Cache,
-            "sampling": Sampling,
-        }
-        for axis, kind in kinds.items():
+        for axis, kind in KINDS.items():
             part = getattr(self, axis)
             if not isinstance(part, kind):
                 raise WrongTypeError(
@@ -136,6 +137,13 @@ class Recipe:
         ]
         block = [f"block {self.block}"] if self.block else []
         return ", ".join([*map(as_text, parts), *block])
+
+    def __str__(self) -> str:
+        return self.label()
+
+    def _repr_html_(self) -> str:
+        parts = {axis: getattr(self, axis) for axis in KINDS}
+        return recipe_html({axis: (as_text(own), own) for axis, own in parts.items()}, self.block)
 
     def to_json(self) -> str:
         return json.dumps(

@@ -41,13 +41,13 @@ def run(
 
 
 def lengths_data(lengths: LengthDistribution) -> dict[str, Any]:
-    """One row's survival curve and the numbers that mark it."""
+    """One prompt's survival curve and the numbers that mark it."""
     return {
         "mean": round(lengths.mean.item(), DIGITS),
-        "median": int(lengths.quantile(0.5).item()),
-        "q90": int(lengths.quantile(0.9).item()),
+        "median": int(lengths.quantile(0.5)),
+        "q90": int(lengths.quantile(0.9)),
         "tail": round(lengths.tail.item(), DIGITS),
-        "survival": [round(value, DIGITS) for value in lengths.survival[0].tolist()],
+        "survival": [round(value, DIGITS) for value in lengths.survival.tolist()],
     }
 
 

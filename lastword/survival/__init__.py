@@ -12,7 +12,6 @@ from lastword.survival.estimate import Mean as Mean
 from lastword.survival.estimate import Quantile as Quantile
 from lastword.survival.estimate import Scaled as Scaled
 from lastword.survival.first_boundary import FirstBoundary as FirstBoundary
-from lastword.survival.plot import plot_lengths as plot_lengths
 from lastword.survival.plot import save_lengths as save_lengths
 from lastword.survival.plot import save_rows as save_rows
 from lastword.survival.probabilities import token_probabilities as token_probabilities

@@ -24,7 +24,7 @@ class Mean:
     price: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
-    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
         return lengths.mean
 
 
@@ -47,7 +47,7 @@ class Quantile:
     def __post_init__(self) -> None:
         check_number("Quantile", "q", self.q, above=0, below=1)
 
-    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
         return lengths.quantile(self.q).double()
 
     @classmethod
@@ -77,9 +77,9 @@ class Cheapest:
     def __post_init__(self) -> None:
         check_number("Cheapest", "cut", self.cut, above=0)
 
-    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
         slots = torch.arange(1, lengths.slots + 1)
-        return ((slots + self.cut * lengths.survival[:, 1:]).argmin(-1) + 1).double()
+        return ((slots + self.cut * lengths.survival[..., 1:]).argmin(-1) + 1).double()
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Scaled:
     models use the end tokens behind it as scratch space (arXiv 2603.05197).
 
     >>> import torch
-    >>> coin = LengthDistribution.from_hazard(torch.full((1, 50), 0.5))
+    >>> coin = LengthDistribution.from_hazard(torch.full((50,), 0.5))
     >>> round(Scaled(1.5, margin=16)(coin).item(), 6)
     19.0
     """
@@ -115,7 +115,7 @@ class Scaled:
             "Mean(), Quantile(q) or Cheapest()",
         )
 
-    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "B"]:
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
         return self.factor * self.estimate(lengths) + self.margin
 
 

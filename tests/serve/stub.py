@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
     def lengths(self, body):
         prompt = "abc" if self.server.spells else body.get("messages") or body["prompt"]
         found = lastword.predict_length(self.server.model, prompt)
-        curve = found.survival[0].tolist()
+        curve = found.survival.tolist()
         self.reply(200, {"mean": found.mean.item(), "curve": curve, "tail": found.tail.item()})
 
     def stream(self, body, prompt):

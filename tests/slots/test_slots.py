@@ -113,7 +113,7 @@ def test_a_step_shows_whose_each_slot_is():
         for row in step.done:
             done[row.prompt] = row
             assert step.cost.row(step.prompts.index(row.prompt)) == row.cost == whole[row.prompt][3]
-            assert len(row.lengths) == 1
+            assert row.lengths.hazard.dim() == 1
     assert [done[index].canvas.answer_of(0) for index in range(7)] == [row[0] for row in whole]
 
 

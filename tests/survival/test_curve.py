@@ -3,8 +3,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lastword.errors import LastwordError, NumericError, SettingError
-from lastword.survival import LengthDistribution, token_probabilities
+from lastword.errors import LastwordError, NumericError, SettingError, WrongTypeError
+from lastword.survival import (
+    Cheapest,
+    EndedBy,
+    Hazard,
+    LengthDistribution,
+    Mean,
+    Quantile,
+    Scaled,
+    token_probabilities,
+)
 
 FROM = {
     "hazard": LengthDistribution.from_hazard,
@@ -125,8 +134,42 @@ def test_built_directly_it_is_checked_like_from_hazard():
 def test_rows_are_independent_and_can_be_taken_out():
     both = LengthDistribution.from_hazard(torch.tensor([[0.5, 0.5], [0.1, 0.2]]))
     assert len(both) == 2
-    assert len(both.row(1)) == 1
+    assert both.row(1).hazard.shape == (2,)
     assert both.row(1).mean.item() == both.mean[1].item() == pytest.approx(1.9)
+
+
+def test_of_one_prompt_what_is_a_number_can_be_used_as_one():
+    one = LengthDistribution.from_hazard(torch.tensor([0.5, 0.25, 0.2]))
+    assert f"{one.mean:.2f}" == "1.88"
+    assert (int(one.quantile(0.6)), round(float(one.tail), 6)) == (2, 0.3)
+    assert one.mean < 2 < one.quantile(0.9)
+    assert one.tail > 0.29
+    assert one
+    with pytest.raises(TypeError, match="no rows"):
+        len(one)
+
+
+@pytest.mark.parametrize("name", FROM)
+def test_a_prompt_alone_says_what_its_row_says(name):
+    values = torch.tensor([[0.1, 0.2, 0.3], [0.0, 0.1, 0.6]])
+    both = FROM[name](values)
+    for row, own in enumerate(values):
+        alone = FROM[name](own)
+        for view in ("hazard", "survival", "density", "cumulative", "mean", "tail"):
+            torch.testing.assert_close(getattr(alone, view), getattr(both, view)[row])
+            assert torch.equal(getattr(both.row(row), view), getattr(both, view)[row])
+        for estimate in (Mean(), Quantile(0.6), Cheapest(2.0), Scaled(1.5, margin=3)):
+            assert estimate(alone).shape == ()
+            assert estimate(alone).item() == pytest.approx(estimate(both)[row].item())
+
+
+def test_what_a_row_was_read_as_goes_with_it():
+    rows = torch.ones(2, 3)
+    both = LengthDistribution(rows, ("this", "that"), (Hazard(), EndedBy()))
+    assert (both.row(1).read_as, both.row(1).readings) == ("that", EndedBy())
+    for wrong in ({"read_as": ("this",)}, {"readings": (Hazard(),)}):
+        with pytest.raises(WrongTypeError, match="must be None or a"):
+            LengthDistribution(rows[0], **wrong)
 
 
 @pytest.mark.parametrize("row", [2, -3])
@@ -160,8 +203,8 @@ def test_no_slots_are_refused(name):
         FROM[name](torch.empty(1, 0))
 
 
-def test_one_prompt_without_its_row_is_refused(in_plain_python):
-    code = "lastword.LengthDistribution.from_hazard(torch.tensor([0.5]))"
+def test_a_number_alone_is_refused(in_plain_python):
+    code = "lastword.LengthDistribution.from_hazard(torch.tensor(0.5))"
     assert in_plain_python([code])[code] == "SettingError"
 
 

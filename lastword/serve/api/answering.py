@@ -83,7 +83,7 @@ class Answering:
             limit=found.slots,
             mean=found.mean.item(),
             quantiles={str(q): int(found.quantile(q)) for q in wanted},
-            curve=[round(share, 9) for share in found.survival[0].tolist()],
+            curve=[round(share, 9) for share in found.survival.tolist()],
             tail=found.tail.item(),
-            reading=as_text(probe.reading) if found.read_as is None else found.read_as[0],
+            reading=as_text(probe.reading) if found.read_as is None else str(found.read_as),
         )

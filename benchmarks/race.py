@@ -1,0 +1,296 @@
+"""The moving picture, a predicted and a fixed canvas racing: `python -m benchmarks.race [--measure]`.
+
+The record is a real run of an embedded model. The picture has one clock: both canvases make the same passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import lastword
+from lastword.generation import Generation
+from lastword.outside.files import write
+from lastword.recipe.recipe import Recipe
+from lastword.replay.run import run
+from lastword.show.picture import new_figure, styled
+from lastword.show.style import BLUE, INK, ORANGE, SOFT
+from lastword.tasks import FAMILIES, Example, load_frozen
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from PIL.Image import Image
+
+RECORD = Path(__file__).parent.parent / "docs" / "figures" / "race.json"
+MODEL, FAMILY, INDEX = "tiny-llada-instruct", "algebra", 15  # of the validation prompts
+SLOTS = 256
+TITLES = {
+    "predicted": "lastword: a canvas of the predicted length",
+    "fixed": "a fixed canvas of {slots} slots",
+}
+
+PIXELS, DPI = (800, 430), 100
+STEP, FRAME_MS = 3, 100  # passes a frame, and how long it is shown
+FIRST_MS, LAST_MS, SHRINKS = 1500, 3500, 8
+LEFT, WIDTH, STRIP = 0.04, 0.92, 0.06  # of a strip, as shares of the picture
+LANES = {"predicted": 0.50, "fixed": 0.20}  # where their strips begin
+MASK, END, WORD, FRESH = "#D3D7DA", "#8B949B", BLUE, ORANGE  # a slot by what is in it
+KINDS = {WORD: "words", FRESH: "just written", END: "end tokens", MASK: "still blank"}
+SHADES = 8  # of every colour, from white
+
+
+def example() -> Example:
+    """The question: held out, and of those with a short answer that both canvases get right."""
+    return load_frozen("validation", FAMILY)[INDEX]
+
+
+def measure_race() -> dict[str, object]:
+    """The record: frames, survival curve and cost of both runs."""
+    asked = example()
+    model: Any = lastword.load(MODEL, device="cpu")
+    message = [{"role": "user", "content": asked.prompt}]
+    recipes = {"predicted": Recipe(), "fixed": Recipe(length=lastword.Fixed(SLOTS))}
+    runs = {}
+    for name, recipe in recipes.items():
+        answer = lastword.generate(model, message, recipe=recipe, frames=True)
+        if not FAMILIES[FAMILY].score(asked, answer.text or ""):
+            raise SystemExit(f"the {name} canvas answers wrongly ({answer.text!r}): ask another")
+        runs[name] = _kept(answer)
+    return {"model": MODEL, "prompt": asked.prompt, "slots": SLOTS, "runs": runs}
+
+
+def _kept(answer: Generation) -> dict[str, Any]:
+    """What is drawn of a run, which every machine computes alike."""
+    told = {
+        **answer.to_data(),
+        "finish": answer.finish.value,
+        "prompt": answer.asked,
+        "seconds": 0.0,
+    }
+    assert answer.frames is not None
+    kept = run(answer.frames, answer.lengths, told)
+    for frame in kept["frames"]:
+        frame["set"] = [[slot, text] for slot, text, *_ in frame["set"]]
+    return {name: kept[name] for name in ("text", "horizon", "end", "lengths", "ledger", "frames")}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One canvas after so many passes."""
+
+    texts: tuple[str | None, ...]  # a slot each; None: a mask, empty: an end token
+    passes: int
+    columns: int
+    done: bool
+
+
+class Lane:
+    """A run as it can be shown: the canvas after every pass, the probe counted."""
+
+    def __init__(self, kept: dict[str, Any], slots: int) -> None:
+        ledger = kept["ledger"]
+        self.horizon, self.text = kept["horizon"], kept["text"]
+        self.written = kept["end"] or len(self.text)
+        self.probed = (ledger["probe_passes"], ledger["probe_columns"])
+        self.blank = Moment((None,) * slots, *self.probed, done=False)
+        self.moments = [*self._moments(kept["frames"])]
+
+    def _moments(self, frames: Sequence[dict[str, Any]]) -> Iterator[Moment]:
+        texts = list[str | None]()
+        passes, columns = self.probed
+        for frame in frames:
+            slots = frame["slots"]
+            texts = [*texts, *[None] * slots][:slots]
+            for slot, text in frame["set"]:
+                texts[slot] = text
+            yield Moment(
+                tuple(texts), frame["passes"] + passes, frame["columns"] + columns,
+                done=frame is frames[-1],
+            )  # fmt: skip
+
+    def at(self, passes: int) -> Moment:
+        """How it looks after so many passes of decoding; one that is done stays as it is."""
+        return self.moments[min(passes, len(self.moments) - 1)]
+
+    def shown(self, moment: Moment) -> str:
+        """As much of the answer as there is, a dot for every mask in it."""
+        texts = moment.texts[: self.written]
+        return "".join("\N{MIDDLE DOT}" if text is None else text for text in texts)
+
+
+def moments(kept: dict[str, Any], step: int = STEP) -> Iterator[tuple[int, dict[str, Moment]]]:
+    """What is shown for how many milliseconds: both blank, one cut to its length, then pass by pass."""
+    lanes = {name: Lane(own, kept["slots"]) for name, own in kept["runs"].items()}
+    blank = {name: lane.blank for name, lane in lanes.items()}
+    yield FIRST_MS, blank
+    slots, horizon = kept["slots"], lanes["predicted"].horizon
+    for shrink in range(1, SHRINKS):
+        left = slots - (slots - horizon) * shrink // SHRINKS
+        cut = Moment((None,) * left, *lanes["predicted"].probed, done=False)
+        yield FRAME_MS, {**blank, "predicted": cut}
+    last = max(len(lane.moments) for lane in lanes.values()) - 1
+    for passes in range(0, last, step):
+        yield FRAME_MS, {name: lane.at(passes) for name, lane in lanes.items()}
+    yield LAST_MS, {name: lane.at(last) for name, lane in lanes.items()}
+
+
+def draw_race(record: Path) -> None:
+    """The moving picture beside its record."""
+    kept = json.loads(record.read_text())
+    with styled():
+        drawn = [*_drawn(kept)]
+    images, made = [image for _, image in drawn], BytesIO()
+    images[0].save(
+        made, "GIF", save_all=True, append_images=images[1:], loop=0, optimize=False,
+        duration=[shown for shown, _ in drawn],
+    )  # fmt: skip
+    write(record.with_suffix(".gif"), made.getvalue())
+
+
+def _drawn(kept: dict[str, Any]) -> Iterator[tuple[int, Image]]:
+    """Every frame, and for how long it is shown."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    figure = new_figure(PIXELS[0] / DPI, PIXELS[1] / DPI)
+    figure.set_dpi(DPI)
+    canvas: Any = FigureCanvasAgg(figure)
+    stage = Stage(figure, kept)
+    for shown, now in moments(kept):
+        stage.show(now)
+        canvas.draw()
+        image = Image.frombuffer("RGBA", PIXELS, canvas.buffer_rgba()).convert("RGB")
+        yield shown, image.quantize(palette=_palette(), dither=Image.Dither.NONE)
+
+
+def _palette() -> Image:
+    """The colours of the picture and their way to white: few, so that frames are small."""
+    from matplotlib.colors import to_rgb
+    from PIL.Image import new
+
+    shades = [
+        round(255 * (1 - (1 - part) * shade / SHADES))
+        for colour in (INK, SOFT, BLUE, ORANGE)
+        for shade in range(SHADES + 1)
+        for part in to_rgb(colour)
+    ]
+    shades += [round(255 * part) for colour in (MASK, END) for part in to_rgb(colour)]
+    palette = new("P", (1, 1))
+    palette.putpalette(shades)
+    return palette
+
+
+class Stage:
+    """The picture: question, survival curve, and below it the two canvases on the same slots."""
+
+    def __init__(self, figure: Any, kept: dict[str, Any]) -> None:
+        figure.set_layout_engine("none")
+        self._figure, self._slots = figure, kept["slots"]
+        self._lanes = {name: Lane(own, kept["slots"]) for name, own in kept["runs"].items()}
+        self._before: dict[str, Moment] = {}
+        question = "\n".join(wrap(" ".join(kept["prompt"].split()), 100)[:2])
+        self._say(0.965, question, size=11, va="top")
+        self._say(0.02, f"{kept['model']}, one token a pass", SOFT, 8.5)
+        self._saved = self._say(0.42, "", BLUE, 12.5, LEFT + WIDTH, ha="right", weight="bold")
+        for place, (colour, name) in enumerate(KINDS.items()):
+            at = 0.48 + 0.125 * place
+            self._say(0.02, "\N{BLACK SQUARE}", colour, 11, at)
+            self._say(0.02, name, SOFT, 8.5, at + 0.021)
+        self._curve(kept["runs"]["predicted"])
+        self._strips, self._counts, self._texts = {}, {}, {}
+        for name, bottom in LANES.items():
+            ax = self._axis(bottom, STRIP)
+            ax.set_axis_off()
+            self._strips[name] = ax.imshow(
+                [[(1.0, 1.0, 1.0)] * self._slots], extent=(0, self._slots, 0, 1), aspect="auto",
+                interpolation="nearest",
+            )  # fmt: skip
+            above = bottom + STRIP + 0.015
+            self._say(above, TITLES[name].format(slots=self._slots), size=10.5, weight="bold")
+            self._counts[name] = self._say(above, "", size=10.5, at=LEFT + WIDTH, ha="right")
+            self._texts[name] = self._say(
+                bottom - 0.02, "", size=9, family="DejaVu Sans Mono", va="top"
+            )
+
+    def _say(
+        self,
+        height: float,
+        text: str,
+        colour: str = INK,
+        size: float = 9,
+        at: float = LEFT,
+        **more: Any,
+    ) -> Any:
+        return self._figure.text(at, height, text, color=colour, fontsize=size, **more)
+
+    def _axis(self, bottom: float, height: float) -> Axes:
+        ax = self._figure.add_axes((LEFT, bottom, WIDTH, height))
+        ax.set(xlim=(0, self._slots), ylim=(0, 1))
+        ax.grid(visible=False)
+        return ax
+
+    def _curve(self, kept: dict[str, Any]) -> None:
+        """What the probe said, above the strips it is about; the line is where the canvas is cut."""
+        ax = self._axis(0.68, 0.17)
+        survival, horizon = kept["lengths"]["survival"], kept["horizon"]
+        ax.fill_between(
+            range(len(survival)), survival, step="post", color=BLUE, alpha=0.2, linewidth=0
+        )
+        ax.step(range(len(survival)), survival, where="post", color=BLUE)
+        ax.plot((horizon, horizon), (0, 1), "--", color=ORANGE)
+        ax.text(horizon + 2, 0.45, f"{horizon} slots planned", color=ORANGE, fontsize=10.5)
+        ax.set(xticks=(0, self._slots), yticks=(), xticklabels=("", f"{self._slots} slots"))
+        ax.get_xticklabels()[-1].set_horizontalalignment("right")
+        ax.spines["left"].set_visible(False)
+        said = "one pass over the blank canvas:\nhow likely the answer goes on past each slot"
+        ax.text(self._slots, 1, said, ha="right", va="top", fontsize=10)
+
+    def show(self, now: dict[str, Moment]) -> None:
+        """The canvases as they are now; what was written since the last time stands out."""
+        from matplotlib.colors import to_rgb
+
+        for name, moment in now.items():
+            before = self._before[name].texts if name in self._before else ()
+            row = [to_rgb("white")] * self._slots
+            for slot, text in enumerate(moment.texts):
+                fresh = slot < len(before) and before[slot] is None and text is not None
+                kind = MASK if text is None else WORD if text else END
+                row[slot] = to_rgb(FRESH if fresh and not moment.done else kind)
+            self._strips[name].set_data([row])
+            mark = "done: " if moment.done else ""
+            passes = "1 pass" if moment.passes == 1 else f"{moment.passes} passes"
+            self._counts[name].set_text(f"{mark}{passes}, {moment.columns:,} columns")
+            self._counts[name].set_color(BLUE if moment.done else INK)
+            self._texts[name].set_text("\n".join(self._wrapped(self._lanes[name].shown(moment))))
+            self._before[name] = moment
+        if all(moment.done for moment in now.values()):
+            share = now["predicted"].columns / now["fixed"].columns
+            same = len({lane.text for lane in self._lanes.values()}) == 1
+            answer = "the same answer" if same else "a right answer"
+            self._saved.set_text(f"{answer} for {share:.0%} of the columns")
+
+    def _wrapped(self, text: str) -> list[str]:
+        lines = [part for line in text.splitlines() for part in wrap(line, 112) or [""]]
+        return lines[:3]
+
+
+def main() -> None:
+    """Measure if asked, then draw."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--measure", action="store_true", help="make the record anew")
+    if parser.parse_args().measure or not RECORD.is_file():
+        RECORD.write_text(json.dumps(measure_race()) + "\n")
+    draw_race(RECORD)
+    print(
+        f"drew {RECORD.with_suffix('.gif').name}: {RECORD.with_suffix('.gif').stat().st_size:,} bytes"
+    )
+
+
+if __name__ == "__main__":
+    main()
