@@ -24,7 +24,7 @@ INPUT_ROUNDING = 1e-6
 # What a thousand float64 operations lose.
 ROUNDING = 1e-12
 
-ReadBy = Callable[..., "LengthDistribution"]  # a reading, which comes later
+AnyReading = Callable[..., "LengthDistribution"]  # a reading, which comes later
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +55,7 @@ class LengthDistribution:
     hazard: Float[Tensor, "*B T"]
     # A sentence: which reading was picked, and why; and that reading. Of several prompts one for each.
     read_as: tuple[str, ...] | str | None = None
-    readings: tuple[ReadBy, ...] | ReadBy | None = None
+    readings: tuple[AnyReading, ...] | AnyReading | None = None
 
     def __post_init__(self) -> None:
         hazard = checked_probabilities(self.hazard, "hazard", rows=False)

@@ -311,6 +311,16 @@ def test_a_point_of_the_figure_is_on_the_samples_both_answered():
     assert _points(panel)[some[0].recipe] == (0.3, 0.0)
 
 
+def test_accuracy_against_work_is_labelled_in_words(tmp_path):
+    ours = records(Recipe(length=default_length(256), block=32), [1] * 4, columns=20)
+    dots = records(recipe(length="survival:256,reading=auto"), [1] * 4, columns=30)
+    save_figures([*ALL, *ours, *dots], tmp_path, ["svg"])
+    drawn = (tmp_path / "pareto.svg").read_text()
+    for name in ("fixed canvas", "the paper", "our default"):
+        assert drawn.count(f"<!-- {name} -->") == 1
+    assert "survival" not in drawn  # no command-line strings
+
+
 def test_figures_of_many_tasks_and_of_answers_that_never_ended_are_drawn(tmp_path):
     tasks = [f"task {n}" for n in range(12)]
     made = recipe(length="fixed:256")
