@@ -293,6 +293,16 @@ def test_live_shows_denoising_and_leaves_the_answer(lastword, monkeypatch):
     assert "masks left" in out
 
 
+def test_on_a_terminal_a_tiny_model_says_what_it_knows(lastword, monkeypatch):
+    asked = ("generate", "What is 6 x 7?", "--length", "fixed:3")
+    assert "lastword models" not in lastword(*asked)[2]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code, _, err = lastword(*asked)
+    assert code == 0
+    assert "tiny-llada-base has 5M parameters" in err
+    assert err.endswith("Others: lastword models]\n")
+
+
 def test_recipes_lists_every_part(lastword):
     from lastword.recipe.names import PARTS, RECIPES
 
@@ -425,7 +435,11 @@ def test_eval_runs_code_without_a_sandbox_when_told_to(lastword, monkeypatch, tm
     options = ("--tasks", "write_function", "--length", "fixed:16", "--limit", "1")
     for more, level in ((), "plain"), (("--unsafe-code",), "none"):
         out = tmp_path / level
-        assert lastword("eval", *options, *more, "--out", str(out))[0] == 0
+        code, printed, err = lastword("eval", *options, *more, "--out", str(out))
+        assert code == 0, err
+        assert "lastword: " not in printed  # tables alone, for whoever pipes them
+        assert f"1 records in {out / 'tiny-llada-base.test.jsonl'}; " in err
+        assert err.endswith(f"lastword tables --records {out}\n")
         (record,) = map(json.loads, (out / "tiny-llada-base.test.jsonl").read_text().splitlines())
         assert record["sandbox"]["level"] == level
 

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from lastword.cli import threads
+from lastword.cli.reporting import _choose_threads
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,25 @@ def test_a_container_s_share_counts(tmp_path, monkeypatch, written, most):
     (tmp_path / "cpu.max").write_text(written)
     assert threads.cores(tmp_path / "cpu.max") == (most or 8)
     assert threads.cores(tmp_path / "nowhere") == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({"model": "toy", "engine": "local"}, str(threads.FEW)),
+        ({"model": None, "preset": None}, str(threads.FEW)),
+        ({"model": ["toy", "my/folder"]}, "64"),
+        ({"model": None, "preset": "paper/llada-base"}, "64"),
+        ({"shape": None, "models": "toy"}, "64"),  # a bench measures the machine
+        ({"model": "toy", "engine": "ray"}, None),
+    ],
+)
+def test_a_command_s_options_say_how_large_its_models_are(monkeypatch, options, chosen):
+    for name in threads.SAID:
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(threads, "cores", lambda: 64)
+    _choose_threads(options)
+    assert (os.environ["OMP_NUM_THREADS"] or None) == chosen
 
 
 def test_help_says_so():
