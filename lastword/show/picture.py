@@ -75,7 +75,7 @@ def name_points(
     dots = {name: ax.transData.transform(at).tolist() for name, at in points.items()}
     taken, inside = (
         [_Box.around(x, y, 9.0, 9.0) for x, y in dots.values()],
-        _Box(*ax.bbox.extents.tolist()),
+        _Box(*map(float, ax.bbox.extents)),
     )
     high = 11 * figure.dpi / 72
     for (name, at), colour in zip(points.items(), colours):
