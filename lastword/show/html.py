@@ -25,11 +25,7 @@ def styled(text: object, style: str, element: str = "span", **attributes: object
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; the head is text, and cells are HTML."""
     titles = "".join(styled(title, f"{CELL};{SOFT};font-weight:400", "th") for title in head)
-    lines = "".join(
-        f"<tr>{''.join(f'<td style={chr(34)}{CELL}{chr(34)}>{cell}</td>' for cell in row)}</tr>"
-        for row in rows
-    )
-    return (
-        f'<table style="{INHERIT};border-collapse:collapse;border:0;margin:.3em 0">'
-        f"<tr>{titles}</tr>{lines}</table>"
-    )
+    cell = f'<td style="{CELL}">'
+    lines = "".join(f"<tr>{''.join(f'{cell}{own}</td>' for own in row)}</tr>" for row in rows)
+    style = f"{INHERIT};border-collapse:collapse;border:0;margin:.3em 0"
+    return f'<table style="{style}"><tr>{titles}</tr>{lines}</table>'
