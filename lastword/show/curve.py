@@ -38,9 +38,11 @@ def draw_survival(
         )
     if ax is not None:
         return _draw(ax, survival, horizon, truth)
+    # Made outside of the style: a backend that is chosen inside is half undone at its end, and a notebook
+    # would show no figure after this one.
+    figure = matplotlib_of().pyplot.figure(figsize=SIZE, layout="constrained", facecolor="white")
     with styled():
-        _, made = matplotlib_of().pyplot.subplots(figsize=SIZE, layout="constrained")
-        return _draw(made, survival, horizon, truth)
+        return _draw(figure.add_subplot(), survival, horizon, truth)
 
 
 def _draw(
