@@ -22,7 +22,7 @@ from lastword.unmask.rule import UnmaskRule
 class SureRun(UnmaskRule):
     """Fill the leftmost mask, and those that follow it until one is less than `threshold` likely."""
 
-    name: ClassVar[str] = "sure-run"  # what labels and records call it
+    name: ClassVar[str] = "sure-run"  # by which a table of parts would know it
     threshold: float = 0.9
 
     def choose(
