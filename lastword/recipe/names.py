@@ -72,7 +72,7 @@ RECIPES = {
         PLAIN | {"length": default_length()},
     ),
     "fast": Named(
-        "The same canvas, every sure token in one pass: about a sixth of the estimated time for half a point.",
+        "The same canvas, every sure token in one pass: a sixth of the estimated time for half a point.",
         PLAIN | {"length": default_length(), "unmask": AboveThreshold(0.97)},  # decision 21
     ),
     "paper": Named(
