@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import float8
 from benchmarks.arms import MODELS
 from benchmarks.kept import accuracy, asked
 from benchmarks.study import RECORDS
@@ -56,6 +57,11 @@ def _run(path: Path) -> tuple[About, int]:
     """One JSON object with lines."""
     about = json.loads(path.read_text(encoding="utf-8"))
     return about, len(about["lines"])
+
+
+def _paired(path: Path) -> tuple[About, int]:
+    """A character a prompt for every model."""
+    return {}, sum(len(model.stored) for model in float8.read(path).models)
 
 
 def _whole(path: Path) -> tuple[About, int]:
@@ -121,6 +127,14 @@ KEPT = (
         "the same with [the answer begun](begun.md)",
         "`python -m benchmarks.begun run MODEL`",
         _lines,
+        "prompts",
+        "a CPU",
+    ),
+    Kept(
+        "float8.json",
+        "the same prompts with weights as stored and [in fp8](float8.md)",
+        "`python -m benchmarks.float8 run`",
+        _paired,
         "prompts",
         "a CPU",
     ),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
-from benchmarks import begun, catalogue, coverage, fast, readings
+from benchmarks import begun, catalogue, coverage, fast, float8, readings
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.kept import (
     BATCH_SPEED,
@@ -262,6 +262,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fast": lambda: fast.candidates(fast.read("validation")),
     "fast-confirmed": fast.confirmation_kept,
     "begun": lambda: begun.table(begun.read()),
+    "float8": lambda: float8.table(float8.read()),
     "paper": paper,
     "speed": partial(_speed, SPEED),
     "batch-speed": partial(_speed, BATCH_SPEED),
