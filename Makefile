@@ -81,9 +81,10 @@ dist: setup
 
 setup: $(VENV)/.dev
 
-# The package with one extra and no more. constraints.txt pins torch, without which a CPU machine downloads
-# gigabytes of CUDA, and what scores.
+# The package with one extra and no more. constraints.txt pins torch and what scores. Where $(VENV) has that
+# torch already, built for CPUs perhaps, it is kept: the usual build brings gigabytes of CUDA.
 $(VENV)/.%: pyproject.toml constraints.txt
+	@echo "Installing lastword[$*] into $(VENV), quietly. The first time fetches torch, which may take minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'

@@ -3,7 +3,7 @@
 lastword serve --model tiny-llada-instruct
 python examples/server_client.py [http://127.0.0.1:8000]
 
-The server needs the extra `serve`, this file the package `openai`.
+The server needs the extra `serve`, this file `pip install openai`.
 """
 
 import sys
@@ -17,7 +17,7 @@ asked = {"model": "tiny-llada-instruct", "messages": messages}
 
 # How long will the answer be? One pass of the model, nothing is written.
 lengths = client.post("/lengths", body={"messages": messages, "quantiles": [0.9]}, cast_to=object)
-print("predicted:", lengths)
+print(f"{lengths['mean']:.1f} tokens expected, nine of ten within {lengths['quantiles']['0.9']}")
 
 # What is ours goes through extra_body. max_tokens would cap the answer; it does not size the canvas.
 reply = client.chat.completions.create(**asked, extra_body={"recipe": "fast"})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from shutil import which
 from urllib.parse import unquote, urlsplit
 
 CLONE = Path(__file__).parent.parent  # if it is one
@@ -18,16 +20,27 @@ def install(*extras: str) -> str:
     """
     names = f"[{','.join(extras)}]"
     if (CLONE / "pyproject.toml").is_file():
-        return f"pip install -e {_quoted(_here(CLONE) + names)}"
+        return f"{pip()} install -e {_quoted(_here(CLONE) + names)}"
     source = _source()
     url, vcs = str(source.get("url", "")), source.get("vcs_info")
     if url and isinstance(source.get("dir_info"), dict):
         folder = Path(unquote(urlsplit(url).path))
-        return f"pip install {_quoted(_here(folder) + names)}"
+        return f"{pip()} install {_quoted(_here(folder) + names)}"
     if url:
         how = f"{vcs.get('vcs', 'git')}+" if isinstance(vcs, dict) else ""
-        return f"pip install {_quoted(f'lastword{names} @ {how}{url}')}"
-    return f"pip install {_quoted('lastword' + names)}"
+        return f"{pip()} install {_quoted(f'lastword{names} @ {how}{url}')}"
+    return f"{pip()} install {_quoted('lastword' + names)}"
+
+
+def pip() -> str:
+    """The pip of the Python that runs this: `pip` where a shell finds that one, else by way of its path."""
+    python = Path(sys.executable)
+    found = which("pip")
+    if not sys.executable or (found and Path(found).parent == python.parent):
+        return "pip"
+    if python.is_relative_to(Path.cwd()):
+        python = python.relative_to(Path.cwd())
+    return f"{shlex.quote(str(python))} -m pip"
 
 
 def _source() -> dict[str, object]:

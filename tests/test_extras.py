@@ -18,6 +18,13 @@ class Written:
         return self.text if name == "direct_url.json" else None
 
 
+@pytest.fixture(autouse=True)
+def activated(monkeypatch, tmp_path):
+    """A Python whose pip a shell finds."""
+    monkeypatch.setattr(extras.sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
+    monkeypatch.setattr(extras, "which", lambda name: str(tmp_path / ".venv" / "bin" / name))
+
+
 @pytest.fixture
 def installed(monkeypatch, tmp_path):
     """As if the package lay in site-packages, with this written beside it."""
@@ -73,3 +80,12 @@ def test_a_package_nobody_installed(monkeypatch, tmp_path):
     monkeypatch.setattr(extras, "CLONE", tmp_path)
     monkeypatch.setattr(extras, "distribution", absent)
     assert extras.install("plot") == "pip install 'lastword[plot]'"
+
+
+@pytest.mark.parametrize("found", ["/usr/bin/pip", None])
+def test_where_a_shell_finds_another_pip_the_python_is_named(monkeypatch, tmp_path, found):
+    """`.venv/bin/lastword` of an environment that is not activated: `pip` would install elsewhere."""
+    monkeypatch.setattr(extras, "which", lambda name: found)
+    assert extras.pip() == f"{tmp_path}/.venv/bin/python -m pip"
+    monkeypatch.chdir(tmp_path)
+    assert extras.pip() == ".venv/bin/python -m pip"

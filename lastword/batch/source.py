@@ -101,7 +101,10 @@ class Source:
             )
 
     def _unreadable(self, broken: Exception) -> PromptError:
-        return PromptError(f"the prompts in {shown(str(self.path))} cannot be read ({why(broken)})")
+        return PromptError(
+            f"the prompts in {shown(str(self.path))} cannot be read ({why(broken)}); give a .jsonl or "
+            ".parquet file that is there"
+        )
 
 
 def _parsed(index: int, where: str, line: bytes) -> Given:

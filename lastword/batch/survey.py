@@ -53,7 +53,8 @@ def survey(source: Source, *, chat: bool = False) -> Survey:
         )
     if not ways:
         raise PromptError(
-            f"{source.path} is no file of prompts: none of its {count} lines is one. {first}"
+            f"{source.path} is no file of prompts: none of its {count} lines is one. {first}; give it "
+            'such as {"prompt": "What is 6 x 7?"}'
         )
     return Survey(source.digest(), form or "lines", count, frozenset(ways))
 

@@ -117,6 +117,7 @@ def evaluate(
     from lastword.eval.run import Layout, check_counts
     from lastword.eval.settings import check_tasks
     from lastword.outside.files import check_folder
+    from lastword.paper.arms import arms_of
     from lastword.paper.overview import code, tables
     from lastword.sandbox import accept_unsafe_code
 
@@ -148,16 +149,16 @@ def evaluate(
                 )  # fmt: skip
     records = read_records(journal.path)
     print_markdown("\n\n".join(filter(None, (tables(records), code(records)))))
-    wrote(journal.path, len(records))
+    wrote(journal.path, len(records), compared=any(arms.fixed for arms in arms_of(records)))
 
 
-def wrote(path: Path, records: int) -> None:
-    """Say what is there now, and what to type next."""
-    folder = shlex.quote(str(path.parent))
-    typer.echo(
-        f"lastword: {records} records in {path}; compare them: lastword tables --records {folder}",
-        err=True,
-    )
+def wrote(path: Path, records: int, *, compared: bool = True) -> None:
+    """Say what is there now, and what to type next: tables need a fixed canvas to compare with."""
+    tables = f"lastword tables --records {shlex.quote(str(path.parent))}"
+    following = f"compare them: {tables}"
+    if not compared:
+        following = f"to compare, the same command with --length fixed, then {tables}"
+    typer.echo(f"lastword: {records} records in {path}; {following}", err=True)
 
 
 def planned(preset: str | None, tasks: str | None, recipe: str | None = None) -> Any:

@@ -132,7 +132,7 @@ def read_prompt(argument: str | None, *, chat: bool, ids: bool) -> Any:
             raise PromptError("no prompt was given; write one as an argument or pipe it in")
         argument = _standard_input().rstrip("\n")
     if not argument:
-        raise PromptError("the prompt is empty; give it at least one token")
+        raise PromptError("the prompt is empty; write one as an argument or pipe it in")
     if any("\ud800" <= letter <= "\udfff" for letter in argument):  # how Python spells such bytes
         raise PromptError("the prompt holds bytes that are no UTF-8; give it as UTF-8 text")
     if ids:

@@ -134,6 +134,10 @@ def serve(
         not named_only,
     )
     keys = _keys(key_file)
+    from lastword.serve.running import check_free, check_locked
+
+    check_locked(host, keys, without_key)
+    check_free(host, port)  # a large model takes minutes to load
     if engine == "ray":
         from lastword.serve.ray.running import serve_on_ray
         from lastword.serve.ray.settings import Replicas, how_many

@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from lastword.checks import shown
 from lastword.errors import ExtraError, TaskError
 from lastword.eval.code import isolated_code, passes
 from lastword.eval.dream_code import VERSION as DREAM_CODE
@@ -22,6 +24,7 @@ from lastword.eval.records import Fields
 from lastword.eval.task import Sample, Task
 from lastword.extras import install
 from lastword.sandbox import conditions
+from lastword.tasks import BENCHMARKS
 
 # Which of a task's scores counts, by the beginning of its name: those the survival paper reports. Any other
 # task counts by the first metric and filter it defines.
@@ -229,8 +232,7 @@ def _manager_of(names: tuple[str, ...]) -> Foreign:
         from lm_eval.tasks import TaskManager
     except ImportError as missing:
         raise ExtraError(
-            f"{', '.join(names)}: these are no embedded tasks, and tasks of lm-evaluation-harness need "
-            f"it installed: {install('eval')}"
+            f"{_not_embedded(names[0])}; for tasks of lm-evaluation-harness: {install('eval')}"
         ) from missing
     folder = Path(lm_eval.__file__).parent / "tasks"
     with _quiet():
@@ -242,10 +244,18 @@ def _manager_of(names: tuple[str, ...]) -> Foreign:
     unknown = [name for name in names if name not in manager.all_tasks]
     if unknown:
         raise TaskError(
-            f"there is no task {unknown[0]!r}, neither embedded (tiny and its families) nor in "
-            "lm-evaluation-harness; `lm-eval ls tasks` lists the latter"
+            f"{_not_embedded(unknown[0])}; nor is it one of lm-evaluation-harness: `lm-eval ls tasks` "
+            "lists those"
         )
     return manager
+
+
+def _not_embedded(name: str) -> str:
+    """That no embedded task has this name, and which there are."""
+    known = ("tiny", *BENCHMARKS)
+    near = get_close_matches(name, known, 1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"there is no embedded task {shown(name)}{hint}, only {', '.join(known)}"
 
 
 @contextmanager

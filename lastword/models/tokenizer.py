@@ -123,8 +123,9 @@ class Tokenizer:
         """
         if self.chat_template is None:
             raise PromptError(
-                "messages were given to a checkpoint without a (default) chat template; encode "
-                f"plain text instead, or put the template into the folder as {_TEMPLATE}"
+                "messages were given to a model without a (default) chat template; give plain text (on the "
+                "command line, leave --chat out), take a model that `lastword models` marks chat, or put the "
+                f"template into its folder as {_TEMPLATE}"
             )
         if not messages:
             raise PromptError("an empty list of messages was given; give at least one message")

@@ -51,6 +51,10 @@ def check_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         _try(path / "any")
+    except (FileExistsError, NotADirectoryError) as refused:
+        raise SettingError(
+            f"{path} is no folder to write to (there is a file of that name, or above it); give another"
+        ) from refused
     except (OSError, ValueError) as refused:
         raise SettingError(
             f"{path} is no folder to write to ({why(refused)}); give another"

@@ -6,7 +6,8 @@ import ipaddress
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from socket import socket
+from errno import EACCES, EADDRINUSE
+from socket import SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, getaddrinfo, socket
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -73,6 +74,22 @@ def check_locked(host: str, keys: Collection[str], without_key: bool) -> None:
             f"the address {host} can be reached from other machines and no key was set: give one "
             "(LASTWORD_API_KEY, or --key-file FILE), or say --without-key"
         )
+
+
+def check_free(host: str, port: int) -> None:
+    """Refuse an address where another process listens, or where this one may not."""
+    try:
+        for family, kind, protocol, _, address in getaddrinfo(host, port, type=SOCK_STREAM):
+            with socket(family, kind, protocol) as tried:
+                tried.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+                tried.bind(address)
+    except OSError as refused:
+        if refused.errno not in (EADDRINUSE, EACCES):
+            return  # some addresses of a name may be missing; the server says if all of them are
+        raise SettingError(
+            f"port {port} of {host} cannot be listened at ({refused.strerror}); give another, such as "
+            f"--port {port + 1 if 1024 <= port < 65535 else 8000}, or --port 0 for any that is free"
+        ) from refused
 
 
 def server(

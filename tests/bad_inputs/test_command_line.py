@@ -261,8 +261,8 @@ ROWS = [
     ((*CALIBRATE, "--out", "config.json"), 1, "is no calibration, so it was left as it is"),
     ((*CALIBRATE, "--recipe", "recipe.json", "--out", "recipe.json"), 1, "so it was left as it is"),
     ((*CALIBRATE[:-1], "~nosuchuser/m"), 1, "home folder that is not there"),
-    (("eval", "--out", "notes.txt"), 1, "is no folder to write to"),
-    (("eval", "--out", "notes.txt/records"), 1, "is no folder to write to"),
+    (("eval", "--out", "notes.txt"), 1, "(there is a file of that name, or above it)"),
+    (("eval", "--out", "notes.txt/records"), 1, "(there is a file of that name, or above it)"),
     (("drift", "--out", "notes.txt"), 1, "is no folder to write to"),
     ((*TABLES, "--out", "notes.txt"), 1, "is no folder to write to"),
     ((*TABLES, "--parquet", "table.csv"), 1, "end it in .parquet"),
@@ -331,7 +331,7 @@ def test_debug_shows_the_traceback_before_or_behind_the_command(warm, folder):
         code, _, err = warm(folder, *words)
         assert code == 1
         assert err.startswith("Traceback")
-        assert err.endswith("lastword: the prompt is empty; give it at least one token\n")
+        assert err.endswith("the prompt is empty; write one as an argument or pipe it in\n")
 
 
 def test_behind_two_dashes_debug_is_a_prompt(warm, folder):

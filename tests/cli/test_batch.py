@@ -65,8 +65,12 @@ def test_nothing_is_loaded_for_a_file_that_is_none(batch, tmp_path, monkeypatch)
     monkeypatch.setattr(cli, "opened", None)
     put(tmp_path / "notes.jsonl", b"my notes")
     cases = {
-        ("notes.jsonl", "--out", "a.jsonl"): "is no file of prompts",
-        ("none.jsonl", "--out", "a.jsonl"): "No such file",
+        ("notes.jsonl", "--out", "a.jsonl"): '; give it such as {"prompt": ',
+        (
+            "none.jsonl",
+            "--out",
+            "a.jsonl",
+        ): "(No such file or directory); give a .jsonl or .parquet",
         ("notes.jsonl", "--out", "a.txt"): "end it in .jsonl",
         (
             "notes.jsonl",

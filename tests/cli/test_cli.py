@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lastword.cli import COMMANDS, main
+from lastword.cli.evaluate import wrote
 from lastword.length import Fixed
 from lastword.recipe.names import DEFAULT
 from lastword.recipe.recipe import Recipe
@@ -439,7 +440,7 @@ def test_eval_runs_code_without_a_sandbox_when_told_to(lastword, monkeypatch, tm
         assert code == 0, err
         assert "lastword: " not in printed  # tables alone, for whoever pipes them
         assert f"1 records in {out / 'tiny-llada-base.test.jsonl'}; " in err
-        assert err.endswith(f"lastword tables --records {out}\n")
+        assert err.endswith(f"; compare them: lastword tables --records {out}\n")
         (record,) = map(json.loads, (out / "tiny-llada-base.test.jsonl").read_text().splitlines())
         assert record["sandbox"]["level"] == level
 
@@ -461,6 +462,12 @@ def test_demo_refuses_a_family_it_does_not_have(lastword):
     code, _, err = lastword("demo", "-m", "toy", "-f", "chess")
     assert code != 0
     assert "toy shows toy" in err
+
+
+def test_records_without_a_fixed_canvas_are_not_sent_to_tables_that_refuse_them(capsys, tmp_path):
+    wrote(tmp_path / "a.jsonl", 2, compared=False)
+    said = capsys.readouterr().err
+    assert "; to compare, the same command with --length fixed, then lastword tables " in said
 
 
 # Refusals

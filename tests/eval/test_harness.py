@@ -455,7 +455,9 @@ def test_an_unknown_name_is_looked_for_everywhere_and_refused(hub, monkeypatch):
         return theirs(include_path=include_path, include_defaults=False)
 
     monkeypatch.setattr(lm_eval.tasks, "TaskManager", few)
-    with pytest.raises(TaskError, match="there is no task 'gsm9k', neither embedded"):
+    with pytest.raises(
+        TaskError, match=r"no embedded task 'gsm9k', only tiny, .*; nor is it one of"
+    ):
         check_names(["gsm9k"])
     assert asked == [False, True]
 
@@ -483,6 +485,16 @@ def test_without_the_harness_the_error_says_what_to_install(tmp_path):
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == [ExtraError.__name__] * 2
     assert all("pip install " in line and line.endswith("[eval]'") for line in lines)
+
+
+def test_without_the_harness_a_misspelt_task_is_told_from_one_to_install(monkeypatch):
+    from lastword.eval.harness import check_names
+
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(
+        ExtraError, match=r"'algbra' \(did you mean 'algebra'\?\), only tiny, word_problems"
+    ):
+        check_names(["algbra"])
 
 
 def test_nothing_heavy_is_imported_before_a_task_of_the_harness_is_named():
