@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,9 +23,13 @@ GAP = 2  # letters between two columns
 
 def print_markdown(text: str, console: Console | None = None) -> None:
     """Print Markdown: into a pipe or a file the text itself, so that a page can be made of it."""
-    from rich.console import Console
+    if console is None:
+        if not sys.stdout.isatty():  # where nobody looks, rich need not be there
+            typer.echo(text)
+            return
+        from rich.console import Console
 
-    console = console or Console()
+        console = Console()
     if not console.is_terminal:
         typer.echo(text)
         return

@@ -21,7 +21,11 @@ COMMAND = [
     sys.executable, "-m", "lastword", "eval", "-m", NAME, "--tasks", ",".join(TASKS), "--recipe", "fast",
     "--length", "default:48", "--limit", str(LIMIT), "--rows", str(ROWS), "--out",
 ]  # fmt: skip
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def environment():
+    """As it is now: Ray writes there whether its clusters ask for a token."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def evaluated(journal, model=None, engine=None, progress=lambda done, total: None):
@@ -47,7 +51,7 @@ def records(journal):
 def killed_half_way(options, out):
     """Give the command, and kill whoever drives it when some records are written."""
     process = subprocess.Popen(
-        [*COMMAND, str(out), *options], env=ENVIRONMENT, cwd=ROOT, stderr=subprocess.PIPE
+        [*COMMAND, str(out), *options], env=environment(), cwd=ROOT, stderr=subprocess.PIPE
     )
     journal = out / JOURNAL
     try:
@@ -71,7 +75,13 @@ def given(options, out, limit=None):
     if limit is not None:
         command = ["prlimit", f"--fsize={limit}", *command]
     return subprocess.run(
-        command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+        command,
+        env=environment(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
 

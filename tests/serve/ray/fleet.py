@@ -11,7 +11,7 @@ import httpx
 
 from tests.serve.process import served
 
-READY = 120.0  # seconds
+READY = 300.0  # seconds, on cores that others use as well
 
 
 def tree(process):
