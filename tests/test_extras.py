@@ -53,8 +53,8 @@ def test_in_a_clone_the_clone_is_installed(monkeypatch, tmp_path):
             "lastword[eval] @ git+https://example.org/lastword.git",
         ),
         (
-            {"url": "file:///tmp/lastword-0.1.0-py3-none-any.whl", "archive_info": {}},
-            "lastword[eval] @ file:///tmp/lastword-0.1.0-py3-none-any.whl",
+            {"url": "file:///home/me/lastword-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "lastword[eval] @ file:///home/me/lastword-0.1.0-py3-none-any.whl",
         ),
         ({}, "lastword[eval]"),
         ([], "lastword[eval]"),

@@ -48,9 +48,7 @@ class EventStream(Response):
                     await body(COMMENT)
                 chunk = coming.result()
             finally:
-                if (
-                    coming.cancel()
-                ):  # the client left: what makes events must not be at work when closed
+                if coming.cancel():  # the client left, and what is at work cannot be closed
                     await asyncio.wait({coming})
             if chunk is None:
                 break
