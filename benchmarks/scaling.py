@@ -8,6 +8,10 @@ Longest predicted first beside round robin, which deals prompts out beforehand. 
 workers being ready; efficiency is the seconds of one worker over n times those of n; idle is the share of
 their time that workers had nothing left to do. Needs the core alone, and no Ray. Run it on a machine that
 does nothing else.
+
+Workers beyond the machine's cores share them, so that their seconds say nothing of n cores. The seconds of
+CPU that each of them took do: the busiest worker's are what n cores would have waited for, if cores do not
+slow each other down. `own_core` is the efficiency by that measure.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +65,33 @@ def measured(
         warm = dict(list(questions.items())[: 4 * workers])
         pool.wait_for_all()
         _asked(pool, warm, settled)
+        spent = _spent()
         began = time.perf_counter()
         replies, ended = _asked(pool, questions, settled)
         seconds = time.perf_counter() - began
+        worked = [now - spent[worker] for worker, now in _spent().items()]
         last = sorted(ended.values())
     return {
         "workers": workers,
         "order": order,
         "seconds": round(seconds, 2),
+        "cpu_most": round(max(worked), 2),
+        "cpu_all": round(sum(worked), 2),
         "idle": round(sum(last[-1] - own for own in last) / (len(last) * seconds), 4),
         "tokens": sum(reply["length"] for reply in replies),
         "passes": sum(reply["cost"].passes + reply["probe_cost"].passes for reply in replies),
+    }
+
+
+def _spent() -> dict[str, float]:
+    """Seconds of CPU that each worker has taken so far."""
+    fields = {
+        child.name: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        for child in active_children()
+    }
+    return {
+        name: (int(own[11]) + int(own[12])) / os.sysconf("SC_CLK_TCK")  # of user and of system
+        for name, own in fields.items()
     }
 
 
@@ -97,11 +118,12 @@ def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[st
             if workers == 1 and order == ROUND_ROBIN:
                 continue  # one worker has no order that matters
             row = measured(source, prompts, workers, order, chosen)
-            alone = next((one["seconds"] for one in rows if one["workers"] == 1), None)
-            if workers == 1:
-                alone = row["seconds"]
-            efficiency = None if alone is None else round(alone / (row["seconds"] * workers), 4)
-            rows.append(row | {"efficiency": efficiency})
+            rows.append(row)
+            if rows[0]["workers"] == 1:
+                alone, cores = rows[0], len(os.sched_getaffinity(0))
+                shared = None if workers > cores else alone["seconds"] / (row["seconds"] * workers)
+                row["efficiency"] = None if shared is None else round(shared, 4)
+                row["own_core"] = round(alone["cpu_most"] / (row["cpu_most"] * workers), 4)
             print(json.dumps(rows[-1]), flush=True)
     if len({(row["tokens"], row["passes"]) for row in rows}) > 1:
         raise lastword.errors.EngineError("the same prompts had other answers with other workers")
