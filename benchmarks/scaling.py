@@ -116,7 +116,7 @@ def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[st
     for workers in counts:
         for order in (PREDICTED, ROUND_ROBIN):
             if workers == 1 and order == ROUND_ROBIN:
-                continue  # one worker has no order that matters
+                continue  # what it would say of batches of unlike rows is not about workers
             row = measured(source, prompts, workers, order, chosen)
             rows.append(row)
             if rows[0]["workers"] == 1:

@@ -48,9 +48,10 @@ _LOG = logging.getLogger(__name__)
 class Pool:
     """An engine around workers: `Pool(Processes(Source("tiny-llada-base"), workers=2))`.
 
-    `order="predicted"` plans all questions first and hands out the longest predicted first, with its plan;
-    "round robin" deals them out beforehand, to measure against. With one worker, or where the canvas is fixed
-    and every answer is as long as any other, nothing is probed. Close it, or use it in a `with`.
+    `order="predicted"` plans all questions first and hands out the longest predicted first, with its plan:
+    no worker ends alone with the longest answer, and rows that are decoded at once are alike. Where the canvas
+    is fixed, nothing is probed and the longest prompts go first. "round robin" deals questions out beforehand,
+    to measure against. Close it, or use it in a `with`.
     """
 
     def __init__(
@@ -110,15 +111,16 @@ class Pool:
             return
         order = list(range(len(keys)))
         deaths: Counter[int] = Counter()
-        alike = self.places.workers == 1 or isinstance(recipe.length, Fixed)
-        if self.order == PREDICTED and not alike:
-            found = self._predicted(asked, recipe, deaths)
-            lengths = [math.inf if own is None else own.slots for own in found]
+        if self.order == PREDICTED:
+            lengths = [0.0] * len(keys)
+            if not isinstance(recipe.length, Fixed):
+                found = self._predicted(asked, recipe, deaths)
+                lengths = [math.inf if own is None else own.slots for own in found]
+                asked = [
+                    replace(one, planned=None if own is None else own.planned)
+                    for one, own in zip(asked, found)
+                ]
             order.sort(key=lambda at: (lengths[at], len(asked[at].prompt)), reverse=True)
-            asked = [
-                replace(one, planned=None if own is None else own.planned)
-                for one, own in zip(asked, found)
-            ]
         handing = self._handing(order, rows * QUEUED, self.order, deaths)
         self._known.clear()
         for places, result in self._through(handing, asked, recipe, rows, "answer"):

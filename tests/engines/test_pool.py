@@ -131,13 +131,20 @@ def test_longest_predicted_first_and_less_at_a_time():
     assert sizes[-1] == 1
 
 
-def test_nothing_is_probed_where_all_are_alike():
-    for places, recipe in (
-        (Fake(1), SETTLED),
-        (Fake(2), replace(SETTLED, length=lastword.Fixed(4))),
-    ):
-        list(Pool(places).ask(questions(9), recipe, rows=2))
-        assert {job.kind for _, job in places.given} == {"answer"}
+def test_a_lone_worker_is_given_like_answers_together():
+    places = Said(1)
+    asked(Pool(places), rows=2)
+    jobs = [[q.seed for q in job.questions] for _, job in places.given if job.kind == "answer"]
+    assert [seed for job in jobs for seed in job] == [*range(20)][::-1]
+
+
+def test_nothing_is_probed_where_all_are_alike_and_like_prompts_go_together():
+    places = Fake(2)
+    recipe = replace(SETTLED, length=lastword.Fixed(4))
+    list(Pool(places).ask(questions(9), recipe, rows=2))
+    assert {job.kind for _, job in places.given} == {"answer"}
+    lengths = [len(q.prompt) for _, job in places.given for q in job.questions]
+    assert lengths == sorted(lengths, reverse=True)
 
 
 def test_round_robin_deals_out_beforehand():
@@ -194,7 +201,7 @@ def test_a_canvas_that_is_fixed_and_cut_is_predicted_all_the_same():
 def test_what_is_wrong_with_every_question_is_raised():
     unsettled = lastword.Recipe(length=lastword.Calibrated(0.9))
     pool = Pool(Fake(1, run=WORKER.run))
-    with pytest.raises(SettingError, match="calibrat"):
+    with pytest.raises(SettingError, match="Calibrated was asked for a plan"):
         list(pool.ask(questions(3), unsettled, rows=2))
     assert len([*pool.ask(questions(3), SETTLED, rows=4)]) >= 1  # the worker goes on
 
