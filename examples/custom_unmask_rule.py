@@ -18,11 +18,12 @@ from lastword.passes.prediction import Prediction
 from lastword.unmask.rule import UnmaskRule
 
 
+@lastword.register  # recipes and records can then name it
 @dataclass(frozen=True)
 class SureRun(UnmaskRule):
     """Fill the leftmost mask, and those that follow it until one is less than `threshold` likely."""
 
-    name: ClassVar[str] = "sure-run"  # by which a table of parts would know it
+    name: ClassVar[str] = "sure-run"
     threshold: float = 0.9
 
     def choose(

@@ -26,6 +26,7 @@ from pydantic.dataclasses import dataclass
 from lastword.checks import MOST_SLOTS
 from lastword.errors import LastwordError, SettingError
 from lastword.outside.schema import CHECKED, Count, LongText, Seed, Share, Slots, Text, reason
+from lastword.recipe.names import REPLACED
 from lastword.recipe.recipe import Recipe
 
 Value = TypeVar("Value")
@@ -41,7 +42,8 @@ Sandbox = dict[Text, Count | Seconds | Text]
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> Recipe:
+def _parsed(text: str, replaced: int) -> Recipe:
+    """Read again once a name means another class."""
     return Recipe.from_json(text)
 
 
@@ -52,7 +54,7 @@ def _recipe(value: object) -> Recipe:
     if not isinstance(value, dict):
         raise ValueError("a recipe is a JSON object")
     try:
-        return _parsed(json.dumps(value))
+        return _parsed(json.dumps(value), len(REPLACED))
     except (LastwordError, TypeError, RecursionError, OverflowError) as wrong:
         raise ValueError(str(wrong)[:400]) from wrong  # it may quote all it was given
 

@@ -1,16 +1,21 @@
 """Every part by axis and name, and whole recipes by name.
 
 A folder's `__init__` lists its parts, and each class says its own name: a new part is one file and one line.
+A part of a user's own is known once it is registered.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from types import ModuleType
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from lastword import cache, commit, length, passes, survival, unmask
 from lastword.cache import Cache, NoCache
+from lastword.checks import shown
 from lastword.commit import CommitRule, Never
+from lastword.errors import SettingError, WrongTypeError
 from lastword.length import Fixed, GrowWhenFull, LengthPolicy, StopAtEnd, Survival
 from lastword.passes import Sampling
 from lastword.survival import Auto, Estimate, Reading
@@ -37,6 +42,62 @@ PARTS: dict[str, dict[str, type[Part]]] = {
     "estimate": _parts(survival, *get_args(Estimate)),
     "reading": _parts(survival, Reading),
 }
+
+
+CONTRACTS: dict[str, type] = {
+    "length": LengthPolicy,
+    "unmask": UnmaskRule,
+    "commit": CommitRule,
+    "cache": Cache,
+    "schedule": Schedule,
+    "reading": Reading,
+}
+REPLACED: list[
+    str
+] = []  # names that mean another class than before: what was read by them is out of date
+Own = TypeVar("Own", bound=type)
+
+
+def register(cls: Own) -> Own:
+    """Know a part of your own by the `name` it says, so that recipes with it can be written and read.
+
+    Put it above the class, as a decorator. It holds in this process and in workers that import the class:
+    records name the part, and whoever reads them registers it first. Registered again under its name, as
+    when a notebook's cell is run again, a class takes the place of the one before.
+    """
+    axis = next((axis for axis, kind in CONTRACTS.items() if _is_a(cls, kind)), None)
+    if axis is None or not _is_frozen_dataclass(cls):
+        raise WrongTypeError(
+            f"register was given {shown(cls)}; give a frozen dataclass whose name is a ClassVar, of one of "
+            f"these kinds: {', '.join(kind.__name__ for kind in CONTRACTS.values())}"
+        )
+    name = vars(cls).get("name")
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9-]{0,59}", name):
+        raise SettingError(
+            f"{cls.__name__} is called {shown(name)}; let it say a name of small letters, digits and dashes: "
+            'name: ClassVar[str] = "my-rule"'
+        )
+    known = PARTS[axis].get(name)
+    if name in SHORTHANDS.get(axis, {}) or (known and _path(known) != _path(cls)):
+        raise SettingError(f"there is a {axis} called {name!r} already; choose another name")
+    PARTS[axis][name] = cls
+    if known is not None:
+        REPLACED.append(name)
+    return cls
+
+
+def _is_a(cls: object, kind: type) -> bool:
+    return isinstance(cls, type) and issubclass(cls, kind)
+
+
+def _is_frozen_dataclass(cls: Any) -> bool:
+    """By its own decorator, not its parent's: fields of its own would not be kept."""
+    own = vars(cls).get("__dataclass_params__")
+    return own is not None and own.frozen and all(field.name != "name" for field in fields(cls))
+
+
+def _path(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
 
 
 def default_length(limit: int | None = None) -> LengthPolicy:

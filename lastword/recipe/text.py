@@ -57,7 +57,7 @@ def part(axis: str, text: str, *, depth: int = 0) -> Part:
 def as_text(value: Any) -> str:
     """A setting as it is written on the command line: the inverse of `part`, defaults left out.
 
-    A part of a user's own has no name there; its class's stands for it.
+    A part of a user's own that is not registered has no name there; its class's stands for it.
     """
     name = _name_of(value)
     if name is None:
@@ -78,7 +78,7 @@ def as_text(value: Any) -> str:
 
 
 def _name_of(value: object) -> str | None:
-    """The name of a part of ours; a part of a user's own has none here."""
+    """The name of a part that is known by one; a user's own is not unless it is registered."""
     name = str(getattr(value, "name", ""))
     return name if any(parts.get(name) is type(value) for parts in PARTS.values()) else None
 
@@ -161,7 +161,8 @@ def as_data(value: Any) -> Any:
     if name is None:
         raise RecipeError(
             f"{type(value).__name__} is no part we know by name, so a saved recipe could not be read "
-            "back; pass the recipe as an object instead"
+            "back; give it one, and put @lastword.register above the class (of a length, an unmask or commit "
+            "rule, a cache, a schedule or a reading)"
         )
     return {"name": name, **data}
 
