@@ -19,10 +19,12 @@ from lastword.cli.options import (
     RecipeOption,
     SeedOption,
     ThreadsOption,
+    WeightsOption,
     WorkersOption,
     as_path,
     path_option,
 )
+from lastword.cli.reporting import resumable
 
 if TYPE_CHECKING:
     from lastword.batch import State
@@ -80,6 +82,7 @@ def batch(
     base_url: BaseUrlOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    weights: WeightsOption = None,
     calibration: CalibrationOption = "auto",
 ) -> None:
     """Answer a file of prompts; every answer is written as it comes.
@@ -117,8 +120,9 @@ def batch(
         prompts, out, name=name or model, recipe=chosen, seed=seed, limit=limit, rows=rows, chat=chat,
         in_order=in_order, plain=plain,
     )  # fmt: skip
-    source = Source(model, device, dtype, None if calibration == "none" else calibration)
-    with closing(opened(options, source)) as answering, progress("prompts") as shown:
+    kept = None if calibration == "none" else calibration
+    source = Source(model, device, dtype, kept, weights)
+    with resumable(), closing(opened(options, source)) as answering, progress("prompts") as shown:
         outcome = ready.run(answering, partial(told, shown))
     typer.echo(str(outcome))
 

@@ -18,6 +18,7 @@ from lastword.cli.options import (
     RecipeOption,
     SeedOption,
     ThreadsOption,
+    WeightsOption,
     WorkersOption,
     path_option,
 )
@@ -63,6 +64,7 @@ def calibrate(
     ] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    weights: WeightsOption = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
     threads: ThreadsOption = None,
@@ -118,7 +120,7 @@ def calibrate(
     chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
     chosen = replace(chosen, block=None) if block == 0 else chosen
     read_as, guess = part("reading", reading), part("estimate", estimate)
-    source = Source(model, device, dtype, calibration=None)
+    source = Source(model, device, dtype, None, weights)
     with closing(asking.open(source)) as opened, progress("answers") as shown:
         found = learn(
             opened.model, asked, families, limit=limit, ends=ends, reading=read_as, estimate=guess,

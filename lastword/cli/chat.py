@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from lastword.cli.options import DeviceOption, DtypeOption, RecipeOption, as_seed
+from lastword.cli.options import DeviceOption, DtypeOption, RecipeOption, WeightsOption, as_seed
 from lastword.cli.serve import KEY
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def chat(
     ] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    weights: WeightsOption = None,
 ) -> None:
     """Talk with a model: on a terminal its answers are shown while they are denoised.
 
@@ -76,7 +77,7 @@ def chat(
 
     wishes = Wishes(recipe, length, temperature, seed, max_tokens)
     console = Console()
-    answerer = _there(url, model, wishes) if url else _here(model, wishes, device, dtype)
+    answerer = _there(url, model, wishes) if url else _here(model, wishes, device, dtype, weights)
     if sys.stdin.isatty() and console.is_terminal:
         import contextlib
 
@@ -93,11 +94,13 @@ def _there(url: str, name: str | None, wishes: Wishes) -> Answerer:
     return There(Http(url, os.environ.get(KEY)), name, wishes)
 
 
-def _here(name: str | None, wishes: Wishes, device: str, dtype: str) -> Answerer:
+def _here(
+    name: str | None, wishes: Wishes, device: str, dtype: str, weights: str | None
+) -> Answerer:
     from lastword.cli.chatting.here import Here
     from lastword.cli.generate import read_recipe
     from lastword.models.load import load
 
     chosen = read_recipe(wishes.recipe)
-    loaded = load(name or CHATTING, device=device, dtype=dtype)
+    loaded = load(name or CHATTING, device=device, dtype=dtype, weights=weights)
     return Here(loaded, name or CHATTING, chosen, wishes)

@@ -18,9 +18,11 @@ from lastword.cli.options import (
     RecipeOption,
     SeedOption,
     ThreadsOption,
+    WeightsOption,
     WorkersOption,
     path_option,
 )
+from lastword.cli.reporting import resumable
 
 
 def evaluate(
@@ -77,6 +79,7 @@ def evaluate(
     ] = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    weights: WeightsOption = None,
     calibration: CalibrationOption = "auto",
     engine: EngineOption = "local",
     workers: WorkersOption = None,
@@ -136,9 +139,10 @@ def evaluate(
     check_counts("eval", rows, limit)
     check_tasks([name for setting in plan.settings for name in setting.tasks], split)
     check_folder(out)
-    source = Source(plan.model, device, dtype, None if calibration == "none" else calibration)
+    kept = None if calibration == "none" else calibration
+    source = Source(plan.model, device, dtype, kept, weights)
     journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")
-    with closing(asking.open(source)) as opened:
+    with resumable(), closing(asking.open(source)) as opened:
         asks_in_chat = Layout.of(opened.model, chat=plan.chat).chat
         for setting in plan.settings:
             with progress(f"samples of {','.join(setting.tasks)}") as shown:

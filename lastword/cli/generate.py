@@ -22,6 +22,7 @@ from lastword.cli.options import (
     PromptArgument,
     RecipeOption,
     SeedOption,
+    WeightsOption,
     as_path,
     prints,
     read_prompt,
@@ -73,6 +74,7 @@ def generate(
     ids: IdsOption = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    weights: WeightsOption = None,
     parallel: ParallelOption = 1,
     calibration: CalibrationOption = "auto",
     beyond_positions: BeyondOption = False,
@@ -124,6 +126,7 @@ def generate(
         device=device,
         dtype=dtype,
         calibration=None if calibration == "none" else calibration,
+        weights=weights,
         parallel=parallel,
     )
     console = Console()

@@ -60,6 +60,10 @@ ModelOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 DtypeOption = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")]
+WeightsOption = Annotated[
+    Optional[str],
+    typer.Option(help="fp8: quantise the layers' weights. Default: as they are stored."),
+]
 ParallelOption = Annotated[
     int,
     typer.Option(

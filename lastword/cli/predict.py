@@ -19,6 +19,7 @@ from lastword.cli.options import (
     ModelOption,
     ParallelOption,
     PromptArgument,
+    WeightsOption,
     path_option,
     prints,
     read_prompt,
@@ -51,6 +52,7 @@ def predict(
     ids: IdsOption = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    weights: WeightsOption = None,
     parallel: ParallelOption = 1,
     beyond_positions: BeyondOption = False,
     as_json: JsonOption = False,
@@ -76,7 +78,7 @@ def predict(
 
     if plot is not None:
         check_picture(plot)
-    loaded = lastword.load(model, device=device, dtype=dtype, parallel=parallel)
+    loaded = lastword.load(model, device=device, dtype=dtype, weights=weights, parallel=parallel)
     lengths = lastword.predict_length(
         loaded,
         given,

@@ -85,13 +85,24 @@ def reporting(*, debug: bool) -> Iterator[None]:
     sys.exit(code)
 
 
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Around what goes on where it was: whoever interrupts it is told so."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        raise KeyboardInterrupt(
+            "interrupted; what was answered is kept: give the same command again to go on"
+        ) from stopped
+
+
 def outcome(error: BaseException) -> tuple[int, str]:
     """The exit code of an error, and the line that tells of it."""
     said = " ".join(str(error).split())
     if isinstance(error, LastwordError):
         return REFUSED, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED, "interrupted"
+        return INTERRUPTED, str(error) or "interrupted"
     if isinstance(error, BrokenPipeError):
         return READER_GONE, ""
     if isinstance(error, OSError):

@@ -9,9 +9,12 @@ from typing import Annotated, Any, Optional
 import typer
 
 from lastword.cli.options import (
+    CalibrationOption,
     DeviceOption,
     DtypeOption,
     ModelOption,
+    WeightsOption,
+    as_name_or_path,
     path_option,
 )
 from lastword.errors import SettingError
@@ -64,8 +67,19 @@ def serve(
     named_only: Annotated[
         bool, typer.Option("--named-recipes", help="Take recipes by name alone, none as JSON.")
     ] = False,
+    recipe: Annotated[
+        Optional[str],
+        typer.Option(
+            parser=as_name_or_path,
+            metavar="NAME|PATH",
+            help="Of requests that name none: careful, fast, paper, fixed, or a file of JSON. "
+            "Default: careful.",
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    weights: WeightsOption = None,
+    calibration: CalibrationOption = "auto",
     engine: Annotated[
         str, typer.Option(help="local: this process; ray: replicas on a Ray cluster.")
     ] = "local",
@@ -113,12 +127,16 @@ def serve(
 
       LASTWORD_API_KEY=... lastword serve --model GSAI-ML/LLaDA-8B-Instruct --host 0.0.0.0 --slots 32
 
+      lastword serve --recipe fast --slots 32
+
       lastword serve --engine ray --replicas 2
     """
     given = {
         "replicas": replicas, "address": address, "cpus": cpus, "gpus": gpus, "routing": routing,
         "work": work, "up": up, "down": down,
     }  # fmt: skip
+    from lastword.cli.generate import read_recipe
+
     _check_engine(engine, given)
     limits = Limits(
         slots,
@@ -132,12 +150,15 @@ def serve(
         reading,
         drain,
         not named_only,
+        None if recipe is None else read_recipe(recipe),
     )
     keys = _keys(key_file)
+    from lastword.engines.worker import Source
     from lastword.serve.running import check_free, check_locked
 
     check_locked(host, keys, without_key)
     check_free(host, port)  # a large model takes minutes to load
+    source = Source(model, device, dtype, None if calibration == "none" else calibration, weights)
     if engine == "ray":
         from lastword.serve.ray.running import serve_on_ray
         from lastword.serve.ray.settings import Replicas, how_many
@@ -146,7 +167,7 @@ def serve(
         told = {"cpus": cpus, "gpus": gpus, "routing": routing, "seconds": work}
         told |= {"up": up, "down": down}
         serve_on_ray(
-            model,
+            source,
             name=name or model,
             replicas=Replicas(least, most, **_said(told)),
             address=address,
@@ -155,16 +176,13 @@ def serve(
             limits=limits,
             keys=keys,
             without_key=without_key,
-            device=device,
-            dtype=dtype,
             say=typer.echo,
         )
         return
-    from lastword.models.load import load
     from lastword.serve.running import serve as run
 
     run(
-        load(model, device=device, dtype=dtype),
+        source.load(),
         name=name or model,
         host=host,
         port=port,

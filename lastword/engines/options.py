@@ -62,5 +62,10 @@ class EngineOptions:
         if self.engine == OPENAI:
             from lastword.engines.openai import OpenAI
 
+            if source.weights is not None:
+                raise SettingError(
+                    f"--weights {source.weights} was given with --engine openai, whose weights are the "
+                    "server's to choose: leave it out, or give it to the server"
+                )
             return OpenAI(str(self.base_url), source.name, requests=self.workers)
         return Local(source.load())

@@ -49,9 +49,9 @@ class Pool:
     """An engine around workers: `Pool(Processes(Source("tiny-llada-base"), workers=2))`.
 
     `order="predicted"` plans all questions first and hands out the longest predicted first, with its plan:
-    no worker ends alone with the longest answer, and rows that are decoded at once are alike. Where the canvas
-    is fixed, nothing is probed and the longest prompts go first. "round robin" deals questions out beforehand,
-    to measure against. Close it, or use it in a `with`.
+    no worker ends alone with the longest answer, and rows that are decoded at once are alike. Where the
+    canvas is fixed, nothing is probed and the longest prompts go first. "round robin" deals questions out
+    beforehand, to measure against. Close it, or use it in a `with`.
     """
 
     def __init__(

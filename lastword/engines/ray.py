@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from lastword.checks import check_type, check_whole
@@ -18,7 +17,6 @@ from lastword.engines.processes import MOST_WORKERS
 from lastword.engines.worker import Source, Worker
 from lastword.errors import EngineError, ExtraError, LastwordError
 from lastword.extras import install
-from lastword.outside.files import user_path
 
 CONNECT = 60.0  # seconds until a cluster must have answered
 _LOG = logging.getLogger(__name__)
@@ -71,7 +69,7 @@ class Ray:
         try:
             resources = self._ray.cluster_resources()
             self._gpu = source.device in ("auto", "cuda") and resources.get("GPU", 0) >= 1
-            self.source, self.threads = _whole(source), threads or (None if self._gpu else 1)
+            self.source, self.threads = source.in_full(), threads or (None if self._gpu else 1)
             room = (
                 resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // (threads or 1)
             )
@@ -170,13 +168,6 @@ def connected(ray: Any, address: str | None, seconds: float = CONNECT) -> bool:
             "version everywhere, and a cluster with tokens wants RAY_AUTH_MODE=token and the same token here"
         ) from refused
     return True
-
-
-def _whole(source: Source) -> Source:
-    """Paths in full: an actor works in another folder than we do, be it on this machine."""
-    paths = {name: getattr(source, name) for name in ("name", "calibration")}
-    found = {name: user_path(path).absolute() for name, path in paths.items() if path}
-    return replace(source, **{name: str(path) for name, path in found.items() if path.exists()})
 
 
 def _reach(address: str, seconds: float) -> None:

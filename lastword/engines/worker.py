@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from lastword.canvas.state import on_device
+from lastword.embedded import EMBEDDED
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Question
 from lastword.engines.local import Local
@@ -15,6 +16,7 @@ from lastword.length import Fixed, Survival
 from lastword.length.wrapper import layers, traits_of
 from lastword.models.load import load
 from lastword.models.predictor import MaskPredictor
+from lastword.outside.files import user_path
 from lastword.recipe.recipe import Recipe
 
 CPU = torch.device("cpu")
@@ -31,10 +33,28 @@ class Source:
     device: str = "auto"
     dtype: str = "auto"
     calibration: str | None = "auto"
+    weights: str | None = None
+
+    def in_full(self) -> Source:
+        """The same with whole paths: an actor works in another folder than we do, be it on this machine."""
+        paths = {"name": self.name, "calibration": self.calibration}
+        known = {"toy", "auto", *EMBEDDED}  # what `load` does not take for a path
+        found = {
+            name: user_path(path).absolute()
+            for name, path in paths.items()
+            if path and path not in known
+        }
+        return replace(self, **{name: str(path) for name, path in found.items() if path.exists()})
 
     def load(self) -> MaskPredictor:
         """The model, here."""
-        return load(self.name, device=self.device, dtype=self.dtype, calibration=self.calibration)
+        return load(
+            self.name,
+            device=self.device,
+            dtype=self.dtype,
+            calibration=self.calibration,
+            weights=self.weights,
+        )
 
 
 class Worker:

@@ -16,6 +16,7 @@ from torch import Tensor
 from lastword.canvas.canvas import checked_prompts
 from lastword.errors import CheckpointError, SettingError
 from lastword.generation import predict_length
+from lastword.length.wrapper import traits_of
 from lastword.models.predictor import MaskPredictor, TextTokenizer
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.settling import settle
@@ -79,6 +80,7 @@ class Engine:
                 "to its folder"
             )
         self.model, self.limits, self.metrics = model, limits, observer or Metrics()
+        self.recipe = _usual(model, limits)
         self.state: State = "starting"
         self.fault: BaseException | None = None  # what stopped it, where nobody asked it to
         self.tokenizer: TextTokenizer = model.tokenizer
@@ -247,3 +249,15 @@ class Engine:
                 elif heard is not None:
                     heard.settle(Draining("the server stopped; ask another one"))
             self._worker.refuse_all()
+
+
+def _usual(model: MaskPredictor, limits: Limits) -> Recipe:
+    """The recipe of requests that name none, as it runs on the model; refused where it cannot."""
+    recipe, horizon = limits.recipe or Recipe(), limits.horizon or model.slots
+    asked = traits_of(recipe.length).most
+    if asked > horizon:
+        raise SettingError(
+            f"the server's recipe asks for {asked} slots, and a canvas may have {horizon}; give a shorter "
+            "one, or a larger --horizon"
+        )
+    return settle(recipe, model, room=horizon)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lastword.checks import check_number, check_whole
+from lastword.checks import check_number, check_type, check_whole
+
+if TYPE_CHECKING:
+    from lastword.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What requests may ask for and how much is taken on; every number can be set on the command line."""
+    """What requests may ask for, what they get unasked, and how much is taken on."""
 
     slots: int = 16  # rows decoded at once
     columns: int | None = (
@@ -24,6 +28,7 @@ class Limits:
     reading: float = 30.0  # seconds in which a reader must take what was sent
     drain: float = 30.0  # seconds that answers at work are given once the server stops
     recipes: bool = True  # may requests bring recipes of their own, beyond the named ones?
+    recipe: Recipe | None = None  # of a request that names none; None: the default
 
     def __post_init__(self) -> None:
         for name in ("slots", "queue", "body", "answers"):
@@ -33,3 +38,9 @@ class Limits:
                 check_whole("Limits", name, getattr(self, name), least=1)
         for name in ("seconds", "reading", "drain"):
             check_number("Limits", name, getattr(self, name), above=0, most=86_400)
+        if self.recipe is not None:
+            from lastword.recipe.recipe import Recipe  # torch comes with it
+
+            check_type(
+                "Limits", "recipe", self.recipe, Recipe, 'a Recipe, such as Recipe.named("fast")'
+            )

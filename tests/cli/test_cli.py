@@ -555,6 +555,42 @@ def test_an_interrupt_is_exit_code_130_and_says_so(lastword, monkeypatch):
     assert "interrupted" in err
 
 
+def test_an_evaluation_that_is_interrupted_says_how_to_go_on(lastword, monkeypatch, tmp_path):
+    from lastword.engines import Local
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Local, "ask", interrupted)
+    code, _, err = lastword("eval", "--tasks", "algebra", "--limit", "1", "--out", str(tmp_path))
+    assert code == 130
+    assert "give the same command again" in err
+
+
+@pytest.mark.parametrize("command", ["generate", "predict", "chat"])
+def test_weights_are_those_that_there_are(lastword, command):
+    code, _, err = lastword(command, *(["abc"] if command != "chat" else []), "--weights", "int3")
+    assert code == 1
+    assert "int3" in err
+    assert "fp8" in err
+
+
+def test_weights_of_a_server_are_its_own(lastword, tmp_path):
+    code, _, err = lastword(
+        "eval", "--tasks", "algebra", "--limit", "1", "--out", str(tmp_path), "--weights", "fp8",
+        "--engine", "openai", "--base-url", "http://127.0.0.1:1/v1",
+    )  # fmt: skip
+    assert code == 1
+    assert "--weights fp8 was given with --engine openai" in err
+
+
+def test_fp8_weights_answer(lastword):
+    asked = ("generate", "Calculate 3 + 4.", "--length", "fixed:8", "--weights", "fp8", "--json")
+    code, out, _ = lastword(*asked, "-m", "tiny-llada-base", "--calibration", "none")
+    assert code == 0
+    assert json.loads(out)["finish"]
+
+
 def test_a_reader_that_leaves_early_is_no_error_to_shout_about():
     running = subprocess.Popen(
         [sys.executable, "-m", "lastword", "--help"],

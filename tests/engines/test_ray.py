@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lastword.engines import Pool, Source
-from lastword.engines.ray import Ray, _whole, connected, imported
+from lastword.engines.ray import Ray, connected, imported
 from lastword.errors import EngineError, ExtraError
 from tests.engines.commands import (
     JOURNAL,
@@ -62,8 +62,8 @@ def test_an_address_where_nobody_listens_is_told():
 def test_a_folder_is_named_in_full(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert _whole(Source("mine")) == Source(str(tmp_path / "mine"))
-    assert _whole(Source("tiny-llada-base", calibration=None)) == Source(NAME, calibration=None)
+    assert Source("mine").in_full() == Source(str(tmp_path / "mine"))
+    assert Source("tiny-llada-base", calibration=None).in_full() == Source(NAME, calibration=None)
 
 
 full = pytest.mark.full

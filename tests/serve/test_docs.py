@@ -11,16 +11,18 @@ import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from lastword.cli import COMMANDS, main
+from lastword.engines import Source
+from lastword.recipe.recipe import Recipe
 from lastword.serve import errors
 from lastword.serve.api import invalid
 from lastword.serve.api.replies import Ledger
 from lastword.serve.api.schema import ChatRequest, CompletionRequest
+from lastword.serve.limits import Limits
 
 ROOT = Path(__file__).parent.parent.parent
 CALL, OPERATE = (ROOT / "docs" / "use" / name for name in ("serve.md", "operate.md"))
@@ -89,8 +91,7 @@ def test_servers_are_started_with_options_that_there_are(line, monkeypatch, tmp_
     seen = {}
     monkeypatch.chdir(tmp_path)
     Path("keys.txt").write_text("secret\n")
-    loading = import_module("lastword.models.load")  # the package has a function of this name
-    monkeypatch.setattr(loading, "load", lambda name, **_: name)
+    monkeypatch.setattr("lastword.engines.worker.Source.load", lambda source: source)
     monkeypatch.setattr("lastword.serve.running.serve", lambda model, **given: seen.update(given))
     monkeypatch.setattr(sys, "argv", shlex.split(line))
     with pytest.raises(SystemExit) as left:
@@ -99,14 +100,47 @@ def test_servers_are_started_with_options_that_there_are(line, monkeypatch, tmp_
     assert ("0.0.0.0" in line) == bool(seen["keys"])
 
 
+def test_a_server_is_given_what_its_options_say(monkeypatch, tmp_path):
+    seen = {}
+    monkeypatch.setattr("lastword.engines.worker.Source.load", lambda source: source)
+    monkeypatch.setattr(
+        "lastword.serve.running.serve", lambda model, **given: seen.update(given, model=model)
+    )
+    line = "lastword serve --port 0 --model toy --recipe fast --weights fp8 --calibration none --slots 3"
+    line += " --columns 4 --queue 5 --body 6 --prompt 7 --answers 8 --horizon 9 --seconds 10 --reading 11"
+    monkeypatch.setattr(sys, "argv", f"{line} --drain 12 --named-recipes --dtype float32".split())
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
+    assert seen["model"] == Source("toy", "auto", "float32", None, "fp8")
+    assert seen["limits"] == Limits(
+        slots=3, columns=4, queue=5, body=6, prompt=7, answers=8, horizon=9, seconds=10.0, reading=11.0,
+        drain=12.0, recipes=False, recipe=Recipe.named("fast"),
+    )  # fmt: skip
+
+
 def test_three_ways_to_start_are_shown():
     assert len(served()) == 3
 
 
 def test_every_limit_is_listed():
     listed = set(re.findall(r"^\| `--([a-z-]+)` \|", OPERATE.read_text(), re.MULTILINE))
-    others = {"model", "name", "host", "port", "key-file", "without-key", "device", "dtype"}
-    others |= {"engine", "replicas", "address", "cpus", "gpus", "routing", "work", "up", "down"}
+    others = {"model", "name", "host", "port", "key-file", "without-key"}
+    others |= {
+        "device",
+        "dtype",
+        "weights",
+        "calibration",
+        "engine",
+        "replicas",
+        "address",
+        "cpus",
+        "gpus",
+        "routing",
+        "work",
+        "up",
+        "down",
+    }
     options = {
         {"named_only": "named-recipes"}.get(name, name).replace("_", "-")
         for name in inspect.signature(COMMANDS["serve"]).parameters

@@ -82,6 +82,7 @@ def create_app(
             weights=fingerprint(engine.model),
             dtype=dtype_of(engine.model),
             hardware=surroundings(engine.model)["hardware"],
+            recipe=engine.recipe.label(),
         ),
     )
     app = Application(
@@ -184,7 +185,7 @@ def create_app(
     @app.get("/", include_in_schema=False)
     async def home() -> Response:
         """The page."""
-        return HTMLResponse(page())
+        return HTMLResponse(page(limits.recipe))
 
     add_failures(app)
     app.openapi = described(app, name, keyed=bool(lock))  # type: ignore[method-assign]

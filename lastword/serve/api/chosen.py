@@ -25,7 +25,9 @@ def chosen(request: Asking, limits: Limits) -> Recipe:
         ):
             raise Invalid(f"this server takes recipes by name only; leave {name} out", name)
     with about("recipe"):
-        if isinstance(request.recipe, dict):
+        if request.recipe is None:
+            recipe = limits.recipe or Recipe()
+        elif isinstance(request.recipe, dict):
             recipe = Recipe.from_json(json.dumps(request.recipe))
         else:
             recipe = Recipe.checked(request.recipe)
@@ -76,8 +78,11 @@ def within(
     def check(asked: Recipe) -> None:
         most = traits_of(asked.length).most
         if most > min(horizon, room):
+            whose = "were asked for"
+            if request.recipe is None and request.length is None:
+                whose = "are what this server's own recipe asks for"
             raise Invalid(
-                f"{most} slots were asked for; this server gives at most {horizon}, and the prompt leaves "
+                f"{most} slots {whose}; this server gives at most {horizon}, and the prompt leaves "
                 f"{room} of the model's positions",
                 param,
                 "context_length_exceeded" if most > room else None,

@@ -5,20 +5,29 @@ from __future__ import annotations
 from functools import cache
 
 from lastword.recipe.names import DEFAULT, PARTS, RECIPES, SHORTHANDS
+from lastword.recipe.recipe import Recipe
 from lastword.replay.file import RUNS, for_script, inlined, player
 from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.version import __version__
 
+OWN = "the server's"  # what the page calls a recipe that has no name
 PLACE = 3  # of the example among each family's test prompts: none was picked for its answer
 
 
 @cache
-def page() -> str:
-    """The whole page as HTML. Nothing in it depends on the model or on a request."""
+def page(recipe: Recipe | None = None) -> str:
+    """The whole page as HTML; `recipe` is the server's own. Nothing else in it depends on the server."""
+    recipes = {name: named.says for name, named in RECIPES.items()}
+    usual = DEFAULT
+    if recipe is not None:
+        usual = next((name for name in RECIPES if Recipe.named(name) == recipe), OWN)
+        recipes.setdefault(
+            usual, "What whoever runs this server chose."
+        )  # who has no key sees it too
     known = {
         "version": __version__,
-        "recipes": {name: named.says for name, named in RECIPES.items()},
-        "recipe": DEFAULT,
+        "recipes": recipes,
+        "recipe": usual,
         "lengths": [*SHORTHANDS["length"], *PARTS["length"]],
         "examples": {family: load_frozen("test", family)[PLACE].prompt for family in BENCHMARKS},
         "replay": player(),

@@ -132,6 +132,7 @@ class ModelLimits(BaseModel):
     weights: str  # a fingerprint: other weights under the same name are another model
     dtype: str
     hardware: str
+    recipe: str  # of a request that names none
 
 
 class ModelReply(BaseModel):

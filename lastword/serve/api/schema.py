@@ -124,7 +124,9 @@ class Asking(BaseModel):
     stop: Stops | None = Field(None, description="The text ends before the first of these.")
     user: Text | None = Field(None, description="Taken, and not used.")
 
-    recipe: Named | None = Field(None, description="A recipe's name, or one as JSON.")
+    recipe: Named | None = Field(
+        None, description="A recipe's name, or one as JSON. Left out, it is the server's."
+    )
     length: Named | None = Field(None, description="A length policy: its text, or as JSON.")
     timeout: Seconds | None = Field(None, description="Seconds until the answer is of no use.")
     diffusing: bool | None = Field(None, description="Stream the whole canvas after each pass.")

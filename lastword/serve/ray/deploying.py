@@ -34,7 +34,7 @@ class Deployed:
         self._asked_for = False
         self._gpus = replicas.gpus
         if self._gpus is None:
-            some = made.device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
+            some = made.source.device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
             self._gpus = 1.0 if some else 0.0
 
     def check_room(self) -> None:

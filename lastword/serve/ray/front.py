@@ -86,7 +86,7 @@ def create_front(
 
     @app.get("/")
     async def home() -> Response:
-        return HTMLResponse(page())
+        return HTMLResponse(page(limits.recipe))
 
     async def hand_on(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)

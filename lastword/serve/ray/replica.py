@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lastword.engines.worker import Source
 from lastword.errors import SettingError
 from lastword.serve.limits import Limits
 from lastword.serve.ray.asked import Asked, answered
@@ -22,12 +23,10 @@ if TYPE_CHECKING:
 class Made:
     """What a replica is made of: names and numbers. It loads the weights itself, where it runs."""
 
-    model: str
+    source: Source
     name: str
     limits: Limits
     key: str | None  # by which it knows the one who listens; None: no key is asked for
-    device: str = "auto"
-    dtype: str = "auto"
     version: str = __version__  # of who asks for it
 
 
@@ -35,7 +34,6 @@ class Replica:
     """The class that Ray Serve deploys."""
 
     def __init__(self, made: Made) -> None:
-        from lastword.models.load import load
         from lastword.serve.api.app import create_app
         from lastword.serve.engine import Engine
 
@@ -44,7 +42,7 @@ class Replica:
                 f"this machine has lastword {__version__}, and {made.version} was started; install the same "
                 "version on every machine of the cluster"
             )
-        self._engine = Engine(load(made.model, device=made.device, dtype=made.dtype), made.limits)
+        self._engine = Engine(made.source.load(), made.limits)
         keys = () if made.key is None else (made.key,)
         self._app = create_app(self._engine, name=made.name, limits=made.limits, keys=keys)
         self._asking = 0  # requests in hand

@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection
 
+from lastword.engines.worker import Source
 from lastword.serve.limits import Limits
 from lastword.serve.ray.cluster import cluster
 from lastword.serve.ray.deploying import Deployed
@@ -18,7 +19,7 @@ log = logging.getLogger("lastword.serve")
 
 
 def serve_on_ray(
-    model: str,
+    source: Source,
     *,
     name: str,
     replicas: Replicas,
@@ -28,8 +29,6 @@ def serve_on_ray(
     limits: Limits = Limits(),
     keys: Collection[str] = (),
     without_key: bool = False,
-    device: str = "auto",
-    dtype: str = "auto",
     say: Callable[[str], None] = log.info,
 ) -> None:
     """Serve replicas of a model until a signal comes: the first drains, a second one stops."""
@@ -38,7 +37,7 @@ def serve_on_ray(
         from lastword.serve.ray.front import create_front
     with cluster(address, say) as ray:
         inner = secrets.token_urlsafe() if keys else None
-        deployed = Deployed(ray, Made(model, name, limits, inner, device, dtype), replicas)
+        deployed = Deployed(ray, Made(source.in_full(), name, limits, inner), replicas)
         deployed.check_room()
         fleet = RayFleet(deployed, limits)
         front = create_front(

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from lastword.cli import main
+from lastword.engines import Source
 from lastword.errors import ExtraError, SettingError
 from lastword.serve.limits import Limits
 from lastword.serve.ray import cluster
@@ -90,7 +91,7 @@ def sized(nodes, replicas):
         cluster_resources=lambda: {"GPU": sum(node.get("GPU", 0) for node in nodes)},
         nodes=lambda: [{"Alive": True, "Resources": node} for node in nodes],
     )
-    return Deployed(ray, Made("toy", "a/b c", Limits(), None), replicas)
+    return Deployed(ray, Made(Source("toy"), "a/b c", Limits(), None), replicas)
 
 
 def test_room_is_counted_machine_by_machine():
@@ -108,7 +109,7 @@ def test_room_is_counted_machine_by_machine():
 
 def test_a_machine_with_another_version_says_so():
     with pytest.raises(SettingError, match="install the same version on every machine"):
-        Replica(Made("toy", "toy", Limits(), None, version="0.0.0"))
+        Replica(Made(Source("toy"), "toy", Limits(), None, version="0.0.0"))
 
 
 def test_the_error_of_a_replica_is_found_in_what_ray_says():

@@ -13,6 +13,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "use" / "cluster.md").read_text()
 
 def test_every_option_of_replicas_is_named():
     elsewhere = {"model", "name", "host", "port", "key-file", "without-key", "device", "dtype"}
+    elsewhere |= {"weights"}
     limits = {*Limits.__dataclass_fields__, "named-only"}
     options = {name.replace("_", "-") for name in inspect.signature(COMMANDS["serve"]).parameters}
     for name in options - elsewhere - limits:
