@@ -10,6 +10,7 @@ from torch import Tensor
 
 # Logits are made and lifted to float32 (or float64) this many numbers at a time: 128 MB, not gigabytes.
 NUMBERS_AT_ONCE = 2**25
+EVEN = 256  # columns: many are made by multiples of so many
 
 
 class Logits:
@@ -59,6 +60,8 @@ class Logits:
     def parts(self) -> Iterator[Tensor]:  # [n, V]
         """Of all states, a few at a time."""
         at_once = max(1, NUMBERS_AT_ONCE // self.shape[-1])
+        if at_once > EVEN:  # a product of a few columns more takes a whole tile more
+            at_once -= at_once % EVEN
         many = self.device.type == "cuda" and self.made_of.numel() > at_once
         if "_made" in self.__dict__ or not many:
             yield from torch.split(self._made, at_once)
