@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import float8
 from benchmarks.arms import MODELS
+from benchmarks.float8 import FLOAT8
 from benchmarks.kept import accuracy, asked
 from benchmarks.study import RECORDS
 from lastword.embedded import FOLDER
@@ -61,7 +61,13 @@ def _run(path: Path) -> tuple[About, int]:
 
 def _paired(path: Path) -> tuple[About, int]:
     """A character a prompt for every model."""
-    return {}, sum(len(model.stored) for model in float8.read(path).models)
+    return {}, sum(len(model.same) for model in FLOAT8.read(path).models)
+
+
+def _runs(path: Path) -> tuple[About, int]:
+    """One JSON object with what was measured."""
+    about = json.loads(path.read_text(encoding="utf-8"))
+    return about, len(about["measured"])
 
 
 def _whole(path: Path) -> tuple[About, int]:
@@ -139,6 +145,14 @@ KEPT = (
         "a CPU",
     ),
     Kept(
+        "opening.json",
+        "the same prompts, the first block opened by a pass and [by the probe's keys](opening.md)",
+        "`python -m benchmarks.opening run`",
+        _paired,
+        "prompts",
+        "a CPU",
+    ),
+    Kept(
         "bench",
         "[what passes cost](passes.md) at real shapes",
         "`lastword bench --shape SHAPE`",
@@ -151,6 +165,13 @@ KEPT = (
         "`python -m benchmarks.serving`, `python -m benchmarks.serving.routing`",
         _run,
         "arms",
+    ),
+    Kept(
+        "scaling",
+        "[workers of a pool](scaling.md): more and more processes",
+        "`python -m benchmarks.scaling --workers 1 2 4 8`",
+        _runs,
+        "runs",
     ),
     Kept(
         "scale.json",
@@ -185,7 +206,9 @@ def records() -> str:
         files = files_of(kept)
         told = [kept.counted(path) for path in files]
         where = dict.fromkeys(
-            f"{about['hardware']}, {about['dtype']}" for about, _ in told if "hardware" in about
+            ", ".join(filter(None, (about["hardware"], about.get("dtype"))))
+            for about, _ in told
+            if "hardware" in about
         )
         counted = f", {sum(count for _, count in told):,} {kept.unit}" if kept.unit else ""
         rows.append(

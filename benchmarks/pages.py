@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
-from benchmarks import begun, catalogue, coverage, fast, float8, readings
+from benchmarks import begun, catalogue, coverage, fast, readings, scaling
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
+from benchmarks.float8 import FLOAT8
 from benchmarks.kept import (
     BATCH_SPEED,
     FIXED,
@@ -27,6 +28,7 @@ from benchmarks.kept import (
     study,
     timed,
 )
+from benchmarks.opening import OPENING
 from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
 from benchmarks.serving.figures import ROUTING, routing_table
@@ -262,7 +264,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "fast": lambda: fast.candidates(fast.read("validation")),
     "fast-confirmed": fast.confirmation_kept,
     "begun": lambda: begun.table(begun.read()),
-    "float8": lambda: float8.table(float8.read()),
+    "float8": FLOAT8.table,
+    "opening": OPENING.table,
     "paper": paper,
     "speed": partial(_speed, SPEED),
     "batch-speed": partial(_speed, BATCH_SPEED),
@@ -270,6 +273,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench-steps": bench_steps,
     "bench-recipes": bench_recipes,
     "scale": scale_tables.kept,
+    "scaling": scaling.kept,
     "scale-limits": scale_tables.kept_limits,
     "serving-order": order.table,
     "serving": lambda: serving_tables(SERVING),

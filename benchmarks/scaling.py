@@ -142,6 +142,34 @@ def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[st
     }
 
 
+def table(record: dict[str, Any]) -> str:
+    """A line a run: seconds, how many times one worker, and the share of n times that it is."""
+    alone, processor = record["measured"][0], record["hardware"].partition(",")[0]
+    lines = [
+        f"{record['model']}, recipe {record['recipe']}: {record['prompts']:,} prompts, {record['rows']} "
+        f"rows at once, {record['threads']} thread a worker. {record['cores']} cores, {processor}.",
+        "",
+        "| workers | order | seconds | times one | efficiency | seconds of CPU, the busiest | all "
+        "| efficiency by the busiest | idle |",
+        "|---:|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in record["measured"]:
+        shares = (row.get("efficiency"), row.get("own_core"))
+        own, by_cpu = ("" if share is None else f"{share:.0%}" for share in shares)
+        times = f"{alone['seconds'] / row['seconds']:.2f}" if shares[0] else ""
+        lines.append(
+            f"| {row['workers']} | {row['order']} | {row['seconds']:,.1f} | {times} | {own} "
+            f"| {row['cpu_most']:,.1f} | {row['cpu_all']:,.1f} | {by_cpu} | {row['idle']:.1%} |"
+        )
+    return "\n".join(lines)
+
+
+def kept() -> str:
+    """The tables of all records."""
+    files = sorted(RECORDS.glob("*.json"))
+    return "\n\n".join(table(json.loads(path.read_text(encoding="utf-8"))) for path in files)
+
+
 def main() -> None:
     """Parse, measure, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

@@ -11,7 +11,7 @@ PROBED = ", probe included"
 WHOLE = ("answers", "mixed", "plain", "recipes")
 PASS_COLUMNS: dict[str, tuple[Cell, str]] = {
     "ms a pass": (lambda line: line.ms, ",.2f"),
-    "TFLOP/s": (lambda line: line.tflops, ",.1f"),
+    "TFLOP/s": (lambda line: line.tflops, "#,.4g"),
     "of ceiling": (lambda line: line.compute_share, ".0%"),
     "GB/s": (lambda line: line.gbs, ",.0f"),
     "of ceiling ": (lambda line: line.memory_share, ".0%"),
@@ -51,7 +51,7 @@ def table(record: Record) -> str:
     if record.ceilings is not None:
         best = record.ceilings
         head += (
-            f" Ceilings in the same run: {best.tflops:,.1f} TFLOP/s (a product of width {best.matrix}), "
+            f" Ceilings in the same run: {best.tflops:#,.4g} TFLOP/s (a product of width {best.matrix}), "
             f"{best.gbs:,.0f} GB/s (a copy)."
         )
     parts = [head]

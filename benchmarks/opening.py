@@ -1,0 +1,101 @@
+"""What the probe's keys cost in accuracy: the first block opened by a pass of its own, and by the probe.
+
+    python -m benchmarks.opening run --per-family 50         all embedded models (a CPU)
+    python -m benchmarks.opening run --models tiny-llada-base --per-family 2 --out out/opening.json
+    python -m benchmarks.opening table                       prints the table from the record
+
+Both ways keep the prompt (`DualCache(prompt_every=0)`). The first computes prompt and answer once more where
+the first block opens. The second keeps what the probe computed, of the prompt and of as many slots as were
+planned, and computes the block alone. The probe saw all slots that there may be, so that its keys are those
+of another canvas. Here they are made by a second pass over that canvas, which no user of them would need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+import lastword
+from benchmarks.paired import Compared, Comparison
+from lastword.cache.dual import DualCache
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.canvas.cost import Cost
+from lastword.eval.run import Layout
+from lastword.eval.tiny import TinyTask
+from lastword.memory.key_values import KeyValues
+from lastword.models.predictor import MaskPredictor
+from lastword.passes.dice import Dice
+from lastword.passes.forward import Forward
+from lastword.passes.sampling import Sampling
+from lastword.recipe.recipe import Recipe
+from lastword.tasks import BENCHMARKS
+
+RECORD = Path(__file__).parent / "records" / "opening.json"
+
+
+@dataclass(frozen=True)
+class ProbeOpens(DualCache):
+    """DualCache whose memory begins with what a probe of `limit` slots computed.
+
+    All rows begin together: it serves this comparison, and no scheduler.
+    """
+
+    model: MaskPredictor = field(kw_only=True, compare=False)
+    limit: int = field(kw_only=True)
+
+    def open(self, canvas: Canvas) -> KeyValues:
+        prompts = [
+            row[own].tolist() for row, own in zip(canvas.tokens, canvas.valid & ~canvas.answer)
+        ]
+        slots = torch.full((len(prompts),), self.limit)
+        probed = Canvas.blank(prompts, slots, canvas.ids, canvas.start)
+        memory = KeyValues(*probed.tokens.shape)
+        forward = Forward(self.model, Sampling(), Dice([0] * len(prompts)))
+        nothing = Cost.nothing(len(prompts))
+        forward(probed, probed.answer, nothing, stale=probed.valid, memory=memory)
+        memory.fit(canvas.width)
+        return memory
+
+    def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+        block = canvas.valid & self.within(canvas, clock)
+        return torch.where((clock.step == 0)[:, None], block, super().stale(canvas, clock))
+
+
+def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
+    """The model's answers both ways."""
+    model = lastword.load(name, device="cpu")
+    own = DualCache(prompt_every=0)
+    probed = ProbeOpens(prompt_every=0, model=model, limit=model.slots)
+    before, after = (
+        _answers(model, replace(recipe, cache=cache, block=32), per_family, rows)
+        for cache in (own, probed)
+    )
+    return Compared.of(name, before, after)
+
+
+def _answers(
+    model: MaskPredictor, recipe: Recipe, per_family: int, rows: int
+) -> list[tuple[bool, str]]:
+    """Right or not, and the text, of some prompts of every family."""
+    layout, found = Layout.of(model), []
+    for family in BENCHMARKS:
+        task = TinyTask(family, "validation")
+        samples = task.samples(per_family)
+        texts: list[str] = []
+        for first in range(0, len(samples), rows):
+            asked = [layout.ids(sample) for sample in samples[first : first + rows]]
+            texts += [str(made.text) for made in lastword.generate(model, asked, recipe=recipe)]
+        texts = [sample.cut(text) for sample, text in zip(samples, texts)]
+        found += [(score == 1, text) for score, text in zip(task.score(samples, texts), texts)]
+    return found
+
+
+OPENING = Comparison(RECORD, "a pass of its own", "the probe's keys", compared)
+
+if __name__ == "__main__":
+    OPENING.main(__doc__ or "")
