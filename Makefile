@@ -22,12 +22,11 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 # that rows of a batch equal their solo runs.
 BEYOND_CHECK := lastword/eval lastword/paper $(addprefix tests/,bad_inputs bench benchmarks cli eval paper sandbox tasks \
 	training laws/test_cross.py test_examples.py test_package.py test_readme.py test_skips.py)
-SLOW := tests/length/test_budget.py::test_no_recipe_spends_more
 
 # While you work: units, contracts, laws on the toy model, golden runs. Under 2 minutes on two cores.
 check: setup
 	$(PYTEST) -m 'not gpu and not full and not slow' -k 'not solo_run and not (laws and (llada or dream))' \
-		$(BEYOND_CHECK:%=--ignore=%) $(SLOW:%=--deselect=%)
+		$(BEYOND_CHECK:%=--ignore=%)
 
 # Before a commit: lint, types and every test that is not slow by nature. Under 7 minutes on two cores.
 test: setup lint

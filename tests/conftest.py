@@ -77,6 +77,15 @@ def golden():
     return Path(__file__).parent / "golden"
 
 
+@pytest.fixture
+def names_restored(monkeypatch):
+    """Parts that a test registers are forgotten after it."""
+    from lastword.recipe.names import PARTS
+
+    for axis, parts in PARTS.items():
+        monkeypatch.setitem(PARTS, axis, dict(parts))
+
+
 @pytest.fixture(scope="session")
 def toy():
     import lastword

@@ -20,7 +20,7 @@ NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, capsys, names_restored):
     """Runs an example in an empty folder, with these arguments; gives the lines it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")

@@ -99,7 +99,15 @@ def code_blocks(language: str) -> list[tuple[str, str, str | None]]:
     ]
 
 
-@pytest.mark.parametrize(("page", "block", "printed"), code_blocks("python"))
+def python_examples() -> list[object]:
+    """Those that start workers take their time."""
+    return [
+        pytest.param(*example, marks=[pytest.mark.full] * ("workers=" in example[1]))
+        for example in code_blocks("python")
+    ]
+
+
+@pytest.mark.parametrize(("page", "block", "printed"), python_examples())
 def test_python_examples_run(page, block, printed, run):
     if re.search(r"^[^#\n]*(GSAI-ML|Dream-org)/", block, re.MULTILINE):  # a comment may name them
         compile(block, page, "exec")  # the real weights are 16 GB: checked for syntax only
@@ -119,7 +127,10 @@ def shell_commands() -> list[object]:
         for line in block.replace("\\\n", " ").splitlines():
             if line.startswith("lastword ") and "GSAI-ML/" not in line and "Dream-org/" not in line:
                 every_record = "benchmarks/records" in line  # most of a minute
-                slow = every_record or page == "command-line.md"  # every command there is
+                several = "--workers" in line  # processes that each load torch
+                slow = (
+                    every_record or several or page == "command-line.md"
+                )  # every command there is
                 marks = [pytest.mark.full] if slow else []
                 commands += [pytest.param(line, marks=marks)] * (line not in first_evaluation())
     return commands

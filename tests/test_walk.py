@@ -5,12 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parent.parent / "docs" / "walk.md"
 
 # In an interpreter of its own: the shape checks of the test run look at models before `generate` does.
 FOLLOW = """
 import sys
 from pathlib import Path
+
+import pytest
 import lastword
 
 package = Path(lastword.__file__).parent
@@ -31,6 +35,7 @@ print(*called)
 """
 
 
+@pytest.mark.full
 def test_the_walk_is_that_of_a_real_call():
     listed = list(dict.fromkeys(re.findall(r"`([a-z_/]+\.py)`", PAGE.read_text())))
     run = subprocess.run([sys.executable, "-c", FOLLOW], capture_output=True, text=True, check=True)

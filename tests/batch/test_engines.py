@@ -35,7 +35,10 @@ def written(engine, folder, lines, recipe=WARM):
     return told(read(folder / "a.jsonl"))
 
 
-@pytest.mark.parametrize("lines", [LINES, REQUESTS], ids=["lines", "openai"])
+@pytest.mark.parametrize(
+    "lines",
+    [pytest.param(LINES, id="lines"), pytest.param(REQUESTS, id="openai", marks=pytest.mark.full)],
+)
 def test_a_pool_of_processes_writes_what_this_process_does(toy, tmp_path, lines):
     here = written(Local(toy), tmp_path / "here", lines)
     with Pool(Processes(Source("toy"), 2)) as pool:

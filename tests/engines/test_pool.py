@@ -265,8 +265,9 @@ def test_nothing_asked_starts_nobody():
     assert not places.starts
 
 
-@pytest.mark.parametrize("estimate", [lastword.Mean(), lastword.Quantile(0.8)])
-@pytest.mark.parametrize("block", [None, 4])
+@pytest.mark.parametrize(
+    ("block", "estimate"), [(None, lastword.Mean()), (4, lastword.Quantile(0.8))]
+)
 def test_a_calibration_is_the_same_whoever_answers(block, estimate):
     prompts = ["ab", "abc", "b", "xyz", "hij", "k"] * 2
     drawn = lastword.Sampling(temperature=1.0)  # else the toy never ends

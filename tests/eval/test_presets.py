@@ -81,6 +81,7 @@ def test_show_says_what_would_run():
     assert Recipe.from_json(out.splitlines()[-1]).length == default_length()
 
 
+@pytest.mark.full
 def test_the_command_runs_a_preset_and_resumes_it(hub, tmp_path):
     arguments = [
         "--preset", "paper/llada-base", "--tasks", "humaneval,mbpp", "--limit", "1",

@@ -104,11 +104,8 @@ def test_growth_stops_where_the_money_does():
 SETTINGS = [{"passes": 7}, {"passes": 13}, {"passes": None, "columns": 150}]
 
 
-@pytest.mark.parametrize(
-    "number",
-    [0, *(pytest.param(number, marks=pytest.mark.full) for number in (1, 2))],
-    ids=lambda number: str(SETTINGS[number]),
-)
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(3), ids=lambda number: str(SETTINGS[number]))
 def test_no_recipe_spends_more(number, llada, dream):
     """Every rule under every setting meets both models and both ways to part the answer."""
     settings = SETTINGS[number]

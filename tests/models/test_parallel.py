@@ -31,7 +31,7 @@ def same_as_alone(folder, *jobs):
             assert said[job] == alone, job
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_ranks_write_what_was_recorded(tmp_path):
     """The quick one of these tests: both families, no cache and the dual cache."""
     jobs = {

@@ -29,10 +29,8 @@ class Sure(UnmaskRule):
 
 
 @pytest.fixture
-def registered(monkeypatch):
+def registered(names_restored):
     """`register`, undone afterwards."""
-    for axis, parts in PARTS.items():
-        monkeypatch.setitem(PARTS, axis, dict(parts))
     return lastword.register
 
 

@@ -296,7 +296,7 @@ def test_a_job_is_what_was_asked_for(toy, planned, answer):
 
 
 def test_the_page_needs_no_key(toy, monkeypatch):
-    monkeypatch.setattr("lastword.serve.api.app.page", lambda: "<p>hello")
+    monkeypatch.setattr("lastword.serve.api.app.page", lambda recipe: "<p>hello")
     (reply,) = ask(Scripted(toy, []), ("GET", "/", None), keys=["secret"])
     assert (reply.status_code, reply.text) == (200, "<p>hello")
     assert reply.headers["content-type"].startswith("text/html")
