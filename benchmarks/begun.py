@@ -23,12 +23,12 @@ from benchmarks import readings
 from benchmarks.readings import ENDING, LIMIT, MODELS, asked, write
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Cost
-from lastword.length import Survival
-from lastword.passes.dice import Dice
-from lastword.passes.forward import Forward
-from lastword.passes.sampling import Sampling
-from lastword.survival import Auto, Hazard, Reading
-from lastword.tasks import BENCHMARKS, load_frozen
+from lastword.decoding.forward import Forward
+from lastword.decoding.sampling import Dice, Sampling
+from lastword.policies.length.survival import Survival
+from lastword.survival.interpretation import Auto, Hazard, Reading
+from lastword.tasks import BENCHMARKS
+from lastword.tasks.frozen import load_frozen
 
 RECORDS = Path(__file__).parent / "records" / "begun"
 TOKENS = (0, 8, 16, 32)

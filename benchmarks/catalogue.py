@@ -15,7 +15,7 @@ from benchmarks.float8 import FLOAT8
 from benchmarks.kept import accuracy, asked
 from benchmarks.study import RECORDS
 from lastword.embedded import FOLDER
-from lastword.eval import packed
+from lastword.evaluate import packed
 from lastword.tasks import BENCHMARKS
 from training.history import HARDWARE, history
 from training.history import read as read_log

@@ -35,17 +35,22 @@ import lastword
 from benchmarks.arms import MODELS
 from benchmarks.readings import asked
 from benchmarks.study import Bench
-from lastword.cache import DualCache
+from lastword.decoding.planning import ModelProbe
 from lastword.engines.surroundings import surroundings
-from lastword.eval import packed
-from lastword.length import Fixed, StopAtEnd, Survival
-from lastword.outside.schema import CHECKED, Text
-from lastword.passes.probe import ModelProbe
+from lastword.evaluate import packed
+from lastword.io.schema import CHECKED, Text
+from lastword.policies.cache import DualCache
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.stop_at_end import StopAtEnd
+from lastword.policies.length.survival import Survival
+from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
-from lastword.survival import Auto, conformal_factor
-from lastword.survival.conformal import at_rank, factor_needed
-from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen, stream
-from lastword.unmask import AboveThreshold
+from lastword.survival.conformal import at_rank, conformal_factor, factor_needed
+from lastword.survival.interpretation import Auto
+from lastword.tasks import BENCHMARKS, FAMILIES
+from lastword.tasks.frozen import load_frozen
+from lastword.tasks.split import stream
+from lastword.tasks.task import Example
 
 RECORDS = Path(__file__).parent / "records" / "coverage"
 PROMPTS = Path("out/coverage/prompts.jsonl.gz")

@@ -24,8 +24,8 @@ from benchmarks import study
 from benchmarks.arms import DEFAULT, FAST, FRESH, GROUPS, MODELS, recipe_of, tagged
 from benchmarks.study import FRESH_PROMPTS, Job
 from lastword.engines.surroundings import surroundings
-from lastword.eval import packed
-from lastword.eval.records import Answer
+from lastword.evaluate import packed
+from lastword.evaluate.records import Answer
 from lastword.paper.compare import paired_p
 from lastword.tasks import BENCHMARKS
 

@@ -23,17 +23,31 @@ from benchmarks.scale.record import read as read_scale
 from benchmarks.timeline import draw_serving, measure_serving
 from lastword.bench.record import Record as BenchRecord
 from lastword.bench.work import Work
-from lastword.eval.records import Record
-from lastword.length import Survival
+from lastword.decoding.planning import ModelProbe
+from lastword.evaluate.records import Record
 from lastword.models.layers import Shape
 from lastword.paper.figures import FIGURES as OF_RECORDS
 from lastword.paper.figures import save_figures
 from lastword.paper.pairing import by_recipe
-from lastword.passes.probe import ModelProbe
-from lastword.show.picture import name_lines, new_figure, save, styled
-from lastword.show.style import BLUE, COLOURS, GREEN, INK, ORANGE
-from lastword.survival import Auto, EndSignal, Hazard, LengthDistribution, save_lengths
-from lastword.tasks import BENCHMARKS, Lengths, load_frozen
+from lastword.policies.length.survival import Survival
+from lastword.survival.distribution import LengthDistribution
+from lastword.survival.interpretation import Auto, Hazard
+from lastword.survival.plot import save_lengths
+from lastword.survival.signal import EndSignal
+from lastword.tasks import BENCHMARKS
+from lastword.tasks.frozen import load_frozen
+from lastword.tasks.known_hazard import Lengths
+from lastword.viz.figures import (
+    BLUE,
+    COLOURS,
+    GREEN,
+    INK,
+    ORANGE,
+    name_lines,
+    new_figure,
+    save,
+    styled,
+)
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"

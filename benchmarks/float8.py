@@ -15,9 +15,10 @@ from pathlib import Path
 
 import lastword
 from benchmarks.paired import Compared, Comparison
-from lastword.eval import Journal, evaluate
-from lastword.eval.records import Answer
-from lastword.eval.tiny import TinyTask
+from lastword.evaluate import Journal
+from lastword.evaluate.records import Answer
+from lastword.evaluate.run import evaluate
+from lastword.evaluate.tiny import TinyTask
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.arms import MODELS, recipe_of
 from benchmarks.study import RECORDS
-from lastword.eval.archive import ENDING, arms_in
-from lastword.eval.journal import read_records
-from lastword.eval.records import Answer, Record
+from lastword.evaluate.archive import ENDING, arms_in
+from lastword.evaluate.journal import read_records
+from lastword.evaluate.records import Answer, Record
 from lastword.paper.compare import paired_p
 from lastword.paper.overview import spent
 from lastword.paper.pairing import on_shared

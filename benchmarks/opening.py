@@ -21,17 +21,16 @@ from torch import Tensor
 
 import lastword
 from benchmarks.paired import Compared, Comparison
-from lastword.cache.dual import DualCache
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
-from lastword.eval.run import Layout
-from lastword.eval.tiny import TinyTask
-from lastword.memory.key_values import KeyValues
-from lastword.models.predictor import MaskPredictor
-from lastword.passes.dice import Dice
-from lastword.passes.forward import Forward
-from lastword.passes.sampling import Sampling
+from lastword.decoding.forward import Forward
+from lastword.decoding.sampling import Dice, Sampling
+from lastword.evaluate.run import Layout
+from lastword.evaluate.tiny import TinyTask
+from lastword.models.base import MaskPredictor
+from lastword.models.storage import KeyValues
+from lastword.policies.cache import DualCache
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 

@@ -37,7 +37,7 @@ from benchmarks.serving.figures import tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
 from lastword.bench import record as bench_record
 from lastword.bench import table as bench_table
-from lastword.eval.records import Answer
+from lastword.evaluate.records import Answer
 from lastword.paper.overview import seconds, spent, table
 from lastword.paper.pairing import on_shared
 from lastword.paper.tables import paper_tables

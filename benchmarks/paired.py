@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 import lastword
 from benchmarks.arms import MODELS
 from lastword.engines.surroundings import surroundings
-from lastword.outside.files import write
-from lastword.outside.schema import read_bytes
+from lastword.io.files import write
+from lastword.io.schema import read_bytes
 from lastword.paper.compare import paired_p
-from lastword.recipe.names import RECIPES
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.registry import RECIPES
 
 Flags = Annotated[str, Field(pattern="^[01]+$", max_length=100_000)]
 

@@ -5,16 +5,19 @@ It says what `lastword recipes` says, from the same table of names; `--check` on
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import inspect
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
-from benchmarks.map import ROOT, written_to
-from lastword.recipe.names import ALIASES, DEFAULT, PARTS, RECIPES, SHORTHANDS
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.registry import ALIASES, DEFAULT, PARTS, RECIPES, SHORTHANDS
 from lastword.recipe.text import as_text
 
+ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 PAGE = REFERENCE / "parts.md"
 HEAD = """# Parts
@@ -88,6 +91,19 @@ def written() -> str:
         lines += [described(name, cls, pages) for name, cls in parts.items()]
         lines += [shorthand(name, made) for name, made in SHORTHANDS.get(axis, {}).items()]
     return "\n".join(lines) + "\n"
+
+
+def written_to(page: Path, text: str, words: str) -> None:
+    """The command of a page that is written: write it, or with `--check` say that it is another."""
+    parser = argparse.ArgumentParser(description=words.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the page differs")
+    check = parser.parse_args().check
+    stale = not page.exists() or page.read_text(encoding="utf-8") != text
+    if stale:
+        print(page.relative_to(ROOT))
+        if not check:
+            page.write_text(text, encoding="utf-8")
+    sys.exit(1 if check and stale else 0)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import lastword
-from lastword.generation import Generation
-from lastword.outside.files import write
+from lastword.api import Generation
+from lastword.io.files import write
 from lastword.recipe.recipe import Recipe
-from lastword.replay.run import run
-from lastword.show.picture import new_figure, styled
-from lastword.show.style import BLUE, INK, ORANGE, SOFT
-from lastword.tasks import FAMILIES, Example, load_frozen
+from lastword.tasks import FAMILIES
+from lastword.tasks.frozen import load_frozen
+from lastword.tasks.task import Example
+from lastword.viz.figures import BLUE, INK, ORANGE, SOFT, new_figure, styled
+from lastword.viz.replay import run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

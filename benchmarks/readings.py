@@ -23,22 +23,25 @@ from typing import Any
 import torch
 
 import lastword
-from lastword.eval import packed
-from lastword.eval.tokens import tokenizer_of
-from lastword.length import Survival
-from lastword.models.predictor import MaskPredictor, TextTokenizer
-from lastword.passes.probe import ModelProbe
-from lastword.survival import (
+from lastword.decoding.planning import ModelProbe
+from lastword.evaluate import packed
+from lastword.evaluate.tokens import tokenizer_of
+from lastword.models.base import MaskPredictor, TextTokenizer
+from lastword.policies.length.survival import Survival
+from lastword.survival.distribution import LengthDistribution
+from lastword.survival.interpretation import (
     Auto,
     Boundary,
     EndedBy,
     FirstBoundary,
     Hazard,
-    LengthDistribution,
     Reading,
     TurnEnd,
 )
-from lastword.tasks import BENCHMARKS, FAMILIES, Example, Lengths, load_frozen
+from lastword.tasks import BENCHMARKS, FAMILIES
+from lastword.tasks.frozen import load_frozen
+from lastword.tasks.known_hazard import Lengths
+from lastword.tasks.task import Example
 
 RECORDS = Path(__file__).parent / "records" / "readings"
 FLOOR = RECORDS / "floor.json"

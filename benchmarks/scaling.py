@@ -27,13 +27,17 @@ from pathlib import Path
 from typing import Any
 
 import lastword
-from lastword.engines import Pool, Processes, Question, Source
+from lastword.engines.engine import Question
 from lastword.engines.handing import PREDICTED, ROUND_ROBIN
+from lastword.engines.pool import Pool
+from lastword.engines.processes import Processes
 from lastword.engines.surroundings import surroundings
-from lastword.outside.files import write
+from lastword.engines.worker import Source
+from lastword.io.files import write
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
-from lastword.tasks import BENCHMARKS, load_frozen
+from lastword.recipe.resolve import settle
+from lastword.tasks import BENCHMARKS
+from lastword.tasks.frozen import load_frozen
 
 RECORDS = Path(__file__).parent / "records" / "scaling"
 MODEL = "tiny-llada-base"

@@ -43,20 +43,27 @@ from benchmarks.arms import (
     UNSEEN,
     recipe_of,
 )
-from lastword.engines import Engine, Source
+from lastword.engines.engine import Engine
 from lastword.engines.options import LOCAL, PROCESSES, RAY, EngineOptions
+from lastword.engines.worker import Source
 from lastword.errors import SettingError
-from lastword.eval import Journal, Task, drift, evaluate, tiny_tasks
-from lastword.eval.archive import keep
-from lastword.eval.journal import read_records
-from lastword.eval.records import Answer, Record
-from lastword.eval.tiny import TinyTask
-from lastword.length import Fixed, Survival
+from lastword.evaluate import Journal, drift
+from lastword.evaluate.archive import keep
+from lastword.evaluate.journal import read_records
+from lastword.evaluate.records import Answer, Record
+from lastword.evaluate.run import evaluate
+from lastword.evaluate.task import Task
+from lastword.evaluate.tiny import TinyTask, tiny_tasks
 from lastword.models.layers import fuse
 from lastword.models.weights import fingerprint
 from lastword.paper.arms import mean_slots
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen, stream
+from lastword.tasks import BENCHMARKS, FAMILIES
+from lastword.tasks.frozen import load_frozen
+from lastword.tasks.split import stream
+from lastword.tasks.task import Example
 
 RECORDS = Path(__file__).parent / "records" / "study"
 RAW = Path("out/study")

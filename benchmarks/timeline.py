@@ -15,9 +15,9 @@ from lastword.serve.engine import Engine
 from lastword.serve.job import Answer, Job
 from lastword.serve.limits import Limits
 from lastword.serve.observer import Observer
-from lastword.show.picture import new_figure, save
-from lastword.show.style import INK, ORANGE
-from lastword.tasks import BENCHMARKS, load_frozen
+from lastword.tasks import BENCHMARKS
+from lastword.tasks.frozen import load_frozen
+from lastword.viz.figures import INK, ORANGE, new_figure, save
 
 MODEL = "tiny-llada-instruct"
 JOBS, SLOTS = 24, 4

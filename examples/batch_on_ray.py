@@ -10,10 +10,11 @@ import json
 import sys
 from pathlib import Path
 
-from lastword.batch import run
-from lastword.engines import Pool, Source
+from lastword.batch.run import run
+from lastword.engines.pool import Pool
 from lastword.engines.ray import Ray
-from lastword.tasks import load_frozen
+from lastword.engines.worker import Source
+from lastword.tasks.frozen import load_frozen
 
 NAME = "tiny-llada-base"
 

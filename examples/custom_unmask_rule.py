@@ -13,9 +13,9 @@ from torch import Tensor
 
 import lastword
 from lastword.canvas.clock import Clock
-from lastword.canvas.state import State
-from lastword.passes.prediction import Prediction
-from lastword.unmask.rule import UnmaskRule
+from lastword.canvas.tree import State
+from lastword.decoding.prediction import Prediction
+from lastword.policies.unmask.rule import UnmaskRule
 
 
 @lastword.register  # recipes and records can then name it

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import lastword
-from lastword.eval import Journal, evaluate, tiny_tasks
+from lastword.evaluate import Journal
+from lastword.evaluate.run import evaluate
+from lastword.evaluate.tiny import tiny_tasks
 from lastword.paper.overview import tables
 
 NAME = "tiny-llada-base"

@@ -1,4 +1,4 @@
-"""lastword: know how long a diffusion language model's answer will be before it writes it."""
+"""lastword: predict how long a diffusion language model's answer will be before decoding it."""
 
 from __future__ import annotations
 
@@ -8,55 +8,233 @@ from typing import TYPE_CHECKING
 from lastword.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from lastword import models as models
-    from lastword import survival as survival
-    from lastword.cache import *
-    from lastword.calibration import *
-    from lastword.calibration.learn import *
-    from lastword.canvas.ids import TokenIds as TokenIds
-    from lastword.commit import *
-    from lastword.decoding import *
+    from lastword.api import Finish as Finish
+    from lastword.api import Generation as Generation
+    from lastword.api import generate as generate
+    from lastword.api import predict_length as predict_length
+    from lastword.api import watch as watch
+    from lastword.calibration.fit import calibrate as calibrate
+    from lastword.calibration.ratios import Calibration as Calibration
+    from lastword.calibration.ratios import Ratios as Ratios
+    from lastword.canvas.tokens import TokenIds as TokenIds
+    from lastword.decoding.hooks import Hooks as Hooks
+    from lastword.decoding.loop import Step as Step
+    from lastword.decoding.loop import decode as decode
+    from lastword.decoding.sampling import Dice as Dice
+    from lastword.decoding.sampling import Sampling as Sampling
     from lastword.errors import LastwordError as LastwordError
-    from lastword.generation import *
-    from lastword.length import *
-    from lastword.models import *
-    from lastword.passes import *
-    from lastword.recipe import *
-    from lastword.replay.frames import Frame as Frame
-    from lastword.replay.watch import *
-    from lastword.survival import *
-    from lastword.unmask import *
+    from lastword.models.adapter import Adapter as Adapter
+    from lastword.models.base import MaskPredictor as MaskPredictor
+    from lastword.models.base import TextTokenizer as TextTokenizer
+    from lastword.models.dream import Dream as Dream
+    from lastword.models.llada import LLaDA as LLaDA
+    from lastword.models.load import load as load
+    from lastword.models.tokenizer import Tokenizer as Tokenizer
+    from lastword.models.toy import Toy as Toy
+    from lastword.policies.cache import Cache as Cache
+    from lastword.policies.cache import DualCache as DualCache
+    from lastword.policies.cache import FeatureCache as FeatureCache
+    from lastword.policies.cache import NoCache as NoCache
+    from lastword.policies.cache import PrefixCache as PrefixCache
+    from lastword.policies.commit import CommitRule as CommitRule
+    from lastword.policies.commit import Never as Never
+    from lastword.policies.commit import Prophet as Prophet
+    from lastword.policies.commit import StableMargin as StableMargin
+    from lastword.policies.length.budget import Budget as Budget
+    from lastword.policies.length.calibrated import Calibrated as Calibrated
+    from lastword.policies.length.daedal import Daedal as Daedal
+    from lastword.policies.length.fixed import Fixed as Fixed
+    from lastword.policies.length.grow_when_full import GrowWhenFull as GrowWhenFull
+    from lastword.policies.length.policy import LengthPolicy as LengthPolicy
+    from lastword.policies.length.policy import Plan as Plan
+    from lastword.policies.length.policy import Probe as Probe
+    from lastword.policies.length.reread import Reread as Reread
+    from lastword.policies.length.rho_eos import RhoEos as RhoEos
+    from lastword.policies.length.secant import Secant as Secant
+    from lastword.policies.length.stop_at_end import StopAtEnd as StopAtEnd
+    from lastword.policies.length.survival import Survival as Survival
+    from lastword.policies.length.survival_at_step import SurvivalAtStep as SurvivalAtStep
+    from lastword.policies.unmask.coin_flip import CoinFlip as CoinFlip
+    from lastword.policies.unmask.entropy_bound import EntropyBound as EntropyBound
+    from lastword.policies.unmask.leftmost_first import LeftmostFirst as LeftmostFirst
+    from lastword.policies.unmask.local_leap import LocalLeap as LocalLeap
+    from lastword.policies.unmask.mask_git import MaskGit as MaskGit
+    from lastword.policies.unmask.ranked import AtRandom as AtRandom
+    from lastword.policies.unmask.ranked import LargestMargin as LargestMargin
+    from lastword.policies.unmask.ranked import LowestEntropy as LowestEntropy
+    from lastword.policies.unmask.ranked import MostConfident as MostConfident
+    from lastword.policies.unmask.rule import UnmaskRule as UnmaskRule
+    from lastword.policies.unmask.schedule import Cosine as Cosine
+    from lastword.policies.unmask.schedule import EqualShares as EqualShares
+    from lastword.policies.unmask.schedule import Schedule as Schedule
+    from lastword.policies.unmask.schedule import Timesteps as Timesteps
+    from lastword.policies.unmask.slow_fast import SlowFast as SlowFast
+    from lastword.policies.unmask.threshold import AboveThreshold as AboveThreshold
+    from lastword.policies.unmask.threshold import Factor as Factor
+    from lastword.recipe.recipe import Recipe as Recipe
+    from lastword.recipe.registry import register as register
+    from lastword.recipe.resolve import BeyondTrainingWarning as BeyondTrainingWarning
+    from lastword.recipe.resolve import settle as settle
+    from lastword.survival.conformal import conformal_factor as conformal_factor
+    from lastword.survival.conformal import samples_needed as samples_needed
+    from lastword.survival.conformal import upper_bound as upper_bound
+    from lastword.survival.distribution import LengthDistribution as LengthDistribution
+    from lastword.survival.estimate import Cheapest as Cheapest
+    from lastword.survival.estimate import Mean as Mean
+    from lastword.survival.estimate import Quantile as Quantile
+    from lastword.survival.estimate import Scaled as Scaled
+    from lastword.survival.interpretation import Auto as Auto
+    from lastword.survival.interpretation import Boundary as Boundary
+    from lastword.survival.interpretation import Choice as Choice
+    from lastword.survival.interpretation import EndedBy as EndedBy
+    from lastword.survival.interpretation import FirstBoundary as FirstBoundary
+    from lastword.survival.interpretation import Hazard as Hazard
+    from lastword.survival.interpretation import Reading as Reading
+    from lastword.survival.interpretation import TurnEnd as TurnEnd
+    from lastword.survival.plot import save_lengths as save_lengths
+    from lastword.survival.plot import save_rows as save_rows
+    from lastword.survival.signal import EndSignal as EndSignal
+    from lastword.survival.signal import token_probabilities as token_probabilities
+    from lastword.viz.frames import Frame as Frame
 
-# Where public names live: what a file lists in `__all__`, what a folder exports, or one name of ours. They
-# are imported on first use, so that `lastword --help` does not wait for torch.
-_FILES = ("decoding", "generation", "calibration.learn", "replay.watch")
-_FOLDERS = (
-    "cache", "calibration", "commit", "length", "models", "passes", "recipe", "survival", "unmask",
-)  # fmt: skip
-_SINGLE = {"canvas.ids": "TokenIds", "errors": "LastwordError", "replay.frames": "Frame"}
+# Public names by module, imported on first use: `lastword --help` does not wait for torch.
+_PUBLIC = {
+    "api": (
+        "Finish",
+        "Generation",
+        "generate",
+        "predict_length",
+        "watch",
+    ),
+    "calibration.fit": ("calibrate",),
+    "calibration.ratios": (
+        "Calibration",
+        "Ratios",
+    ),
+    "canvas.tokens": ("TokenIds",),
+    "decoding.hooks": ("Hooks",),
+    "decoding.loop": (
+        "Step",
+        "decode",
+    ),
+    "decoding.sampling": (
+        "Dice",
+        "Sampling",
+    ),
+    "errors": ("LastwordError",),
+    "models.adapter": ("Adapter",),
+    "models.base": (
+        "MaskPredictor",
+        "TextTokenizer",
+    ),
+    "models.dream": ("Dream",),
+    "models.llada": ("LLaDA",),
+    "models.load": ("load",),
+    "models.tokenizer": ("Tokenizer",),
+    "models.toy": ("Toy",),
+    "policies.cache": (
+        "Cache",
+        "DualCache",
+        "FeatureCache",
+        "NoCache",
+        "PrefixCache",
+    ),
+    "policies.commit": (
+        "CommitRule",
+        "Never",
+        "Prophet",
+        "StableMargin",
+    ),
+    "policies.length.budget": ("Budget",),
+    "policies.length.calibrated": ("Calibrated",),
+    "policies.length.daedal": ("Daedal",),
+    "policies.length.fixed": ("Fixed",),
+    "policies.length.grow_when_full": ("GrowWhenFull",),
+    "policies.length.policy": (
+        "LengthPolicy",
+        "Plan",
+        "Probe",
+    ),
+    "policies.length.reread": ("Reread",),
+    "policies.length.rho_eos": ("RhoEos",),
+    "policies.length.secant": ("Secant",),
+    "policies.length.stop_at_end": ("StopAtEnd",),
+    "policies.length.survival": ("Survival",),
+    "policies.length.survival_at_step": ("SurvivalAtStep",),
+    "policies.unmask.coin_flip": ("CoinFlip",),
+    "policies.unmask.entropy_bound": ("EntropyBound",),
+    "policies.unmask.leftmost_first": ("LeftmostFirst",),
+    "policies.unmask.local_leap": ("LocalLeap",),
+    "policies.unmask.mask_git": ("MaskGit",),
+    "policies.unmask.ranked": (
+        "AtRandom",
+        "LargestMargin",
+        "LowestEntropy",
+        "MostConfident",
+    ),
+    "policies.unmask.rule": ("UnmaskRule",),
+    "policies.unmask.schedule": (
+        "Cosine",
+        "EqualShares",
+        "Schedule",
+        "Timesteps",
+    ),
+    "policies.unmask.slow_fast": ("SlowFast",),
+    "policies.unmask.threshold": (
+        "AboveThreshold",
+        "Factor",
+    ),
+    "recipe.recipe": ("Recipe",),
+    "recipe.registry": ("register",),
+    "recipe.resolve": (
+        "BeyondTrainingWarning",
+        "settle",
+    ),
+    "survival.conformal": (
+        "conformal_factor",
+        "samples_needed",
+        "upper_bound",
+    ),
+    "survival.distribution": ("LengthDistribution",),
+    "survival.estimate": (
+        "Cheapest",
+        "Mean",
+        "Quantile",
+        "Scaled",
+    ),
+    "survival.interpretation": (
+        "Auto",
+        "Boundary",
+        "Choice",
+        "EndedBy",
+        "FirstBoundary",
+        "Hazard",
+        "Reading",
+        "TurnEnd",
+    ),
+    "survival.plot": (
+        "save_lengths",
+        "save_rows",
+    ),
+    "survival.signal": (
+        "EndSignal",
+        "token_probabilities",
+    ),
+    "viz.frames": ("Frame",),
+}
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
+_SUBPACKAGES = {"models", "survival", "evaluate"}
 
-
-def _public(home: str) -> list[str]:
-    """What a home gives to `lastword` itself."""
-    if home in _SINGLE:
-        return [_SINGLE[home]]
-    module = import_module(f"lastword.{home}")
-    if home in _FILES:
-        return list(module.__all__)
-    return [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]
+__all__ = ["__version__", *sorted(_MODULE_OF)]
 
 
 def __getattr__(name: str) -> object:
-    homes = (*_SINGLE, *_FILES, *_FOLDERS)
-    if name == "__all__":
-        return sorted({name for home in homes for name in _public(home)} | {"__version__"})
-    if name in _FOLDERS:
+    if name in _MODULE_OF:
+        return getattr(import_module(f"lastword.{_MODULE_OF[name]}"), name)
+    if name in _SUBPACKAGES:
         return import_module(f"lastword.{name}")
-    for home in homes if name[0] != "_" else ():
-        if name in _public(home):
-            return getattr(import_module(f"lastword.{home}"), name)
     raise AttributeError(f"module 'lastword' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return __getattr__("__all__")  # type: ignore[return-value]
+    return __all__

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from lastword.canvas.ids import is_array, token_id, token_ids
-from lastword.checks import is_list, shown
+from lastword.canvas.tokens import is_array, token_id, token_ids
 from lastword.errors import PromptError
-from lastword.models.predictor import MaskPredictor, check_model
+from lastword.models.base import MaskPredictor, check_model
+from lastword.validation import is_list, shown
 
 Message = Mapping[str, str]
 # Text, token ids, or a conversation; a lone message is a conversation of one.

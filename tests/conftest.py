@@ -80,7 +80,7 @@ def golden():
 @pytest.fixture
 def names_restored(monkeypatch):
     """Parts that a test registers are forgotten after it."""
-    from lastword.recipe.names import PARTS
+    from lastword.recipe.registry import PARTS
 
     for axis, parts in PARTS.items():
         monkeypatch.setitem(PARTS, axis, dict(parts))
@@ -110,7 +110,7 @@ def dream(golden):
 @pytest.fixture(scope="session")
 def ids():
     """A vocabulary of eight: six words, the mask, the end."""
-    from lastword.canvas.ids import TokenIds
+    from lastword.canvas.tokens import TokenIds
 
     return TokenIds(mask=6, end=7, pad=7, vocabulary=8)
 
@@ -120,9 +120,8 @@ def predicted(ids):
     """A Prediction from hand-made logits, one [T, V] tensor per row; prompts are `prompt` words."""
     from lastword.canvas.canvas import Canvas
     from lastword.canvas.columns import Columns
-    from lastword.passes.dice import Dice
-    from lastword.passes.prediction import Prediction
-    from lastword.passes.sampling import Sampling
+    from lastword.decoding.prediction import Prediction
+    from lastword.decoding.sampling import Dice, Sampling
 
     def build(*rows, sampling=None, seeds=None, prompt=1):
         horizon = torch.tensor([len(row) for row in rows])

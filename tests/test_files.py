@@ -10,13 +10,13 @@ import threading
 import pytest
 
 from lastword.errors import SettingError
-from lastword.outside import files
-from lastword.outside.files import check_folder, check_target, lock, write
+from lastword.io import files
+from lastword.io.files import check_folder, check_target, lock, write
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from lastword.outside import files
+from lastword.io import files
 os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
 files.write(Path(sys.argv[1]), "new")
 """
@@ -162,7 +162,7 @@ def test_a_full_device_is_an_error_of_ours():
 
 def test_where_output_goes_already_is_no_target(path):
     code = (
-        "import sys, pathlib; from lastword.outside import files; "
+        "import sys, pathlib; from lastword.io import files; "
         "files.write(pathlib.Path(sys.argv[1]), 'new')"
     )
     with path.open("a") as output:

@@ -9,14 +9,14 @@ import torch
 import lastword
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import Work
-from lastword.canvas.ids import TokenIds
+from lastword.canvas.tokens import TokenIds
+from lastword.decoding.sampling import Dice, Sampling
 from lastword.errors import CapacityError, NumericError, PromptError, SettingError
-from lastword.models import Adapter, Toy
-from lastword.passes.dice import Dice
-from lastword.passes.sampling import Sampling
+from lastword.models.adapter import Adapter
+from lastword.models.toy import Toy
+from lastword.policies.unmask.ranked import AtRandom, MostConfident
 from lastword.recipe.recipe import Recipe
-from lastword.survival import Hazard
-from lastword.unmask import AtRandom, MostConfident
+from lastword.survival.interpretation import Hazard
 
 IDS = [5, 42, 17, 100, 63]
 
@@ -472,8 +472,8 @@ def test_public_names_can_be_found_by_completion():
 
 
 def test_functions_keep_their_names_beside_modules_of_the_same_name():
-    import lastword.decoding
-    import lastword.generation
+    import lastword.api
+    import lastword.decoding.loop
 
     assert callable(lastword.generate)
     assert callable(lastword.decode)

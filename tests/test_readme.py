@@ -21,7 +21,7 @@ EVALUATION = (ROOT / "docs" / "use" / "evaluate.md").read_text()
 # of its own: nothing one of them does reaches the next.
 RUNNER = """
 import json, os, signal, sys, tempfile, traceback
-import lastword, lastword.generation, lastword.cli
+import lastword, lastword.api, lastword.cli
 
 def work(job):
     if isinstance(job, str):

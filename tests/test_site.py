@@ -19,12 +19,6 @@ from lastword.cli.reporting import INTERRUPTED, READER_GONE, REFUSED, UNEXPECTED
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-# Pages whose lines are those of people: the map and the parts are written from the code.
-OURS = [
-    *(DOCS / name for name in ("index.md", "words.md", "walk.md", "pitfalls.md", "log.md")),
-    *sorted((DOCS / "use").glob("*.md")),
-    *(page for page in sorted((DOCS / "reference").glob("*.md")) if page != parts.PAGE),
-]
 
 
 def module(name: str):
@@ -67,13 +61,6 @@ def test_every_command_has_an_example():
         assert re.search(rf"^lastword {command}\b", page, re.MULTILINE), command
     for code in (REFUSED, UNEXPECTED, INTERRUPTED, READER_GONE):
         assert f"| {code} |" in page
-
-
-@pytest.mark.parametrize("page", OURS, ids=lambda page: str(page.relative_to(DOCS)))
-def test_prose_wraps(page):
-    text = re.sub(r"^```.*?^```$|^<!-- table.*?^<!-- end", "", page.read_text(), flags=re.M | re.S)
-    long = [line for line in text.splitlines() if len(line) > 110 and not line.startswith("|")]
-    assert not long
 
 
 # ---- navigation ----

@@ -12,9 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import lastword
-from lastword.eval import Journal, evaluate, tiny_tasks
+from lastword.evaluate import Journal
+from lastword.evaluate.run import evaluate
+from lastword.evaluate.tiny import tiny_tasks
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import BENCHMARKS, Split
+from lastword.tasks import BENCHMARKS
+from lastword.tasks.split import Split
 
 CANVAS = 256
 

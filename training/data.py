@@ -18,7 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from lastword.models.tokenizer import Tokenizer
-from lastword.tasks import FAMILIES, Example, load_frozen, stream
+from lastword.tasks import FAMILIES
+from lastword.tasks.frozen import load_frozen
+from lastword.tasks.split import stream
+from lastword.tasks.task import Example
 from training.corpus import Examples, read_tokenizer
 
 TOKENIZERS = ("llada", "dream")

@@ -17,8 +17,9 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from lastword.errors import TaskError
-from lastword.tasks import FAMILIES, stream
+from lastword.tasks import FAMILIES
 from lastword.tasks.known_hazard import FILLERS
+from lastword.tasks.split import stream
 
 VOCABULARY = 960
 SAMPLE = 3000  # training examples per task family

@@ -16,9 +16,9 @@ from benchmarks import fast
 from benchmarks.arms import DEFAULT, MODELS, recipe_of
 from benchmarks.scale.cost import Numbers, PassCost
 from benchmarks.study import RECORDS
-from lastword.eval.archive import arms_in
-from lastword.eval.journal import read_records
-from lastword.eval.records import Answer
+from lastword.evaluate.archive import arms_in
+from lastword.evaluate.journal import read_records
+from lastword.evaluate.records import Answer
 from lastword.tasks import BENCHMARKS
 
 Rule = Literal["one token a pass", "entropy bound"]

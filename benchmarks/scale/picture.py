@@ -8,8 +8,18 @@ from typing import Any
 from benchmarks.scale.arms import BEST
 from benchmarks.scale.record import Record
 from benchmarks.scale.table import BASE
-from lastword.show.picture import End, name_ends, new_figure, save
-from lastword.show.style import AMBER, BLUE, INK, ORANGE, PINK, SKY
+from lastword.viz.figures import (
+    AMBER,
+    BLUE,
+    INK,
+    ORANGE,
+    PINK,
+    SKY,
+    End,
+    name_ends,
+    new_figure,
+    save,
+)
 
 SHOWN = {
     "canvas 1024, stop at end": ("1024 slots, stop at end", ORANGE, "-"),

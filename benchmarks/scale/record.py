@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lastword.bench.record import Figure, Kept, Setting
 from lastword.errors import SettingError
-from lastword.outside.schema import Count, Share, Text, checked, read_object
+from lastword.io.schema import Count, Share, Text, checked, read_object
 
 FILE = Path(__file__).parent.parent / "records" / "scale.json"
 Change = Annotated[float, Field(ge=-1, le=1e6)]

@@ -11,7 +11,7 @@ from typing import Literal
 from benchmarks.serving.heard import Heard
 from lastword.bench.record import Figure, Kept, Setting
 from lastword.errors import SettingError
-from lastword.outside.schema import Count, Share, Text, checked, read_object
+from lastword.io.schema import Count, Share, Text, checked, read_object
 
 ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
 

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lastword.errors import SettingError
-from lastword.length import Fixed
-from lastword.models.predictor import MaskPredictor
+from lastword.models.base import MaskPredictor
+from lastword.policies.length.fixed import Fixed
 from lastword.prompts import as_batch
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
 from lastword.serve.job import Job
 from lastword.serve.schedule import Schedule
-from lastword.tasks import BENCHMARKS, load_frozen
+from lastword.tasks import BENCHMARKS
+from lastword.tasks.frozen import load_frozen
 
 CANVAS = 256  # slots of a canvas that nobody predicted: what embedded models are made for
 MIX = {"careful": 3, "fast": 6, "paper": 1}  # requests of each recipe, of ten

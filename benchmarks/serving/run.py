@@ -13,10 +13,10 @@ from benchmarks.serving.figures import Line, line_of
 from benchmarks.serving.heard import Heard, arriving, ask_engine, closed_loop, warm
 from benchmarks.serving.load import Arm, Asked
 from benchmarks.serving.served import Served, ask_server, counted, resident
-from lastword.decoding import decode
-from lastword.generation import generation_of
-from lastword.models.predictor import MaskPredictor
-from lastword.passes.dice import Dice
+from lastword.api import generation_of
+from lastword.decoding.loop import decode
+from lastword.decoding.sampling import Dice
+from lastword.models.base import MaskPredictor
 from lastword.serve.engine import Engine
 from lastword.serve.job import Job
 from lastword.serve.limits import Limits

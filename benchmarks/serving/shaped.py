@@ -15,12 +15,13 @@ import torch
 from benchmarks.serving.load import Arm, Asked
 from lastword.bench.replay import Lengths, Replay, kept_pairs, lengths_for
 from lastword.bench.shapes import architecture_of, random_model
-from lastword.cache import DualCache
 from lastword.errors import PromptError
-from lastword.length import Fixed
+from lastword.policies.cache import DualCache
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 from lastword.serve.job import Job
-from lastword.unmask import EqualShares, MostConfident
 
 BLOCK = 32
 CANVAS = 1024  # slots of a canvas that nobody predicted

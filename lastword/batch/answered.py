@@ -13,9 +13,8 @@ from pydantic import BaseModel, Field
 from lastword.batch.asked import Asked, Refused
 from lastword.batch.line import Form, Name
 from lastword.batch.requests import Failed, failed_body, kept, reply_body, spent
-from lastword.engines import Reply
-from lastword.engines.engine import TOO_LONG
-from lastword.outside.schema import CHECKED, Count, LongText, Seed, Share, Slots, Text, checked
+from lastword.engines.engine import TOO_LONG, Reply
+from lastword.io.schema import CHECKED, Count, LongText, Seed, Share, Slots, Text, checked
 
 Key = tuple[int, int]  # a line's index, and which of its answers
 PLACE = r"^batch_req_([0-9a-f]{12})_([0-9]{1,12})$"  # of a run, and an index in it

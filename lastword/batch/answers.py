@@ -12,9 +12,9 @@ from typing import Any
 
 from lastword.batch.answered import Answering, Written, place_of
 from lastword.errors import SettingError
-from lastword.outside.files import check_folder, replacing
-from lastword.outside.lines import NEWLINE, Lines
-from lastword.outside.schema import parse
+from lastword.io.files import check_folder, replacing
+from lastword.io.jsonl import NEWLINE, Lines
+from lastword.io.schema import parse
 
 MOST_LINE = 2**30  # bytes
 

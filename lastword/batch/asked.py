@@ -10,10 +10,10 @@ from lastword.batch.line import Form, Line, line_of, name_of, request_of
 from lastword.batch.source import Given
 from lastword.batch.unread import Said, is_unread, said_of, unread_jobs
 from lastword.canvas.canvas import checked_prompts
+from lastword.decoding.sampling import checked_seed
 from lastword.engines.local import failure
 from lastword.errors import LastwordError
-from lastword.models.predictor import MaskPredictor
-from lastword.passes.dice import checked_seed
+from lastword.models.base import MaskPredictor
 from lastword.prompts import as_batch
 from lastword.recipe.recipe import Recipe
 from lastword.serve.api.asked import jobs

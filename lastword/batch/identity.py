@@ -10,12 +10,12 @@ from typing import Any
 
 from lastword.batch.line import Form
 from lastword.batch.survey import Survey
-from lastword.engines import Engine
+from lastword.engines.engine import Engine
 from lastword.errors import SettingError
-from lastword.eval.records import recipe_data
-from lastword.eval.run import about
-from lastword.outside.files import why, write
-from lastword.outside.schema import read_object
+from lastword.evaluate.records import recipe_data
+from lastword.evaluate.run import about
+from lastword.io.files import why, write
+from lastword.io.schema import read_object
 from lastword.recipe.recipe import Recipe
 from lastword.version import __version__
 

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from lastword.checks import MOST_COUNTED, MOST_SLOTS, shown
 from lastword.errors import PromptError
-from lastword.outside.prompts_file import Id, Message, WrittenText
-from lastword.outside.schema import CHECKED, OPEN, Seed, Text, checked, parse_object
+from lastword.io.prompts import Id, Message, WrittenText
+from lastword.io.schema import CHECKED, OPEN, Seed, Text, checked, parse_object
 from lastword.serve.api.invalid import Invalid, invalid
 from lastword.serve.api.schema import Asking, ChatRequest, CompletionRequest
+from lastword.validation import MOST_COUNTED, MOST_SLOTS, shown
 
 Form = Literal["lines", "openai"]
 Number = Annotated[int, Field(ge=-MOST_COUNTED, le=MOST_COUNTED)]

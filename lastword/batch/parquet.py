@@ -9,7 +9,7 @@ from typing import Any
 
 from lastword.errors import ExtraError
 from lastword.extras import install
-from lastword.outside.files import replacing
+from lastword.io.files import replacing
 
 ROWS = 1024  # held at once
 

@@ -6,10 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from lastword.api import Finish
 from lastword.batch.asked import Asked
-from lastword.engines import Reply
-from lastword.engines.engine import Facts
-from lastword.generation import Finish
+from lastword.engines.engine import Facts, Reply
 from lastword.serve.api import replies
 from lastword.serve.api.answered import FINGERPRINT, per_forward, together
 from lastword.serve.api.failure import failure

@@ -17,12 +17,12 @@ from lastword.batch.outcome import Outcome, State
 from lastword.batch.source import LINES, PARQUET, Source
 from lastword.batch.survey import Survey, survey
 from lastword.batch.working import Working
-from lastword.checks import MOST_SEED, check_choice, check_whole
-from lastword.engines import Engine
+from lastword.engines.engine import Engine
 from lastword.errors import SettingError
-from lastword.outside.files import check_folder, check_target
+from lastword.io.files import check_folder, check_target
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
+from lastword.validation import MOST_SEED, check_choice, check_whole
 
 Progress = Callable[[State], None]
 

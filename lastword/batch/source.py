@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lastword.batch import parquet
-from lastword.checks import shown
 from lastword.errors import PromptError
-from lastword.outside.files import why
-from lastword.outside.schema import UTF8_MARK, parse
+from lastword.io.files import why
+from lastword.io.schema import UTF8_MARK, parse
+from lastword.validation import shown
 
 LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
 MOST_LINE = 64 * 2**20  # bytes

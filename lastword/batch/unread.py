@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lastword.decoding.sampling import checked_seed
 from lastword.engines.openai import Unread
 from lastword.errors import PromptError
-from lastword.models.predictor import MaskPredictor
-from lastword.passes.dice import checked_seed
-from lastword.recipe.settling import settle
+from lastword.models.base import MaskPredictor
+from lastword.recipe.resolve import settle
 from lastword.serve.api.chosen import chosen
 from lastword.serve.api.invalid import Invalid, about
 from lastword.serve.api.schema import ChatRequest, CompletionRequest

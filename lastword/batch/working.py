@@ -11,10 +11,10 @@ from lastword.batch.asked import Asked, Asking, Refused
 from lastword.batch.estimate import PROBED, Estimate, predicted_work, work
 from lastword.batch.outcome import State
 from lastword.batch.source import Source
-from lastword.checks import MOST_SLOTS
-from lastword.engines import Engine, Predicts, Question, Reply
+from lastword.engines.engine import Engine, Predicts, Question, Reply
 from lastword.errors import SettingError
 from lastword.recipe.recipe import Recipe
+from lastword.validation import MOST_SLOTS
 
 PORTION = (
     4096  # prompts that are read, tokenised and asked at once; an engine orders them as it likes

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import lastword
+from lastword.api import Generation
 from lastword.bench.meter import Activity, Meter, Timed
 from lastword.bench.plain import PlainModel, plain_pass
 from lastword.bench.record import Ceilings, Line
@@ -18,16 +19,17 @@ from lastword.bench.replay import Replay, kept_pairs, lengths_for
 from lastword.bench.shapes import draw
 from lastword.bench.tally import Tally, tallied
 from lastword.bench.work import Work
-from lastword.cache import Cache, DualCache, NoCache, PrefixCache
 from lastword.canvas.cost import Work as Cost
-from lastword.decoding import Step, decode
-from lastword.generation import Generation
-from lastword.length import Fixed, LengthPolicy
+from lastword.decoding.hooks import Hooks
+from lastword.decoding.layout import fixes_shapes
+from lastword.decoding.loop import Step, decode
 from lastword.models.native import NativeModel
-from lastword.passes.hooks import Hooks
+from lastword.policies.cache import Cache, DualCache, NoCache, PrefixCache
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.policy import LengthPolicy
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
-from lastword.slots.layout import fixes_shapes
-from lastword.unmask import EqualShares, MostConfident
 
 # Passes over a window, of which a line is the difference: few, more, and more of those that take little.
 # A lone row without a cache is captured after four: in both it is.

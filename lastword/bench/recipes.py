@@ -6,17 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import lastword
+from lastword.api import trimmed, usual_slots
 from lastword.bench.meter import Meter
 from lastword.bench.record import Line
 from lastword.bench.tally import Tally, tallied
-from lastword.decoding import Step, decode
+from lastword.decoding.loop import Step, decode
+from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
-from lastword.generation import trimmed, usual_slots
-from lastword.passes import Sampling
 from lastword.prompts import as_batch
-from lastword.recipe.names import RECIPES
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import BENCHMARKS, load_frozen
+from lastword.recipe.registry import RECIPES
+from lastword.tasks import BENCHMARKS
+from lastword.tasks.frozen import load_frozen
 
 # Lengths that say no limit keep to the model's own canvas.
 ARMS: dict[str, Recipe] = {

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lastword.errors import SettingError
-from lastword.outside.schema import CHECKED, Count, Share, Text, checked, read_object
+from lastword.io.schema import CHECKED, Count, Share, Text, checked, read_object
 
 Figure = Annotated[float, Field(ge=0, le=1e15)]
 Setting = bool | Annotated[int, Field(ge=0, le=10**9)] | Figure | Text | list[Count]

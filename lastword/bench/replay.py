@@ -16,11 +16,11 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.state import State
+from lastword.canvas.tree import State
+from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.length.policy import LengthPolicy, LengthTraits, Plan, Probe
-from lastword.outside.schema import CHECKED, SomeSlots, Text, checked, read_object
-from lastword.passes.prediction import Prediction
+from lastword.io.schema import CHECKED, SomeSlots, Text, checked, read_object
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan, Probe
 
 FILE = Path(__file__).parent / "replay.json"
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import lastword
+from lastword.api import MOST_ROWS
 from lastword.bench.ceilings import ceilings
 from lastword.bench.lines import LINES, MIXED_PACE, Bench, Settings
 from lastword.bench.meter import Meter
@@ -18,7 +19,6 @@ from lastword.bench.record import Ceilings, Line, Record
 from lastword.bench.replay import kept_pairs
 from lastword.bench.shapes import architecture_of, random_model
 from lastword.engines.surroundings import surroundings
-from lastword.generation import MOST_ROWS
 
 Show = Callable[[Line], None]
 HOW = (

@@ -7,15 +7,15 @@ from importlib import import_module
 
 import torch
 
-from lastword.canvas.ids import TokenIds
-from lastword.checks import shown
+from lastword.canvas.tokens import TokenIds
 from lastword.errors import CheckpointError, SettingError
+from lastword.io.files import user_path
 from lastword.models.dream import Dream
 from lastword.models.layers import Shape
 from lastword.models.llada import LLaDA
 from lastword.models.load import described
 from lastword.models.native import NativeModel
-from lastword.outside.files import user_path
+from lastword.validation import shown
 
 SPREAD = 0.02  # standard deviation of the weights, about that of a model before training
 
@@ -139,7 +139,7 @@ def stored_as(model: NativeModel, weights: str) -> NativeModel:
     if weights != "fp8":
         raise SettingError(f"--weights {shown(weights)} was given; give plain or fp8")
     try:
-        import_module("lastword.models.float8").to_float8(model.network)
+        import_module("lastword.models.quantize").to_float8(model.network)
     except ModuleNotFoundError as missing:
         raise SettingError(
             "--weights fp8 was given; this version of lastword keeps weights as they are: leave it out"

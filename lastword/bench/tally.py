@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import torch
 
-from lastword.decoding import Step
-from lastword.passes.hooks import Hooks
-from lastword.slots.layout import fixes_shapes
-from lastword.slots.slots import Done
+from lastword.decoding.hooks import Hooks
+from lastword.decoding.layout import fixes_shapes
+from lastword.decoding.loop import Step
+from lastword.decoding.running_batch import Done
 
 
 class Tally:

@@ -1,4 +1,1 @@
-"""How long a model's finished answers were beside what was predicted of them."""
-
-from lastword.calibration.ratios import Calibration as Calibration
-from lastword.calibration.ratios import Ratios as Ratios
+"""Calibration: how a model's observed answer lengths compare with its predictions."""

@@ -1,4 +1,4 @@
-"""Calibration: how long a model's finished answers were beside what was predicted of them."""
+"""Calibration data: observed answer lengths divided by predicted lengths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from lastword.checks import (
+from lastword.errors import CheckpointError, SettingError
+from lastword.io.schema import CHECKED, Slots, SomeSlots, Text, checked, read_object
+from lastword.survival.conformal import at_rank, factor_needed
+from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.survival.interpretation import (
+    Auto,
+    Boundary,
+    EndedBy,
+    FirstBoundary,
+    Hazard,
+    Reading,
+    TurnEnd,
+)
+from lastword.validation import (
     MOST_NUMBER,
     MOST_SLOTS,
     check_choice,
@@ -20,13 +33,6 @@ from lastword.checks import (
     check_type,
     check_whole,
 )
-from lastword.errors import CheckpointError, SettingError
-from lastword.outside.schema import CHECKED, Slots, SomeSlots, Text, checked, read_object
-from lastword.survival.auto import Auto
-from lastword.survival.conformal import at_rank, factor_needed
-from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
-from lastword.survival.first_boundary import FirstBoundary
-from lastword.survival.reading import Boundary, EndedBy, Hazard, Reading, TurnEnd
 
 READINGS: dict[str, type[Reading]] = {
     cls.name: cls for cls in (Hazard, EndedBy, Boundary, FirstBoundary, TurnEnd, Auto)

@@ -12,12 +12,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lastword.canvas.columns import counted, leftmost
-from lastword.canvas.ids import PromptIds, TokenIds, is_array, token_ids
-from lastword.canvas.state import merged, on_device
-from lastword.canvas.window import Window
-from lastword.checks import is_list, shown
+from lastword.canvas.columns import Window, counted, leftmost
+from lastword.canvas.tokens import PromptIds, TokenIds, is_array, token_ids
+from lastword.canvas.tree import merged, on_device
 from lastword.errors import PromptError, SettingError
+from lastword.validation import is_list, shown
 
 
 @dataclass(frozen=True, eq=False)

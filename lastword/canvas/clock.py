@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.window import Window
+from lastword.canvas.columns import Window
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
-"""Sets of columns: as masks over a canvas [B, L], and as sorted indices [B, S] of what a pass reads."""
+"""Sets of canvas columns: boolean masks [B, L], sorted indices [B, S] and spans per row."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import torch
@@ -112,3 +112,21 @@ def leftmost(chosen: Tensor) -> Tensor:  # bool [B, N] -> [B]
 def locate(columns: Tensor, wanted: Tensor) -> Tensor:  # [B, R], [B, S] -> [B, S]
     """Where each wanted column stands in the row's sorted `columns`."""
     return torch.searchsorted(columns.contiguous(), wanted.contiguous())
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A span of columns per row, [first, last); empty for a row with nothing left to do."""
+
+    first: Int[Tensor, "B"]
+    last: Int[Tensor, "B"]
+    _masks: dict[int, Tensor] = field(
+        default_factory=dict, init=False, repr=False
+    )  # by width, as they are asked
+
+    def columns(self, width: int) -> Bool[Tensor, "B L"]:
+        """The window as a mask. Parts ask for it several times a pass, mostly as wide."""
+        if width not in self._masks:
+            column = counted(width, self.first.device)
+            self._masks[width] = (column >= self.first[:, None]) & (column < self.last[:, None])
+        return self._masks[width]

@@ -27,10 +27,11 @@ from lastword.cli.options import (
 from lastword.cli.reporting import resumable
 
 if TYPE_CHECKING:
-    from lastword.batch import State
+    from lastword.batch.outcome import State
     from lastword.cli.progress import Showing
-    from lastword.engines import Engine, Source
+    from lastword.engines.engine import Engine
     from lastword.engines.options import EngineOptions
+    from lastword.engines.worker import Source
 
 
 def batch(

@@ -116,9 +116,9 @@ def bench(
     from lastword.bench.lines import CACHES, LINES, Settings
     from lastword.bench.recipes import ARMS
     from lastword.bench.run import bench_recipes, bench_shape
-    from lastword.checks import MOST_NUMBER, check_number, check_whole
-    from lastword.models.placing import as_device, as_dtype
-    from lastword.outside.files import check_folder, write
+    from lastword.io.files import check_folder, write
+    from lastword.models.device import as_device, as_dtype
+    from lastword.validation import MOST_NUMBER, check_number, check_whole
 
     began = time.perf_counter()
     numbers = [("prompt", prompt), ("horizon", horizon), ("block", block), ("columns", columns)]
@@ -191,7 +191,7 @@ def _named(option: str, given: str, known: object) -> list[str]:
 
 
 def _numbers(option: str, given: str) -> tuple[int, ...]:
-    from lastword.checks import check_whole
+    from lastword.validation import check_whole
 
     try:
         numbers = tuple(int(word) for word in given.split(","))
@@ -207,7 +207,7 @@ def _numbers(option: str, given: str) -> tuple[int, ...]:
 def _check_ours(out: Path) -> None:
     """Replace a record of ours, and no other file."""
     from lastword.bench.record import read
-    from lastword.outside.files import check_target
+    from lastword.io.files import check_target
 
     check_target(out)
     if out.is_file() and out.stat().st_size:

@@ -92,17 +92,17 @@ def calibrate(
     from rich.table import Table
 
     import lastword
-    from lastword.calibration.learn import FAST
-    from lastword.calibration.learn import calibrate as learn
+    from lastword.calibration.fit import FAST
+    from lastword.calibration.fit import calibrate as learn
     from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.generate import read_recipe
     from lastword.cli.progress import progress
     from lastword.cli.watched import Watched
     from lastword.engines.options import OPENAI, EngineOptions
     from lastword.engines.worker import Source
-    from lastword.outside.files import user_path, write
-    from lastword.outside.prompts_file import read_prompts
-    from lastword.recipe.settling import block_of
+    from lastword.io.files import user_path, write
+    from lastword.io.prompts import read_prompts
+    from lastword.recipe.resolve import block_of
     from lastword.recipe.text import part
 
     if engine == OPENAI:
@@ -150,7 +150,7 @@ def calibrate(
 def target_of(model: str, out: Path | None) -> Path:
     """The file to write, refused before any work if it cannot be, or holds something else already."""
     from lastword.calibration.ratios import FILE_NAME, Calibration
-    from lastword.outside.files import check_target, user_path
+    from lastword.io.files import check_target, user_path
 
     folder = user_path(model)
     target = out or (folder / FILE_NAME if folder.is_dir() else Path(f"{folder.name}.{FILE_NAME}"))

@@ -7,7 +7,7 @@ from itertools import pairwise
 from rich.console import Console
 from rich.text import Text
 
-from lastword.survival import LengthDistribution
+from lastword.survival.distribution import LengthDistribution
 
 EIGHTHS, MARK = " ▁▂▃▄▅▆▇█", "│"
 PLAIN_EIGHTHS, PLAIN_MARK = " ..::++##", "|"  # where the output takes ASCII only

@@ -41,8 +41,8 @@ def demo(
     from rich.console import Console
 
     from lastword.cli.showcase import check_families, showcase
-    from lastword.show.picture import check_picture
-    from lastword.survival import save_rows
+    from lastword.survival.plot import save_rows
+    from lastword.viz.figures import check_picture
 
     names = model or [DEFAULT_MODEL]
     check_families(names, family)

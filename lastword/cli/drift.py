@@ -45,19 +45,19 @@ def drift(
       lastword drift --preset paper/llada-base --out out/paper-8b
     """
     import lastword
-    from lastword.checks import shown
     from lastword.cli.progress import progress
     from lastword.cli.tabled import print_markdown
     from lastword.errors import SettingError
-    from lastword.eval import Journal
-    from lastword.eval import drift as measure
-    from lastword.eval.presets import CANVAS
-    from lastword.eval.run import Layout
-    from lastword.eval.settings import check_tasks
-    from lastword.length import Survival
-    from lastword.outside.files import check_folder
+    from lastword.evaluate import Journal
+    from lastword.evaluate import drift as measure
+    from lastword.evaluate.presets import CANVAS
+    from lastword.evaluate.run import Layout
+    from lastword.evaluate.settings import check_tasks
+    from lastword.io.files import check_folder
     from lastword.paper.arms import arms_of
     from lastword.paper.tables import drift as table
+    from lastword.policies.length.survival import Survival
+    from lastword.validation import shown
 
     try:
         asked = [int(step) for step in steps.split(",")]

@@ -114,15 +114,15 @@ def evaluate(
     from lastword.cli.watched import Watched
     from lastword.engines.options import EngineOptions
     from lastword.engines.worker import Source
-    from lastword.eval import Journal
-    from lastword.eval import evaluate as run
-    from lastword.eval.journal import read_records
-    from lastword.eval.run import Layout, check_counts
-    from lastword.eval.settings import check_tasks
-    from lastword.outside.files import check_folder
+    from lastword.evaluate import Journal
+    from lastword.evaluate.journal import read_records
+    from lastword.evaluate.run import Layout, check_counts
+    from lastword.evaluate.run import evaluate as run
+    from lastword.evaluate.settings import check_tasks
+    from lastword.io.files import check_folder
     from lastword.paper.arms import arms_of
     from lastword.paper.overview import code, tables
-    from lastword.sandbox import accept_unsafe_code
+    from lastword.sandbox.level import accept_unsafe_code
 
     asking = EngineOptions(engine, workers, threads, address, base_url)
     if unsafe_code:
@@ -171,8 +171,9 @@ def planned(preset: str | None, tasks: str | None, recipe: str | None = None) ->
 
     from lastword.cli.generate import read_recipe
     from lastword.errors import TaskError
-    from lastword.eval import Preset, Setting
-    from lastword.eval import preset as find
+    from lastword.evaluate.presets import Preset
+    from lastword.evaluate.presets import preset as find
+    from lastword.evaluate.settings import Setting
 
     names = tuple(name.strip() for name in tasks.split(",")) if tasks is not None else ()
     if "" in names:

@@ -160,8 +160,8 @@ def generate(
 
 def read_recipe(given: str | None) -> Any:
     """A recipe by its name or from its file; the default where nothing was given."""
-    from lastword.recipe.names import RECIPES
     from lastword.recipe.recipe import Recipe
+    from lastword.recipe.registry import RECIPES
 
     if given is None or given in RECIPES:
         return Recipe.checked(given)

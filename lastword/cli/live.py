@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from lastword.decoding import Step
-from lastword.models.predictor import TextTokenizer
+from lastword.decoding.loop import Step
+from lastword.models.base import TextTokenizer
 
 MASK = "░"
 

@@ -10,7 +10,7 @@ import typer
 from lastword.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from lastword.models.known import KnownModel
+    from lastword.models.registry import KnownModel
 
 
 def models(as_json: JsonOption = False) -> None:
@@ -31,7 +31,7 @@ def models(as_json: JsonOption = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from lastword.models.known import known_models
+    from lastword.models.registry import known_models
 
     found = list(known_models())
     if as_json:

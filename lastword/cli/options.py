@@ -8,9 +8,9 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from lastword.checks import LEAST_SEED, MOST_SEED, check_whole
 from lastword.errors import LastwordError, PromptError
-from lastword.outside.files import user_path
+from lastword.io.files import user_path
+from lastword.validation import LEAST_SEED, MOST_SEED, check_whole
 
 # Answers a plain prompt as it stands; an instruct model wants --chat.
 DEFAULT_MODEL = "tiny-llada-base"

@@ -73,8 +73,8 @@ def predict(
 
     import lastword
     from lastword.cli.curve import draw_curve
-    from lastword.show.picture import check_picture
-    from lastword.survival import save_lengths
+    from lastword.survival.plot import save_lengths
+    from lastword.viz.figures import check_picture
 
     if plot is not None:
         check_picture(plot)

@@ -20,8 +20,8 @@ def recipes() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lastword.recipe.names import DEFAULT, PARTS, RECIPES, SHORTHANDS
     from lastword.recipe.recipe import Recipe
+    from lastword.recipe.registry import DEFAULT, PARTS, RECIPES, SHORTHANDS
     from lastword.recipe.text import as_text
 
     def described(cls: Any) -> Text:

@@ -14,20 +14,24 @@ from rich.table import Table
 from rich.text import Text
 
 import lastword
+from lastword.api import Finish, Generation
 from lastword.cli.curve import draw_curve
 from lastword.cli.live import panel, watching, watching_beside
-from lastword.decoding import Step
+from lastword.decoding.loop import Step
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
-from lastword.generation import Finish, Generation
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.schedule import EqualShares
 from lastword.prompts import Prompt, as_batch
-from lastword.recipe.names import default_length
 from lastword.recipe.recipe import Recipe
-from lastword.sandbox import Verdict, conditions, report
-from lastword.survival import LengthDistribution
-from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
-from lastword.tasks.task import CodeFamily
-from lastword.unmask import EqualShares, MostConfident
+from lastword.recipe.registry import default_length
+from lastword.sandbox.level import conditions
+from lastword.sandbox.outcome import Verdict
+from lastword.sandbox.report import report
+from lastword.survival.distribution import LengthDistribution
+from lastword.tasks import BENCHMARKS, FAMILIES
+from lastword.tasks.frozen import load_frozen
+from lastword.tasks.task import CodeFamily, Example
 
 # The same place among every family's test prompts, so nothing was picked for its answer.
 PLACE = 3

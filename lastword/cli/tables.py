@@ -12,7 +12,7 @@ from lastword.cli.options import path_option
 
 if TYPE_CHECKING:
     from lastword.cli.progress import Showing
-    from lastword.eval.records import Record
+    from lastword.evaluate.records import Record
 
 TABLES = "tables.md"  # written first: it tells a folder of ours
 BEGINNING = b"**Table "
@@ -49,12 +49,12 @@ def tables(
     from lastword.cli.progress import progress
     from lastword.cli.tabled import print_markdown
     from lastword.errors import SettingError
-    from lastword.outside.files import check_folder, check_target, write
+    from lastword.io.files import check_folder, check_target, write
     from lastword.paper.arms import arms_of
     from lastword.paper.export import export
     from lastword.paper.figures import save_figures
     from lastword.paper.tables import paper_tables
-    from lastword.show.picture import matplotlib_of
+    from lastword.viz.figures import matplotlib_of
 
     with progress("files of records") as shown:
         found = _read(records, shown)
@@ -100,7 +100,7 @@ def tables(
 
 def _read(paths: Sequence[Path], shown: Showing) -> list[Record]:
     """Every record, file by file."""
-    from lastword.eval.journal import read_records, record_files
+    from lastword.evaluate.journal import read_records, record_files
 
     files = [file for path in paths for file in record_files(path)]
     found: list[Record] = []

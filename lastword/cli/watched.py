@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from lastword.batch.estimate import PROBED, Estimate, predicted_work, work
-from lastword.decoding import Step
+from lastword.decoding.loop import Step
 from lastword.engines.engine import Engine, Facts, Key, Predicts, Question, Reply
 from lastword.engines.local import Local
-from lastword.models.predictor import MaskPredictor
+from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
 ONE_OF = (

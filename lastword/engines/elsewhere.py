@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import torch
 
 from lastword.calibration.ratios import Calibration
-from lastword.canvas.ids import TokenIds
+from lastword.canvas.tokens import TokenIds
 from lastword.engines.surroundings import dtype_of, versions
 from lastword.errors import LastwordError, SettingError
-from lastword.models.predictor import MaskPredictor, TextTokenizer
+from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint, model_key
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from lastword.canvas.cost import Work
-from lastword.checks import shown
 from lastword.errors import WrongTypeError
-from lastword.length.policy import Plan
-from lastword.models.predictor import MaskPredictor
+from lastword.models.base import MaskPredictor
+from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
+from lastword.validation import shown
 
 TOO_LONG = "too_long"  # how an answer finished that was not asked: the prompt left no room
 FAILED = "failed"  # and one that never came

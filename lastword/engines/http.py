@@ -9,7 +9,7 @@ from typing import Any
 
 from lastword.errors import EngineError, ExtraError, LastwordError, SettingError
 from lastword.extras import install
-from lastword.outside.schema import parse_object
+from lastword.io.schema import parse_object
 
 AGAIN = (429, 502, 503, 504)  # statuses that may be otherwise in a while
 LONGEST_WAIT = 60.0  # seconds until the next try, at most

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from lastword.api import Generation, answers
 from lastword.canvas.canvas import checked_prompts
 from lastword.canvas.cost import Work
-from lastword.checks import MOST_SLOTS
-from lastword.decoding import Step
+from lastword.decoding.loop import Step
+from lastword.decoding.planning import planned
 from lastword.engines.engine import FAILED, TOO_LONG, Facts, Key, Question, Reply
 from lastword.engines.room import within_room
 from lastword.engines.surroundings import surroundings
 from lastword.errors import ExtraError, LastwordError, RecipeError, SettingError
-from lastword.generation import Generation, answers
-from lastword.length.policy import Plan
-from lastword.models.predictor import MaskPredictor
+from lastword.models.base import MaskPredictor
+from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
-from lastword.slots.ticket import planned
+from lastword.validation import MOST_SLOTS
 
 TRIES = 2  # of a question alone, before it is given up
 MOST_LETTERS = 1_000  # of an error

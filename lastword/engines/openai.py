@@ -16,16 +16,16 @@ from itertools import islice
 from typing import Any
 
 from lastword.canvas.cost import Work
-from lastword.canvas.ids import TokenIds
-from lastword.checks import MOST_SLOTS, check_whole
+from lastword.canvas.tokens import TokenIds
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import TOO_LONG, Facts, Key, Question, Reply
 from lastword.engines.http import Http, Refusal
 from lastword.engines.processes import MOST_WORKERS
 from lastword.errors import EngineError, SettingError
-from lastword.length import Fixed
-from lastword.length.wrapper import traits_of
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.wrapper import traits_of
 from lastword.recipe.recipe import Recipe
+from lastword.validation import MOST_SLOTS, check_whole
 from lastword.version import __version__
 
 KEY = "LASTWORD_API_KEY"  # of the environment; no other key is ever sent

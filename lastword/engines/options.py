@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lastword.checks import check_choice, check_whole
 from lastword.engines.engine import Engine
 from lastword.engines.local import Local
 from lastword.engines.pool import Pool
 from lastword.engines.processes import MOST_WORKERS, Processes
 from lastword.engines.worker import Source
 from lastword.errors import SettingError
+from lastword.validation import check_choice, check_whole
 
 LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
 NAMES = (LOCAL, PROCESSES, RAY, OPENAI)

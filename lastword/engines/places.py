@@ -11,7 +11,7 @@ from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Question, Reply
 from lastword.engines.local import ABOUT_THE_RUN, failure
 from lastword.errors import LastwordError
-from lastword.length.policy import Plan
+from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
 
 Result = (

@@ -16,7 +16,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Literal
 
-from lastword.checks import check_choice, check_number, check_whole
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Key, Question, Reply
 from lastword.engines.handing import ORDERS, PREDICTED, TRIES, Handing
@@ -34,8 +33,9 @@ from lastword.engines.places import (
     Unable,
 )
 from lastword.errors import EngineError
-from lastword.length import Fixed
+from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
+from lastword.validation import check_choice, check_number, check_whole
 from lastword.version import __version__
 
 PROBED = 32  # questions of a job that predicts, at most

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from lastword.checks import check_type, check_whole
 from lastword.engines.places import Died, Event, Job, Ready, Unable, performed
 from lastword.engines.worker import Source, Worker
 from lastword.errors import LastwordError
+from lastword.validation import check_type, check_whole
 
 MOST_WORKERS = 1024
 SECONDS_TO_END = 5.0

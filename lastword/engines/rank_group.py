@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
-from lastword.checks import check_choice, check_number, check_type, check_whole
 from lastword.engines.engine import Key, Question, Reply
 from lastword.engines.local import QUEUED, Local
 from lastword.errors import ExtraError, LastwordError, RankError, SettingError
@@ -18,6 +17,7 @@ from lastword.extras import install
 from lastword.models.load import load
 from lastword.models.ranks import BACKENDS, MOST_RANKS
 from lastword.recipe.recipe import Recipe
+from lastword.validation import check_choice, check_number, check_type, check_whole
 
 
 class RankGroup:

@@ -11,12 +11,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from lastword.checks import check_type, check_whole
 from lastword.engines.places import Died, Event, Job, Ready, Unable, performed
 from lastword.engines.processes import MOST_WORKERS
 from lastword.engines.worker import Source, Worker
 from lastword.errors import EngineError, ExtraError, LastwordError
 from lastword.extras import install
+from lastword.validation import check_type, check_whole
 
 CONNECT = 60.0  # seconds until a cluster must have answered
 _LOG = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ expected length of a shorter canvas is another number, not a worse one.
 
 from __future__ import annotations
 
-from lastword.length.wrapper import traits_of
-from lastword.models.predictor import MaskPredictor
+from lastword.models.base import MaskPredictor
+from lastword.policies.length.wrapper import traits_of
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
 
 LEAST = 64  # room for a short program: the median references of HumanEval and MBPP need about 50
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lastword.models.predictor import MaskPredictor
+from lastword.models.base import MaskPredictor
 from lastword.version import __version__
 
 

@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lastword.canvas.state import on_device
+from lastword.canvas.tree import on_device
 from lastword.embedded import EMBEDDED
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Question
 from lastword.engines.local import Local
 from lastword.engines.places import Job, Predicted, Result
-from lastword.length import Fixed, Survival
-from lastword.length.wrapper import layers, traits_of
+from lastword.io.files import user_path
+from lastword.models.base import MaskPredictor
 from lastword.models.load import load
-from lastword.models.predictor import MaskPredictor
-from lastword.outside.files import user_path
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.survival import Survival
+from lastword.policies.length.wrapper import layers, traits_of
 from lastword.recipe.recipe import Recipe
 
 CPU = torch.device("cpu")

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from lastword.calibration.ratios import Calibration
-from lastword.canvas.ids import TokenIds
-from lastword.checks import check_choice, check_type, check_whole, shown
+from lastword.canvas.tokens import TokenIds
 from lastword.errors import SettingError, WrongTypeError
-from lastword.memory.memory import RowMemory
-from lastword.models.predictor import (
+from lastword.models.base import (
     MOST_POSITIONS,
     USUAL_SLOTS,
     TextTokenizer,
     checked_device,
     checked_logits,
 )
+from lastword.models.storage import RowMemory
+from lastword.validation import check_choice, check_type, check_whole, shown
 
 
 class Adapter:

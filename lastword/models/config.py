@@ -12,11 +12,11 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from lastword.checks import shown
 from lastword.errors import CheckpointError
-from lastword.models.inside import is_plain_file
+from lastword.io.schema import OPEN, SomeSlots, first_error, read_object
 from lastword.models.layers import Shape
-from lastword.outside.schema import OPEN, SomeSlots, first_error, read_object
+from lastword.models.path_safety import is_plain_file
+from lastword.validation import shown
 
 MOST_IDS = 2**24  # of a vocabulary; the largest published have some 2**18
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from lastword.canvas.columns import columns_of
-from lastword.memory.memory import RowMemory
 from lastword.models.config import (
     Epsilon,
     FamilyConfig,
@@ -24,6 +23,7 @@ from lastword.models.config import (
 )
 from lastword.models.layers import Shape
 from lastword.models.native import NativeModel
+from lastword.models.storage import RowMemory
 
 TENSORS = {
     "embedding.weight": "model.embed_tokens.weight",

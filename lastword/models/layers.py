@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lastword.errors import CheckpointError
-from lastword.memory.memory import RowMemory
+from lastword.models.storage import RowMemory
 
 # Rows of unequal length make a mask, and as they finish every pass has a shape of its own. cuDNN, which
 # torch prefers on recent GPUs, plans anew for each: on an H200 that cost four times the pass itself.

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor
 
-from lastword.memory.memory import RowMemory
 from lastword.models.config import (
     Epsilon,
     FamilyConfig,
@@ -23,6 +22,7 @@ from lastword.models.config import (
 )
 from lastword.models.layers import Shape
 from lastword.models.native import NativeModel
+from lastword.models.storage import RowMemory
 
 # Inside a block the authors call the gate `ff_proj` and the down matrix `ff_out`; the `ff_out`
 # outside the blocks is the vocabulary head.

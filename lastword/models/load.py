@@ -13,21 +13,21 @@ from typing import Literal, TypeVar
 import torch
 
 from lastword.calibration.ratios import FILE_NAME, Calibration
-from lastword.canvas.ids import TokenIds
-from lastword.checks import check_choice, check_sequence, check_type, check_whole, shown
+from lastword.canvas.tokens import TokenIds
 from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
+from lastword.io.files import user_path
+from lastword.models.base import USUAL_SLOTS
 from lastword.models.config import FamilyConfig, GenerationConfig, SpecialIds, read_json
+from lastword.models.device import as_device, as_dtype
 from lastword.models.dream import Dream
-from lastword.models.float8 import to_float8
-from lastword.models.inside import is_plain_file
 from lastword.models.layers import Shape
 from lastword.models.llada import LLaDA
 from lastword.models.native import NativeModel
 from lastword.models.parallel import check_shape, split
-from lastword.models.placing import as_device, as_dtype
-from lastword.models.predictor import USUAL_SLOTS
+from lastword.models.path_safety import is_plain_file
+from lastword.models.quantize import to_float8
 from lastword.models.ranks import MOST_RANKS, Ranks
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
@@ -40,7 +40,13 @@ from lastword.models.weights import (
     tensor_files,
     tensor_names,
 )
-from lastword.outside.files import user_path
+from lastword.validation import (
+    check_choice,
+    check_sequence,
+    check_type,
+    check_whole,
+    shown,
+)
 
 ARCHITECTURES: dict[str, type[NativeModel]] = {"llada": LLaDA, "dream": Dream}
 

@@ -11,20 +11,18 @@ from torch import Tensor, nn
 
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.columns import locate
-from lastword.canvas.ids import TokenIds
+from lastword.canvas.tokens import TokenIds
 from lastword.errors import SettingError
-from lastword.kernels.compiled import compiles, has_float8
-from lastword.kernels.norm import add_norm
-from lastword.memory.key_values import RowKeyValues
-from lastword.memory.memory import RowMemory
+from lastword.models.base import USUAL_SLOTS
 from lastword.models.config import FamilyConfig
-from lastword.models.float8 import is_float8
+from lastword.models.kernels.compiled import compiles, has_float8
+from lastword.models.kernels.norm import add_norm
 from lastword.models.layers import BidirectionalTransformer, Shape, at_columns
-from lastword.models.packed import PackedNetwork
-from lastword.models.packing import Packing
+from lastword.models.packed import PackedNetwork, Packing
 from lastword.models.parallel import as_local
-from lastword.models.predictor import USUAL_SLOTS
+from lastword.models.quantize import is_float8
 from lastword.models.ranks import Ranks
+from lastword.models.storage import RowKeyValues, RowMemory
 from lastword.models.tokenizer import Tokenizer
 
 

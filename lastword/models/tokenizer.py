@@ -17,9 +17,9 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from lastword.errors import CheckpointError, PromptError
-from lastword.models.inside import is_plain_file
+from lastword.io.schema import read_bytes, read_object
+from lastword.models.path_safety import is_plain_file
 from lastword.models.template import compiled, rendered
-from lastword.outside.schema import read_bytes, read_object
 
 _READY, _PARTS, _TEMPLATE = "tokenizer.json", ("vocab.json", "merges.txt"), "chat_template.jinja"
 _CONFIG, _ROLES, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"

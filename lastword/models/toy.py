@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from lastword.calibration.ratios import Calibration
-from lastword.canvas.ids import TokenIds
-from lastword.checks import check_number
+from lastword.canvas.tokens import TokenIds
 from lastword.errors import PromptError, SettingError
-from lastword.memory.memory import RowMemory
+from lastword.models.storage import RowMemory
+from lastword.validation import check_number
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
@@ -50,7 +50,7 @@ class Toy:
     (1 - (1 - hazard)**T) / hazard. Which position is surest varies, so that rules have a choice.
 
     >>> import lastword
-    >>> toy = lastword.models.Toy(hazard=0.25)
+    >>> toy = lastword.Toy(hazard=0.25)
     >>> lengths = lastword.predict_length(toy, "abc", limit=100)
     >>> round(lengths.mean.item(), 6)
     4.0

@@ -12,12 +12,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from lastword.checks import shown
 from lastword.errors import CheckpointError, SettingError
 from lastword.models.config import WeightIndex
-from lastword.models.inside import is_plain_file
 from lastword.models.parallel import beginnings, own_part, placed
+from lastword.models.path_safety import is_plain_file
 from lastword.models.ranks import Ranks
+from lastword.validation import shown
 
 # How safetensors spells the dtypes a model may be stored in.
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

@@ -6,15 +6,18 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
-from lastword.cache import NoCache
-from lastword.commit import Never
-from lastword.eval.records import Answer, Asked, Drift, Record
-from lastword.length import Daedal, Fixed, StopAtEnd, Survival
+from lastword.evaluate.records import Answer, Asked, Drift, Record
 from lastword.paper.pairing import answers, by_recipe, by_subject, latest
-from lastword.recipe.names import default_length
+from lastword.policies.cache import NoCache
+from lastword.policies.commit import Never
+from lastword.policies.length.daedal import Daedal
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.stop_at_end import StopAtEnd
+from lastword.policies.length.survival import Survival
+from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.registry import default_length
 from lastword.tasks import BENCHMARKS
-from lastword.unmask import AboveThreshold
 
 # The paper's benchmarks, by the names our families and the harness's tasks begin with.
 BENCHMARK = {

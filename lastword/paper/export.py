@@ -8,9 +8,9 @@ from io import BytesIO
 from pathlib import Path
 
 from lastword.errors import ExtraError, SettingError
-from lastword.eval.records import Fields, Record, Spent
+from lastword.evaluate.records import Fields, Record, Spent
 from lastword.extras import install
-from lastword.outside.files import check_folder, check_target, write
+from lastword.io.files import check_folder, check_target, write
 from lastword.paper.pairing import by_recipe
 
 

@@ -8,15 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from lastword.errors import SettingError
-from lastword.eval.records import Answer, Record
-from lastword.outside.files import check_folder
+from lastword.evaluate.records import Answer, Record
+from lastword.io.files import check_folder
 from lastword.paper.arms import Arm, arms_of, recipes_of
 from lastword.paper.overview import spent
 from lastword.paper.pairing import Key, answers, by_subject, lengths_written, on_shared, sample_of
 from lastword.paper.words import OURS, in_words
 from lastword.recipe.recipe import Recipe
-from lastword.show.picture import name_lines, name_points, new_figure, save, styled
-from lastword.show.style import BLUE, FAINT, INK, ORANGE, SOFT
+from lastword.viz.figures import (
+    BLUE,
+    FAINT,
+    INK,
+    ORANGE,
+    SOFT,
+    name_lines,
+    name_points,
+    new_figure,
+    save,
+    styled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,11 @@ from typing import Literal
 
 from lastword.engines.engine import TOO_LONG
 from lastword.engines.room import LEAST
-from lastword.eval.records import Answer, Record
+from lastword.evaluate.records import Answer, Record
 from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.pairing import by_recipe, by_subject, latest, on_shared
 from lastword.recipe.recipe import Recipe
-from lastword.sandbox import report
+from lastword.sandbox.report import report
 
 HEAD = (
     "| model | recipe | n | mean slots | accuracy | against the first | cut | passes | columns | seconds |",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from lastword.eval.records import IDENTITY, Answer, Asked, Record
+from lastword.evaluate.records import IDENTITY, Answer, Asked, Record
 from lastword.recipe.recipe import Recipe
 
 Key = tuple[str, str, int]

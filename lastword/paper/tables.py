@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lastword.eval.records import Answer, Record
+from lastword.evaluate.records import Answer, Record
 from lastword.paper.arms import Arm, Arms, arms_of, mean_slots
 from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.overview import cell, seconds, spent

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from lastword.cache import DualCache, NoCache
-from lastword.commit import Never
-from lastword.length import Daedal, Fixed, StopAtEnd, Survival
-from lastword.passes import Sampling
-from lastword.recipe.names import default_length
+from lastword.decoding.sampling import Sampling
+from lastword.policies.cache import DualCache, NoCache
+from lastword.policies.commit import Never
+from lastword.policies.length.daedal import Daedal
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.stop_at_end import StopAtEnd
+from lastword.policies.length.survival import Survival
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
-from lastword.unmask import AboveThreshold, MostConfident
+from lastword.recipe.registry import default_length
 
 # The default, by whether it fills several tokens a pass and keeps a cache.
 OURS = {

@@ -8,19 +8,19 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from lastword.cache import Cache
-from lastword.checks import check_type, check_whole, shown
-from lastword.commit import CommitRule
+from lastword.decoding.sampling import Sampling
 from lastword.errors import RecipeError, SettingError, WrongTypeError
-from lastword.length import LengthPolicy
-from lastword.length.wrapper import traits_of
-from lastword.outside.schema import parse_object
-from lastword.passes import Sampling
-from lastword.recipe.composition import check_composition
-from lastword.recipe.names import DEFAULT, PARTS, PLAIN, RECIPES
+from lastword.io.schema import parse_object
+from lastword.policies.cache import Cache
+from lastword.policies.commit import CommitRule
+from lastword.policies.length.policy import LengthPolicy
+from lastword.policies.length.wrapper import traits_of
+from lastword.policies.unmask.rule import UnmaskRule
+from lastword.recipe.compatibility import check_composition
+from lastword.recipe.registry import DEFAULT, PARTS, PLAIN, RECIPES
 from lastword.recipe.text import as_data, as_text, from_data, known_fields, part
-from lastword.show.choices import recipe_html
-from lastword.unmask import UnmaskRule
+from lastword.validation import check_type, check_whole, shown
+from lastword.viz.html import recipe_html
 
 _DEFAULT = RECIPES[DEFAULT].choices
 KINDS: dict[str, type] = {

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lastword.checks import check_number, shown
 from lastword.errors import LastwordError, RecipeError
-from lastword.outside.schema import parse
-from lastword.recipe.names import ALIASES, PARTS, SHORTHANDS, Part
-from lastword.unmask import EqualShares
+from lastword.io.schema import parse
+from lastword.policies.unmask.schedule import EqualShares
+from lastword.recipe.registry import ALIASES, PARTS, SHORTHANDS, Part
+from lastword.validation import check_number, shown
 
 QUOTED_OR_LETTER = r'"(?:[^"\\]|\\.)*"|.'
 OPENING, CLOSING = "([{", ")]}"

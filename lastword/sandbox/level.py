@@ -6,11 +6,11 @@ import errno
 import os
 from dataclasses import asdict
 
-from lastword.checks import check_choice
 from lastword.errors import SandboxError
 from lastword.sandbox.limits import Limits
 from lastword.sandbox.outcome import Level, Outcome, Verdict
 from lastword.sandbox.runner import run_one
+from lastword.validation import check_choice
 
 UNSAFE = "LASTWORD_UNSAFE_CODE"
 # Reads the standard library, writes to the working folder: what any program may expect.

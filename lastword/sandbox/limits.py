@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lastword.checks import MOST_COUNTED, check_number, check_whole
+from lastword.validation import MOST_COUNTED, check_number, check_whole
 
 LEAST = 1 << 26  # bytes of memory that an interpreter takes to start
 

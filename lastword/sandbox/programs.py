@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from lastword.checks import check_type, check_whole
 from lastword.sandbox.level import UNSAFE, sandbox_level
 from lastword.sandbox.limits import Limits
 from lastword.sandbox.outcome import Level, Outcome
 from lastword.sandbox.runner import run_one
 from lastword.sandbox.running import Running
+from lastword.validation import check_type, check_whole
 
 
 def run_programs(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from lastword.canvas.ids import TokenIds
+from lastword.canvas.tokens import TokenIds
 from lastword.errors import NumericError
-from lastword.models.predictor import TextTokenizer
+from lastword.models.base import TextTokenizer
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are the beginning of a character
 

@@ -13,13 +13,14 @@ from typing import Literal
 
 from torch import Tensor
 
+from lastword.api import predict_length
 from lastword.canvas.canvas import checked_prompts
+from lastword.decoding.layout import most_slots
 from lastword.errors import CheckpointError, SettingError
-from lastword.generation import predict_length
-from lastword.length.wrapper import traits_of
-from lastword.models.predictor import MaskPredictor, TextTokenizer
+from lastword.models.base import MaskPredictor, TextTokenizer
+from lastword.policies.length.wrapper import traits_of
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
 from lastword.serve.committed import Committed
 from lastword.serve.errors import Draining, Overloaded
 from lastword.serve.job import Job
@@ -30,8 +31,8 @@ from lastword.serve.row import Row
 from lastword.serve.schedule import Schedule
 from lastword.serve.stream import Stream
 from lastword.serve.worker import Worker
-from lastword.slots.layout import most_slots
-from lastword.survival import LengthDistribution, Reading
+from lastword.survival.distribution import LengthDistribution
+from lastword.survival.interpretation import Reading
 
 State = Literal["starting", "ready", "draining", "stopped"]
 IDLE = 0.05  # seconds between two looks at the clock while there is nothing to do

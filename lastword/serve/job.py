@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lastword.generation import Generation
+from lastword.api import Generation
 from lastword.recipe.recipe import Recipe
-from lastword.replay.frames import Frame
-from lastword.survival import LengthDistribution
+from lastword.survival.distribution import LengthDistribution
+from lastword.viz.frames import Frame
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lastword.checks import check_number, check_type, check_whole
+from lastword.validation import check_number, check_type, check_whole
 
 if TYPE_CHECKING:
     from lastword.recipe.recipe import Recipe

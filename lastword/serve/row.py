@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from lastword.canvas.cost import Work
-from lastword.length.policy import Plan
+from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
-from lastword.replay.trace import Trace
 from lastword.serve.committed import Committed
 from lastword.serve.job import Job
 from lastword.serve.schedule import Predicted
 from lastword.serve.session import Session
 from lastword.serve.stream import Stream
+from lastword.viz.frames import Trace
 
 
 @dataclass(frozen=True, eq=False)

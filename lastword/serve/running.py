@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from lastword.errors import ExtraError, LastwordError, SettingError
 from lastword.extras import install
-from lastword.models.predictor import MaskPredictor
+from lastword.models.base import MaskPredictor
 from lastword.serve.engine import Engine, State
 from lastword.serve.limits import Limits
 from lastword.serve.schedule import Schedule

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from lastword.length.policy import Plan
-from lastword.length.wrapper import traits_of
+from lastword.decoding.planning import RESERVED
+from lastword.policies.length.policy import Plan
+from lastword.policies.length.wrapper import traits_of
+from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
-from lastword.slots.ticket import RESERVED
-from lastword.unmask import EqualShares
 
 EARLY = 0.05  # of answers are shorter than this: what a deadline is held against
 MOST_PASSED = 32  # jobs that may go before one that does not fit; then nobody does

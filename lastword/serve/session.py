@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from lastword.decoding import Step, steps
-from lastword.models.predictor import MaskPredictor
+from lastword.decoding.loop import Step, steps
+from lastword.decoding.planning import Ticket
+from lastword.decoding.running_batch import Queue
+from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
-from lastword.slots.queue import Queue
-from lastword.slots.ticket import Ticket
 
 LEAST = 256  # tokens of a prompt that every session has room for
 

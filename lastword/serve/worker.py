@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from lastword.canvas.state import each, on_device
-from lastword.checks import MOST_SLOTS
-from lastword.decoding import Step
+from lastword.api import generation_of, usual_slots
+from lastword.canvas.tree import each, on_device
+from lastword.decoding.loop import Step
+from lastword.decoding.planning import Ticket, planned
+from lastword.decoding.running_batch import CPU, Done
+from lastword.decoding.sampling import Dice
 from lastword.errors import LastwordError
-from lastword.generation import generation_of, usual_slots
-from lastword.models.predictor import MaskPredictor
-from lastword.passes.dice import Dice
-from lastword.replay.steps import confidences
-from lastword.replay.trace import Trace
+from lastword.models.base import MaskPredictor
 from lastword.serve.errors import ABOUT_THE_REQUEST, Draining, Expired, Faulty, TooLate
 from lastword.serve.job import Answer, Snapshot, Text
 from lastword.serve.job import Planned as Announced
@@ -26,8 +25,8 @@ from lastword.serve.row import Planned, Row
 from lastword.serve.schedule import Pace, Predicted, Schedule, Waiting
 from lastword.serve.session import Session
 from lastword.serve.volume import Volume, guessed
-from lastword.slots.slots import CPU, Done
-from lastword.slots.ticket import Ticket, planned
+from lastword.validation import MOST_SLOTS
+from lastword.viz.frames import Trace, confidences
 
 log = logging.getLogger("lastword.serve")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lastword.checks import check_number, check_sequence, check_type
 from lastword.errors import SettingError
-from lastword.survival.curve import LengthDistribution
+from lastword.survival.distribution import LengthDistribution
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.validation import check_number, check_sequence, check_type
 
 # A plan is rounded up to whole slots, so an answer of n slots fits as soon as the bound is above n - 1.
 # Asking for n itself would give nearly every answer a slot it does not need, and cover more than was asked

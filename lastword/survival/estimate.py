@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.checks import check_number, check_type, check_whole
-from lastword.survival.curve import LengthDistribution
+from lastword.survival.distribution import LengthDistribution
+from lastword.validation import check_number, check_type, check_whole
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,18 @@
-"""Survival curves as files: one prompt's, or several below one another."""
+"""Plots of survival curves (matplotlib)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lastword.checks import check_sequence, check_type
 from lastword.errors import SettingError
-from lastword.show.curve import SIZE
-from lastword.show.picture import new_figure, save, styled
-from lastword.survival.curve import LengthDistribution
+from lastword.survival.distribution import LengthDistribution
+from lastword.validation import check_sequence, check_type
+from lastword.viz.figures import SIZE, new_figure, save, styled
+
+if TYPE_CHECKING:
+    pass
 
 
 def save_lengths(lengths: LengthDistribution, path: Path) -> None:

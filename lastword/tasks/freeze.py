@@ -6,8 +6,9 @@ import gzip
 import sys
 from itertools import islice
 
-from lastword.tasks import FAMILIES, stream
+from lastword.tasks import FAMILIES
 from lastword.tasks.frozen import COUNTS, path_of, to_lines
+from lastword.tasks.split import stream
 from lastword.tasks.task import Example
 
 SEED = 2024

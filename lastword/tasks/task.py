@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lastword.sandbox import Outcome, run_programs
+from lastword.sandbox.outcome import Outcome
+from lastword.sandbox.programs import run_programs
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.recipe.names import PARTS
+from lastword.recipe.registry import PARTS
 
 warnings.filterwarnings("ignore")
 

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 
 from lastword.calibration.ratios import Calibration, Ratios
 from lastword.errors import CheckpointError, RecipeError, SettingError
-from lastword.length import Budget
 from lastword.models.config import GenerationConfig, WeightIndex
 from lastword.models.dream import DreamConfig
 from lastword.models.llada import LLaDAConfig
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.weights import check_files, tensor_files
+from lastword.policies.length.budget import Budget
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.text import PARTS, as_text, part
-from lastword.survival import Hazard, Quantile
+from lastword.recipe.registry import PARTS
+from lastword.recipe.text import as_text, part
+from lastword.survival.estimate import Quantile
+from lastword.survival.interpretation import Hazard
 from tests.bad_inputs.mutations import EXAMPLES, hold, mutated_bytes
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import strategies as st
 
 from lastword.errors import SettingError
-from lastword.eval import Journal, packed
-from lastword.eval.archive import pack, unpack
-from lastword.eval.records import from_line, to_line
+from lastword.evaluate import Journal, packed
+from lastword.evaluate.archive import pack, unpack
+from lastword.evaluate.records import from_line, to_line
 from lastword.paper.overview import tables
 from lastword.paper.tables import paper_tables
 from tests.bad_inputs.mutations import EXAMPLES, hold, mutated, mutated_bytes
-from tests.eval.made import answer, drift
+from tests.evaluate.made import answer, drift
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

@@ -31,7 +31,7 @@ CALLS = {
     "decoded": spoken("encode=lambda text: [1], decode=lambda ids: {}"),
     "ids": "lastword.TokenIds(**{{'mask': 1, 'end': 2, 'pad': 2, 'vocabulary': 9, {}}})",
     "hazard": "lastword.LengthDistribution.from_hazard({})",
-    "factor": "lastword.survival.conformal_factor({})",
+    "factor": "lastword.conformal_factor({})",
     "": "{}",
     "lastword": "lastword.{}",
 }

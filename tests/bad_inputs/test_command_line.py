@@ -17,7 +17,7 @@ import pytest
 import lastword
 from lastword.cli import main
 from lastword.errors import SettingError, WrongTypeError
-from lastword.tasks import load_frozen
+from lastword.tasks.frozen import load_frozen
 
 ROOT = Path(__file__).parent.parent.parent
 SPEED = ROOT / "benchmarks" / "records" / "speed"
@@ -28,7 +28,7 @@ BIGGEST = str(2**63 - 1)
 
 RUNNER = """
 import base64, json, os, signal, sys, tempfile, threading
-import lastword, lastword.generation, lastword.cli, lastword.eval, lastword.calibration.learn
+import lastword, lastword.api, lastword.cli, lastword.evaluate, lastword.calibration.fit
 import lastword.paper.tables, lastword.cli.showcase, matplotlib.figure, rich.progress
 
 lastword.load("tiny-llada-base")  # and whatever torch imports for it

@@ -17,12 +17,13 @@ from safetensors.torch import load_file, save_file
 
 import lastword
 from lastword.calibration.ratios import Calibration, Ratios
-from lastword.canvas.ids import TokenIds
+from lastword.canvas.tokens import TokenIds
 from lastword.errors import CheckpointError, PromptError, RecipeError, SettingError, WrongTypeError
 from lastword.models.tokenizer import Tokenizer
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.text import part
-from lastword.survival import Hazard, Quantile
+from lastword.survival.estimate import Quantile
+from lastword.survival.interpretation import Hazard
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 EMBEDDED = Path(lastword.__file__).parent / "embedded"

@@ -13,10 +13,13 @@ import sys
 
 import pytest
 
-from lastword.eval.dream_code import needed_code
-from lastword.sandbox import Level, Limits, Verdict, run_programs
+from lastword.evaluate.dream_code import needed_code
+from lastword.sandbox.limits import Limits
+from lastword.sandbox.outcome import Level, Verdict
+from lastword.sandbox.programs import run_programs
 from lastword.sandbox.runner import run_one
-from lastword.tasks import FAMILIES, load_frozen
+from lastword.tasks import FAMILIES
+from lastword.tasks.frozen import load_frozen
 from tests.sandbox.conftest import usable
 
 FAILED, TIMED_OUT, PASSED = Verdict.FAILED, Verdict.TIMED_OUT, Verdict.PASSED

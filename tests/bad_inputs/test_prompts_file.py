@@ -6,7 +6,7 @@ import os
 import pytest
 
 from lastword.errors import PromptError
-from lastword.outside.prompts_file import read_prompts
+from lastword.io.prompts import read_prompts
 from tests.bad_inputs.mutations import EXAMPLES, hold, mutated, mutated_bytes
 
 USER = {"role": "user", "content": "a"}

@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import LastwordError, SettingError
-from lastword.eval import Journal, packed
-from lastword.eval.archive import keep, pack
-from lastword.eval.journal import read_records
-from lastword.eval.records import to_line
+from lastword.evaluate import Journal, packed
+from lastword.evaluate.archive import keep, pack
+from lastword.evaluate.journal import read_records
+from lastword.evaluate.records import to_line
 from lastword.paper.export import export
 from lastword.paper.figures import save_figures
 from lastword.paper.overview import table as overview
 from lastword.paper.tables import paper_tables
-from tests.eval.made import answer, drift
+from tests.evaluate.made import answer, drift
 
 ARM = [answer(index=index) for index in range(5)]
 DRIFT = [drift(index=index) for index in range(5)]

@@ -3,9 +3,10 @@
 import json
 
 from lastword import Fixed, Recipe
-from lastword.batch import run
+from lastword.batch.run import run
 from lastword.canvas.cost import Work
-from lastword.engines import Local, Reply
+from lastword.engines.engine import Reply
+from lastword.engines.local import Local
 
 FIVE = Recipe(length=Fixed(5))
 # A machine's own, and how a batch was made up: no part of an answer.

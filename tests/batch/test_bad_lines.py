@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lastword.batch import run, source
+from lastword.batch import source
+from lastword.batch.run import run
 from lastword.errors import ExtraError, PromptError
-from lastword.outside.schema import parse
+from lastword.io.schema import parse
 from tests.batch.made import Echo, answers, put, read
 from tests.batch.test_formats import request
 

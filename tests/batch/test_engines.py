@@ -3,8 +3,11 @@
 import pytest
 
 import lastword
-from lastword.batch import run
-from lastword.engines import Local, Pool, Processes, Source
+from lastword.batch.run import run
+from lastword.engines.local import Local
+from lastword.engines.pool import Pool
+from lastword.engines.processes import Processes
+from lastword.engines.worker import Source
 from lastword.models.toy import Toy
 from tests.batch.made import FIVE, put, read, told
 from tests.batch.test_formats import request

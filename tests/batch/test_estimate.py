@@ -3,8 +3,9 @@
 import pytest
 
 from lastword import DualCache, Recipe
-from lastword.batch import estimate, run, working
+from lastword.batch import estimate, working
 from lastword.batch.estimate import Estimate, work
+from lastword.batch.run import run
 from tests.batch.made import Echo, put
 
 

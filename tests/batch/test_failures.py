@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import lastword
-from lastword.batch import run, working
+from lastword.batch import working
+from lastword.batch.run import run
 from lastword.engines.local import TRIES
 from lastword.errors import SettingError
 from lastword.models.toy import Letters, Toy

@@ -5,10 +5,10 @@ import json
 import pytest
 
 import lastword
-from lastword.batch import run
-from lastword.engines import Local
+from lastword.batch.run import run
+from lastword.engines.local import Local
 from lastword.errors import SettingError
-from lastword.outside.schema import checked
+from lastword.io.schema import checked
 from lastword.serve.api.replies import ChatReply, TextReply
 from tests.batch.made import FIVE, Echo, answers, put, read
 

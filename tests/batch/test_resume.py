@@ -10,10 +10,11 @@ import sys
 import pytest
 
 import lastword
-from lastword.batch import run, working
-from lastword.engines import Local
+from lastword.batch import working
+from lastword.batch.run import run
+from lastword.engines.local import Local
 from lastword.errors import SettingError
-from lastword.outside import files
+from lastword.io import files
 from tests.batch.made import FIVE, Echo, answers, put, read, told
 from tests.batch.test_formats import request
 from tests.crash.commands import Server, moments
@@ -26,7 +27,7 @@ REQUESTS = [
 HOLD = """
 import sys, time
 from pathlib import Path
-from lastword.outside.lines import Lines
+from lastword.io.jsonl import Lines
 with Lines(Path(sys.argv[1]), kind="answers", remedy="wait").writing(lambda file: None):
     print("held", flush=True)
     time.sleep(60)

@@ -98,7 +98,7 @@ def test_slow_answers_are_decoded_once_and_with_the_probe_alone(found):
 
 
 def test_where_shapes_are_fixed_an_answer_is_decoded_uncaptured_as_well(bench, monkeypatch):
-    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
     seen = []
     generate = lastword.generate
     monkeypatch.setattr(
@@ -124,7 +124,7 @@ def test_a_mixed_batch_counts_useful_tokens(found):
 
 
 def test_a_mixed_batch_counts_useful_columns_where_shapes_are_fixed(bench, monkeypatch):
-    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
     dual = replace(bench, settings=replace(SETTINGS, caches=("dual",), block=8))
     together, queue = dual.mixed()
     assert 0 < together.useful_columns < 1
@@ -186,10 +186,10 @@ def test_weights_of_another_kind_are_refused_with_the_reason():
 
 
 def test_fp8_weights_are_halved_or_refused(monkeypatch):
-    if find_spec("lastword.models.float8"):
+    if find_spec("lastword.models.quantize"):
         plain, halved = (random_model(TINY, CPU, torch.bfloat16, kind) for kind in ("plain", "fp8"))
         assert weight_bytes(halved) < weight_bytes(plain)
-    monkeypatch.setitem(sys.modules, "lastword.models.float8", None)
+    monkeypatch.setitem(sys.modules, "lastword.models.quantize", None)
     with pytest.raises(SettingError, match="keeps weights as they are"):
         random_model(TINY, CPU, torch.float32, weights="fp8")
 
@@ -333,7 +333,8 @@ def test_every_recipe_that_has_a_name_is_an_arm():
 
 
 def test_prompts_are_validation_prompts_as_the_model_is_asked():
-    from lastword.tasks import BENCHMARKS, load_frozen
+    from lastword.tasks import BENCHMARKS
+    from lastword.tasks.frozen import load_frozen
 
     chat = prompts_for(lastword.load("tiny-llada-instruct", device="cpu"), 6)
     plain = prompts_for(lastword.load("tiny-llada-base", device="cpu"), 6)

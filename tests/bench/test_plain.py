@@ -5,7 +5,7 @@ import torch
 import lastword
 from lastword.bench.plain import PlainModel, plain_pass
 from lastword.bench.shapes import TINY, Architecture, random_model
-from lastword.models import Dream
+from lastword.models.dream import Dream
 
 CPU = torch.device("cpu")
 

@@ -8,14 +8,15 @@ from benchmarks.arms import recipe_of
 from benchmarks.kept import answers_of
 from lastword.bench.replay import Lengths, Replay, kept_pairs, lengths_for
 from lastword.bench.shapes import TINY, random_model
-from lastword.cache import DualCache
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.state import on_device
+from lastword.canvas.tree import on_device
+from lastword.decoding.hooks import Hooks
+from lastword.decoding.layout import Layout, fixes_shapes
 from lastword.errors import SettingError
-from lastword.passes.hooks import Hooks
-from lastword.slots.layout import Layout, fixes_shapes
-from lastword.unmask import EqualShares, MostConfident
+from lastword.policies.cache import DualCache
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.schedule import EqualShares
 
 MODEL = "tiny-llada-base"
 
@@ -89,7 +90,7 @@ def test_a_revision_asks_the_device_nothing():
 def test_rows_in_fixed_shapes_are_the_same_rows(monkeypatch):
     model = random_model(TINY, torch.device("cpu"), torch.float32)
     padded = lastword.generate(model, PROMPTS, recipe=CACHED)
-    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
     fixed = lastword.generate(model, PROMPTS, recipe=CACHED, slots=2)
     assert [a.canvas for a in fixed] == [a.canvas for a in padded]
     assert [a.cost for a in fixed] == [a.cost for a in padded]

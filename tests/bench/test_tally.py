@@ -8,9 +8,10 @@ import lastword
 from lastword.bench.replay import Lengths, Replay
 from lastword.bench.shapes import TINY, random_model
 from lastword.bench.tally import tallied
-from lastword.cache import DualCache
 from lastword.canvas.cost import Cost, Work
-from lastword.unmask import EqualShares, MostConfident
+from lastword.policies.cache import DualCache
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.schedule import EqualShares
 
 CPU = torch.device("cpu")
 PROMPTS = [[3] * length for length in (5, 9, 7, 12)]
@@ -43,7 +44,7 @@ def counted(model, call):
 
 
 def test_computed_columns_are_those_that_the_layers_saw(monkeypatch):
-    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
     model = random_model(TINY, CPU, torch.float32)
     tallies = []
 
@@ -60,7 +61,7 @@ def test_computed_columns_are_those_that_the_layers_saw(monkeypatch):
 
 
 def test_a_step_is_counted_by_what_it_did(monkeypatch):
-    monkeypatch.setattr("lastword.slots.layout.DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
     first, *_, last = steps(slots=2)
 
     def step(prompts, passes, columns, opening, *, seen=first.seen, done=()):

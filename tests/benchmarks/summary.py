@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from benchmarks import coverage, kept, pages
 from benchmarks.arms import BASE, GROUPS, MODELS, UNSEEN, recipe_of
-from lastword.eval.records import Answer
+from lastword.evaluate.records import Answer
 
 PEERS = ("DAEDAL, one token a pass", "rho-EOS, one token a pass")
 

@@ -9,7 +9,7 @@ import pytest
 import lastword
 from benchmarks import batch_is_solo
 from benchmarks.batch_is_solo import MODELS, Trial, recipe, run
-from lastword.recipe.names import PARTS
+from lastword.recipe.registry import PARTS
 
 SMALL = lastword.Recipe(length=lastword.Fixed(4), block=2).to_json()
 PROMPTS = ["Calculate 3 + 4.", "def add(a, b):"]

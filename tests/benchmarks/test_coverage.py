@@ -6,7 +6,7 @@ import random
 import pytest
 
 from benchmarks import coverage
-from lastword.tasks import load_frozen
+from lastword.tasks.frozen import load_frozen
 
 ABOUT = coverage.About(
     model="m", family="algebra", hardware="h", dtype="float32", versions={"lastword": "1"}

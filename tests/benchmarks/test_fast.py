@@ -7,14 +7,14 @@ import pytest
 
 from benchmarks import fast, study
 from benchmarks.arms import ARMS, FAST, FRESH, GROUPS, MODELS, Arm, Group, tagged
-from lastword.cache import DualCache
 from lastword.errors import ExtraError
-from lastword.length import Fixed
-from lastword.recipe import names
-from lastword.recipe.names import default_length
+from lastword.policies.cache import DualCache
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.unmask.entropy_bound import EntropyBound
+from lastword.recipe import registry as names
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import load_frozen
-from lastword.unmask import EntropyBound
+from lastword.recipe.registry import default_length
+from lastword.tasks.frozen import load_frozen
 
 CAREFUL, FIXED = fast.CAREFUL, fast.FIXED
 BOUND = f"{CAREFUL} + entropy bound 0.1"

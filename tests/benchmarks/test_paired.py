@@ -6,7 +6,7 @@ import lastword
 from benchmarks.float8 import FLOAT8
 from benchmarks.opening import OPENING, ProbeOpens
 from benchmarks.paired import Compared, Record
-from lastword.cache import DualCache
+from lastword.policies.cache import DualCache
 from lastword.recipe.recipe import Recipe
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import pages, study
 from benchmarks.arms import ARMS, DRIFT, FIXED_MEAN, FIXED_MEANS, GROUPS, MODELS, recipe_of
-from lastword.recipe.names import PARTS, default_length
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.registry import PARTS, default_length
 from lastword.tasks import BENCHMARKS
 from tests.benchmarks.summary import PEERS
 

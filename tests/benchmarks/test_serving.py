@@ -12,7 +12,7 @@ from benchmarks.serving.load import arm_of, asked_by, requests
 from benchmarks.serving.run import How, over_http
 from benchmarks.serving.served import served
 from lastword.errors import SettingError
-from lastword.length import Fixed
+from lastword.policies.length.fixed import Fixed
 from lastword.serve.limits import Limits
 from lastword.serve.schedule import Schedule
 

@@ -6,12 +6,13 @@ from benchmarks import study
 from benchmarks.arms import FIXED_MEANS, GROUPS, MODELS, recipe_of
 from lastword.engines.options import EngineOptions
 from lastword.errors import SettingError
-from lastword.eval.archive import keep
-from lastword.eval.journal import Journal, read_records
-from lastword.length import Fixed
+from lastword.evaluate.archive import keep
+from lastword.evaluate.journal import Journal, read_records
+from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import BENCHMARKS, load_frozen
-from tests.eval.made import answer
+from lastword.tasks import BENCHMARKS
+from lastword.tasks.frozen import load_frozen
+from tests.evaluate.made import answer
 
 JOB = study.Job("tiny-llada-base", "fixed 64", "test", 2)
 

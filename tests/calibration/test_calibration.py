@@ -27,14 +27,14 @@ from lastword import (
 )
 from lastword.calibration.ratios import Calibration, Ratios
 from lastword.errors import CapacityError, CheckpointError, PromptError, SettingError
-from lastword.length import LengthPolicy
-from lastword.length.wrapper import Wrapper
-from lastword.models.predictor import MaskPredictor
+from lastword.io.prompts import read_prompts
+from lastword.models.base import MaskPredictor
 from lastword.models.weights import fingerprint, model_key
-from lastword.outside.prompts_file import read_prompts
-from lastword.recipe import settle
+from lastword.policies.length.policy import LengthPolicy
+from lastword.policies.length.wrapper import Wrapper
+from lastword.recipe.resolve import settle
 from lastword.survival.conformal import factor_needed
-from lastword.tasks import load_frozen
+from lastword.tasks.frozen import load_frozen
 
 
 def found(ended=range(1, 20), cut=0, **families):
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_calibration_is_refused_with_its_name(change, tmp_path
 
 
 def test_decoding_puts_the_survival_in_its_place():
-    model = lastword.models.Toy(0.1)
+    model = lastword.Toy(0.1)
     model.calibration = replace(found(), reading=lastword.Hazard(), weights=model_key(model))
     plain = Survival(64, Scaled(1.9, Quantile(0.5)))
     for wrap in (lambda policy: policy, StopAtEnd, lambda p: StopAtEnd(GrowWhenFull(p))):
@@ -172,9 +172,11 @@ class ForgetfulWrapper(Wrapper):
 
 @pytest.mark.parametrize("wrap", [Forgetful, ForgetfulWrapper])
 def test_a_wrapper_that_does_not_pass_the_calibration_on_is_told_to(wrap):
-    model = lastword.models.Toy()
+    model = lastword.Toy()
     model.calibration = replace(found(), weights=model_key(model))
-    with pytest.raises(SettingError, match=r"`settled`.*as (lastword\.)?length\.wrapper\.Wrapper"):
+    with pytest.raises(
+        SettingError, match=r"`settled`.*as lastword\.policies\.length\.wrapper\.Wrapper"
+    ):
         lastword.generate(model, "abc", length=wrap(Calibrated()))
 
 
@@ -196,7 +198,7 @@ MADE_WITH = Recipe(unmask=AboveThreshold(0.8), block=8, length=StopAtEnd(lastwor
     ids=str,
 )
 def test_a_recipe_that_decodes_otherwise_is_refused(change, words):
-    model = lastword.models.Toy()
+    model = lastword.Toy()
     said = {"recipe": json.loads(MADE_WITH.to_json())}
     model.calibration = replace(found(), weights=model_key(model), made_with=said)
     same = replace(MADE_WITH, length=Calibrated(0.5))
@@ -222,7 +224,7 @@ def test_a_calibration_belongs_to_weights_dtype_and_ends(checkpoint):
 
 
 def test_a_model_without_weights_is_known_by_its_name():
-    assert model_key(lastword.models.Toy(0.1)) != model_key(lastword.models.Toy(0.2))
+    assert model_key(lastword.Toy(0.1)) != model_key(lastword.Toy(0.2))
 
     def forward(tokens):
         raise AssertionError("no pass is run")
@@ -240,8 +242,8 @@ class Counted(MaskPredictor):
     """Says the alphabet and ends after as many letters as the prompt has, twice over."""
 
     name = "counted"
-    ids, positions, device = lastword.models.Toy.ids, 2**31, torch.device("cpu")
-    tokenizer = lastword.models.Toy.tokenizer
+    ids, positions, device = lastword.Toy.ids, 2**31, torch.device("cpu")
+    tokenizer = lastword.Toy.tokenizer
 
     def __init__(self):
         self.calibration = None
@@ -554,7 +556,7 @@ def test_a_recipe_by_name_is_calibrated_in_the_blocks_it_decodes_in(
 ):
     from typer.testing import CliRunner
 
-    from lastword.calibration import learn
+    from lastword.calibration import fit as learn
     from lastword.cli import app
 
     def stopped(model, prompts, families, *, recipe, **settings):

@@ -7,8 +7,8 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.ids import TokenIds
-from lastword.canvas.state import each, merged, on_device, tensors
+from lastword.canvas.tokens import TokenIds
+from lastword.canvas.tree import each, merged, on_device, tensors
 
 
 class Pair(NamedTuple):

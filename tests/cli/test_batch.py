@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from lastword.batch import State
-from lastword.cli import batch as command  # the function; the module has its name
+from lastword.batch.outcome import State
 from lastword.cli import main
+from lastword.cli.batch import batch as command  # the function; the module has its name
 from tests.batch.made import put, read
 
 cli = sys.modules["lastword.cli.batch"]
@@ -106,7 +106,7 @@ def test_a_model_that_is_not_there_is_told_and_nothing_is_written(batch, prompts
 
 
 def test_the_engine_is_closed_whatever_happens(batch, prompts, monkeypatch, toy):
-    from lastword.engines import Local
+    from lastword.engines.local import Local
 
     closed = []
 

@@ -13,9 +13,9 @@ import pytest
 
 from lastword.cli import COMMANDS, main
 from lastword.cli.evaluate import wrote
-from lastword.length import Fixed
-from lastword.recipe.names import DEFAULT
+from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.registry import DEFAULT
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def examples():
 
 @pytest.mark.full
 def test_the_examples_of_help_texts_run(tmp_path):
-    from lastword.tasks import load_frozen
+    from lastword.tasks.frozen import load_frozen
 
     prompts = [e.prompt.replace("\n", " ") for e in load_frozen("test", "algebra")[:9]]
     (tmp_path / "prompts.txt").write_text("\n".join(prompts))
@@ -305,7 +305,7 @@ def test_on_a_terminal_a_tiny_model_says_what_it_knows(lastword, monkeypatch):
 
 
 def test_recipes_lists_every_part(lastword):
-    from lastword.recipe.names import PARTS, RECIPES
+    from lastword.recipe.registry import PARTS, RECIPES
 
     code, out, _ = lastword("recipes")
     assert code == 0
@@ -556,7 +556,7 @@ def test_an_interrupt_is_exit_code_130_and_says_so(lastword, monkeypatch):
 
 
 def test_an_evaluation_that_is_interrupted_says_how_to_go_on(lastword, monkeypatch, tmp_path):
-    from lastword.engines import Local
+    from lastword.engines.local import Local
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lastword.cli import app
-from lastword.models.known import PUBLISHED, KnownModel
 from lastword.models.load import BUILT_IN
+from lastword.models.registry import PUBLISHED, KnownModel
 
 cli = __import__("sys").modules["lastword.cli.models"]
 

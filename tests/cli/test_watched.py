@@ -1,8 +1,10 @@
 """Watched: an engine that tells how many questions wait and how long they will take."""
 
 from lastword.cli.watched import ONE_OF, Watched
-from lastword.engines import Local, Predicts, Question
-from lastword.length import Fixed, Survival
+from lastword.engines.engine import Predicts, Question
+from lastword.engines.local import Local
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
 
 

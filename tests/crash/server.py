@@ -26,7 +26,7 @@ import torch
 # What the commands import when they run, so that a child has it from the start.
 WARM = (
     "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.pyplot",
-    "pyarrow.parquet", "rich.progress", "lastword.calibration.learn", "lastword.cli", "lastword.eval",
+    "pyarrow.parquet", "rich.progress", "lastword.calibration.fit", "lastword.cli", "lastword.evaluate",
     "lastword.models", "lastword.paper.export", "lastword.paper.figures", "lastword.paper.tables",
     "tokenizers",
 )  # fmt: skip
@@ -87,9 +87,9 @@ def hurt(order, counts):
 
         return calling
 
-    import lastword.outside.files
+    import lastword.io.files
 
-    lastword.outside.files.open = opened
+    lastword.io.files.open = opened
     pathlib.Path.open = opened
     os.fsync, os.replace = counted("fsync", os.fsync), counted("replace", os.replace)
 

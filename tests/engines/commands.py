@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import lastword
-from lastword.eval import Journal, evaluate, tiny_tasks
+from lastword.evaluate import Journal
+from lastword.evaluate.run import evaluate
+from lastword.evaluate.tiny import tiny_tasks
 
 ROOT = Path(__file__).parent.parent.parent
 NAME, TASKS, LIMIT, ROWS = "tiny-llada-base", ["algebra", "word_problems"], 10, 2

@@ -3,9 +3,9 @@
 import random
 
 import lastword
-from lastword.engines import Reply, Source
+from lastword.engines.engine import Reply
 from lastword.engines.places import Died, Failed, Predicted, Ready, Unable, performed
-from lastword.engines.worker import Worker
+from lastword.engines.worker import Source, Worker
 
 WORKER = Worker(Source("toy"))
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import lastword
-from lastword.engines import Engine, Local, Predicts, Question
-from lastword.engines.local import TRIES
+from lastword.engines.engine import Engine, Predicts, Question
+from lastword.engines.local import TRIES, Local
 from lastword.errors import SettingError
 from lastword.models.toy import Toy
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
 
 FIVE = lastword.Recipe(length=lastword.Fixed(5))
 POISON = 25  # the id of "z"

@@ -9,15 +9,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import lastword
-from lastword.engines import Question
+from lastword.engines.engine import Question
 from lastword.engines.openai import OpenAI
 from lastword.errors import EngineError, LastwordError, SettingError
-from lastword.eval import Journal, Sample, evaluate
-from lastword.eval.archive import pack
-from lastword.eval.journal import read_records
+from lastword.evaluate import Journal
+from lastword.evaluate.archive import pack
+from lastword.evaluate.journal import read_records
+from lastword.evaluate.run import evaluate
+from lastword.evaluate.task import Sample
 from lastword.models.toy import Toy
 from lastword.paper.overview import tables
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
 
 pytest.importorskip("httpx", reason="needs the package httpx")
 FIXED = lastword.Recipe(length=lastword.Fixed(6))

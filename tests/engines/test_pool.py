@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.engines import Local, Pool, Question
+from lastword.engines.engine import Question
 from lastword.engines.handing import TRIES, Handing
-from lastword.engines.pool import STARTS
+from lastword.engines.local import Local
+from lastword.engines.pool import STARTS, Pool
 from lastword.engines.worker import predicting
 from lastword.errors import EngineError, LastwordError, SettingError
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
 from tests.engines.fake import RECIPE, WORKER, Dying, Fake, Lacking, Mute
 
 TIMES = ("seconds", "batch_seconds", "rows")

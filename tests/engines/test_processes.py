@@ -8,12 +8,18 @@ from dataclasses import asdict, dataclass
 import pytest
 
 import lastword
-from lastword.engines import Local, Pool, Processes, Question, Source
+from lastword.engines.engine import Question
+from lastword.engines.local import Local
 from lastword.engines.options import EngineOptions
+from lastword.engines.pool import Pool
+from lastword.engines.processes import Processes
+from lastword.engines.worker import Source
 from lastword.errors import EngineError, LastwordError, SettingError
-from lastword.eval import Journal, Sample, evaluate
+from lastword.evaluate import Journal
+from lastword.evaluate.run import evaluate
+from lastword.evaluate.task import Sample
 from lastword.models.toy import Toy
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
 
 TIMES = ("seconds", "batch_seconds", "rows")
 RECIPE = settle(lastword.Recipe(length=lastword.Survival(limit=16)), lastword.load("toy"))

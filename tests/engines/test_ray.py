@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lastword.engines import Pool, Source
+from lastword.engines.pool import Pool
 from lastword.engines.ray import Ray, connected, imported
+from lastword.engines.worker import Source
 from lastword.errors import EngineError, ExtraError
 from tests.engines.commands import (
     JOURNAL,

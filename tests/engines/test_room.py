@@ -8,16 +8,19 @@ import lastword
 from lastword.calibration.ratios import Ratios
 from lastword.engines.room import LEAST, within_room
 from lastword.errors import SettingError
-from lastword.eval import Journal, Sample, evaluate
-from lastword.eval.journal import read_records
+from lastword.evaluate import Journal
+from lastword.evaluate.journal import read_records
+from lastword.evaluate.run import evaluate
+from lastword.evaluate.task import Sample
 from lastword.models.toy import Toy
 from lastword.models.weights import model_key
 from lastword.paper.overview import tables, unfit
-from lastword.recipe.names import PARTS
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
-from lastword.survival import Hazard, Mean
-from tests.eval.oracle import AT_ONCE, oracle
+from lastword.recipe.registry import PARTS
+from lastword.recipe.resolve import settle
+from lastword.survival.estimate import Mean
+from lastword.survival.interpretation import Hazard
+from tests.evaluate.oracle import AT_ONCE, oracle
 
 POSITIONS = 1000
 
@@ -119,7 +122,7 @@ def test_an_evaluation_asks_as_was_calibrated(made_in_chat, tmp_path):
 def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
     from lm_eval.api.instance import Instance
 
-    from lastword.eval.harness_model import LastwordLM
+    from lastword.evaluate.harness_model import LastwordLM
 
     model = Toy()
     model.positions, model.calibration = 100, replace(LENGTHS, weights=model_key(model))

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 import lastword
 from lastword.canvas.clock import Clock
 from lastword.canvas.cost import Cost
-from lastword.passes.forward import Forward
+from lastword.decoding.forward import Forward
 from tests.golden.cases import FOLDER
 
 CASES = json.loads((FOLDER / "peers_dllm_cache.json").read_text())["cases"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.survival import Hazard
+from lastword.survival.interpretation import Hazard
 from tests.golden.cases import cases, model
 
 FORWARD = [case for family in ("llada", "dream") for case in cases(family, "logits")]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import lastword
 from lastword.errors import SettingError
-from lastword.recipe.names import PARTS
+from lastword.recipe.registry import PARTS
 from tests.golden.cases import FOLDER
 
 MODELS = ["llada-tiny-eos", "llada-tiny", "dream-tiny"]

@@ -17,7 +17,7 @@ import lastword
 from lastword.calibration.ratios import Ratios
 from lastword.models.weights import model_key
 from lastword.prompts import as_batch
-from lastword.recipe.names import PARTS
+from lastword.recipe.registry import PARTS
 from tests.laws.axes import recipe_of
 
 FAMILIES = ["tiny-llada-base", "tiny-dream-base"]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.length.wrapper import Wrapper, traits_of
+from lastword.policies.length.wrapper import Wrapper, traits_of
 from tests.laws.axes import (
     BLOCKS,
     CACHES,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.canvas.columns import columns_of
-from lastword.memory.key_values import KeyValues
+from lastword.models.storage import KeyValues
 from tests.golden.cases import model
 
 families = st.sampled_from(["llada", "dream"])

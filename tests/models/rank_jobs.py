@@ -119,7 +119,7 @@ def columns_chosen(parallel: int, name: str) -> list[Any]:
     """What every layer recomputes where the values of all heads say so."""
     import pytest
 
-    from lastword.memory.features import RowFeatures
+    from lastword.models.feature_storage import RowFeatures
 
     seen, part = [], RowFeatures.part
 
@@ -136,7 +136,7 @@ def columns_chosen(parallel: int, name: str) -> list[Any]:
 
 def heads_kept(parallel: int, name: str) -> list[int]:
     """The shape of a layer's keys after a pass."""
-    from lastword.memory.key_values import KeyValues
+    from lastword.models.storage import KeyValues
 
     memory, tokens = KeyValues(1, 6), torch.arange(6)[None]
     every = torch.ones(1, 6, dtype=torch.bool)

@@ -7,8 +7,9 @@ import torch
 
 import lastword
 from lastword.errors import NumericError, SettingError
-from lastword.memory.key_values import KeyValues
-from lastword.models import Adapter, MaskPredictor
+from lastword.models.adapter import Adapter
+from lastword.models.base import MaskPredictor
+from lastword.models.storage import KeyValues
 
 PROMPTS = [[5, 42, 17, 100, 63], [9, 11], [7]]
 

@@ -13,9 +13,9 @@ from lastword.embedded import EMBEDDED, FOLDER
 from lastword.errors import CheckpointError
 from lastword.models.config import GenerationConfig
 from lastword.models.dream import DreamConfig
-from lastword.models.inside import check_inside
 from lastword.models.layers import Shape
 from lastword.models.llada import LLaDAConfig
+from lastword.models.path_safety import check_inside
 
 # As published with LLaDA-8B-Instruct and Dream-v0-Instruct-7B, fields that say nothing of the model included.
 LLADA_8B = {
@@ -125,7 +125,7 @@ def test_a_link_to_a_folder_and_links_inside_it_are_followed(checkpoint, tmp_pat
 
 
 def test_embedded_models_may_be_installed_as_links(tmp_path, monkeypatch):
-    import lastword.models.inside as inside
+    import lastword.models.path_safety as inside
 
     name = EMBEDDED[0]
     (tmp_path / name).mkdir()
@@ -138,7 +138,7 @@ def test_embedded_models_may_be_installed_as_links(tmp_path, monkeypatch):
 
 def test_the_toy_takes_what_it_does_anyway():
     for settings in ({"device": "cpu"}, {"dtype": "float64"}, {"device": "auto", "dtype": "auto"}):
-        assert isinstance(lastword.load("toy", **settings), lastword.models.Toy)
+        assert isinstance(lastword.load("toy", **settings), lastword.Toy)
 
 
 def test_the_index_names_few_files_and_many_tensors(golden):

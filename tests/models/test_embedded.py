@@ -9,7 +9,8 @@ import lastword
 from benchmarks.catalogue import parameters
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.errors import CheckpointError
-from lastword.tasks import FAMILIES, load_frozen
+from lastword.tasks import FAMILIES
+from lastword.tasks.frozen import load_frozen
 from training import card
 from training.settings import read
 

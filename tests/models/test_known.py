@@ -8,8 +8,8 @@ import pytest
 
 from lastword.bench.shapes import DREAM_7B, LLADA_8B
 from lastword.embedded import EMBEDDED, FOLDER
-from lastword.models.known import PUBLISHED, known_models
 from lastword.models.load import BUILT_IN, load
+from lastword.models.registry import PUBLISHED, known_models
 
 NAME = "GSAI-ML/LLaDA-8B-Instruct"
 REVISION = "0123456789abcdef0123456789abcdef01234567"

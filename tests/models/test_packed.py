@@ -8,11 +8,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import lastword
 from lastword.canvas.columns import columns_of
-from lastword.kernels.attention import attend_alone
-from lastword.kernels.gate import gated_plain
-from lastword.memory.key_values import KeyValues
-from lastword.models.float8 import to_float8
-from lastword.models.packing import Packing
+from lastword.models.kernels.attention import attend_alone
+from lastword.models.kernels.gate import gated_plain
+from lastword.models.packed import Packing
+from lastword.models.quantize import to_float8
+from lastword.models.storage import KeyValues
 from lastword.models.weights import fingerprint, model_key
 
 MODELS = ("llada", "dream", "grouped")

@@ -10,16 +10,16 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import SettingError
-from lastword.eval.journal import Journal
-from lastword.eval.presets import PRESETS
-from lastword.eval.records import Spent
+from lastword.evaluate.journal import Journal
+from lastword.evaluate.presets import PRESETS
+from lastword.evaluate.records import Spent
 from lastword.paper.arms import arms_of, benchmark_of, said_as
 from lastword.paper.figures import Panel, _points, save_figures
 from lastword.paper.tables import coverage, paper_tables
-from lastword.recipe.names import default_length
+from lastword.policies.unmask.ranked import MostConfident
 from lastword.recipe.recipe import Recipe
-from lastword.unmask import MostConfident
-from tests.eval.made import answer, drift
+from lastword.recipe.registry import default_length
+from tests.evaluate.made import answer, drift
 
 THRESHOLD = {"unmask": "threshold:0.9", "block": 32}
 

@@ -7,37 +7,30 @@ from typing import Any
 import pytest
 import torch
 
-from lastword.cache import DualCache, FeatureCache, NoCache, PrefixCache
-from lastword.cache.cache import Cache
-from lastword.commit import Prophet
-from lastword.decoding import decode
+from lastword.decoding.loop import decode
+from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
-from lastword.length import (
-    Budget,
-    Daedal,
-    Fixed,
-    GrowWhenFull,
-    Reread,
-    RhoEos,
-    StopAtEnd,
-    Survival,
-    SurvivalAtStep,
-)
-from lastword.memory.key_values import KeyValues
-from lastword.passes.sampling import Sampling
-from lastword.recipe import composition
+from lastword.models.storage import KeyValues
+from lastword.policies.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
+from lastword.policies.commit import Prophet
+from lastword.policies.length.budget import Budget
+from lastword.policies.length.daedal import Daedal
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.grow_when_full import GrowWhenFull
+from lastword.policies.length.reread import Reread
+from lastword.policies.length.rho_eos import RhoEos
+from lastword.policies.length.stop_at_end import StopAtEnd
+from lastword.policies.length.survival import Survival
+from lastword.policies.length.survival_at_step import SurvivalAtStep
+from lastword.policies.unmask.coin_flip import CoinFlip
+from lastword.policies.unmask.leftmost_first import LeftmostFirst
+from lastword.policies.unmask.ranked import AtRandom, MostConfident
+from lastword.policies.unmask.rule import RuleTraits, UnmaskRule
+from lastword.policies.unmask.slow_fast import SlowFast
+from lastword.policies.unmask.threshold import AboveThreshold
+from lastword.recipe import compatibility as composition
 from lastword.recipe.recipe import Recipe
-from lastword.survival import Quantile
-from lastword.unmask import (
-    AboveThreshold,
-    AtRandom,
-    CoinFlip,
-    LeftmostFirst,
-    MostConfident,
-    SlowFast,
-    UnmaskRule,
-)
-from lastword.unmask.rule import RuleTraits
+from lastword.survival.estimate import Quantile
 
 DAEDAL = Daedal(initial=8, limit=24, by=4, window=4)
 RHO_EOS = RhoEos(initial=8, limit=24, unit=2)

@@ -7,37 +7,31 @@ from dataclasses import dataclass
 import pytest
 
 import lastword
-from lastword.cache import Cache, DualCache, FeatureCache, PrefixCache
-from lastword.commit import CommitRule, Prophet
+from lastword.decoding.sampling import Sampling
 from lastword.errors import LastwordError, RecipeError, SettingError
-from lastword.length import (
-    Budget,
-    Calibrated,
-    Fixed,
-    GrowWhenFull,
-    LengthPolicy,
-    StopAtEnd,
-    Survival,
-)
-from lastword.length.wrapper import traits_of
-from lastword.passes.sampling import Sampling
-from lastword.recipe.names import ALIASES, DEFAULT, PARTS, default_length
-from lastword.recipe.names import RECIPES as NAMED
+from lastword.policies.cache import Cache, DualCache, FeatureCache, PrefixCache
+from lastword.policies.commit import CommitRule, Prophet
+from lastword.policies.length.budget import Budget
+from lastword.policies.length.calibrated import Calibrated
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.grow_when_full import GrowWhenFull
+from lastword.policies.length.policy import LengthPolicy
+from lastword.policies.length.stop_at_end import StopAtEnd
+from lastword.policies.length.survival import Survival
+from lastword.policies.length.wrapper import traits_of
+from lastword.policies.unmask.coin_flip import CoinFlip
+from lastword.policies.unmask.leftmost_first import LeftmostFirst
+from lastword.policies.unmask.ranked import LowestEntropy, MostConfident
+from lastword.policies.unmask.rule import UnmaskRule
+from lastword.policies.unmask.schedule import EqualShares, Schedule, Timesteps
+from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
+from lastword.recipe.registry import ALIASES, DEFAULT, PARTS, default_length
+from lastword.recipe.registry import RECIPES as NAMED
+from lastword.recipe.resolve import settle
 from lastword.recipe.text import as_text, part
-from lastword.survival import Auto, Boundary, Mean, Quantile, Reading, Scaled, TurnEnd
-from lastword.unmask import (
-    AboveThreshold,
-    CoinFlip,
-    EqualShares,
-    LeftmostFirst,
-    LowestEntropy,
-    MostConfident,
-    Schedule,
-    Timesteps,
-    UnmaskRule,
-)
+from lastword.survival.estimate import Mean, Quantile, Scaled
+from lastword.survival.interpretation import Auto, Boundary, Reading, TurnEnd
 
 RECIPES = [
     Recipe(),
@@ -78,24 +72,22 @@ def test_every_part_says_what_it_is_what_it_costs_and_where_it_is_from():
         assert len(own["__doc__"].splitlines()[0]) > 10, name
 
 
-def test_every_part_a_folder_exports_has_its_name_in_the_table():
+def test_every_public_part_has_its_name_in_the_table():
     assert list(PARTS) == [*AXES, "schedule", "estimate", "reading"]
-    for axis, folder, contract in (
-        ("length", lastword.length, LengthPolicy),
-        ("unmask", lastword.unmask, UnmaskRule),
-        ("commit", lastword.commit, CommitRule),
-        ("cache", lastword.cache, Cache),
-        ("schedule", lastword.unmask, Schedule),
-        ("reading", lastword.survival, Reading),
-    ):
-        exported = {
-            cls
-            for cls in vars(folder).values()
-            if isinstance(cls, type) and issubclass(cls, contract) and cls is not contract
+    kinds = {
+        "length": LengthPolicy,
+        "unmask": UnmaskRule,
+        "commit": CommitRule,
+        "cache": Cache,
+        "schedule": Schedule,
+        "reading": Reading,
+    }
+    public = [getattr(lastword, name) for name in lastword.__all__]
+    for axis, kind in kinds.items():
+        parts = {
+            c for c in public if isinstance(c, type) and issubclass(c, kind) and hasattr(c, "name")
         }
-        assert exported == set(PARTS[axis].values()), axis
-    assert set(PARTS["estimate"]) == {"mean", "quantile", "cheapest", "scaled"}
-    assert set(PARTS["sampling"]) == {"sampling"}
+        assert {*PARTS[axis].values()} == {cls for cls in parts if vars(cls).get("name")}
 
 
 def test_a_recipe_is_one_line_of_readable_json():

@@ -9,12 +9,13 @@ import pytest
 
 import lastword
 from lastword.errors import SettingError, WrongTypeError
-from lastword.eval import Journal, evaluate
-from lastword.eval.journal import read_records
-from lastword.eval.tiny import TinyTask
-from lastword.recipe.names import PARTS
-from lastword.unmask import MostConfident
-from lastword.unmask.rule import UnmaskRule
+from lastword.evaluate import Journal
+from lastword.evaluate.journal import read_records
+from lastword.evaluate.run import evaluate
+from lastword.evaluate.tiny import TinyTask
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import UnmaskRule
+from lastword.recipe.registry import PARTS
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,12 @@ from lastword import (
 )
 from lastword.calibration.ratios import Calibration, Ratios
 from lastword.errors import CapacityError, SettingError
-from lastword.length import LengthPolicy
-from lastword.length.policy import LengthTraits, Plan, Terms
-from lastword.length.wrapper import layers, traits_of
-from lastword.models import Toy
+from lastword.models.toy import Toy
 from lastword.models.weights import model_key
-from lastword.recipe import BeyondTrainingWarning, settle
-from lastword.recipe.names import PARTS, default_length
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan, Terms
+from lastword.policies.length.wrapper import layers, traits_of
+from lastword.recipe.registry import PARTS, default_length
+from lastword.recipe.resolve import BeyondTrainingWarning, settle
 
 
 class Unasked(Toy):

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lastword.sandbox import Level, Limits, Verdict
+from lastword.sandbox.limits import Limits
+from lastword.sandbox.outcome import Level, Verdict
 from lastword.sandbox.runner import run_one
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lastword.errors import SandboxError
-from lastword.sandbox import UNSAFE, Level, Outcome, Verdict, run_programs, sandbox_level
 from lastword.sandbox.bubblewrap import bubblewrap
-from lastword.sandbox.level import PROBE
+from lastword.sandbox.level import PROBE, UNSAFE, sandbox_level
 from lastword.sandbox.level import works as level_works
+from lastword.sandbox.outcome import Level, Outcome, Verdict
 from lastword.sandbox.plain import why_not_plain
+from lastword.sandbox.programs import run_programs
 from lastword.sandbox.runner import run_one
 from lastword.sandbox.sight import Sight
-from lastword.tasks import load_frozen
+from lastword.tasks.frozen import load_frozen
 
 CODE = ("complete_function", "write_function")
 

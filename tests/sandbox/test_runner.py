@@ -7,7 +7,9 @@ import os
 import pytest
 
 from lastword.errors import SettingError
-from lastword.sandbox import Level, Limits, Verdict, run_programs
+from lastword.sandbox.limits import Limits
+from lastword.sandbox.outcome import Level, Verdict
+from lastword.sandbox.programs import run_programs
 from lastword.sandbox.runner import run_one
 
 HARMLESS = {

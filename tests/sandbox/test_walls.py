@@ -17,10 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from lastword.sandbox import Level, Limits, Verdict, conditions, run_programs
 from lastword.sandbox import runner as run
 from lastword.sandbox.inside import keyring, seccomp
 from lastword.sandbox.inside.libc import call
+from lastword.sandbox.level import conditions
+from lastword.sandbox.limits import Limits
+from lastword.sandbox.outcome import Level, Verdict
+from lastword.sandbox.programs import run_programs
 from lastword.sandbox.runner import run_one
 
 MACHINE = os.uname().machine

@@ -8,10 +8,10 @@ from functools import cache
 
 import torch
 
-from lastword.decoding import decode
-from lastword.generation import generation_of
+from lastword.api import generation_of
+from lastword.decoding.loop import decode
+from lastword.decoding.sampling import Dice
 from lastword.models.toy import LETTERS, Toy
-from lastword.passes.dice import Dice
 from lastword.serve.engine import Engine
 from lastword.serve.job import Answer, Job, Text
 from lastword.serve.limits import Limits

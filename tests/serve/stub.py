@@ -10,9 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import lastword
-from lastword.replay.frames import Frame
-from lastword.replay.steps import Traces
 from lastword.serve.api.page import page
+from lastword.viz.frames import Frame, Traces
 
 PAUSE = 0.01  # seconds a pass takes at least, for a browser to see it
 

@@ -5,12 +5,12 @@ import dataclasses
 
 import pytest
 
-from lastword.replay.frames import Frame
 from lastword.serve.api import asked
 from lastword.serve.api.answered import MASK, drawn
 from lastword.serve.api.invalid import Invalid
 from lastword.serve.api.schema import ChatRequest
 from lastword.serve.limits import Limits
+from lastword.viz.frames import Frame
 
 TURNS = [("developer", "Be brief."), ("user", "Solve.")]
 

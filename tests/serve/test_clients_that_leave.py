@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lastword.models import Toy
+from lastword.models.toy import Toy
 from lastword.serve.api.client import Gone, unless_gone
 from lastword.serve.limits import Limits
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword.canvas.ids import TokenIds
+from lastword.canvas.tokens import TokenIds
 from lastword.errors import NumericError
 from lastword.serve.committed import BROKEN, Committed
 from tests.serve.engines import stopped

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lastword.cli import COMMANDS, main
-from lastword.engines import Source
+from lastword.engines.worker import Source
 from lastword.recipe.recipe import Recipe
 from lastword.serve import errors
 from lastword.serve.api import invalid

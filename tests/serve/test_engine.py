@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 import pytest
 
 import lastword
+from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
 from lastword.models.toy import Letters
-from lastword.passes.sampling import Sampling
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import UnmaskRule
 from lastword.recipe.recipe import Recipe
 from lastword.serve.errors import Draining, Expired, Faulty, Overloaded, TooLate
 from lastword.serve.job import Answer, Job, Planned, Snapshot, Text
-from lastword.survival import Auto
-from lastword.unmask import MostConfident, UnmaskRule
+from lastword.survival.interpretation import Auto
 from tests.serve.engines import (
     MARK,
     SHORT,
@@ -106,7 +107,7 @@ def test_what_an_answer_says_of_itself_is_its_own():
         if own.most is None and answer.stopped is None:
             assert answer.generation.canvas == solo.canvas
             assert answer.generation.cost == solo.cost
-            assert answer.cut == (solo.finish is not lastword.generation.Finish.ENDED)
+            assert answer.cut == (solo.finish is not lastword.api.Finish.ENDED)
 
 
 def test_a_job_that_is_cancelled_leaves_its_slot_between_two_passes():

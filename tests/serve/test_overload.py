@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from lastword.models import Toy
+from lastword.models.toy import Toy
 from lastword.recipe.recipe import Recipe
 from lastword.serve.job import Job
 from lastword.serve.limits import Limits

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import lastword
-from lastword.recipe.names import RECIPES
-from lastword.replay.file import RUNS
+from lastword.recipe.registry import RECIPES
 from lastword.serve.api.page import page
+from lastword.viz.replay import RUNS
 from tests.serve.stub import stub
 
 ODD = ["</script><script>alert(1)</script>", "\"'&", "\u202eabc", "\0", "<b>bold</b>", " "]

@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.decoding import decode
-from lastword.passes.sampling import Sampling
+from lastword.decoding.loop import decode
+from lastword.decoding.planning import planned
+from lastword.decoding.sampling import Sampling
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
 from lastword.serve.schedule import (
     GUESSED,
     MOST_PASSED,
@@ -22,8 +25,6 @@ from lastword.serve.schedule import (
     Waiting,
     fewest_passes,
 )
-from lastword.slots.ticket import planned
-from lastword.unmask import EqualShares, MostConfident
 
 
 def waiting(name, arrived=0.0, seconds=1.0, columns=10):

@@ -7,7 +7,7 @@ import pytest
 
 import lastword
 from lastword.errors import SettingError
-from lastword.recipe.names import DEFAULT
+from lastword.recipe.registry import DEFAULT
 from lastword.serve.api import asked
 from lastword.serve.api.page import OWN, page
 from lastword.serve.api.schema import CompletionRequest

@@ -7,16 +7,9 @@ import pytest
 import torch
 
 from lastword.errors import SettingError
-from lastword.survival import (
-    LengthDistribution,
-    Mean,
-    Quantile,
-    Scaled,
-    conformal_factor,
-    samples_needed,
-    upper_bound,
-)
-from lastword.survival.conformal import factor_needed
+from lastword.survival.conformal import conformal_factor, factor_needed, samples_needed, upper_bound
+from lastword.survival.distribution import LengthDistribution
+from lastword.survival.estimate import Mean, Quantile, Scaled
 
 
 def even(rows, slots=4):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lastword.errors import SettingError
-from lastword.survival import Cheapest, LengthDistribution, Mean, Quantile, Scaled
+from lastword.survival.distribution import LengthDistribution
+from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
 
 
 def uniform():

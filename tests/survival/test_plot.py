@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from lastword.errors import ExtraError, SettingError
-from lastword.survival import LengthDistribution, Quantile, save_lengths, save_rows
+from lastword.survival.distribution import LengthDistribution
+from lastword.survival.estimate import Quantile
+from lastword.survival.plot import save_lengths, save_rows
 
 
 @pytest.fixture

@@ -8,19 +8,19 @@ import pytest
 import torch
 
 import lastword
+from lastword.decoding.planning import ModelProbe
 from lastword.errors import NumericError, SettingError
-from lastword.passes.probe import ModelProbe
-from lastword.survival import (
+from lastword.survival.distribution import LengthDistribution
+from lastword.survival.interpretation import (
     Auto,
     Boundary,
     EndedBy,
-    EndSignal,
     FirstBoundary,
     Hazard,
-    LengthDistribution,
     TurnEnd,
+    rising,
 )
-from lastword.survival.isotonic import rising
+from lastword.survival.signal import EndSignal
 
 T = 256
 READINGS = [Hazard(), EndedBy(), Boundary(), FirstBoundary(), TurnEnd(), Auto()]
@@ -165,7 +165,7 @@ def test_a_word_that_stands_rules_out_every_end_before_it():
 
 
 def toy_probe(hazard):
-    return ModelProbe(lastword.models.Toy(hazard), [[0]])(T)
+    return ModelProbe(lastword.Toy(hazard), [[0]])(T)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_rising_is_the_nearest_curve_that_never_falls():
 
 def test_signals_of_different_shapes_are_refused(in_plain_python):
     rows = "torch.zeros(1, dtype=torch.long)"
-    code = f"lastword.survival.EndSignal(torch.zeros(1, 3), torch.zeros(1, 4), {rows})"
+    code = f"lastword.EndSignal(torch.zeros(1, 3), torch.zeros(1, 4), {rows})"
     assert in_plain_python([code])[code] == "SettingError"
 
 

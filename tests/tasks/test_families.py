@@ -12,15 +12,9 @@ from itertools import islice
 import pytest
 
 from lastword.errors import ExtraError, TaskError
-from lastword.tasks import (
-    BENCHMARKS,
-    FAMILIES,
-    SPLITS,
-    load_frozen,
-    request,
-    split_of,
-    stream,
-)
+from lastword.tasks import BENCHMARKS, FAMILIES, request
+from lastword.tasks.frozen import load_frozen
+from lastword.tasks.split import SPLITS, split_of, stream
 
 CODE = ("complete_function", "write_function")
 DIGEST = """

@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from lastword.errors import TaskError
-from lastword.tasks import FAMILIES, frozen, load_frozen, split_of
+from lastword.tasks import FAMILIES, frozen
 from lastword.tasks.freeze import frozen_examples
-from lastword.tasks.frozen import COUNTS, FOLDER
+from lastword.tasks.frozen import COUNTS, FOLDER, load_frozen
+from lastword.tasks.split import split_of
 
 # Evaluating needs no generator: reading must work where these cannot be imported.
 BARE = """

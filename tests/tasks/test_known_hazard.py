@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 
 from lastword.errors import TaskError
-from lastword.tasks import FAMILIES, Lengths, load_frozen
-from lastword.tasks.known_hazard import LONGEST
+from lastword.tasks import FAMILIES
+from lastword.tasks.frozen import load_frozen
+from lastword.tasks.known_hazard import LONGEST, Lengths
 
 TARGETS = ('["fixed", 30]', '["uniform", 10, 40]', '["geometric", 20, 15]', '["two", 10, 50, 4]')
 

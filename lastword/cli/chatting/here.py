@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lastword.api import Generation, generation_of
 from lastword.cli.chatting.heard import (
     Added,
     Drawn,
@@ -17,18 +18,16 @@ from lastword.cli.chatting.heard import (
     Turn,
     Wishes,
 )
-from lastword.decoding import decode
+from lastword.decoding.loop import decode
+from lastword.decoding.sampling import Dice
 from lastword.errors import CapacityError, SettingError
-from lastword.generation import Generation, generation_of
-from lastword.models.predictor import MaskPredictor, decoded
-from lastword.passes.dice import Dice
+from lastword.models.base import MaskPredictor, decoded
 from lastword.prompts import as_batch, asked_in_chat
 from lastword.recipe.recipe import Recipe
-from lastword.replay.frames import Frame
-from lastword.replay.steps import Traces
 from lastword.serve.api.answered import ledger
 from lastword.serve.committed import Committed
 from lastword.serve.job import Answer, Job
+from lastword.viz.frames import Frame, Traces
 
 SEEDS = 2**32
 

@@ -13,7 +13,7 @@ from lastword.cli.chatting.heard import Answerer, Ended, Turn
 from lastword.cli.chatting.showing import note, show
 from lastword.cli.options import MOST_LETTERS
 from lastword.errors import CapacityError, LastwordError, PromptError, SettingError
-from lastword.outside.files import check_target, user_path, write
+from lastword.io.files import check_target, user_path, write
 
 TOO_LONG = "context_length_exceeded"
 COMMANDS = "/reset, /save FILE, /replay FILE, /help, /quit"

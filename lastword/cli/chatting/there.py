@@ -19,7 +19,7 @@ from lastword.cli.chatting.heard import (
 )
 from lastword.cli.chatting.http import Http, Unanswered
 from lastword.errors import RecipeError, SettingError
-from lastword.outside.files import user_path, why
+from lastword.io.files import user_path, why
 from lastword.serve.api.replies import Frame, Ledger
 
 

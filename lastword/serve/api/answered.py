@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from lastword.models.predictor import TextTokenizer
-from lastword.replay.frames import Frame
+from lastword.models.base import TextTokenizer
 from lastword.serve.api import replies
 from lastword.serve.job import Answer, Job
-from lastword.survival import LengthDistribution
+from lastword.survival.distribution import LengthDistribution
 from lastword.version import __version__
+from lastword.viz.frames import Frame
 
 QUANTILES = (0.5, 0.9)
 MASK = "\N{LIGHT SHADE}"  # what stands for a mask in a text that is still being written

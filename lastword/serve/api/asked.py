@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lastword.canvas.canvas import checked_prompts
-from lastword.models.predictor import MaskPredictor
-from lastword.passes.dice import checked_seed
+from lastword.decoding.sampling import checked_seed
+from lastword.models.base import MaskPredictor
 from lastword.prompts import as_batch
 from lastword.recipe.text import from_data
 from lastword.serve.api.chosen import chosen, most_slots, within
@@ -19,7 +19,7 @@ from lastword.serve.api.invalid import Invalid, about
 from lastword.serve.api.schema import ChatRequest, CompletionRequest, LengthsRequest, Message
 from lastword.serve.job import Job
 from lastword.serve.limits import Limits
-from lastword.survival import Auto, Reading
+from lastword.survival.interpretation import Auto, Reading
 
 SEEDS = 2**53  # those that every client's JSON can hold
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from lastword.checks import shown
-from lastword.outside.schema import parse_object
+from lastword.io.schema import parse_object
 from lastword.serve.api.invalid import Invalid, NotJson, TooLarge, TooSlow, invalid
 from lastword.serve.limits import Limits
+from lastword.validation import shown
 
 if TYPE_CHECKING:
     from starlette.requests import Request

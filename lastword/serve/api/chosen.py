@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from lastword.length.wrapper import traits_of
-from lastword.models.predictor import MaskPredictor
-from lastword.passes.sampling import Sampling
+from lastword.decoding.sampling import Sampling
+from lastword.models.base import MaskPredictor
+from lastword.policies.length.wrapper import traits_of
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.settling import settle
+from lastword.recipe.resolve import settle
 from lastword.recipe.text import from_data
 from lastword.serve.api.invalid import Invalid, about
 from lastword.serve.api.schema import Asking

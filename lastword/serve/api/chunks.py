@@ -7,13 +7,13 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from lastword.models.predictor import MaskPredictor
-from lastword.replay.frames import Frame
+from lastword.models.base import MaskPredictor
 from lastword.serve.api.answered import Answered, drawn, finish_reason, ledger, predicted, together
 from lastword.serve.api.failure import failure
 from lastword.serve.api.merged import Heard
 from lastword.serve.api.schema import Asking
 from lastword.serve.job import Answer, Event, Planned, Snapshot, Text
+from lastword.viz.frames import Frame
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from pydantic import BaseModel, ValidationError
 
-from lastword.checks import shown
 from lastword.errors import LastwordError
-from lastword.outside.schema import first_error
+from lastword.io.schema import first_error
 from lastword.serve.errors import Refusal
+from lastword.validation import shown
 
 
 class Invalid(Refusal):

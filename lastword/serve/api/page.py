@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from lastword.recipe.names import DEFAULT, PARTS, RECIPES, SHORTHANDS
 from lastword.recipe.recipe import Recipe
-from lastword.replay.file import RUNS, for_script, inlined, player
-from lastword.tasks import BENCHMARKS, load_frozen
+from lastword.recipe.registry import DEFAULT, PARTS, RECIPES, SHORTHANDS
+from lastword.tasks import BENCHMARKS
+from lastword.tasks.frozen import load_frozen
 from lastword.version import __version__
+from lastword.viz.replay import RUNS, for_script, inlined, player
 
 OWN = "the server's"  # what the page calls a recipe that has no name
 PLACE = 3  # of the example among each family's test prompts: none was picked for its answer

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from lastword.checks import MOST_COUNTED, MOST_SLOTS
-from lastword.outside.schema import CHECKED, LongText, Seed, Text
+from lastword.io.schema import CHECKED, LongText, Seed, Text
 from lastword.serve.api.unsupported import Unsupported
+from lastword.validation import MOST_COUNTED, MOST_SLOTS
 
 
 def _in_words(words: str) -> WrapValidator:

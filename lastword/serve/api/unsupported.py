@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from lastword.checks import shown
+from lastword.validation import shown
 
 
 @dataclass(frozen=True, eq=False)  # neutral 0 is not neutral False, and typing keeps one of equals

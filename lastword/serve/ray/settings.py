@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lastword.checks import check_number, check_whole
 from lastword.errors import SettingError
 from lastword.serve.ray.report import ROUTINGS
+from lastword.validation import check_number, check_whole
 
 MOST = 10_000
 

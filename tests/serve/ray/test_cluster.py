@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from lastword.cli import main
-from lastword.engines import Source
+from lastword.engines.worker import Source
 from lastword.errors import ExtraError, SettingError
 from lastword.serve.limits import Limits
 from lastword.serve.ray import cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lastword.generation import generate
+from lastword.api import generate
 from tests.serve.ray.fleet import ask, fleet
 
 pytest.importorskip("ray")
@@ -19,7 +19,8 @@ RETRYABLE = {"replica_lost", "starting"}
 
 
 def prompts():
-    from lastword.tasks import BENCHMARKS, load_frozen
+    from lastword.tasks import BENCHMARKS
+    from lastword.tasks.frozen import load_frozen
 
     each = [load_frozen("validation", family)[: PROMPTS // 3] for family in BENCHMARKS[:3]]
     return [sample.prompt for family in each for sample in family]

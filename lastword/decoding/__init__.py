@@ -1,0 +1,1 @@
+"""Decoding: the loop, one step, and the state it carries."""

@@ -1,0 +1,89 @@
+"""Where answers begin on a canvas and how wide it is, so that passes of many calls share one shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lastword.canvas.canvas import Canvas
+from lastword.decoding.hooks import Hooks
+from lastword.errors import SettingError
+from lastword.policies.cache import DualCache, NoCache
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.wrapper import layers, traits_of
+from lastword.recipe.recipe import Recipe
+
+DEVICES = {"cuda"}  # where a pass costs what its shape says, and a question to the host costs more
+LEAST = 256  # columns: what is shorter shares a layout
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The column where answers begin, and the columns there are; None: as many as the rows need."""
+
+    start: int
+    width: int | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe, longest: int) -> Layout:
+        """For prompts of up to `longest` tokens: it holds whatever the recipe's rows may become.
+
+        And a block behind that, to read beyond.
+        """
+        most = most_slots(recipe)
+        assert most is not None
+        start = _rounded(longest)
+        return cls(start, start + _rounded(most + (recipe.block or 0)))
+
+    def check(self, canvas: Canvas, recipe: Recipe) -> None:
+        """Refuse rows that do not fit: their policy gave them more slots than it says."""
+        if self.width is not None and self.start + int(canvas.horizon.max()) > self.width:
+            raise too_long(recipe)
+
+
+def fixes_shapes(
+    device: torch.device, recipe: Recipe, hooks: Hooks, count: int, *, packs: bool = False
+) -> bool:
+    """Can passes within a block all have the same shapes, and run without a question to the host?
+
+    What is computed must be the block and nothing else, or all of a lone row, or all of all rows by a model
+    that `packs` them; what is read, its masks; and a row must not be resized within it. Whoever steps in
+    with a function of his own may do anything, and tokens that are drawn are drawn row by row, from
+    generators that the host holds.
+    """
+    length, cache = traits_of(recipe.length), type(recipe.cache)
+    whole = cache is NoCache and (count == 1 or packs)
+    return (
+        device.type in DEVICES
+        and ((cache is DualCache and recipe.block is not None) or whole)
+        and length.reads == "masks"
+        and length.resizes != "any time"
+        and most_slots(recipe) is not None
+        and not recipe.commit.traits.reads_answer
+        and not recipe.unmask.traits.drops_columns
+        and not recipe.sampling.guidance
+        and not recipe.sampling.temperature
+        and hooks == Hooks()
+    )
+
+
+def too_long(recipe: Recipe) -> SettingError:
+    """What to say of a policy that does not keep to its own limit."""
+    return SettingError(
+        f"{type(recipe.length).__name__} gave a row more slots than the {most_slots(recipe)} that its traits "
+        "say; let LengthTraits(limit=...) be the most that it plans or grows to, or None"
+    )
+
+
+def most_slots(recipe: Recipe) -> int | None:
+    """The most slots a row may ever have; None: its policy does not say."""
+    length, (*_, planner) = traits_of(recipe.length), layers(recipe.length)
+    if length.limit is None and isinstance(planner, Fixed) and not length.grows:
+        return planner.slots
+    return None if length.limit is None else length.most
+
+
+def _rounded(columns: int) -> int:
+    """The next power of two."""
+    return max(LEAST, 1 << (columns - 1).bit_length())

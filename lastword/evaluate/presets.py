@@ -1,0 +1,141 @@
+"""Presets: the set-ups of the survival paper by name, as far as it states them.
+
+It gives the shots, strict match on GSM8K and a canvas of 1024 for base models, and says to use each
+model's own evaluation settings for the rest; those come from the models' published evaluation code. For
+the instruction-tuned tables it names tasks and nothing else: prompts, shots and scores are our choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lastword.decoding.sampling import Sampling
+from lastword.errors import SettingError, TaskError
+from lastword.evaluate.settings import Setting
+from lastword.policies.length.survival import Survival
+from lastword.policies.unmask.ranked import LowestEntropy, MostConfident
+from lastword.policies.unmask.schedule import Timesteps
+from lastword.recipe.recipe import Recipe
+
+CANVAS = 1024
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A model, how it is spoken to, and a setting for every benchmark."""
+
+    says: str
+    model: str
+    settings: tuple[Setting, ...]
+    chat: bool | None = None  # None: where the model has a template
+    bos: bool = False
+
+    def only(self, names: tuple[str, ...]) -> Preset:
+        """The same for some of its benchmarks."""
+        known = [name for setting in self.settings for name in setting.tasks]
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise TaskError(
+                f"the preset has no setting for {unknown[0]!r}; it has {', '.join(known)}: leave the "
+                "preset out to choose tasks freely"
+            )
+        kept = [
+            replace(setting, tasks=tuple(name for name in setting.tasks if name in names))
+            for setting in self.settings
+        ]
+        return replace(self, settings=tuple(setting for setting in kept if setting.tasks))
+
+    def with_choices(self, **choices: Any) -> Preset:
+        """The same with some parts of every recipe replaced, as `Recipe.with_choices` does."""
+        return replace(
+            self,
+            settings=tuple(
+                replace(setting, recipe=setting.recipe.with_choices(**choices))
+                for setting in self.settings
+            ),
+        )
+
+    def described(self) -> str:
+        """What it means, line by line."""
+        layout = {
+            True: "chat template",
+            False: "plain prompts",
+            None: "chat template where it has one",
+        }[self.chat]
+        lines = [
+            self.says,
+            f"model: {self.model}, {layout}{', begun with bos' if self.bos else ''}",
+        ]
+        for setting in self.settings:
+            shots = "the task's own shots" if setting.shots is None else f"{setting.shots} shots"
+            score = f", scored by {setting.score}" if setting.score else ""
+            code = ", code read as Dream's authors do" if setting.dream_code else ""
+            lines.append(f"{', '.join(setting.tasks)}: {shots}{score}{code}")
+            lines.append(f"  {setting.recipe.to_json()}")
+        return "\n".join(lines)
+
+
+def _llada(**choices: Any) -> Recipe:
+    return Recipe(length=Survival(CANVAS), unmask=MostConfident(), **choices)
+
+
+def _dream(temperature: float, top_p: float) -> Recipe:
+    return Recipe(
+        length=Survival(CANVAS),
+        unmask=LowestEntropy(Timesteps()),
+        sampling=Sampling(temperature=temperature, top_p=top_p, score="draw"),
+    )
+
+
+# The task's own shots are the paper's: BBH 3, GSM8K 5, MATH 4, HumanEval 0, MBPP 3.
+PRESETS = {
+    "paper/llada-base": Preset(
+        "LLaDA-8B-Base as in the paper: greedy, most confident first, one block.",
+        "GSAI-ML/LLaDA-8B-Base",
+        (Setting(("bbh", "gsm8k", "minerva_math", "humaneval", "mbpp"), _llada()),),
+        chat=False,
+    ),
+    "paper/dream-base": Preset(
+        "Dream-v0-Base-7B as in the paper: lowest entropy first, top-p 0.95, drawn at 0.2 for code.",
+        "Dream-org/Dream-v0-Base-7B",
+        (
+            Setting(("bbh", "gsm8k", "minerva_math"), _dream(0.0, 0.95)),
+            Setting(("humaneval",), _dream(0.2, 0.95), dream_code=True),
+            Setting(("mbpp",), _dream(0.2, 0.95)),
+        ),
+        chat=False,
+        bos=True,
+    ),
+    "paper/llada-instruct": Preset(
+        "LLaDA-8B-Instruct on the paper's canvas, blocks and end-token controls of its authors; the "
+        "paper does not say which prompts: shots follow the authors, tasks are the harness's nearest.",
+        "GSAI-ML/LLaDA-8B-Instruct",
+        (
+            Setting(("gsm8k_cot",), _llada(block=8), 4, "exact_match,flexible-extract"),
+            Setting(("minerva_math",), _llada(block=64), 0, "math_verify,none"),
+            Setting(("humaneval_instruct",), _llada(sampling=Sampling(forbid_end=True))),
+            Setting(("mbpp_instruct",), _llada(sampling=Sampling(end_last=True)), 3),
+        ),
+        chat=True,
+    ),
+    "paper/dream-instruct": Preset(
+        "Dream-v0-Instruct-7B on the paper's canvas, drawn as its authors do; the paper does not say "
+        "which prompts: these are the authors' tasks, without examples.",
+        "Dream-org/Dream-v0-Instruct-7B",
+        (
+            Setting(("gsm8k_cot",), _dream(0.1, 0.9), 0, "exact_match,flexible-extract"),
+            Setting(("minerva_math",), _dream(0.1, 0.9), 0, "math_verify,none"),
+            Setting(("humaneval_instruct",), _dream(0.1, 0.9), dream_code=True),
+            Setting(("mbpp_instruct",), _dream(0.1, 0.9), 0),
+        ),
+        chat=True,
+    ),
+}
+
+
+def preset(name: str) -> Preset:
+    """The preset of this name."""
+    if name not in PRESETS:
+        raise SettingError(f"there is no preset {name!r}; known: {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,121 @@
+"""Validation of data from files and requests (pydantic)."""
+
+from __future__ import annotations
+
+import json
+import math
+import stat
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from lastword.validation import (
+    LEAST_SEED,
+    MOST_COUNTED,
+    MOST_SEED,
+    MOST_SLOTS,
+    SHOWN,
+    shown,
+)
+
+Value = TypeVar("Value")
+
+# Strict: "3" and True are no numbers; nothing unknown; no NaN or Infinity.
+CHECKED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+# The same for files of others, which say more than we read.
+OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+Text = Annotated[str, Field(max_length=1_000)]
+MOST_TEXT = 10**7  # letters of an answer
+LongText = Annotated[str, Field(max_length=MOST_TEXT)]
+Seed = Annotated[int, Field(ge=LEAST_SEED, le=MOST_SEED)]
+Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
+Slots = Annotated[int, Field(ge=0, le=MOST_SLOTS)]
+SomeSlots = Annotated[int, Field(ge=1, le=MOST_SLOTS)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+MOST_BYTES = 100 * 2**20  # of a JSON file of ours or of a checkpoint
+UTF8_MARK = b"\xef\xbb\xbf"
+
+
+def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
+    """A file's content; OSError if it cannot be read, ValueError if it is no file or too large."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is no plain file")
+    if found.st_size > most:
+        raise ValueError(f"it has {found.st_size} bytes, and at most {most} are read")
+    return path.read_bytes()
+
+
+def parse(data: bytes | str) -> Any:
+    """JSON as data: no NaN, no Infinity, no bottomless nesting. ValueError says what is wrong."""
+    content = data.encode() if isinstance(data, str) else data
+    return from_json(content.removeprefix(UTF8_MARK), allow_inf_nan=False)
+
+
+def parse_object(data: bytes | str) -> dict[str, Any]:
+    """A document of one JSON object, in which no field stands twice and no number is out of reach.
+
+    It is read twice, so lines of a journal go through `parse`.
+    """
+    if not isinstance(parse(data), dict):
+        raise ValueError("it must be an object")
+    document: dict[str, Any] = json.loads(
+        data.removeprefix(UTF8_MARK) if isinstance(data, bytes) else data.removeprefix("\ufeff"),
+        object_pairs_hook=_each_once,
+        parse_float=_finite,
+    )
+    return document
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A file of one JSON object; OSError if it cannot be read, ValueError says what is wrong."""
+    return parse_object(read_bytes(path))
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"it says {shown(name)} twice")
+        found[name] = value
+    return found
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"the number {shown(digits)} is out of reach")
+    return number
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    return TypeAdapter(kind)
+
+
+def checked(kind: type[Value], data: object) -> Value:
+    """The data as a value of a pydantic type; ValueError names the first field that is wrong."""
+    try:
+        value: Value = _adapter(kind).validate_python(data)  # type: ignore[arg-type]  # hashable
+        return value
+    except ValidationError as wrong:
+        raise ValueError(reason(wrong)) from wrong
+
+
+def reason(wrong: ValidationError) -> str:
+    """The first thing that is wrong, with its field and what was given."""
+    field, first = first_error(wrong)
+    return f"{field or 'a line'}: {first['msg']} (given: {shown(first['input'])})"
+
+
+def first_error(wrong: ValidationError) -> tuple[str, Mapping[str, Any]]:
+    """The field that is wrong, and what pydantic says of it."""
+    first = wrong.errors(include_url=False)[0]
+    field = ".".join(str(step) for step in first["loc"] if step not in ("answer", "drift"))
+    return (field if field.isprintable() and len(field) <= SHOWN else shown(field)), first

@@ -1,1 +1,0 @@
-"""What earlier passes computed, kept by layer, row and column."""

@@ -1,1 +1,0 @@
-"""What comes in from files and goes out to them: schemas, prompts, targets."""

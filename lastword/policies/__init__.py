@@ -1,0 +1,1 @@
+"""The parts of a recipe: length, unmask, commit and cache policies."""

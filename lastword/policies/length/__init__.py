@@ -1,0 +1,1 @@
+"""Length policies: how many slots an answer gets."""

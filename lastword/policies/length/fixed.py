@@ -1,0 +1,42 @@
+"""Fixed: the canvas everyone uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from lastword.policies.length.policy import (
+    LengthPolicy,
+    LengthTraits,
+    Plan,
+    Probe,
+    Terms,
+    check_said,
+    said,
+)
+
+
+@dataclass(frozen=True)
+class Fixed(LengthPolicy):
+    """`slots` masks for every prompt; without a number, as many as the model is made for. No probe."""
+
+    name: ClassVar[str] = "fixed"
+    price: ClassVar[str] = "no probe; every pass as wide as the canvas"
+    source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
+
+    slots: int | None = None
+
+    def __post_init__(self) -> None:
+        check_said("Fixed", "slots", self.slots)
+
+    @property
+    def traits(self) -> LengthTraits:
+        return LengthTraits(least=self.slots or 1)
+
+    def settled(self, terms: Terms) -> Fixed:
+        return replace(self, slots=terms.of(self.slots))
+
+    def plan(self, probe: Probe) -> Plan:
+        return Plan(torch.full((probe.rows,), said(self, self.slots)))

@@ -1,0 +1,213 @@
+"""The contract of length policies: plan a length, revise it during decoding."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+from jaxtyping import Bool, Int
+from torch import Tensor, cat, long, maximum, minimum
+
+from lastword.calibration.ratios import Calibration
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.clock import Clock
+from lastword.canvas.cost import Cost
+from lastword.canvas.tokens import PromptIds, TokenIds
+from lastword.canvas.tree import State, each
+from lastword.decoding.prediction import Prediction
+from lastword.errors import SettingError, WrongTypeError
+from lastword.survival.distribution import LengthDistribution
+from lastword.validation import MOST_SLOTS, check_whole, shown
+
+
+def check_said(owner: str, name: str, value: int | None) -> None:
+    """None, which leaves it to the model, or a whole number, 1 or more."""
+    if value is not None:
+        check_whole(owner, name, value, least=1)
+
+
+def said(policy: object, value: int | None) -> int:
+    """A number that settling has filled in by now."""
+    if value is None:
+        raise SettingError(
+            f"{policy!r} was asked for a plan before it was settled for a model: decode with it in a Recipe, "
+            "or give it a number of slots"
+        )
+    return value
+
+
+Resizes = Literal["never", "between blocks", "any time"]
+Reads = Literal["masks", "answer", "ahead", "one step"]
+_SELDOM_TO_OFTEN: tuple[Resizes, ...] = ("never", "between blocks", "any time")
+_LITTLE_TO_MUCH: tuple[Reads, ...] = ("masks", "answer", "ahead", "one step")
+
+
+@dataclass(frozen=True)
+class LengthTraits:
+    """What a policy, without the one it wraps, says of itself: what other parts have to be ready for."""
+
+    # When `revise` changes a row's length. Between blocks is after the step that completes the row's block,
+    # where caches start anew anyhow, or the one that ends the row.
+    resizes: Resizes = "never"
+    # What `revise` reads of a pass: the open masks; the whole answer, where the pass can read it; the
+    # slots ahead of a block, in the pass that completes it; the whole answer in one certain step.
+    reads: Reads = "masks"
+    grows: bool = False  # may `revise` make a row longer?
+    # Does it set the length anew each time, so that others may have their own say?
+    replans: bool = False
+    by_confidence: bool = False  # does it go by how sure the model is of what it left?
+    bounds_work: bool = False  # does it promise that decoding costs no more than it planned?
+    needs_blocks: bool = False  # does it change little where the whole answer is one block?
+    least: int = 1  # slots it plans at least
+    limit: int | None = None  # slots it plans or grows to at most; None: it does not say
+
+    @property
+    def most(self) -> int:
+        """The most slots it asks for, as far as it says."""
+        return max(self.least, self.limit or 0)
+
+    def with_inner(self, inner: LengthTraits) -> LengthTraits:
+        """What holds for a policy and the one it wraps, at work on one canvas."""
+        return LengthTraits(
+            max(self.resizes, inner.resizes, key=_SELDOM_TO_OFTEN.index),
+            max(self.reads, inner.reads, key=_LITTLE_TO_MUCH.index),
+            self.grows or inner.grows,
+            self.replans or inner.replans,
+            self.by_confidence or inner.by_confidence,
+            self.bounds_work or inner.bounds_work,
+            self.needs_blocks or inner.needs_blocks,
+            max(self.least, inner.least),
+            max((t.limit for t in (self, inner) if t.limit is not None), default=None),
+        )
+
+
+@runtime_checkable
+class Probe(Protocol):
+    """One forward pass over each prompt and `slots` masks; every call is counted in the cost.
+
+    Rows may have canvases of different sizes. With `asking`, only those rows take part and pay; the
+    prediction says nothing of the others.
+    """
+
+    rows: int  # how many prompts are being planned for
+
+    @property
+    def cost(self) -> Cost:
+        """What the calls have cost so far."""
+
+    def most(self, slots: Int[Tensor, "B"]) -> Cost:
+        """What decoding canvases of so many slots costs at most, whatever the model says."""
+
+    def __call__(
+        self, slots: int | Int[Tensor, "B"], asking: Bool[Tensor, "B"] | None = None
+    ) -> Prediction: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How many slots each row gets, and what the policy will need to revise that."""
+
+    horizon: Int[Tensor, "B"]
+    lengths: LengthDistribution | None = None  # what says so, if a distribution was read
+    state: State = ()  # of the policy, before its first `revise`
+    # End tokens to write behind each row's slots, as its suffix
+    ends: Int[Tensor, "B"] | None = None
+    most: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
+
+    @property
+    def slots(self) -> int:
+        """The most slots of a row."""
+        return int(self.horizon.max())
+
+    def reserved(self, share: float) -> int:
+        """The most slots of a row, or as many more as this share of such answers does not exceed."""
+        slots = self.horizon
+        if self.lengths is not None:
+            slots = maximum(slots, self.lengths.quantile(share))
+        return int((slots if self.most is None else minimum(slots, self.most)).max())
+
+    def row(self, index: int) -> Plan:
+        """The plan of one row."""
+        lengths = None if self.lengths is None else self.lengths.row(index)
+        bare = replace(self, lengths=None)
+        return replace(each(lambda rows: rows[index : index + 1], bare), lengths=lengths)
+
+    @classmethod
+    def joined(cls, plans: Sequence[Plan]) -> Plan:
+        """The plans of some rows as one; what a distribution said of each row stays with its own plan."""
+        bare = [replace(plan, lengths=None) for plan in plans]
+        return each(lambda *rows: cat(rows), *bare) if len(bare) > 1 else bare[0]
+
+    def at_most(self, most: Int[Tensor, "B"]) -> Plan:
+        """The same with no row longer than this, now or later."""
+        bound = most if self.most is None else minimum(self.most, most)
+        return replace(self, horizon=minimum(self.horizon, most), most=bound)
+
+    def canvas(
+        self, prompts: Sequence[PromptIds], ids: TokenIds, start: int | None = None
+    ) -> Canvas:
+        """The canvas the plan asks for; answers begin at column `start` or behind the longest prompt."""
+        canvas = Canvas.blank(prompts, self.horizon, ids, start)
+        return canvas if self.ends is None else canvas.followed_by(ids.end, self.ends)
+
+
+def checked_plan(plan: object, policy: object, rows: int) -> Plan:
+    """What a policy planned, held to what a canvas can be made of."""
+    if not isinstance(plan, Plan):
+        raise WrongTypeError(
+            f"{type(policy).__name__} planned {shown(plan)}; `plan` returns a lastword.Plan"
+        )
+    for name in ("horizon", "ends", "most"):
+        given = getattr(plan, name)
+        fits = isinstance(given, Tensor) and (given.shape, given.dtype) == ((rows,), long)
+        if not fits and (given is not None or name == "horizon"):
+            raise WrongTypeError(
+                f"{type(policy).__name__} planned {name}={shown(given)}; it must be a tensor of {rows} whole "
+                "numbers (torch.int64), one for each prompt"
+            )
+    if int(plan.horizon.max()) > MOST_SLOTS:
+        raise SettingError(
+            f"{type(policy).__name__} planned {int(plan.horizon.max())} slots; at most {MOST_SLOTS} can be"
+        )
+    return plan
+
+
+class Terms(NamedTuple):
+    """What a policy is settled on: a model's slots and calibration, and perhaps less room than was said."""
+
+    slots: int  # where a policy does not say
+    room: int | None = None  # evaluation shortens what was said; decoding keeps it
+    calibration: Calibration | None = None
+
+    def of(self, said: int | None) -> int:
+        """A number of slots, as it was said or left unsaid."""
+        slots = self.slots if said is None else said
+        return slots if self.room is None else min(slots, self.room)
+
+
+class LengthPolicy(ABC):
+    """How long the answer gets. It is handed a probe, never a model: its cost is its calls."""
+
+    @property
+    def traits(self) -> LengthTraits:
+        """What the policy itself says, without the one it wraps: `wrapper.traits_of` adds them up."""
+        return LengthTraits()
+
+    def settled(self, terms: Terms) -> LengthPolicy:
+        """The policy with what was left unsaid filled in, for a model; most hold no such number."""
+        return self
+
+    @abstractmethod
+    def plan(self, probe: Probe) -> Plan:
+        """Decide before the first step."""
+
+    def revise(
+        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
+    ) -> tuple[Canvas, State]:
+        """The canvas and the state after a step; most policies change neither.
+
+        It must be pure: the loop also asks it whether a row that could be committed would rather grow.
+        """
+        return canvas, state

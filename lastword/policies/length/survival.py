@@ -1,0 +1,139 @@
+"""Survival: the paper's predictor. One pass over a long canvas says how long the answer will be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lastword.canvas.canvas import Canvas
+from lastword.canvas.columns import counted
+from lastword.decoding.prediction import Prediction
+from lastword.errors import SettingError, WrongTypeError
+from lastword.policies.length.policy import (
+    LengthPolicy,
+    LengthTraits,
+    Plan,
+    Probe,
+    Terms,
+    check_said,
+    said,
+)
+from lastword.survival.distribution import LengthDistribution
+from lastword.survival.estimate import Estimate, Mean
+from lastword.survival.interpretation import Hazard, Reading, TurnEnd
+from lastword.survival.signal import EndSignal
+from lastword.validation import check_choice, check_function, check_type, shown
+
+
+@dataclass(frozen=True)
+class Survival(LengthPolicy):
+    """Read the end-token probability of every slot as a hazard and plan for an estimate of it.
+
+    Algorithm 1 of "Survival-Guided Length Control for Efficient Diffusion Language Models"
+    (Kobyzev, Ghaddar, Cui): one forward pass over `limit` masks (without a number, as many as the model is
+    made for), h(k) = softmax at the end token,
+    S(k) = prod(1 - h(i)), expected length = sum of S(k-1), clipped to [1, limit], rounded up.
+    Costs one pass over prompt + limit columns. The probe reads the plain model: guidance, hooks and
+    end-token controls do not touch it.
+
+    `reading` says what the probability is taken for: the paper's Hazard, what fits the model's
+    training better (EndedBy, Boundary, FirstBoundary, TurnEnd), or Auto, which picks by the signal's
+    shape. Readings cost nothing. `ends="document"` gives them the document end as the paper does, the
+    turn end of chat models apart; `ends="any"` adds the two up.
+    """
+
+    name: ClassVar[str] = "survival"
+    price: ClassVar[str] = "one probe of `limit` slots"
+    source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
+
+    limit: int | None = None
+    estimate: Estimate = Mean()
+    ends: str = "document"
+    reading: Reading = Hazard()
+
+    def __post_init__(self) -> None:
+        check_said("Survival", "limit", self.limit)
+        check_choice("Survival", "ends", self.ends, "document", "any")
+        if not callable(self.estimate) or isinstance(self.estimate, (type, Reading)):
+            raise WrongTypeError(
+                f"Survival(estimate={shown(self.estimate)}) was given; it must be Mean(), Quantile(q), "
+                "Cheapest(cut) or Scaled(factor)"
+            )
+        if not hasattr(type(self.estimate), "price"):  # one of ours is called as it should be
+            check_function("Survival", "estimate", self.estimate, ("lengths",))
+        check_type(
+            "Survival",
+            "reading",
+            self.reading,
+            Reading,
+            "Hazard(), EndedBy(), Boundary(), FirstBoundary(), TurnEnd() or Auto()",
+        )
+        if self.ends == "any" and isinstance(self.reading, TurnEnd):
+            raise SettingError(
+                "Survival(ends='any', reading=TurnEnd()) was given; TurnEnd reads the two end tokens "
+                "apart and 'any' adds them up: leave ends out"
+            )
+
+    @property
+    def traits(self) -> LengthTraits:
+        return LengthTraits(limit=self.limit)
+
+    def settled(self, terms: Terms) -> Survival:
+        return replace(self, limit=terms.of(self.limit))
+
+    def lengths(self, probe: Probe) -> LengthDistribution:
+        """The length distribution behind the plan."""
+        return self.read(probe(said(self, self.limit)))
+
+    def read(self, prediction: Prediction) -> LengthDistribution:
+        """The distribution any pass over `limit` slots speaks of: a written slot ends or does not."""
+        lengths = self.reading(self.signal(prediction))
+        if not isinstance(lengths, LengthDistribution):
+            raise WrongTypeError(
+                f"{type(self.reading).__name__} returned {shown(lengths)}; a reading returns a "
+                "LengthDistribution"
+            )
+        return lengths
+
+    def signal(self, prediction: Prediction, canvas: Canvas | None = None) -> EndSignal:
+        """The end tokens' probabilities a pass gives: what the reading reads.
+
+        With `canvas`, words count as they stand there: those this pass chose included.
+        """
+        canvas = canvas or prediction.canvas
+        ids, slots = canvas.ids, slice(canvas.start, canvas.start + said(self, self.limit))
+        written = canvas.answer & (canvas.tokens != ids.mask)
+        turns = [end for end in ids.turn_ends if end != ids.end]
+        turned = torch.isin(
+            canvas.tokens, torch.tensor(turns, dtype=torch.long, device=canvas.device)
+        )
+        ends, others = (
+            prediction.columns.spread(prediction.probability_of(*some), 0.0)
+            for some in ([ids.end], turns)
+        )
+        document = torch.where(written, canvas.ended.double(), ends)
+        turn = torch.where(written, turned.double(), others)
+        words = (written & (canvas.ended.cumsum(-1) == 0))[:, slots]
+        reached = (words * (counted(words.shape[-1], canvas.device) + 1)).amax(-1)
+        signal = EndSignal(
+            document[:, slots], turn[:, slots], reached.cpu()
+        )  # lengths are read there
+        return signal.merged if self.ends == "any" else signal
+
+    def horizon(self, lengths: LengthDistribution) -> Int[Tensor, "B"]:
+        """How many slots the estimate asks for."""
+        estimated = self.estimate(lengths)
+        if not isinstance(estimated, Tensor) or estimated.shape != lengths.tail.shape:
+            raise WrongTypeError(
+                f"the estimate {type(self.estimate).__name__} returned {shown(estimated)}; it returns a "
+                "tensor with a number of slots a row"
+            )
+        return estimated.clamp(1, said(self, self.limit)).ceil().long()
+
+    def plan(self, probe: Probe) -> Plan:
+        lengths = self.lengths(probe)
+        return Plan(self.horizon(lengths), lengths)

@@ -1,0 +1,1 @@
+"""Unmask rules: which masks to fill after a forward pass."""

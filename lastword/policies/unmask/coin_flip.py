@@ -1,0 +1,46 @@
+"""CoinFlip: Dream `origin`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.canvas.clock import Clock
+from lastword.canvas.tree import State
+from lastword.decoding.prediction import Prediction
+from lastword.policies.unmask.rule import RuleTraits, UnmaskRule
+from lastword.policies.unmask.schedule import Timesteps
+from lastword.validation import check_type
+
+
+@dataclass(frozen=True)
+class CoinFlip(UnmaskRule):
+    """A coin for every mask, its bias set by the time schedule: the textbook reverse process.
+
+    A pass may fill none; the last pass fills all. Dream's default, though no published number
+    uses it.
+    """
+
+    name: ClassVar[str] = "coin-flip"
+    price: ClassVar[str] = "as many passes as the schedule says"
+    source: ClassVar[str] = "Dream origin (Ye et al., 2025)"
+
+    schedule: Timesteps = Timesteps()
+
+    def __post_init__(self) -> None:
+        check_type("CoinFlip", "schedule", self.schedule, Timesteps, "Timesteps()")
+
+    traits = RuleTraits(follows_schedule=True, heeds_model=False)
+
+    def most_passes(self, masks: int) -> int:
+        return self.schedule.steps(masks)
+
+    def choose(
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
+        share = torch.tensor(self.schedule.share(clock), dtype=torch.float32, device=open.device)
+        return open & (prediction.dice.uniform_at(open) < share[:, None]), state

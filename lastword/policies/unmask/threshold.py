@@ -1,0 +1,89 @@
+"""Rules that fill several masks per step where the model is confident (Fast-dLLM)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lastword.canvas.clock import Clock
+from lastword.canvas.tree import State
+from lastword.decoding.prediction import Prediction
+from lastword.policies.unmask.ranked import best, leading, ranking
+from lastword.policies.unmask.rule import UnmaskRule
+from lastword.validation import check_number
+
+
+@dataclass(frozen=True)
+class AboveThreshold(UnmaskRule):
+    """Fill every mask whose candidate is at least this likely, and the likeliest in any case.
+
+    Fast-dLLM (Wu et al., 2025): n tokens each above 1 - e with (n + 1) e <= 1 are what greedy
+    decoding one by one would write. A threshold of 1 fills one token a pass. At least, as in Fast-dLLM;
+    DAEDAL and rho-EOS ask for more than the threshold.
+
+    `pace` caps the tokens per pass, on average: what a pass leaves of its share, later ones may use.
+    Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does not
+    mention; where N / steps is no whole number it drops the fraction and leaves masks, ours does not.
+    """
+
+    name: ClassVar[str] = "threshold"
+    price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
+
+    threshold: float = 0.9
+    pace: float | None = None
+
+    def __post_init__(self) -> None:
+        check_number("AboveThreshold", "threshold", self.threshold, above=0, most=1)
+        if self.pace is not None:
+            check_number("AboveThreshold", "pace", self.pace, least=1)
+
+    def choose(
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
+        confidence = prediction.confidence.masked_fill(~open, -torch.inf)
+        one = open.any(-1).long()
+        # float32 calls certain what is a ten-millionth short of it.
+        passing = (confidence >= self.threshold) & (self.threshold < 1)
+        if self.pace is not None:
+            remaining = open.sum(-1)
+            share = (
+                self.pace * (clock.in_window + 1).double() + 1e-9
+            ).long()  # 3 x 0.1 is a hair off
+            left = share - (clock.opened - remaining)
+            passing = passing & best(confidence, left)
+        return best(confidence, one) | passing, state
+
+
+@dataclass(frozen=True)
+class Factor(UnmaskRule):
+    """Fill the n likeliest candidates as long as the n-th is at least 1 - factor / (n + 1) likely.
+
+    The bar rises with every token filled beside the others, as the bound behind AboveThreshold asks.
+    The first always passes. Fast-dLLM's loop fills all candidates when only the last one fails; ours
+    stops before it.
+    """
+
+    name: ClassVar[str] = "factor"
+    price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025), later versions"
+
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("Factor", "factor", self.factor, above=0)
+
+    def choose(
+        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
+        confidence = prediction.confidence.masked_fill(~open, -torch.inf)
+        order = ranking(confidence)
+        ordered = confidence.gather(1, order)
+        bar = 1 - self.factor / torch.arange(2, ordered.shape[1] + 2, device=order.device)
+        passing = (ordered >= bar).long().cumprod(-1).sum(-1)
+        count = torch.maximum(passing, open.any(-1).long())
+        return leading(order, count) & open, state

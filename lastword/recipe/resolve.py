@@ -1,0 +1,208 @@
+"""Resolve a recipe for a model: fill in every unset value."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from lastword.canvas.tokens import PromptIds
+from lastword.decoding.forward import check_room
+from lastword.errors import CapacityError, PromptError, SettingError, WrongTypeError
+from lastword.models.base import MaskPredictor, check_model
+from lastword.models.weights import model_key
+from lastword.policies.length.calibrated import Calibrated
+from lastword.policies.length.policy import LengthPolicy, Terms
+from lastword.policies.length.wrapper import traits_of
+from lastword.recipe.recipe import Recipe
+from lastword.recipe.text import as_text
+from lastword.validation import check_choice, check_whole, shown
+
+BLOCK = 32  # slots, where blocks are needed and their size was not said; the LLaDA authors' own
+
+
+class BeyondTrainingWarning(UserWarning):
+    """More slots than the model is made for were asked for."""
+
+
+def settle(
+    recipe: Recipe | str,
+    model: MaskPredictor,
+    prompts: Sequence[PromptIds] = (),
+    *,
+    in_chat: Collection[bool | None] = (),
+    room: int | None = None,
+    beyond_positions: bool = False,
+) -> Recipe:
+    """The recipe as it runs on this model: limits, block size and calibration said, or a refusal.
+
+    A limit that was left out is `model.slots`, or what the prompts leave of the model's positions; where
+    they leave different room, so that it would not be one limit, they are refused (`rows_alike` tells them
+    apart). A number is a promise: more slots than `model.slots` are kept, with one warning; more than the
+    model has positions for, behind the longest prompt, are refused unless `beyond_positions`. With `room`,
+    what was said is shortened to so many slots instead: evaluation does so for prompts that leave no more.
+    `in_chat` says of the prompts whether they go through the chat template, None where nobody knows. A
+    settled recipe settles to itself.
+    """
+    recipe = Recipe.checked(recipe)
+    check_model(model)
+    check_choice("settle", "beyond_positions", beyond_positions, True, False)
+    if room is not None:
+        check_whole("settle", "room", room, least=1)
+    kinds = (list, tuple, set, frozenset)
+    if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
+        raise WrongTypeError(
+            f"settle(in_chat={shown(in_chat)}) was given; in_chat must say of the prompts whether they went "
+            "through the chat template: True, False or None, in a list or a set"
+        )
+    prompts = _listed(prompts)
+    slots = model.slots
+    if prompts and not beyond_positions:
+        slots = _slots_left(model, max(prompts, key=len))
+        if len(rows_alike(recipe, model, prompts)) > 1:
+            raise CapacityError(
+                f"the longest prompt leaves {slots} of the {model.slots} slots the model is made for, and "
+                f"others leave more, so a batch of them has no one limit: give one of at most {slots}, or "
+                "decode them apart, as lastword.generate does"
+            )
+    length = recipe.length.settled(Terms(slots, room, model.calibration))
+    settled = replace(recipe, length=length)
+    settled = replace(settled, block=block_of(settled))
+    if _holds_calibrated(recipe.length):
+        _check_calibrated(settled, model, in_chat)
+    if recipe.cache.traits.keeps and not model.keeps_memory:
+        raise SettingError(
+            f"{type(recipe.cache).__name__} was given for a {type(model).__name__}, whose layers cannot be "
+            "reached, so that nothing can be kept from pass to pass: decode with cache=NoCache()"
+        )
+    most = traits_of(length).most
+    if prompts and not beyond_positions:
+        check_room(max(map(len, prompts)), most, model.positions)
+    if most > model.slots:
+        warnings.warn(
+            f"{most} slots were asked for and the model is made for {model.slots}: it was not trained "
+            "there, and what it predicts and writes may be nonsense",
+            BeyondTrainingWarning,
+            stacklevel=_frames_inside(),
+        )
+    return settled
+
+
+def _listed(prompts: Sequence[PromptIds]) -> list[PromptIds]:
+    """The prompts, if they have lengths; decoding looks at what is in them."""
+    try:
+        listed = list(prompts)
+        wrong = [one for one in (prompts, *listed) if isinstance(one, (str, bytes, Mapping))]
+        lengths = [len(one) for one in listed]
+    except TypeError as other:
+        raise PromptError(
+            f"settle was given prompts={shown(prompts)}; give a list of lists of token ids"
+        ) from other
+    if wrong or 0 in lengths:
+        raise PromptError(
+            f"settle was given {shown(wrong[0]) if wrong else 'an empty list'} for a prompt; give lists of "
+            "token ids"
+        )
+    return listed
+
+
+def rows_alike(
+    recipe: Recipe, model: MaskPredictor, prompts: Sequence[PromptIds]
+) -> list[list[int]]:
+    """Indices of the prompts, those together for which the recipe settles to the same length.
+
+    One list, but where a limit was left out and some prompts leave less than the model's own.
+    """
+    alike: dict[int, list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        alike.setdefault(_slots_left(model, prompt), []).append(index)
+    if len(alike) == 1:
+        return [*alike.values()]
+    groups: list[tuple[LengthPolicy, list[int]]] = []
+    for slots, rows in alike.items():
+        length = recipe.length.settled(Terms(slots, None, model.calibration))
+        for known, others in groups:
+            if known == length:
+                others += rows
+                break
+        else:
+            groups.append((length, rows))
+    return [sorted(rows) for _, rows in groups]
+
+
+def _slots_left(model: MaskPredictor, prompt: PromptIds) -> int:
+    """The model's own canvas, or what the prompt leaves of it."""
+    left = model.positions - len(prompt)
+    return min(model.slots, left) if left > 0 else model.slots  # nothing is left: refused later
+
+
+def _frames_inside() -> int:
+    """How far up the caller is who is not one of us, so that a warning points there, once."""
+    frame, count = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lastword"):
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+def _holds_calibrated(policy: LengthPolicy) -> bool:
+    """Is it one, or does it hold one, in whatever field?"""
+    inside = [value for value in vars(policy).values() if isinstance(value, LengthPolicy)]
+    return isinstance(policy, Calibrated) or any(map(_holds_calibrated, inside))
+
+
+def block_of(recipe: Recipe) -> int | None:
+    """The slots of a block: those that were said, or 32 where a part works by block, or None."""
+    by_block = recipe.cache.traits.by_block or traits_of(recipe.length).needs_blocks
+    return BLOCK if recipe.block is None and by_block else recipe.block
+
+
+def _check_calibrated(
+    settled: Recipe, model: MaskPredictor, in_chat: Collection[bool | None]
+) -> None:
+    """Refuse a calibration of another model, another way to decode, or other prompts."""
+    if _holds_calibrated(settled.length):
+        raise SettingError(
+            f"{type(settled.length).__name__} was put around Calibrated and does not pass on what the "
+            "model was calibrated to; give it a method `settled`, as "
+            "lastword.policies.length.wrapper.Wrapper has"
+        )
+    if model.calibration is not None:
+        model.calibration.check(model_key(model), "the model's calibration")
+        made_with = model.calibration.made_with
+        if made_with.get("recipe") is not None:  # else made by hand; it is taken at its word
+            then = Recipe.from_json(json.dumps(made_with["recipe"]))
+            _check_decodes_as(settled, replace(then, block=block_of(then)))
+        _check_asked_as(made_with.get("chat"), in_chat)
+
+
+def _check_decodes_as(now: Recipe, then: Recipe) -> None:
+    """Refuse lengths of answers that were decoded otherwise."""
+    axes = ("unmask", "commit", "block", "sampling")
+    other = [axis for axis in axes if getattr(then, axis) != getattr(now, axis)]
+    if other:
+        theirs, ours = (
+            ", ".join(f"{axis} {as_text(getattr(recipe, axis))}" for axis in other).replace(
+                "block null", "no block"
+            )
+            for recipe in (then, now)
+        )
+        raise SettingError(
+            f"the model was calibrated on answers decoded with {theirs}, and this recipe has {ours}, by "
+            "which answers may come out longer: decode with the former, or calibrate for this recipe "
+            "(lastword.calibrate(..., recipe=...), lastword calibrate --recipe FILE)"
+        )
+
+
+def _check_asked_as(then: bool | None, now: Collection[bool | None]) -> None:
+    """Refuse lengths of answers to prompts that were laid out otherwise."""
+    if then is None or all(asked in (then, None) for asked in now):  # ids do not say
+        return
+    chat, plain = "chat messages", "plain text"
+    as_then, as_now = (chat, plain) if then else (plain, chat)
+    raise SettingError(
+        f"the model was calibrated on prompts given as {as_then}, and this prompt is {as_now}, to which "
+        "answers may come out longer: ask as it was calibrated (on the command line --chat wraps text in "
+        "the chat template), or calibrate on prompts like this one"
+    )

@@ -1,1 +1,0 @@
-"""Who decodes when: rows at work, the slots they take, and passes replayed as captured graphs."""

@@ -1,0 +1,260 @@
+"""Interpretations of the end signal: how end-token probabilities become a hazard."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lastword.survival.distribution import ROUNDING, LengthDistribution, hazard_from
+from lastword.survival.signal import EndSignal
+
+
+def rising(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Each row's least-squares fit among the sequences that never fall. It keeps the row's sum.
+
+    >>> import torch
+    >>> rising(torch.tensor([[0.0, 0.4, 0.2, 1.0]])).tolist()[0][1:3]
+    [0.30000001192092896, 0.30000001192092896]
+    """
+    return torch.stack([_rising(row) for row in values]) if len(values) else values.clone()
+
+
+def _rising(row: Tensor) -> Tensor:
+    sums: list[float] = []
+    counts: list[int] = []
+    for value in row.tolist():
+        total, count = value, 1
+        while sums and sums[-1] * count >= total * counts[-1]:  # the pool before is no lower
+            total, count = total + sums.pop(), count + counts.pop()
+        sums.append(total)
+        counts.append(count)
+    pools = torch.tensor(sums, dtype=row.dtype) / torch.tensor(counts, dtype=row.dtype)
+    return pools.repeat_interleave(torch.tensor(counts))
+
+
+class Reading(ABC):
+    """One interpretation of the end signal."""
+
+    name: ClassVar[str] = ""  # what a recipe calls it
+
+    @abstractmethod
+    def __call__(self, signal: EndSignal) -> LengthDistribution:
+        """The distribution of the length; every row is read by itself."""
+
+
+@dataclass(frozen=True)
+class Hazard(Reading):
+    """The paper's: the document end's probability at k is the chance to end at k, having come so far.
+
+    Exact where each slot decides for itself (memoryless lengths, or values read at the frontier of
+    left-to-right decoding). On padded training rows the product falls far short of the mean, on
+    packed ones it overshoots. Source: "Survival-Guided Length Control for Efficient Diffusion
+    Language Models", Algorithm 1.
+    """
+
+    name: ClassVar[str] = "hazard"
+    price: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
+
+    def __call__(self, signal: EndSignal) -> LengthDistribution:
+        return LengthDistribution.from_hazard(signal.document)
+
+
+@dataclass(frozen=True)
+class EndedBy(Reading):
+    """Padded answers: an end token of either kind at k says that the answer ended at k or before.
+
+    So the signal is the distribution function. A model's own curve wavers; it is replaced by the
+    nearest one that never falls (isotonic regression, least squares), which keeps the mean.
+    """
+
+    name: ClassVar[str] = "ended-by"
+    price: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
+
+    def __call__(self, signal: EndSignal) -> LengthDistribution:
+        return LengthDistribution.from_cumulative(rising(signal.any.masked_fill(signal.text, 0.0)))
+
+
+@dataclass(frozen=True)
+class Boundary(Reading):
+    """Packed documents: the document end's probability at k is the density of boundaries at k.
+
+    The first boundary is the answer's end, so probabilities add up until they reach 1:
+    F(k) = min(1, p(1) + ... + p(k)). Exact while a second boundary before k is unlikely; where
+    documents may be much shorter than the spread of the answer's length, F rises too soon.
+    """
+
+    name: ClassVar[str] = "boundary"
+    price: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
+
+    def __call__(self, signal: EndSignal) -> LengthDistribution:
+        boundaries = signal.document.masked_fill(signal.text, 0.0).cumsum(-1)
+        return LengthDistribution.from_cumulative(boundaries.clamp(max=1))
+
+
+@dataclass(frozen=True)
+class TurnEnd(Reading):
+    """A turn end, then document ends as padding: the turn end at k is the end itself.
+
+    With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and d(k) = P(L < k), so
+    h(k) = e(k) / (1 - d(k)) is the hazard of the paper, exactly. d is made to rise as in EndedBy.
+    """
+
+    name: ClassVar[str] = "turn-end"
+    price: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
+
+    def __call__(self, signal: EndSignal) -> LengthDistribution:
+        ended = rising(signal.document.masked_fill(signal.text, 0.0))
+        turn = signal.turn.masked_fill(signal.text, 0.0)
+        return LengthDistribution.from_hazard(hazard_from(turn, 1 - ended))
+
+
+# The first document's boundary lies in a lump of probability. Its mass should be 1; on a model's own
+# curve it is anything between these, and the lump ends in the quietest stretch of SMOOTH slots there.
+LEAST, MOST = 0.5, 1.3
+SMOOTH = 9
+
+
+@dataclass(frozen=True)
+class FirstBoundary(Reading):
+    """Packed documents, read up to the quiet stretch between the first boundary and the second.
+
+    Boundary caps the running sum at 1, which errs to one side: a first lump of mass 1.1 is cut at
+    1, but one of 0.9 waits for the next document's boundaries to fill the gap, far behind. The first
+    document ends exactly once, so here the lump's mass is scaled to 1:
+    F(k) = min(1, C(k) / C(v)), where C is the running sum and v the quietest stretch in which
+    0.5 <= C < 1.3. A canvas on which C stays below 1 may end inside the lump: nothing is scaled.
+    Our own; chosen on validation prompts of the embedded models (docs/measured/readings.md).
+    """
+
+    name: ClassVar[str] = "first-boundary"
+    price: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
+
+    def __call__(self, signal: EndSignal) -> LengthDistribution:
+        boundaries = signal.document.masked_fill(signal.text, 0.0)
+        total = boundaries.cumsum(-1)
+        # Where every stretch is as quiet as any other, mass 1 is the best guess.
+        noise = _smooth(boundaries) * (1 + (total - 1).abs() / 2)
+        valley = torch.where((total >= LEAST) & (total < MOST), noise, torch.inf).argmin(-1)
+        mass = total.gather(1, valley[:, None])
+        whole = (total[:, -1:] < 1) | (mass < LEAST)  # no lump, or not all of it
+        scaled = total / torch.where(whole, 1.0, mass.clamp(min=ROUNDING))
+        return LengthDistribution.from_cumulative(scaled.clamp(max=1))
+
+
+def _smooth(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    half = SMOOTH // 2
+    padded = torch.nn.functional.pad(values[:, None], (half, half), mode="replicate")
+    return torch.nn.functional.avg_pool1d(padded, SMOOTH, stride=1)[:, 0]
+
+
+LAST = 32  # slots that say what lies far behind the answer
+PADDED = 0.5  # at least so likely is an end token there if answers were padded
+PACKED = 0.1  # and less than this if documents went on
+VISIBLE = 0.5  # mass of turn ends in a row of a model that writes them
+STEADY = 0.9  # share of the logit's variation that a curve which never falls explains
+LEANING = 0.5  # the share that will do where the end is so likely that only padding explains it
+RISEN = 1.0  # nats by which that curve rises at least: a flat signal's is rounding
+CLEAR = 0.01  # nearer to 0 or 1 the logit is noise
+
+
+@dataclass(frozen=True)
+class SignalShape:
+    """One row's signal in four numbers."""
+
+    tail: float  # mean probability of an end in the last slots
+    mass: float  # expected number of document ends on the canvas
+    turns: float  # expected number of turn ends
+    rise: float  # R^2 of the nearest rising curve to the signal's logit: 1 never falls, 0 is flat
+
+    @classmethod
+    def of(cls, signal: EndSignal) -> list[SignalShape]:
+        """The shape of every row. Where ends are rare to the last, whether they rise is not looked at."""
+        ends = signal.any
+        tail = ends[:, -LAST:].mean(-1)
+        rise = torch.zeros_like(tail)
+        rise[tail >= PACKED] = _rise(ends[tail >= PACKED])
+        sums = (signal.document.sum(-1), signal.turn.sum(-1))
+        return [cls(*row) for row in zip(*(column.tolist() for column in (tail, *sums, rise)))]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The reading picked for one row, with the reason as a sentence."""
+
+    reading: Reading
+    why: str
+
+
+@dataclass(frozen=True)
+class Auto(Reading):
+    """Pick the reading row by row, by the shape of the row's own signal.
+
+    Padding shows as an end token that gets likely and stays so behind the answer, packed documents as
+    a low, flat end of the signal, a turn end as mass of its own. A signal that is none of these, such
+    as a flat one above 0.1, is read as the paper reads it. `LengthDistribution.read_as` says what was
+    picked and why.
+    """
+
+    name: ClassVar[str] = "auto"
+    price: ClassVar[str] = "nothing beyond the probe"
+    source: ClassVar[str] = "ours"
+    readings: ClassVar[tuple[Reading, ...]] = (TurnEnd(), EndedBy(), FirstBoundary(), Hazard())
+
+    def choose(self, signal: EndSignal) -> list[Choice]:
+        """What each row is read as."""
+        return [_choice(shape) for shape in SignalShape.of(signal)]
+
+    def __call__(self, signal: EndSignal) -> LengthDistribution:
+        choices = self.choose(signal)
+        readings = tuple(choice.reading for choice in choices)
+        hazard = torch.empty_like(signal.document)
+        for reading in dict.fromkeys(readings):
+            rows = [row for row, picked in enumerate(readings) if picked == reading]
+            hazard[rows] = reading(signal.rows(rows)).hazard
+        return LengthDistribution(hazard, tuple(choice.why for choice in choices), readings)
+
+
+def _choice(shape: SignalShape) -> Choice:
+    steady = LEANING if shape.tail >= PADDED else STEADY
+    padded = shape.tail >= PACKED and shape.rise >= steady
+    if padded and shape.turns >= VISIBLE:
+        return Choice(
+            TurnEnd(),
+            f"turn end, then padding: turn ends add up to {shape.turns:.2f} and the last slots hold an "
+            f"end with chance {shape.tail:.2f}",
+        )
+    if padded:
+        return Choice(
+            EndedBy(),
+            f"ended by: the last slots hold an end with chance {shape.tail:.2f} and the signal rises "
+            f"(R^2 {shape.rise:.2f}), as behind padded answers",
+        )
+    if shape.tail < PACKED:
+        return Choice(
+            FirstBoundary(),
+            f"first boundary: ends add up to {shape.mass:.2f} and are rare in the last slots "
+            f"({shape.tail:.3f}), as between packed documents",
+        )
+    return Choice(
+        Hazard(),
+        f"hazard, as in the paper: the last slots hold an end with chance {shape.tail:.2f} and the signal "
+        f"does not rise steadily (R^2 {shape.rise:.2f}), which fits neither padding nor packing",
+    )
+
+
+def _rise(ends: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
+    logit = torch.logit(ends, eps=CLEAR)
+    fit = rising(logit)
+    spread = (logit - logit.mean(-1, keepdim=True)).square().sum(-1)
+    explained = 1 - (logit - fit).square().sum(-1) / spread
+    return torch.where(fit[:, -1] - fit[:, 0] < RISEN, 0.0, explained)

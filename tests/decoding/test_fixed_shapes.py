@@ -1,0 +1,397 @@
+"""Fixed shapes: the same tokens and ledgers as without, rows that wait do not change, errors are raised."""
+
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import lastword
+from lastword.canvas.tree import tensors
+from lastword.decoding import layout
+from lastword.decoding import static_shapes as turns
+from lastword.decoding.batch_state import Stage
+from lastword.decoding.cuda_graph import Captured
+from lastword.decoding.layout import fixes_shapes
+from lastword.decoding.static_shapes import Turns
+from lastword.decoding.step import Stepper
+from lastword.errors import CapacityError, NumericError, SettingError
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
+from lastword.policies.unmask.rule import UnmaskRule
+from tests.decoding.asking import PROMPTS, answers, shapes
+from tests.laws.axes import tiny
+
+CPU = torch.device("cpu")
+DUAL = lastword.DualCache()
+FIXED = lastword.Recipe(
+    length=lastword.Fixed(11), unmask=lastword.EntropyBound(1.0), cache=DUAL, block=4
+)
+GROWS = lastword.GrowWhenFull(lastword.Survival(limit=12), by=3, limit=20)
+RULES = [
+    lastword.MostConfident(),
+    lastword.MostConfident(lastword.EqualShares(2.5)),
+    lastword.LowestEntropy(lastword.Timesteps(1.5)),
+    lastword.LargestMargin(lastword.Timesteps(0.7, keep_idle=True)),
+    lastword.MostConfident(order_temperature=0.5),
+    lastword.EntropyBound(1.0),
+    lastword.AboveThreshold(0.3, pace=1.5),
+    lastword.LeftmostFirst(lastword.AboveThreshold(0.3)),
+    lastword.Factor(),
+    lastword.LocalLeap(0.3, relaxed=0.2, radius=1),
+    lastword.AtRandom(),
+    lastword.CoinFlip(),
+    lastword.MaskGit(),
+]
+LENGTHS = [
+    lastword.Fixed(13),  # a short last block
+    lastword.Survival(limit=14),
+    lastword.StopAtEnd(lastword.Fixed(14)),
+    GROWS,
+    lastword.StopAtEnd(GROWS),
+    lastword.Budget(GROWS, passes=9),
+]
+
+
+def in_both(model, recipe, **settings):
+    """Decoded in fixed shapes and without."""
+    with shapes(fixed=True):
+        assert fixes_shapes(CPU, recipe, lastword.Hooks(), 16)
+        fixed = answers(model, recipe, **settings)
+    return fixed, answers(model, recipe, **settings)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_every_rule_writes_the_same(rule):
+    model = tiny(("llada-tiny", "dream-tiny")[RULES.index(rule) % 2])
+    fixed, plain = in_both(model, replace(FIXED, unmask=rule), prompts=PROMPTS[:3], slots=2)
+    assert fixed == plain
+
+
+@pytest.mark.parametrize("name", ["llada-tiny-eos", "dream-tiny"])
+@pytest.mark.parametrize("length", LENGTHS, ids=str)
+def test_every_length_comes_out_the_same(length, name):
+    for every, block in ((0, 4), (2, 1)) if name == "dream-tiny" else ((1, 5), (0, 64)):
+        recipe = replace(FIXED, length=length, cache=lastword.DualCache(every), block=block)
+        fixed, plain = in_both(tiny(name), recipe, prompts=PROMPTS[:4])
+        assert fixed == plain
+
+
+@pytest.mark.parametrize("sampling", ["forbid_end", "end_last", "propose_mask"])
+def test_what_a_token_may_be_is_heeded(sampling):
+    chosen = lastword.Sampling(**{sampling: True})
+    recipe = replace(
+        FIXED, sampling=chosen, unmask=lastword.MostConfident(lastword.EqualShares(2.0))
+    )
+    fixed, plain = in_both(tiny("llada-tiny-eos"), recipe)
+    assert fixed == plain
+
+
+def test_an_embedded_model_answers_the_same():
+    """Real answers: they end, grow and stop."""
+    model = lastword.load("tiny-llada-base", device="cpu")
+    texts = [
+        "Ann has 3 apples and buys 4 more. How many apples does Ann have?",
+        "12+7=",
+        "def f(x):",
+    ]
+    prompts = [model.tokenizer.encode(text) for text in texts]
+    length = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=32), by=8, limit=48))
+    recipe = replace(FIXED, length=length, unmask=lastword.EntropyBound(0.5), block=16)
+    fixed, plain = in_both(model, recipe, prompts=prompts)
+    assert fixed == plain
+    written = [len(canvas) for canvas, *_ in plain]
+    assert any(count < horizon for count, (_, horizon, *_) in zip(written, plain))
+
+
+# Rows that wait
+
+
+class Count(NamedTuple):
+    count: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Counting(UnmaskRule):
+    """One to three masks, by the length of the prompt; the state counts how often a row was asked."""
+
+    def begin(self, canvas):
+        return Count(torch.zeros_like(canvas.horizon))
+
+    def choose(self, prediction, open, clock, state):
+        count = prediction.canvas.prompt_length % 3 + 1
+        return open & (open.cumsum(-1) <= count[:, None]), Count(state.count + 1)
+
+
+@dataclass(frozen=True)
+class Growing(LengthPolicy):
+    """Rows of 6 to 10 slots; one that completes its first block gets another slot."""
+
+    traits = LengthTraits(resizes="between blocks", grows=True, limit=11)
+
+    def plan(self, probe):
+        horizon = torch.arange(probe.rows) % 5 + 6
+        return Plan(horizon, state=Count(torch.zeros(probe.rows, dtype=torch.long)))
+
+    def revise(self, canvas, prediction, clock, state):
+        complete = ~(canvas.masked & clock.window.columns(canvas.width)).any(-1)
+        grows = (
+            complete & prediction.columns.took_part & (clock.openings == 1) & canvas.masked.any(-1)
+        )
+        return canvas.extend(grows.long()), Count(state.count + 1)
+
+
+def test_rows_that_wait_do_not_change(monkeypatch):
+    waited = set()
+
+    class Watched(Turns):
+        def __call__(self, rows, stages, tickets):
+            after, seen = super().__call__(rows, stages, tickets)
+            passes = after.cost.passes - rows.cost.passes
+            for row, stage in enumerate(stages):
+                if not passes[row]:
+                    waited.add(stage)
+                    for old, new in zip(tensors(rows), tensors(after)):
+                        assert torch.equal(old[row], new[row])
+            return after, seen
+
+    monkeypatch.setattr("lastword.decoding.loop.Turns", Watched)
+    monkeypatch.setattr(turns, "OPENINGS", 1)  # with few rows openings wait too
+    rule = lastword.LeftmostFirst(Counting())
+    recipe = replace(FIXED, length=Growing(), unmask=rule, block=3)
+    fixed, plain = in_both(tiny("dream-tiny"), recipe)
+    assert fixed == plain
+    assert waited == {Stage.DONE, Stage.WITHIN, Stage.OPENING}
+
+
+# Errors, which fixed shapes note and the host raises
+
+
+class Broken:
+    """A model that says NaN of some rows once it has been asked so often."""
+
+    def __init__(self, model, rows, after=2):
+        self._model, self._rows, self._left = model, rows, after
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def __call__(self, tokens, read, **given):
+        logits = self._model(tokens, read, **given)
+        self._left -= 1
+        if self._left < 0:
+            logits[self._rows(tokens)] = torch.nan
+        return logits
+
+
+def test_a_row_of_nan_is_refused():
+    broken = Broken(tiny("llada-tiny"), lambda tokens: 1)
+    with shapes(fixed=True), pytest.raises(NumericError, match="NaN or infinite"):
+        answers(broken, FIXED)
+
+
+def test_what_is_said_of_rows_that_are_done_does_not_matter():
+    """They are computed all the same, where shapes are fixed."""
+    model = tiny("llada-tiny")
+    recipe = replace(FIXED, length=Growing(), block=3)
+    broken = Broken(model, lambda tokens: ~(tokens == model.ids.mask).any(-1), after=0)
+    with shapes(fixed=True):
+        assert answers(broken, recipe) == answers(model, recipe)
+
+
+class NeverAgain(UnmaskRule):
+    """Fills one mask when a block opens, and then none."""
+
+    def choose(self, prediction, open, clock, state):
+        return open & (open.cumsum(-1) == 1) & clock.opening[:, None], state
+
+
+def test_a_rule_that_does_not_let_decoding_end_is_refused():
+    recipe = replace(FIXED, unmask=NeverAgain())
+    for fixed in (True, False):
+        with shapes(fixed=fixed), pytest.raises(SettingError, match="NeverAgain chose no mask"):
+            answers(tiny("llada-tiny"), recipe)
+
+
+@dataclass(frozen=True)
+class Understated(LengthPolicy):
+    """Says that it has at most 8 slots, and plans or grows to more than a layout has room for."""
+
+    plans: int
+    grows: int
+
+    traits = LengthTraits(resizes="between blocks", grows=True, limit=8)
+
+    def plan(self, probe):
+        return Plan(torch.full((probe.rows,), self.plans))
+
+    def revise(self, canvas, prediction, clock, state):
+        full = (~canvas.masked).all(-1) & (canvas.horizon == self.plans)
+        return canvas.extend(torch.where(full, self.grows, 0)), state
+
+
+@pytest.mark.parametrize(
+    ("length", "rule"),
+    [
+        (Understated(40, 0), lastword.MostConfident()),
+        (Understated(4, 40), lastword.AboveThreshold(1e-6)),  # grows where a block opens
+        (Understated(4, 40), lastword.MostConfident(lastword.EqualShares(2.0))),  # within one
+    ],
+    ids=["plans", "grows when it opens", "grows within"],
+)
+def test_a_policy_is_held_to_the_limit_it_says(length, rule):
+    recipe = replace(FIXED, length=length, unmask=rule)
+    message = "Understated gave a row more slots than the 8 that its traits say"
+    with shapes(fixed=True), pytest.raises(SettingError, match=message):
+        answers(tiny("dream-tiny"), recipe, [[1, 2], [3]])
+
+
+# A lone row without a cache
+
+
+@pytest.mark.parametrize("name", ["llada-tiny", "dream-tiny"])
+@pytest.mark.parametrize("length", LENGTHS, ids=repr)
+@pytest.mark.parametrize("block", [None, 4])
+def test_a_lone_row_without_a_cache_comes_out_the_same(name, length, block):
+    recipe = replace(FIXED, length=length, cache=lastword.NoCache(), block=block)
+    for prompt in PROMPTS[:2]:
+        with shapes(fixed=False):
+            expected = answers(tiny(name), recipe, [prompt])
+        with shapes(fixed=True):
+            assert answers(tiny(name), recipe, [prompt]) == expected
+
+
+@pytest.mark.parametrize("cache", [lastword.NoCache(), DUAL], ids=repr)
+def test_a_lone_row_longer_than_the_model_is_refused(cache):
+    model = tiny("llada-tiny")
+    recipe = replace(FIXED, length=lastword.Fixed(model.positions), cache=cache)
+    with shapes(fixed=True), pytest.raises(CapacityError, match="exceeds the model's"):
+        answers(model, recipe, [[1, 2]])
+
+
+# What falls back
+
+
+def test_which_recipes_fix_their_shapes():
+    def fixes(device=CPU, hooks=lastword.Hooks(), **changed):
+        return fixes_shapes(device, replace(FIXED, **changed), hooks, 16)
+
+    assert not fixes()  # a CPU does not care
+    with shapes(fixed=True):
+        assert fixes()
+        assert fixes(length=lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Fixed(6), limit=9)))
+        assert fixes(length=lastword.Budget(lastword.Survival(limit=9), passes=9))
+        assert fixes(unmask=lastword.AtRandom())  # its draws are not captured, its shapes are fixed
+        assert not fixes(torch.device("mps"))
+        assert not fixes(hooks=lastword.Hooks(tokens=lambda step, canvas: canvas.tokens))
+        assert not fixes(sampling=lastword.Sampling(guidance=0.5))
+        assert not fixes(sampling=lastword.Sampling(temperature=0.5))
+        assert not fixes(commit=lastword.Prophet())
+        assert not fixes(unmask=lastword.SlowFast(), cache=lastword.NoCache())
+        assert not fixes(length=lastword.RhoEos(initial=4, limit=9))  # resizes at any time
+        assert not fixes(
+            length=lastword.SurvivalAtStep(2, lastword.Survival(9)), cache=lastword.NoCache()
+        )
+        assert not fixes(length=lastword.Survival())  # no limit was said
+        assert not fixes(length=lastword.GrowWhenFull(lastword.Fixed(6)))
+        for cache in (lastword.NoCache(), lastword.PrefixCache(), lastword.FeatureCache()):
+            assert not fixes(cache=cache)
+        lone = replace(FIXED, cache=lastword.NoCache())
+        assert fixes_shapes(CPU, lone, lastword.Hooks(), 1)  # all of a lone row, in every pass
+
+
+def test_calls_that_are_alike_share_a_layout():
+    assert layout.Layout.of(FIXED, 200) == layout.Layout.of(FIXED, 3)
+    long = layout.Layout.of(FIXED, 257)
+    assert (long.start, long.width) == (512, 512 + 256)
+    wide = layout.Layout.of(replace(FIXED, length=lastword.Fixed(256)), 200)
+    assert (wide.start, wide.width) == (256, 256 + 512)  # room for a block behind the answer
+
+
+# All of all rows
+
+
+@contextmanager
+def packed(model):
+    before, model.packs = model.packs, True
+    try:
+        yield model
+    finally:
+        model.packs = before
+
+
+def in_both_packed(name, recipe, **settings):
+    """Decoded in fixed shapes, every pass over all columns, and without."""
+    recipe = replace(recipe, cache=lastword.NoCache())
+    with packed(tiny(name)) as model:
+        with shapes(fixed=True):
+            assert fixes_shapes(CPU, recipe, lastword.Hooks(), 3, packs=True)
+            fixed = answers(model, recipe, **settings)
+        return fixed, answers(model, recipe, **settings)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_every_rule_writes_the_same_without_a_cache(rule):
+    name, block = (("llada-tiny", None), ("dream-tiny", 4))[RULES.index(rule) % 2]
+    fixed, plain = in_both_packed(name, replace(FIXED, unmask=rule, block=block), slots=3)
+    assert fixed == plain
+
+
+@pytest.mark.parametrize(
+    "name", ["dream-tiny", pytest.param("llada-tiny-eos", marks=pytest.mark.full)]
+)
+@pytest.mark.parametrize("length", LENGTHS, ids=str)
+def test_every_length_comes_out_the_same_without_a_cache(length, name):
+    for block in (4, 64):
+        recipe = replace(FIXED, length=length, block=block)
+        fixed, plain = in_both_packed(name, recipe, prompts=PROMPTS[:4], slots=2)
+        assert fixed == plain
+
+
+def test_rows_that_are_about_as_long_together_share_a_shape(monkeypatch):
+    asked = []
+    real = Stepper.together
+
+    def noted(self, rows, room):
+        asked.append(room)
+        return real(self, rows, room)
+
+    monkeypatch.setattr(Stepper, "together", noted)
+    fixed, plain = in_both_packed("llada-tiny", FIXED)
+    assert fixed == plain
+    assert len({*asked}) < len(asked) / 2
+    assert asked[0].columns >= 6 * (11 + 1)
+
+
+class AsItStands(Captured):
+    """A step that is not captured."""
+
+    def __init__(self, advance):
+        self.advance = advance
+
+    def __call__(self, rows, *, once=False):
+        return self.advance(rows)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("every", [0, 1, 2])
+@pytest.mark.parametrize("length", LENGTHS, ids=str)
+@pytest.mark.parametrize("name", ["llada-tiny-eos", "dream-tiny"])
+def test_a_lone_row_opens_its_blocks_in_fixed_shapes(monkeypatch, name, length, every, packs):
+    """What a GPU captures, run as it stands: also where the last block is short."""
+    opened = []
+
+    def as_it_stands(self, rows, shape, advance, patience=0):
+        if isinstance(shape, tuple):
+            opened.append(shape[0])
+        return AsItStands(lambda own: advance(self._stepper, own)[0])
+
+    monkeypatch.setattr(Turns, "_replays", True)
+    monkeypatch.setattr(Turns, "_captured", as_it_stands)
+    monkeypatch.setattr(turns, "WIDTHS", 4)  # as canvases are small
+    recipe = replace(FIXED, length=length, cache=lastword.DualCache(every))
+    with packed(tiny(name)) if packs else nullcontext(tiny(name)) as model:
+        for prompt in PROMPTS[:3]:
+            fixed, plain = in_both(model, recipe, prompts=[prompt])
+            assert fixed == plain
+    assert {*opened} == {"opening"}

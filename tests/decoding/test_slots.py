@@ -1,0 +1,191 @@
+"""Slots: fewer than prompts, and every row is what it is alone."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lastword
+from lastword.canvas.tree import tensors
+from lastword.errors import SettingError
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
+from tests.decoding.asking import PROMPTS, alone, answers, shapes, steps
+from tests.laws.axes import LENGTHS, RESIZING, SLOW_FAST, recipe_of, recipes, tiny
+
+GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=12), by=3, limit=20))
+DRAWN = lastword.Sampling(temperature=0.8)
+RECIPES = [
+    {"length": GROWS},
+    {"length": GROWS, "cache": lastword.PrefixCache(2)},
+    {"length": GROWS, "cache": lastword.DualCache(0), "unmask": lastword.EntropyBound(1.0)},
+    {"length": GROWS, "cache": lastword.FeatureCache(3, 2, 0.3)},
+    {"length": GROWS, "cache": lastword.DualCache(), "sampling": DRAWN},
+    {"length": lastword.Fixed(7), "cache": lastword.DualCache(), "unmask": lastword.AtRandom()},
+    {"length": GROWS, "unmask": lastword.CoinFlip(), "sampling": replace(DRAWN, score="draw")},
+    {"length": lastword.Survival(limit=12), "unmask": SLOW_FAST[0]},
+    {"length": lastword.Survival(limit=12), "commit": lastword.StableMargin(start=2.5, end=0.2)},
+    {"length": lastword.Reread(lastword.Survival(16), by=5)},
+    {"length": lastword.Daedal(initial=4, limit=12, by=3, window=2, enough=0.0, lost=0.9)},
+    {"length": lastword.Budget(GROWS, passes=9), "cache": lastword.DualCache()},
+]
+
+
+@pytest.mark.parametrize("choices", RECIPES, ids=lambda choices: recipe_of(**choices).label())
+def test_rows_through_fewer_slots_are_what_they_are_alone(choices):
+    model = tiny(("llada-tiny-eos", "dream-tiny")[RECIPES.index(choices) % 2])
+    recipe = recipe_of(block=4, **choices)
+    solo = alone(model, recipe, PROMPTS[:3])
+    assert answers(model, recipe, PROMPTS[:3], slots=2) == solo
+    with shapes(fixed=True):
+        assert answers(model, recipe, PROMPTS[:3], slots=2) == solo
+
+
+@pytest.mark.full
+@settings(max_examples=6, deadline=None)
+@given(
+    st.sampled_from(["llada-tiny-eos", "dream-tiny"]),
+    recipes([*LENGTHS, *RESIZING]),
+    st.integers(1, 2),
+    st.booleans(),
+)
+def test_any_recipe_goes_through_any_slots(name, recipe, slots, fixed):
+    prompts = PROMPTS[:3]
+    together = answers(tiny(name), recipe, prompts)
+    with shapes(fixed=fixed):
+        assert answers(tiny(name), recipe, prompts, slots=slots) == together
+
+
+@dataclass(frozen=True)
+class ByPrompt(LengthPolicy):
+    """A slot more than the prompt has tokens, as what a pass over one slot costs tells."""
+
+    traits = LengthTraits(limit=10)
+
+    def plan(self, probe):
+        return Plan(probe.most(torch.ones(probe.rows, dtype=torch.long)).columns)
+
+
+def crowd(count):
+    return [[5 + index] * (1 + index * 7 % 9) for index in range(count)]
+
+
+# Two slots fall free at once while one prompt is planned and another waits.
+TOGETHER = [[9] * tokens for tokens in (1, 2, 5, 7, 2, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "slots", "fixed"),
+    [(TOGETHER, 3, False), (crowd(24), 4, False), (crowd(24), 4, True)],
+)
+def test_slots_are_busy_until_no_prompt_waits(prompts, slots, fixed):
+    recipe = lastword.Recipe(length=ByPrompt(), cache=lastword.DualCache(), block=10)
+    begun, finished = set(), []
+    with shapes(fixed=fixed):
+        for step in steps(tiny("llada-tiny-eos"), recipe, prompts, slots=slots):
+            assert len(step.prompts) == slots == len(step.canvas.horizon) == len(step.plan.horizon)
+            at_work = [prompt for prompt in step.prompts if prompt is not None]
+            assert not {*at_work} & {*finished}
+            begun |= {*at_work}
+            if len(begun) < len(prompts):
+                assert None not in step.prompts
+            finished += [done.prompt for done in step.done]
+            assert {*(done.prompt for done in step.done)} <= {*at_work}
+    assert sorted(finished) == [*range(len(prompts))]
+
+
+def test_a_step_shows_whose_each_slot_is():
+    """Canvas, plan and ledger of a slot are those of its prompt."""
+    prompts, done = crowd(7), {}
+    recipe = lastword.Recipe(length=GROWS, block=4)
+    model = tiny("dream-tiny")
+    whole = answers(model, recipe, prompts)
+    for step in steps(model, recipe, prompts, slots=3):
+        start = step.canvas.start
+        for slot, prompt in enumerate(step.prompts):
+            if prompt is None:
+                continue
+            own = step.canvas.tokens[slot, start - len(prompts[prompt]) : start]
+            assert own.tolist() == prompts[prompt]
+            assert int(step.plan.horizon[slot]) == whole[prompt][1]
+            assert step.probe_cost.row(slot) == whole[prompt][2]
+        for row in step.done:
+            done[row.prompt] = row
+            assert step.cost.row(step.prompts.index(row.prompt)) == row.cost == whole[row.prompt][3]
+            assert row.lengths.hazard.dim() == 1
+    assert [done[index].canvas.answer_of(0) for index in range(7)] == [row[0] for row in whole]
+
+
+def test_answers_come_in_the_order_of_the_prompts():
+    model, prompts = tiny("dream-tiny"), crowd(5)
+    some = lastword.generate(model, prompts, length="survival:12", block=4, seed=3, slots=2)
+    every = lastword.generate(model, prompts, length="survival:12", block=4, seed=3)
+    assert [answer.prompt for answer in some] == prompts
+    for one, other in zip(some, every):
+        assert (one.tokens, one.cost, one.horizon) == (other.tokens, other.cost, other.horizon)
+        assert torch.allclose(one.lengths.hazard, other.lengths.hazard)
+        assert one.seconds > 0
+
+
+def test_of_the_planned_the_longest_begins_first():
+    prompts = [[1], [2, 2, 2, 2], [3, 3], [4, 4, 4]]
+    recipe = lastword.Recipe(length=lastword.Fixed(4))
+    first = next(iter(steps(tiny("llada-tiny"), recipe, prompts, slots=3)))
+    assert first.prompts == (1, 2, 0)
+    first = next(iter(steps(tiny("llada-tiny"), recipe, prompts, slots=4)))
+    assert first.prompts == (0, 1, 2, 3)  # nobody waits: as they were given
+
+
+def test_what_left_its_slot_stays_as_it_is():
+    """Rows that came later change the slot, not what was handed out."""
+    recipe = lastword.Recipe(length=lastword.Fixed(5), block=2)
+    handed, copies = [], []
+    for step in steps(tiny("llada-tiny"), recipe, crowd(6), slots=2):
+        handed += step.done
+        copies += [[tensor.clone() for tensor in tensors(done.canvas)] for done in step.done]
+    for done, copy in zip(handed, copies):
+        assert all(map(torch.equal, tensors(done.canvas), copy))
+
+
+def test_hooks_see_all_rows_at_once():
+    hooks = lastword.Hooks(tokens=lambda step, canvas: canvas.tokens)
+    with pytest.raises(SettingError, match=r"slots=2\) was given with hooks, which see all rows"):
+        next(iter(lastword.decode(tiny("llada-tiny"), PROMPTS, hooks=hooks, slots=2)))
+    rows = []
+
+    def noted(step, canvas):
+        rows.append(len(canvas.horizon))
+        return canvas.tokens
+
+    hooks = lastword.Hooks(tokens=noted)
+    lastword.generate(tiny("llada-tiny"), PROMPTS, length="fixed:2", hooks=hooks, slots=2)
+    assert {*rows} == {len(PROMPTS)}
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "says"),
+    [
+        (
+            "generate(toy, 'abc', slots=0)",
+            "SettingError",
+            "generate(slots=0) was given; slots must be",
+        ),
+        ("generate(toy, 'abc', slots=True)", "WrongTypeError", "generate(slots=True) was given"),
+        ("generate(toy, 'abc', slots='a')", "WrongTypeError", "generate(slots='a') was given"),
+        ("generate(toy, 'abc', slots=2**40)", "SettingError", "at most 1048576"),
+        ("next(lastword.decode(toy, [[1]], slots=0))", "SettingError", "decode(slots=0) was given"),
+        ("next(lastword.decode(toy, [[1]], slots=1.5))", "WrongTypeError", "decode(slots=1.5)"),
+        (
+            "next(lastword.decode(toy, [[1]], replay='x'))",
+            "SettingError",
+            "decode(replay='x') was given",
+        ),
+        ("next(lastword.decode(toy, [[1]], replay=1))", "WrongTypeError", "must be True or False"),
+    ],
+)
+def test_what_is_no_number_of_slots_is_refused(call, kind, says, in_plain_python):
+    code = call if "lastword." in call else f"lastword.{call}"
+    found, message = in_plain_python([code], with_messages=True)[code]
+    assert found == kind
+    assert says in message

@@ -1,0 +1,178 @@
+"""What is no record is refused with its file, line and field, and never with a traceback."""
+
+import json
+import lzma
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from lastword.cli import app
+from lastword.errors import SettingError
+from lastword.evaluate.archive import keep, pack
+from lastword.evaluate.journal import Journal, read_records
+from lastword.evaluate.records import Answer, from_line, identity, record_of, to_line
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.survival import Survival
+from lastword.recipe.recipe import Recipe
+from tests.evaluate.made import ANSWERED, ASKED, answer, drift
+
+DEEP = json.loads("[" * 150 + "]" * 150)
+
+
+def line(**fields):
+    return json.dumps(json.loads(to_line(answer(text="4"))) | fields)
+
+
+def test_a_record_comes_back_from_its_line():
+    for record in (answer(text="four", prompt="abc", sandbox={"level": "plain"}), drift()):
+        assert from_line(to_line(record)) == record
+
+
+def test_records_of_one_recipe_share_its_value():
+    first, second = (from_line(line(index=index)) for index in (0, 1))
+    assert first.recipe is second.recipe
+    assert first.recipe == Recipe(length=Fixed(8))
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"cost": {}}, "cost.passes"),
+        ({"cost": {"passes": -1, "columns": 2}}, "cost.passes"),
+        ({"cost": {"passes": 1, "columns": 10**30}}, "cost.columns"),
+        ({"recipe": None}, "recipe"),
+        ({"recipe": "fixed"}, "recipe"),
+        ({"recipe": {"length": {"name": "fixed", "slots": "many"}}}, "recipe"),
+        ({"recipe": {"length": {"name": "fixed", "slots": DEEP}}}, "recipe"),
+        ({"recipe": {"lenght": "fixed"}}, "recipe"),
+        ({"rows": 0}, "rows"),
+        ({"rows": True}, "rows"),
+        ({"score": 5}, "score"),
+        ({"score": float("nan")}, "score"),
+        ({"seconds": float("inf")}, "seconds"),
+        ({"batch_seconds": "1.0"}, "batch_seconds"),
+        ({"horizon": -5}, "horizon"),
+        ({"index": 1.5}, "index"),
+        ({"finish": "tired"}, "finish"),
+        ({"model": "m" * 2000}, "model"),
+        ({"mood": "good"}, "mood"),
+        ({"kind": "guess"}, "a line"),
+        ({"text": json.loads("[" * 190 + "]" * 190)}, "text"),
+    ],
+)
+def test_a_bad_field_is_refused_by_name(tmp_path, fields, field):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(f"{line()}\n{line(**fields)}\n")
+    with pytest.raises(SettingError, match=rf"bad\.jsonl cannot be read.*line 2, {field}: "):
+        read_records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", "{", "null", "not json", "[" * 100_000, '{"a":' * 100_000, line()[:-20], "\x00\xff"],
+)
+def test_a_line_that_is_no_object_is_refused(tmp_path, text):
+    (tmp_path / "bad.jsonl").write_text(text + "\n")
+    with pytest.raises(SettingError, match=r"bad\.jsonl cannot be read as records \(line 1, "):
+        read_records(tmp_path)
+
+
+@pytest.mark.parametrize("missing", sorted({*ASKED, *ANSWERED} - {"length"}))
+def test_a_field_that_is_missing_is_named(missing):
+    given = {name: value for name, value in json.loads(line()).items() if name != missing}
+    with pytest.raises(ValueError, match=f"{missing}: Field required"):
+        from_line(json.dumps(given))
+
+
+@pytest.mark.parametrize(
+    "expected", [{}, {"2": 5.0}, {"0": -1.0}, {"0": float("nan")}, {"0": 5.0, "two": 6.0}, None]
+)
+def test_drift_is_read_from_the_first_step_on(expected):
+    given = json.loads(to_line(drift())) | {"expected": expected}
+    with pytest.raises(ValueError, match="expected"):
+        from_line(json.dumps(given))
+
+
+def test_fields_that_make_no_record_are_refused_before_they_are_written():
+    with pytest.raises(SettingError, match="score: Input should be less than or equal to 1"):
+        record_of(ASKED | ANSWERED | {"score": 1.5})
+
+
+def test_another_question_has_another_identity():
+    first = answer(prompt="a")
+    others = {
+        "model": "n", "weights": "v", "recipe": Recipe(length=Fixed(9)), "seed": 1, "task": "u",
+        "task_version": "2", "split": "validation", "index": 1, "prompt": "b", "layout": "chat",
+    }  # fmt: skip
+    assert len({identity(replace(first, **{k: v})) for k, v in others.items()}) == len(others)
+    assert identity(replace(first, score=0.0, hardware="other")) == identity(first)
+
+
+ARM = [answer(index=index, score=float(index % 2)) for index in range(50)]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 20, 100, -1])
+def test_a_cut_archive_is_refused(tmp_path, kept):
+    whole = pack(ARM)
+    (tmp_path / "a.arm.xz").write_bytes(whole[:kept])
+    with pytest.raises(SettingError, match=r"a\.arm\.xz cannot be read as records"):
+        read_records(tmp_path)
+
+
+def broken(change):
+    """An archive whose first two lines and columns are changed before they are compressed."""
+    return lzma.compress(change(lzma.decompress(pack(ARM))))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda data: b"no layout\n" + data, "no layout"),
+        (lambda data: data[:-1], "bytes of columns"),
+        (lambda data: data.replace(b'"samples":50', b'"samples":49'), "numbers of samples"),
+        (lambda data: data.replace(b'"count":50', b'"count":0'), "no layout"),
+        (lambda data: data.replace(b'"fixed"', b'"fixd"'), "recipe: .*fixd"),
+        (lambda data: data.replace(b'"seed":0', b'"seed":NaN'), "seed"),
+        (lambda data: data.replace(b'"horizon":', b'"hotizon":'), "no column 'horizon'"),
+        (lambda data: data.replace(b'"seconds":[1.0]', b'"seconds":[]'), "column 'seconds'"),
+    ],
+)
+def test_a_damaged_archive_is_refused_with_a_reason(tmp_path, change, why):
+    (tmp_path / "a.arm.xz").write_bytes(broken(change))
+    with pytest.raises(SettingError, match=why):
+        read_records(tmp_path)
+
+
+def test_a_number_out_of_bounds_in_an_archive_is_refused(tmp_path):
+    records = [replace(record, recipe=Recipe(length=Survival(8)), length=None) for record in ARM]
+    data = bytearray(lzma.decompress(pack(records)))
+    names = list(json.loads(data.split(b"\n")[0])["widths"])
+    widths = json.loads(data.split(b"\n")[0])["widths"]
+    behind = sum(50 * int(widths[name][1]) for name in names[names.index("rows") :])
+    data[len(data) - behind] = 0  # rows of the first record
+    (tmp_path / "a.arm.xz").write_bytes(lzma.compress(bytes(data)))
+    with pytest.raises(SettingError, match=r"rows: .*greater than or equal to 1"):
+        read_records(tmp_path)
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("lastword.evaluate.packed.LARGEST", 2**10)
+    (tmp_path / "a.arm.xz").write_bytes(pack(ARM))
+    with pytest.raises(SettingError, match="unpacks to more than 1024 bytes"):
+        read_records(tmp_path)
+
+
+def test_the_command_says_which_line_is_wrong(tmp_path):
+    Journal(tmp_path / "a.jsonl").append([answer()])
+    keep([answer()], tmp_path)
+    (tmp_path / "b.jsonl").write_text(line(rows=0) + "\n")
+    done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "line 1, rows: " in done.output.replace("\n", " ")
+
+
+def test_a_frozen_record_says_what_it_cost_with_its_probe():
+    record = answer()
+    assert (record.passes, record.columns, record.right) == (2, 20, True)
+    assert isinstance(record, Answer)

@@ -1,0 +1,176 @@
+"""Plain twins held to what the model computes, and kernels to their twins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lastword.decoding.sampling import Sampling
+from lastword.models.kernels import attention
+from lastword.models.kernels.attention import PackedRows, attend
+from lastword.models.kernels.float8 import multiply, quantise, scaled
+from lastword.models.kernels.gate import gated
+from lastword.models.kernels.norm import add_norm
+from lastword.models.kernels.rotary import rotate_and_store
+from lastword.models.kernels.vocabulary import summarise
+from lastword.models.layers import RMSNorm, Rotation, Shape
+
+ROOT = Path(__file__).parent.parent.parent
+HALVES = (torch.float32, torch.bfloat16, torch.float16)
+SHAPE = Shape(
+    width=64, layers=1, heads=4, kv_heads=2, mlp_width=64, vocabulary=8, rope_theta=500000.0, norm_eps=1e-5,
+    positions=4096, qkv_bias=False, tied_head=False, rotate_in_float32=True,
+)  # fmt: skip
+
+
+def numbers(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def run(program, **environment):
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", f"tests/models/kernels/{program}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        check=False,
+    )
+
+
+@pytest.mark.full
+def test_kernels_agree_with_their_twins_in_tritons_interpreter():
+    pytest.importorskip("triton", reason="needs the package triton")
+    ended = run("held.py", TRITON_INTERPRET="1")
+    assert ended.stdout == "held\n", ended.stderr[-2000:]
+
+
+@pytest.mark.full
+def test_kernels_compile_for_a_gpu():
+    pytest.importorskip("triton", reason="needs the package triton")
+    ended = run("built.py")
+    built = "_add_norm _attend _combine _gated _join _quantise _read _rotate_and_store\n"
+    assert ended.stdout == built, ended.stderr[-2000:]
+
+
+@pytest.mark.gpu
+def test_kernels_agree_with_their_twins_on_a_gpu():
+    ended = run("held.py", KERNELS_ON="cuda")
+    assert ended.stdout == "held\n", ended.stderr[-2000:]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_add_norm_is_the_sum_and_its_norm(dtype):
+    x, delta, norm = (
+        numbers(5, 64, dtype=dtype),
+        numbers(5, 64, dtype=dtype, seed=1),
+        RMSNorm(64, 1e-5),
+    )
+    norm = norm.to(dtype).requires_grad_(False)
+    norm.weight.copy_(numbers(64, seed=2))
+    total, normed = add_norm(x, delta, norm.weight, 1e-5)
+    assert torch.equal(total, x + delta)
+    assert torch.equal(normed, norm(x + delta))
+    alone, normed = add_norm(x, None, norm.weight, 1e-5)
+    assert alone is x
+    assert torch.equal(normed, norm(x))
+
+
+@pytest.mark.parametrize("in_float32", [True, False])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_rotation_is_that_of_the_layers_and_what_is_turned_is_stored(dtype, in_float32):
+    positions, slots = torch.tensor([3, 2000, 17]), torch.tensor([4, 0, 2])
+    shape = Shape(**{**vars(SHAPE), "rotate_in_float32": in_float32})
+    rotation = Rotation.of(positions[None], shape, dtype)
+    qkv = numbers(3, 8 * 16, dtype=dtype)
+    query, key, value = torch.split(qkv.view(3, 8, 16), [4, 2, 2], 1)
+    store = [torch.zeros(5, 2, 16, dtype=dtype) for _ in "kv"]
+    cos, sin = (x[0, 0, :, :8] for x in (rotation.cos, rotation.sin))
+    turned = rotate_and_store(qkv, cos, sin, slots, *store, 4)
+
+    def by_layers(x):
+        return rotation(x.transpose(0, 1)[None])[0].transpose(0, 1)
+
+    assert torch.equal(turned, by_layers(query))
+    assert torch.equal(store[0][slots], by_layers(key))
+    assert torch.equal(store[1][slots], value)
+    assert not store[0][[1, 3]].any()
+
+
+def test_gate_is_silu_of_the_left_half_times_the_right():
+    gate, up = numbers(3, 10), numbers(3, 10, seed=1)
+    assert torch.equal(gated(torch.cat((gate, up), 1), torch.float32), F.silu(gate) * up)
+
+
+def test_rows_look_at_their_own_keys_wherever_they_lie():
+    query, keys, values = numbers(5, 4, 8), numbers(20, 2, 8, seed=1), numbers(20, 2, 8, seed=2)
+    rows = PackedRows(
+        torch.tensor([0, 2, 2, 5]).int(), torch.tensor([9, 3, 1, 0]).int(), torch.tensor([6, 4, 0]).int(),
+        3, 6, torch.arange(5),
+    )  # fmt: skip
+    said = attend(query, keys, values, rows)
+    for head in range(4):
+        own = slice(9, 15), head // 2
+        chance = (query[:2, head] @ keys[own].T / 8**0.5).softmax(-1)
+        torch.testing.assert_close(said[:2, head], chance @ values[own])
+    assert not said[2:].any()  # a row without keys
+
+
+def test_a_plan_is_made_for_what_will_be_repeated():
+    """cuDNN takes longer for a plan than a pass does: a probe's shape, seen once, is not worth one."""
+    found = []
+    with attention.planning():
+        found.append(attention._PLANS.get())
+    assert [*found, attention._PLANS.get()] == [True, False]
+
+
+def test_fp8_scales_are_multiplied_back():
+    x, weight = numbers(3, 32), numbers(16, 32, seed=1)
+    small = quantise(x)
+    assert float(small.values.float().abs().amax(1).min()) == 448
+    stored = quantise(weight)
+    product = multiply(small, stored.values, stored.scale)
+    back = (small.values.float() * small.scale[:, None]) @ (
+        stored.values.float() * stored.scale[:, None]
+    ).T
+    torch.testing.assert_close(scaled(product, torch.float32), back)
+    assert float((back - x @ weight.T).norm() / (x @ weight.T).norm()) < 0.05
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(forbid_end=True), Sampling(end_last=True)]
+)
+def test_summary_is_what_rules_judge_by(sampling, predicted, ids, monkeypatch):
+    from lastword.models.kernels import vocabulary
+
+    monkeypatch.setattr(vocabulary, "NUMBERS_AT_ONCE", 16)  # two columns at a time
+    logits = 3 * numbers(5, 8)
+    logits[0, ids.mask] = 20.0
+    logits[1, ids.end] = 20.0
+    logits[2] = 1.0
+    prediction = predicted(logits, sampling=sampling)
+    banned = [ids.end] * sampling.forbid_end + [ids.mask]
+    unjudged = [ids.end] * sampling.forbid_end + [*ids.ends] * sampling.end_last
+    found = summarise(logits, banned=banned, unjudged=unjudged)
+    assert torch.equal(found.candidate[None], prediction.tokens)
+    assert torch.equal(found.likeliest[None], prediction.likeliest)
+    assert int(found.candidate[2]) == 0
+    for name in ("confidence", "margin", "entropy", "gap"):
+        assert torch.equal(getattr(found, name)[None], getattr(prediction, name)), name
+    assert torch.equal(found.best, logits.gather(1, found.candidate[:, None])[:, 0])
+    torch.testing.assert_close(found.normaliser, logits.logsumexp(-1))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_what_is_no_number_surfaces(bad):
+    logits = numbers(3, 8)
+    logits[1, 4] = bad
+    logits[2] = -torch.inf
+    found = summarise(logits)
+    assert (found.best.isfinite() & found.normaliser.isfinite()).tolist() == [True, False, False]

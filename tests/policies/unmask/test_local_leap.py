@@ -1,0 +1,17 @@
+from lastword import AboveThreshold, LocalLeap
+from lastword.canvas.clock import Clock
+
+
+def filled(rule, prediction):
+    """The slots a rule fills in a first step, row by row."""
+    canvas = prediction.canvas
+    clock = Clock.start(canvas).tick(canvas, None)
+    chosen, _ = rule.choose(prediction, prediction.columns.at(canvas.masked), clock, ())
+    return [row.nonzero()[:, 0].tolist() for row in chosen]
+
+
+def test_the_bar_is_lower_beside_an_anchor(predicted, sure):
+    prediction = predicted(sure(0.95, 0.8, 0.8, 0.5), sure(0.8, 0.85, 0.8, 0.7))
+    assert filled(LocalLeap(radius=1), prediction) == [[0, 1], [1]]
+    assert filled(LocalLeap(radius=2), prediction) == [[0, 1, 2], [1]]
+    assert filled(LocalLeap(relaxed=0.9), prediction) == filled(AboveThreshold(), prediction)
