@@ -22,11 +22,11 @@ import lastword
 from benchmarks import readings
 from benchmarks.readings import ENDING, LIMIT, MODELS, asked, write
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.cost import Cost
+from lastword.canvas.cost import BatchCost
 from lastword.decoding.forward import Forward
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.policies.length.survival import Survival
-from lastword.survival.interpretation import Auto, Hazard, Reading
+from lastword.survival.interpretation import Auto, Hazard, Interpretation
 from lastword.tasks import BENCHMARKS
 from lastword.tasks.frozen import load_frozen
 
@@ -49,7 +49,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
     order = sorted(range(len(examples)), key=lambda index: len(prompts[index]))
     for first in range(0, len(order), rows):
         batch = order[first : first + rows]
-        picked: dict[int, Reading] = {}
+        picked: dict[int, Interpretation] = {}
         for tokens in TOKENS:
             longer = [index for index in batch if len(answers[index]) >= tokens]
             if not longer:
@@ -76,8 +76,8 @@ def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]
     for row, own in enumerate(begun):
         tokens[row, canvas.start : canvas.start + len(own)] = torch.tensor(own, dtype=torch.long)
     canvas = canvas.write(tokens != model.ids.mask, tokens)
-    forward = Forward(model, Sampling(), Dice([0] * len(prompts)))
-    prediction, _ = forward(canvas, canvas.masked, Cost.nothing(len(prompts)))
+    forward = Forward(model, Sampling(), RowGenerators([0] * len(prompts)))
+    prediction, _ = forward(canvas, canvas.masked, BatchCost.zeros(len(prompts)))
     return Survival(LIMIT).signal(prediction, canvas)
 
 

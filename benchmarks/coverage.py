@@ -115,8 +115,8 @@ class Bounds:
 def fresh(family: str, count: int) -> list[Example]:
     """Prompts of the test split that nothing was learnt from, the same ones every time."""
     frozen = {example.prompt for example in load_frozen("test", family)}
-    settled = _unlike(frozen, family, *SETTLED)
-    return _unlike(frozen | {example.prompt for example in settled}, family, SEED, count)
+    resolved = _unlike(frozen, family, *SETTLED)
+    return _unlike(frozen | {example.prompt for example in resolved}, family, SEED, count)
 
 
 def _unlike(seen: set[str], family: str, seed: int, count: int) -> list[Example]:

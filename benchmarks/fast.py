@@ -77,8 +77,8 @@ def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result
     bench = study.bench(device, alone)
     records = [r for r in study.measure(bench, job, rows, out) if isinstance(r, Answer)]
     records.sort(key=lambda record: (BENCHMARKS.index(record.task), record.index))
-    passes = [record.passes for record in records]
-    columns = sum(record.columns for record in records)
+    passes = [record.forward_passes for record in records]
+    columns = sum(record.tokens_computed for record in records)
     about: dict[str, Any] = {
         "model": job.model,
         "weights": records[0].weights,

@@ -25,7 +25,7 @@ from lastword.bench.record import Record as BenchRecord
 from lastword.bench.work import Work
 from lastword.decoding.planning import ModelProbe
 from lastword.evaluate.records import Record
-from lastword.models.layers import Shape
+from lastword.models.layers import TransformerConfig
 from lastword.paper.figures import FIGURES as OF_RECORDS
 from lastword.paper.figures import save_figures
 from lastword.paper.pairing import by_recipe
@@ -216,8 +216,8 @@ def draw_widths(runs: dict[str, BenchRecord], picture: Path) -> None:
 
 def _least_ms(run: BenchRecord, columns: float) -> float:
     """A full pass at the rate of a large matrix product: linear and quadratic terms."""
-    told = {name: run.settings[f"shape_{name}"] for name in Shape.__dataclass_fields__}
-    flops = Work(columns, columns**2, 0).flops(Shape(**told))  # type: ignore[arg-type]
+    told = {name: run.settings[f"shape_{name}"] for name in TransformerConfig.__dataclass_fields__}
+    flops = Work(columns, columns**2, 0).flops(TransformerConfig(**told))  # type: ignore[arg-type]
     return flops / run.ceilings.tflops / 1e9 if run.ceilings else 0.0
 
 

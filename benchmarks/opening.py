@@ -23,13 +23,13 @@ import lastword
 from benchmarks.paired import Compared, Comparison
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost
+from lastword.canvas.cost import BatchCost
 from lastword.decoding.forward import Forward
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.evaluate.run import Layout
 from lastword.evaluate.tiny import TinyTask
 from lastword.models.base import MaskPredictor
-from lastword.models.storage import KeyValues
+from lastword.models.storage import KVStorage
 from lastword.policies.cache import DualCache
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
@@ -47,15 +47,15 @@ class ProbeOpens(DualCache):
     model: MaskPredictor = field(kw_only=True, compare=False)
     limit: int = field(kw_only=True)
 
-    def open(self, canvas: Canvas) -> KeyValues:
+    def open(self, canvas: Canvas) -> KVStorage:
         prompts = [
             row[own].tolist() for row, own in zip(canvas.tokens, canvas.valid & ~canvas.answer)
         ]
         slots = torch.full((len(prompts),), self.limit)
         probed = Canvas.blank(prompts, slots, canvas.ids, canvas.start)
-        memory = KeyValues(*probed.tokens.shape)
-        forward = Forward(self.model, Sampling(), Dice([0] * len(prompts)))
-        nothing = Cost.nothing(len(prompts))
+        memory = KVStorage(*probed.tokens.shape)
+        forward = Forward(self.model, Sampling(), RowGenerators([0] * len(prompts)))
+        nothing = BatchCost.zeros(len(prompts))
         forward(probed, probed.answer, nothing, stale=probed.valid, memory=memory)
         memory.fit(canvas.width)
         return memory
@@ -69,7 +69,7 @@ def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
     """The model's answers both ways."""
     model = lastword.load(name, device="cpu")
     own = DualCache(prompt_every=0)
-    probed = ProbeOpens(prompt_every=0, model=model, limit=model.slots)
+    probed = ProbeOpens(prompt_every=0, model=model, limit=model.default_max_new_tokens)
     before, after = (
         _answers(model, replace(recipe, cache=cache, block=32), per_family, rows)
         for cache in (own, probed)

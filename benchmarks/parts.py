@@ -67,7 +67,7 @@ def described(name: str, cls: Any, pages: dict[str, str]) -> str:
     also = [f"`{alias}`" for alias, known in ALIASES.items() if known == name]
     said = first_line(cls) + (f" Also {', '.join(also)}." if also else "")
     said += f"<br>`{settings}`" if settings else ""
-    return row(f"[`{name}`]({pages[path]}#{path})", said, cls.price, cls.source)
+    return row(f"[`{name}`]({pages[path]}#{path})", said, cls.cost_summary, cls.source)
 
 
 def shorthand(name: str, made: Any) -> str:
@@ -83,7 +83,9 @@ def written() -> str:
     lines += [row("name", "what it is"), "|---|---|"]
     for name, named in RECIPES.items():
         usual = " The default." if name == DEFAULT else ""
-        lines.append(row(f"`{name}`", f"{named.says}{usual}<br>`{Recipe.named(name).label()}`"))
+        lines.append(
+            row(f"`{name}`", f"{named.description}{usual}<br>`{Recipe.named(name).label()}`")
+        )
     pages = homes()
     for axis, parts in PARTS.items():
         lines += [f"\n## {axis}\n", AXES[axis] + "\n"]

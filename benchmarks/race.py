@@ -71,7 +71,7 @@ def _kept(answer: Generation) -> dict[str, Any]:
     told = {
         **answer.to_data(),
         "finish": answer.finish.value,
-        "prompt": answer.asked,
+        "prompt": answer.prompt_text,
         "seconds": 0.0,
     }
     assert answer.frames is not None

@@ -35,7 +35,7 @@ from lastword.survival.interpretation import (
     EndedBy,
     FirstBoundary,
     Hazard,
-    Reading,
+    Interpretation,
     TurnEnd,
 )
 from lastword.tasks import BENCHMARKS, FAMILIES
@@ -50,7 +50,7 @@ PRESET = 6 | lzma.PRESET_EXTREME
 MODELS = ("tiny-llada-base", "tiny-dream-base", "tiny-llada-instruct", "tiny-dream-instruct")
 LIMIT = 256
 QUANTILES = (0.5, 0.9, 0.95)
-READINGS: dict[str, Reading] = {
+READINGS: dict[str, Interpretation] = {
     "hazard": Hazard(),
     "ended-by": EndedBy(),
     "boundary": Boundary(),

@@ -35,7 +35,7 @@ from lastword.engines.surroundings import surroundings
 from lastword.engines.worker import Source
 from lastword.io.files import write
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from lastword.tasks import BENCHMARKS
 from lastword.tasks.frozen import load_frozen
 
@@ -64,14 +64,14 @@ def measured(
     """Seconds from the first question to the last reply, and what was replied."""
     with Pool(Processes(source, workers, threads=1), order=order) as pool:
         questions = questions_of(pool.model, count)
-        settled = settle(recipe, pool.model)
+        resolved = resolve(recipe, pool.model)
         # Every worker has answered once before the clock starts: kernels are chosen on first use.
         warm = dict(list(questions.items())[: 4 * workers])
         pool.wait_for_all()
-        _asked(pool, warm, settled)
+        _asked(pool, warm, resolved)
         spent = _spent()
         began = time.perf_counter()
-        replies, ended = _asked(pool, questions, settled)
+        replies, ended = _asked(pool, questions, resolved)
         seconds = time.perf_counter() - began
         worked = [now - spent[worker] for worker, now in _spent().items()]
         last = sorted(ended.values())
@@ -134,7 +134,7 @@ def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[st
     loaded = lastword.load(model, device="cpu")
     return {
         "model": model,
-        "recipe": settle(chosen, loaded).label(),
+        "recipe": resolve(chosen, loaded).label(),
         "prompts": prompts,
         "rows": ROWS,
         "threads": 1,

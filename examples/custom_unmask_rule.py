@@ -40,4 +40,4 @@ model = lastword.load("tiny-llada-base")
 question = "Problem: Solve for n: 4n + 3 = 35. Be brief.\nSolution:\n"
 for rule in (lastword.MostConfident(), lastword.AboveThreshold(0.9), SureRun(0.9)):
     answer = lastword.generate(model, question, recipe="fast", unmask=rule)
-    print(f"{rule.name}: {answer.cost.passes} passes\n{answer.text}\n")
+    print(f"{rule.name}: {answer.cost.forward_passes} passes\n{answer.text}\n")

@@ -32,16 +32,16 @@ def masked_model():
 
 model = lastword.Adapter(
     masked_model(),
-    lastword.TokenIds(mask=MASK, end=END, pad=END, vocabulary=VOCABULARY),
+    lastword.TokenIds(mask=MASK, end=END, pad=END, vocab_size=VOCABULARY),
     shifted=False,  # True where the output at a column predicts the next one, as Dream's does
     # takes_mask=True would run unequal rows as one padded batch. BERT counts positions from the
     # padding on, which changes its answers: without it such rows are run one by one.
-    positions=256,
+    max_seq_len=256,
     name="tiny-bert",
 )
 prompts = [[1, 2, 3], [4, 5, 6, 7, 8]]  # ids; give the Adapter a tokenizer= to ask with text
 answers = lastword.generate(model, prompts, length=lastword.Survival(limit=32))
 for prompt, answer in zip(prompts, answers):
     alone = lastword.generate(model, prompt, length=lastword.Survival(limit=32))
-    print(f"{answer.horizon} slots, {answer.cost.passes} passes, {len(answer.tokens)} tokens;",
+    print(f"{answer.horizon} slots, {answer.cost.forward_passes} passes, {len(answer.tokens)} tokens;",
           "as alone" if answer.tokens == alone.tokens else "not as alone")  # fmt: skip

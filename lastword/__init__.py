@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lastword.api import Generation as Generation
     from lastword.api import generate as generate
     from lastword.api import predict_length as predict_length
-    from lastword.api import watch as watch
+    from lastword.api import stream as stream
     from lastword.calibration.fit import calibrate as calibrate
     from lastword.calibration.ratios import Calibration as Calibration
     from lastword.calibration.ratios import Ratios as Ratios
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lastword.decoding.hooks import Hooks as Hooks
     from lastword.decoding.loop import Step as Step
     from lastword.decoding.loop import decode as decode
-    from lastword.decoding.sampling import Dice as Dice
+    from lastword.decoding.sampling import RowGenerators as RowGenerators
     from lastword.decoding.sampling import Sampling as Sampling
     from lastword.errors import LastwordError as LastwordError
     from lastword.models.adapter import Adapter as Adapter
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from lastword.recipe.recipe import Recipe as Recipe
     from lastword.recipe.registry import register as register
     from lastword.recipe.resolve import BeyondTrainingWarning as BeyondTrainingWarning
-    from lastword.recipe.resolve import settle as settle
+    from lastword.recipe.resolve import resolve as resolve
     from lastword.survival.conformal import conformal_factor as conformal_factor
     from lastword.survival.conformal import samples_needed as samples_needed
     from lastword.survival.conformal import upper_bound as upper_bound
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from lastword.survival.interpretation import EndedBy as EndedBy
     from lastword.survival.interpretation import FirstBoundary as FirstBoundary
     from lastword.survival.interpretation import Hazard as Hazard
-    from lastword.survival.interpretation import Reading as Reading
+    from lastword.survival.interpretation import Interpretation as Interpretation
     from lastword.survival.interpretation import TurnEnd as TurnEnd
     from lastword.survival.plot import save_lengths as save_lengths
     from lastword.survival.plot import save_rows as save_rows
@@ -104,7 +104,7 @@ _PUBLIC = {
         "Generation",
         "generate",
         "predict_length",
-        "watch",
+        "stream",
     ),
     "calibration.fit": ("calibrate",),
     "calibration.ratios": (
@@ -118,7 +118,7 @@ _PUBLIC = {
         "decode",
     ),
     "decoding.sampling": (
-        "Dice",
+        "RowGenerators",
         "Sampling",
     ),
     "errors": ("LastwordError",),
@@ -188,7 +188,7 @@ _PUBLIC = {
     "recipe.registry": ("register",),
     "recipe.resolve": (
         "BeyondTrainingWarning",
-        "settle",
+        "resolve",
     ),
     "survival.conformal": (
         "conformal_factor",
@@ -209,7 +209,7 @@ _PUBLIC = {
         "EndedBy",
         "FirstBoundary",
         "Hazard",
-        "Reading",
+        "Interpretation",
         "TurnEnd",
     ),
     "survival.plot": (

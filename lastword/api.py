@@ -10,35 +10,35 @@ from pathlib import Path
 from typing import Any, overload
 
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.cost import Work
+from lastword.canvas.cost import TokenCost
 from lastword.decoding.hooks import Hooks
 from lastword.decoding.loop import Step, decode
 from lastword.decoding.planning import ModelProbe
-from lastword.decoding.running_batch import Done
-from lastword.decoding.sampling import Dice, Sampling, checked_seed, checked_seeds
+from lastword.decoding.running_batch import FinishedRow
+from lastword.decoding.sampling import RowGenerators, Sampling, check_seed, check_seeds
 from lastword.errors import PromptError, SettingError
-from lastword.models.base import MaskPredictor, check_model, decoded
+from lastword.models.base import MaskPredictor, check_model, decode_text
 from lastword.models.load import load
 from lastword.policies.cache import Cache
 from lastword.policies.commit import CommitRule
 from lastword.policies.length.policy import LengthPolicy, Plan
 from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.rule import UnmaskRule
-from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
+from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import rows_alike, settle
-from lastword.recipe.text import part
+from lastword.recipe.resolve import group_by_limit, resolve
+from lastword.recipe.text import parse_part
 from lastword.survival.distribution import LengthDistribution
-from lastword.survival.interpretation import Auto, Reading
-from lastword.validation import MOST_SLOTS, check_choice, check_function, check_whole
-from lastword.viz.frames import Frame, Kept, Traces
+from lastword.survival.interpretation import Auto, Interpretation
+from lastword.validation import MAX_SLOTS, check_callable, check_choice, check_int
+from lastword.viz.frames import BatchTrace, Frame, FrameRecorder
 from lastword.viz.html import answer_html, answer_line
 from lastword.viz.replay import run, write_replay
 
 __all__ = ["Finish", "Generation", "generate", "predict_length"]
 
-MOST_ROWS = 512  # decoded at once where nobody says how many
-MOST_LOGITS = 2**32  # of one pass over them
+MAX_ROWS = 512  # decoded at once where nobody says how many
+MAX_LOGITS = 2**32  # of one pass over them
 
 # A model that was loaded, or its name or folder.
 Model = MaskPredictor | str | Path
@@ -69,12 +69,12 @@ class Generation:
     recipe: Recipe  # what ran: nothing in it is unsaid
     horizon: int  # slots planned; the canvas may have been revised since
     lengths: LengthDistribution | None  # what the probe said, if the policy read one
-    probe_cost: Work
-    cost: Work
+    probe_cost: TokenCost
+    cost: TokenCost
     seconds: float  # until this row was done, probe included
     finish: Finish
     frames: tuple[Frame, ...] | None = None  # the answer after every pass, of generate(frames=True)
-    asked: str | None = None  # the prompt as text, where frames were kept
+    prompt_text: str | None = None  # the prompt as text, where frames were kept
 
     def replay(self, path: Path | str) -> Path:
         """Write the run as one HTML file that plays it in any browser; nothing is loaded from elsewhere.
@@ -87,7 +87,7 @@ class Generation:
                 "this answer was made without frames, so there is nothing to replay; ask with "
                 "generate(..., frames=True)"
             )
-        told = {**self.to_data(), "finish": self.finish.value, "prompt": self.asked}
+        told = {**self.to_data(), "finish": self.finish.value, "prompt": self.prompt_text}
         return write_replay(path, run(self.frames, self.lengths, told))
 
     def __repr__(self) -> str:
@@ -134,9 +134,9 @@ def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, 
     recipe: Recipe | str | None = None,
     hooks: Hooks = Hooks(),
     seed: int | Sequence[int] = 0,
-    beyond_positions: bool = False,
+    exceed_max_seq_len: bool = False,
     on_step: Callable[[Step], None] | None = None,
-    slots: int | None = None,
+    max_batch_size: int | None = None,
     frames: bool = False,
 ) -> Generation: ...
 @overload
@@ -153,9 +153,9 @@ def generate(
     recipe: Recipe | str | None = None,
     hooks: Hooks = Hooks(),
     seed: int | Sequence[int] = 0,
-    beyond_positions: bool = False,
+    exceed_max_seq_len: bool = False,
     on_step: Callable[[Step], None] | None = None,
-    slots: int | None = None,
+    max_batch_size: int | None = None,
     frames: bool = False,
 ) -> list[Generation]: ...
 def generate(
@@ -171,9 +171,9 @@ def generate(
     recipe: Recipe | str | None = None,
     hooks: Hooks = Hooks(),
     seed: int | Sequence[int] = 0,
-    beyond_positions: bool = False,
+    exceed_max_seq_len: bool = False,
     on_step: Callable[[Step], None] | None = None,
-    slots: int | None = None,
+    max_batch_size: int | None = None,
     frames: bool = False,
 ) -> Generation | list[Generation]:
     """Answer a prompt, or a batch of them: one Generation for one prompt, a list for a list.
@@ -186,11 +186,11 @@ def generate(
     gives row i the seed + i. `on_step` is shown every Step. At most `slots` rows are decoded at once; the
     next prompt takes the slot of a row that is done. Without a number as many as a model of this size has
     room for: 512 of an embedded one, 33 of LLaDA-8B. With `frames` every Generation keeps how it looked
-    after every pass, for `Generation.replay`; to see it while it is made, use `lastword.watch`.
+    after every pass, for `Generation.replay`; to see it while it is made, use `lastword.stream`.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
-    >>> answer.text, answer.horizon, answer.cost.passes
+    >>> answer.text, answer.horizon, answer.cost.forward_passes
     ('defgh', 5, 5)
     """
     choices = {
@@ -202,44 +202,44 @@ def generate(
         "sampling": sampling,
     }
     Hooks.check("generate", hooks)
-    check_choice("generate", "beyond_positions", beyond_positions, True, False)
+    check_choice("generate", "exceed_max_seq_len", exceed_max_seq_len, True, False)
     check_choice("generate", "frames", frames, True, False)
-    if slots is not None:
-        check_whole("generate", "slots", slots, least=1)
+    if max_batch_size is not None:
+        check_int("generate", "max_batch_size", max_batch_size, minimum=1)
     if on_step is not None:
-        check_function("generate", "on_step", on_step, ("step",))
-    model = loaded(model)
-    batch = as_batch(model, prompt)
+        check_callable("generate", "on_step", on_step, ("step",))
+    model = as_model(model)
+    batch = tokenize_prompts(model, prompt)
     seeds = _seeds(seed, len(batch))
-    chosen = Recipe.checked(recipe).with_choices(**choices)
-    found = answers(
+    chosen = Recipe.coerce(recipe).with_choices(**choices)
+    found = generate_ids(
         model,
         batch,
         chosen,
         seeds,
         hooks=hooks,
-        beyond_positions=beyond_positions,
-        in_chat=asked_in_chat(prompt),
+        exceed_max_seq_len=exceed_max_seq_len,
+        in_chat=prompts_in_chat(prompt),
         on_step=on_step,
-        slots=slots,
+        max_batch_size=max_batch_size,
         frames=frames,
     )
     return found if is_batch(prompt) else found[0]
 
 
-def answers(
+def generate_ids(
     model: MaskPredictor,
     prompts: Sequence[list[int]],
     recipe: Recipe,
     seeds: Sequence[int],
     *,
     hooks: Hooks = Hooks(),
-    beyond_positions: bool = False,
+    exceed_max_seq_len: bool = False,
     in_chat: Collection[bool | None] = (),
     on_step: Callable[[Step], None] | None = None,
-    slots: int | None = None,
-    most: Sequence[int | None] | None = None,
-    plans: Sequence[tuple[Plan, Work] | None] | None = None,
+    max_batch_size: int | None = None,
+    max_new_tokens: Sequence[int | None] | None = None,
+    plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
     frames: bool = False,
     on_answer: Callable[[int, Generation], None] | None = None,
 ) -> list[Generation]:
@@ -247,35 +247,41 @@ def answers(
 
     `plans` are those of `decode`. `on_answer` is shown every answer with its row, as soon as it is there.
     """
-    bounds = None if most is None or not any(most) else [own or MOST_SLOTS for own in most]
+    bounds = (
+        None
+        if max_new_tokens is None or not any(max_new_tokens)
+        else [own or MAX_SLOTS for own in max_new_tokens]
+    )
     together = [[*range(len(prompts))]]
-    if prompts and not beyond_positions:
-        together = rows_alike(recipe, model, prompts)
+    if prompts and not exceed_max_seq_len:
+        together = group_by_limit(recipe, model, prompts)
     found: dict[int, Generation] = {}
     for rows in together:
         steps = decode(
             model,
             [prompts[row] for row in rows],
             recipe,
-            dice=Dice([seeds[row] for row in rows], model.device),
+            generators=RowGenerators([seeds[row] for row in rows], model.device),
             hooks=hooks,
-            beyond_positions=beyond_positions,
+            exceed_max_seq_len=exceed_max_seq_len,
             in_chat=in_chat,
-            slots=None if hooks != Hooks() else slots or usual_slots(model),
-            most=None if bounds is None else [bounds[row] for row in rows],
+            max_batch_size=None
+            if hooks != Hooks()
+            else max_batch_size or default_batch_size(model),
+            max_new_tokens=None if bounds is None else [bounds[row] for row in rows],
             plans=None if plans is None else [plans[row] for row in rows],
-            replay=on_step is None and not frames,
+            use_cuda_graphs=on_step is None and not frames,
         )
-        kept = Kept(model.tokenizer, model.ids) if frames else None
-        for done, seconds, settled in _run(steps, on_step, kept):
-            row = rows[done.prompt]
-            found[row] = generation_of(model, done, settled, prompts[row], seconds)
+        kept = FrameRecorder(model.tokenizer, model.ids) if frames else None
+        for done, seconds, resolved in _run(steps, on_step, kept):
+            row = rows[done.request_id]
+            found[row] = build_generation(model, done, resolved, prompts[row], seconds)
             if on_answer is not None:
                 on_answer(row, found[row])
         for place, shown in enumerate(kept.frames if kept else ()):
             row = rows[place]
-            asked = decoded(model.tokenizer, prompts[row])
-            found[row] = replace(found[row], frames=shown, asked=asked)
+            asked = decode_text(model.tokenizer, prompts[row])
+            found[row] = replace(found[row], frames=shown, prompt_text=asked)
     return [found[row] for row in range(len(prompts))]
 
 
@@ -285,8 +291,8 @@ def predict_length(
     *,
     limit: int | None = None,
     ends: str = "document",
-    reading: Reading | str = Auto(),
-    beyond_positions: bool = False,
+    reading: Interpretation | str = Auto(),
+    exceed_max_seq_len: bool = False,
 ) -> LengthDistribution:
     """How long the answer will be, from one forward pass over `limit` masks; of a list a row per prompt.
 
@@ -298,26 +304,28 @@ def predict_length(
     >>> lastword.predict_length(lastword.load("toy"), "abc", limit=64)
     LengthDistribution(mean 10.5, 50% within 10, 90% within 18, 0.0% beyond 64)
     """
-    check_choice("predict_length", "beyond_positions", beyond_positions, True, False)
-    model = loaded(model)
-    batch = as_batch(model, prompt)
-    read_as = part("reading", reading) if isinstance(reading, str) else reading
+    check_choice("predict_length", "exceed_max_seq_len", exceed_max_seq_len, True, False)
+    model = as_model(model)
+    batch = tokenize_prompts(model, prompt)
+    read_as = parse_part("reading", reading) if isinstance(reading, str) else reading
     survival = Survival(limit=limit, ends=ends, reading=read_as)
     longest = [max(batch, key=len)] if batch else []
-    settled = settle(Recipe(length=survival), model, longest, beyond_positions=beyond_positions)
-    probe = ModelProbe(model, batch, beyond_positions=beyond_positions)
-    found = replace(survival, limit=settled.length.traits.limit).lengths(probe)
+    resolved = resolve(
+        Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len
+    )
+    probe = ModelProbe(model, batch, exceed_max_seq_len=exceed_max_seq_len)
+    found = replace(survival, limit=resolved.length.traits.max_slots).lengths(probe)
     return found if is_batch(prompt) else found.row(0)
 
 
 def _run(
     steps: Iterator[Step], *watching: Callable[[Step], None] | None
-) -> Iterator[tuple[Done, float, Recipe]]:
+) -> Iterator[tuple[FinishedRow, float, Recipe]]:
     """Every row that is done, the seconds until then, and the recipe as it was settled."""
     began = time.perf_counter()
     step: Step | None = None
     for step in steps:
-        for done in step.done:
+        for done in step.finished:
             yield done, time.perf_counter() - began, step.recipe
         for watcher in watching:
             if watcher is not None:
@@ -329,12 +337,14 @@ def _run(
         )
 
 
-def usual_slots(model: MaskPredictor) -> int:
+def default_batch_size(model: MaskPredictor) -> int:
     """So many rows that a full pass over their canvases has no more logits than fit anywhere."""
-    return min(MOST_ROWS, max(1, MOST_LOGITS // (model.ids.vocabulary * model.slots)))
+    return min(
+        MAX_ROWS, max(1, MAX_LOGITS // (model.ids.vocab_size * model.default_max_new_tokens))
+    )
 
 
-def loaded(model: Model) -> MaskPredictor:
+def as_model(model: Model) -> MaskPredictor:
     """A model, or the one of that name or folder."""
     ready = load(model) if isinstance(model, (str, Path)) else model
     check_model(ready)
@@ -344,22 +354,22 @@ def loaded(model: Model) -> MaskPredictor:
 def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
     """One for each row: those given, or so many from the one given on."""
     if hasattr(seed, "__index__") and not getattr(seed, "ndim", 0):
-        first = checked_seed("generate", seed)
-        return [checked_seed("generate", first + row) for row in range(rows)]
+        first = check_seed("generate", seed)
+        return [check_seed("generate", first + row) for row in range(rows)]
     wanted = "a whole number, or a list with one for each prompt"
-    seeds = checked_seeds("generate", "seed", seed, wanted)
+    seeds = check_seeds("generate", "seed", seed, wanted)
     if len(seeds) != rows:
         raise SettingError(f"{len(seeds)} seeds were given for {rows} prompts; give one each")
     return seeds
 
 
-def generation_of(
-    model: MaskPredictor, done: Done, recipe: Recipe, prompt: list[int], seconds: float
+def build_generation(
+    model: MaskPredictor, done: FinishedRow, recipe: Recipe, prompt: list[int], seconds: float
 ) -> Generation:
     """What a row came to that has left its slot."""
-    answer = done.canvas.answer_of(0)
+    answer = done.canvas.answer_ids(0)
     tokens, finish = trimmed(done.canvas, 0, answer)
-    text = None if model.tokenizer is None else decoded(model.tokenizer, tokens)
+    text = None if model.tokenizer is None else decode_text(model.tokenizer, tokens)
     return Generation(
         text=text,
         tokens=tokens,
@@ -384,10 +394,10 @@ def trimmed(canvas: Canvas, row: int, answer: list[int]) -> tuple[list[int], Fin
     return kept, Finish.ENDED if bool(canvas.ended[row].any()) else Finish.TRUNCATED
 
 
-__all__ = ["watch"]
+__all__ = ["stream"]
 
 
-def watch(
+def stream(
     model: Model,
     prompt: Prompt,
     *,
@@ -400,7 +410,7 @@ def watch(
     recipe: Recipe | str | None = None,
     hooks: Hooks = Hooks(),
     seed: int = 0,
-    beyond_positions: bool = False,
+    exceed_max_seq_len: bool = False,
 ) -> Iterator[Frame]:
     """Answer one prompt and show it after every pass; choices are those of `generate`.
 
@@ -408,7 +418,7 @@ def watch(
     only while somebody asks for the next frame: whoever stops asking has stopped it.
 
     >>> import lastword
-    >>> for frame in lastword.watch(lastword.load("toy"), "abc", length="fixed:3"):
+    >>> for frame in lastword.stream(lastword.load("toy"), "abc", length="fixed:3"):
     ...     print(frame.passes, "".join(text or "_" for text in frame.texts), frame.fixed)
     0 ___ (None, None, None)
     1 d__ (1, None, None)
@@ -424,9 +434,9 @@ def watch(
         "sampling": sampling,
     }
     Hooks.check("watch", hooks)
-    check_choice("watch", "beyond_positions", beyond_positions, True, False)
-    first = checked_seed("watch", seed)
-    model = loaded(model)
+    check_choice("watch", "exceed_max_seq_len", exceed_max_seq_len, True, False)
+    first = check_seed("watch", seed)
+    model = as_model(model)
     if is_batch(prompt):
         raise PromptError(
             f"watch was given {len(prompt)} prompts and shows one; watch one, or keep the frames of all "
@@ -434,17 +444,17 @@ def watch(
         )
     steps = decode(
         model,
-        as_batch(model, prompt),
-        Recipe.checked(recipe).with_choices(**choices),
-        dice=Dice([first], model.device),
+        tokenize_prompts(model, prompt),
+        Recipe.coerce(recipe).with_choices(**choices),
+        generators=RowGenerators([first], model.device),
         hooks=hooks,
-        beyond_positions=beyond_positions,
-        in_chat=asked_in_chat(prompt),
+        exceed_max_seq_len=exceed_max_seq_len,
+        in_chat=prompts_in_chat(prompt),
     )
-    return _frames(steps, Traces(model.tokenizer, model.ids))
+    return _frames(steps, BatchTrace(model.tokenizer, model.ids))
 
 
-def _frames(steps: Iterator[Step], traces: Traces) -> Iterator[Frame]:
+def _frames(steps: Iterator[Step], traces: BatchTrace) -> Iterator[Frame]:
     shown = False
     for step in steps:
         for _, frame in traces.of(step):

@@ -7,23 +7,23 @@ from typing import Any
 
 from torch import Tensor
 
-from lastword.canvas.tokens import is_array, token_id, token_ids
+from lastword.canvas.tokens import as_token_id, as_token_ids, is_array
 from lastword.errors import PromptError
 from lastword.models.base import MaskPredictor, check_model
-from lastword.validation import is_list, shown
+from lastword.validation import is_list, short_repr
 
 Message = Mapping[str, str]
 # Text, token ids, or a conversation; a lone message is a conversation of one.
 Prompt = str | Sequence[int] | Tensor | Message | Sequence[Message]
 
 
-def as_batch(model: MaskPredictor, prompt: Any) -> list[list[int]]:
+def tokenize_prompts(model: MaskPredictor, prompt: Any) -> list[list[int]]:
     """One prompt or several, as a list of id lists. The canvas checks the ids."""
     check_model(model)
     return [_ids(model, one) for one in _each(prompt)]
 
 
-def asked_in_chat(prompt: Any) -> set[bool | None]:
+def prompts_in_chat(prompt: Any) -> set[bool | None]:
     """Does a prompt, or do those of a batch, go through the chat template? Ids do not say: None."""
     return {_is_chat(one) for one in _each(prompt)}
 
@@ -62,7 +62,7 @@ def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
                 "token ids"
             )
         try:
-            return token_ids(prompt)
+            return as_token_ids(prompt)
         except (TypeError, ValueError, RuntimeError) as wrong:
             raise PromptError(
                 f"a prompt holds something that is no token id ({wrong}); give text, chat messages or "
@@ -76,16 +76,16 @@ def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
         )
     ids = tokenizer.chat(prompt) if is_chat else tokenizer.encode(prompt)
     try:
-        return token_ids(ids)
+        return as_token_ids(ids)
     except (TypeError, ValueError, RuntimeError) as wrong:
         raise PromptError(
-            f"the tokenizer made {shown(ids)} of a prompt ({wrong}); it must make a list of token ids"
+            f"the tokenizer made {short_repr(ids)} of a prompt ({wrong}); it must make a list of token ids"
         ) from wrong
 
 
 def _is_id(value: Any) -> bool:
     try:
-        token_id(value)
+        as_token_id(value)
     except (TypeError, ValueError, RuntimeError):
         return False
     return True

@@ -10,27 +10,27 @@ from typing import Any, TypeGuard
 from lastword.errors import SettingError, WrongTypeError
 
 # No canvas, block, batch or window is larger: more columns than any model has positions.
-MOST_SLOTS = 2**20
+MAX_SLOTS = 2**20
 # No ledger counts more: columns, squares, bytes.
-MOST_COUNTED = 10**15
+MAX_COUNT = 10**15
 # No weight, temperature or factor is larger.
-MOST_NUMBER = 1e9
+MAX_NUMBER = 1e9
 # Nothing colder is told from 0.
-LEAST_TEMPERATURE = 1e-6
+MIN_TEMPERATURE = 1e-6
 # What a generator takes for a seed.
-LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1
+MIN_SEED, MAX_SEED = -(2**63), 2**63 - 1
 
-SHOWN = 60  # letters of a value that was given, in a message
+MAX_REPR_LENGTH = 60  # letters of a value that was given, in a message
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value as a message shows it: whatever it is, however long, on one line."""
     try:
         text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     except Exception:  # a value of a user's own, or a number with more digits than Python prints
         text = f"a {type(value).__name__}"
     text = " ".join(text.split())
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return text if len(text) <= MAX_REPR_LENGTH else f"{text[: MAX_REPR_LENGTH - 3]}..."
 
 
 def check_type(
@@ -48,7 +48,7 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
     )
 
 
-def check_sequence(owner: str, name: str, value: Any, wanted: str) -> None:
+def check_list(owner: str, name: str, value: Any, wanted: str) -> None:
     """A list or what is like one; `wanted` says of what."""
     if not is_list(value):
         raise _wrong_type(owner, name, value, wanted)
@@ -56,15 +56,15 @@ def check_sequence(owner: str, name: str, value: Any, wanted: str) -> None:
 
 def _wrong_type(owner: str, name: str, value: object, wanted: str) -> WrongTypeError:
     return WrongTypeError(
-        f"{owner}({name}={shown(value)}) was given, of type {type(value).__name__}; {name} must be {wanted}"
+        f"{owner}({name}={short_repr(value)}) was given, of type {type(value).__name__}; {name} must be {wanted}"
     )
 
 
-def check_function(owner: str, name: str, value: Any, takes: tuple[str, ...]) -> None:
+def check_callable(owner: str, name: str, value: Any, takes: tuple[str, ...]) -> None:
     """A function that can be called with so many values."""
     called = f"{name}({', '.join(takes)})"
-    given = f"{owner}({name}={shown(value)}) was given"
-    if not callable(value) or hasattr(type(value), "price"):  # a part of a recipe has one
+    given = f"{owner}({name}={short_repr(value)}) was given"
+    if not callable(value) or hasattr(type(value), "cost_summary"):  # a part of a recipe has one
         raise WrongTypeError(f"{given}; {name} must be a function, called as {called}")
     try:
         signature = inspect.signature(value)
@@ -76,14 +76,16 @@ def check_function(owner: str, name: str, value: Any, takes: tuple[str, ...]) ->
         raise WrongTypeError(f"{given}; it is called as {called} ({wrong})") from wrong
 
 
-def check_whole(owner: str, name: str, value: Any, *, least: int, most: int = MOST_SLOTS) -> None:
+def check_int(owner: str, name: str, value: Any, *, minimum: int, maximum: int = MAX_SLOTS) -> None:
     """A whole number from `least` to `most`. True and 2.0 are not whole numbers here."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if is_whole and least <= value <= most:
+    if is_whole and minimum <= value <= maximum:
         return
-    bound = f"at most {most}" if is_whole and value > most else f"{least} or more"
+    bound = f"at most {maximum}" if is_whole and value > maximum else f"{minimum} or more"
     kind = SettingError if is_whole else WrongTypeError
-    raise kind(f"{owner}({name}={shown(value)}) was given; {name} must be a whole number, {bound}")
+    raise kind(
+        f"{owner}({name}={short_repr(value)}) was given; {name} must be a whole number, {bound}"
+    )
 
 
 def check_number(
@@ -92,35 +94,37 @@ def check_number(
     value: Any,
     *,
     above: int | float | None = None,
-    least: int | float | None = None,
+    minimum: int | float | None = None,
     below: int | float | None = None,
-    most: int | float | None = None,
+    maximum: int | float | None = None,
 ) -> None:
     """A finite number between the bounds: `above` and `below` exclude themselves."""
-    most = MOST_NUMBER if most is None and below is None else most
+    maximum = MAX_NUMBER if maximum is None and below is None else maximum
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     fits = (
         is_number
         and value == value  # NaN is not
         and abs(value) != math.inf
         and (above is None or value > above)
-        and (least is None or value >= least)
+        and (minimum is None or value >= minimum)
         and (below is None or value < below)
-        and (most is None or value <= most)
+        and (maximum is None or value <= maximum)
     )
     if not fits:
-        bounds = {"above": above, "at least": least, "below": below, "at most": most}
+        bounds = {"above": above, "at least": minimum, "below": below, "at most": maximum}
         asked = " and ".join(f"{words} {b:g}" for words, b in bounds.items() if b is not None)
         kind = SettingError if is_number else WrongTypeError
-        raise kind(f"{owner}({name}={shown(value)}) was given; {name} must be a number {asked}")
+        raise kind(
+            f"{owner}({name}={short_repr(value)}) was given; {name} must be a number {asked}"
+        )
 
 
 def check_temperature(owner: str, name: str, value: Any) -> None:
     """0, or a number that a logit can be divided by without leaving float32."""
-    check_number(owner, name, value, least=0)
-    if 0 < value < LEAST_TEMPERATURE:
+    check_number(owner, name, value, minimum=0)
+    if 0 < value < MIN_TEMPERATURE:
         raise SettingError(
-            f"{owner}({name}={shown(value)}) was given; {name} must be 0 or at least {LEAST_TEMPERATURE:g}"
+            f"{owner}({name}={short_repr(value)}) was given; {name} must be 0 or at least {MIN_TEMPERATURE:g}"
         )
 
 
@@ -131,4 +135,4 @@ def check_choice(owner: str, name: str, value: Any, *choices: str | bool) -> Non
     ):
         listed = " or ".join(repr(choice) for choice in choices)
         kind = SettingError if isinstance(value, (str, bool)) else WrongTypeError
-        raise kind(f"{owner}({name}={shown(value)}) was given; {name} must be {listed}")
+        raise kind(f"{owner}({name}={short_repr(value)}) was given; {name} must be {listed}")

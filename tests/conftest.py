@@ -55,7 +55,7 @@ warnings.filterwarnings("ignore")
 import numpy as np, torch, lastword
 from pathlib import Path
 from types import SimpleNamespace
-from lastword.recipe.text import part
+from lastword.recipe.text import parse_part as part
 from lastword.recipe.recipe import Recipe
 toy, golden = lastword.load("toy"), Path(sys.argv[1])
 for line in sys.stdin:
@@ -112,7 +112,7 @@ def ids():
     """A vocabulary of eight: six words, the mask, the end."""
     from lastword.canvas.tokens import TokenIds
 
-    return TokenIds(mask=6, end=7, pad=7, vocabulary=8)
+    return TokenIds(mask=6, end=7, pad=7, vocab_size=8)
 
 
 @pytest.fixture(scope="session")
@@ -121,19 +121,19 @@ def predicted(ids):
     from lastword.canvas.canvas import Canvas
     from lastword.canvas.columns import Columns
     from lastword.decoding.prediction import Prediction
-    from lastword.decoding.sampling import Dice, Sampling
+    from lastword.decoding.sampling import RowGenerators, Sampling
 
     def build(*rows, sampling=None, seeds=None, prompt=1):
         horizon = torch.tensor([len(row) for row in rows])
         canvas = Canvas.blank([[0] * prompt for _ in rows], horizon, ids)
         widest = int(horizon.max())
         padded = [torch.cat((row, row[-1:].expand(widest - len(row), -1))) for row in rows]
-        return Prediction.of(
+        return Prediction.from_logits(
             torch.stack(padded).float(),
-            Columns.of(canvas.answer),
+            Columns.from_mask(canvas.answer),
             canvas,
             sampling or Sampling(),
-            Dice(seeds or range(len(rows))),
+            RowGenerators(seeds or range(len(rows))),
         )
 
     return build

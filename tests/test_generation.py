@@ -8,9 +8,9 @@ import torch
 
 import lastword
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.cost import Work
+from lastword.canvas.cost import TokenCost
 from lastword.canvas.tokens import TokenIds
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import CapacityError, NumericError, PromptError, SettingError
 from lastword.models.adapter import Adapter
 from lastword.models.toy import Toy
@@ -41,7 +41,7 @@ def saying():
     """A model that writes the given words in its answer, whatever stands there."""
 
     def build(*words, mask=6, end=7, turn_ends=(5,), prompt=2):
-        ids = TokenIds(mask=mask, end=end, pad=end, vocabulary=8, turn_ends=turn_ends)
+        ids = TokenIds(mask=mask, end=end, pad=end, vocab_size=8, turn_ends=turn_ends)
 
         def forward(tokens):
             said = torch.tensor([0] * prompt + list(words))[: tokens.shape[1]]
@@ -189,7 +189,7 @@ WRONG = [
     "lastword.generate(toy, 'abc', seed='x')",
     "lastword.predict_length(toy, 'abc', limit=0)",
     "lastword.predict_length(toy, 'abc', ends='never')",
-    "next(lastword.decode(toy, [[1], [2]], Recipe(), dice=lastword.Dice([0])))",
+    "next(lastword.decode(toy, [[1], [2]], Recipe(), generators=lastword.RowGenerators([0])))",
 ]
 
 
@@ -224,7 +224,7 @@ def test_more_than_the_models_positions_is_refused_unless_allowed(llada):
         IDS,
         length="fixed:92",
         unmask=MostConfident(lastword.EqualShares(46.0)),
-        beyond_positions=True,
+        exceed_max_seq_len=True,
     )
     assert len(long.canvas) == 92
 
@@ -259,8 +259,8 @@ def test_nan_logits_are_refused(ids):
 
 def test_a_padded_head_proposes_no_id_beyond_the_vocabulary(ids):
     def padded(tokens):
-        logits = torch.zeros(*tokens.shape, ids.vocabulary + 3)
-        logits[..., 3], logits[..., ids.vocabulary :] = 5, 9
+        logits = torch.zeros(*tokens.shape, ids.vocab_size + 3)
+        logits[..., 3], logits[..., ids.vocab_size :] = 5, 9
         return logits
 
     assert run(Adapter(padded, ids), [1, 2], length="fixed:4").tokens == [3, 3, 3, 3]
@@ -305,10 +305,10 @@ def test_an_answer_with_masks_before_its_end_did_not_simply_end(saying):
 
 def test_a_generation_reports_what_it_cost(toy):
     answer = lastword.generate(toy, "abc", length="survival:20")
-    assert answer.probe_cost == Work(1, 23, 23**2)
+    assert answer.probe_cost == TokenCost(1, 23, 23**2)
     width = 3 + answer.horizon
-    assert answer.cost.passes == answer.horizon
-    assert answer.cost.columns == answer.horizon * width
+    assert answer.cost.forward_passes == answer.horizon
+    assert answer.cost.tokens_computed == answer.horizon * width
     assert answer.lengths.slots == 20
     assert answer.seconds > 0
 
@@ -316,8 +316,8 @@ def test_a_generation_reports_what_it_cost(toy):
 def test_guidance_counts_both_branches(llada):
     plain = run(llada, IDS)
     guided = run(llada, IDS, sampling=Sampling(guidance=1.0))
-    assert guided.cost.passes == plain.cost.passes
-    assert guided.cost.columns == 2 * plain.cost.columns
+    assert guided.cost.forward_passes == plain.cost.forward_passes
+    assert guided.cost.tokens_computed == 2 * plain.cost.tokens_computed
 
 
 def test_guidance_works_on_a_model_that_rules_tokens_out(toy):
@@ -328,7 +328,7 @@ def test_guidance_works_on_a_model_that_rules_tokens_out(toy):
 def test_rows_that_finish_early_stop_paying(llada):
     answers = lastword.generate(llada, [IDS, IDS[:2]], length=lastword.Survival(40))
     for answer in answers:
-        assert answer.cost.passes == answer.horizon
+        assert answer.cost.forward_passes == answer.horizon
 
 
 def test_the_seconds_of_an_answer_count_its_probe(ids):
@@ -340,7 +340,7 @@ def test_the_seconds_of_an_answer_count_its_probe(ids):
 
     length = lastword.Survival(limit=2, estimate=lastword.Quantile(0.99))
     answer = lastword.generate(Adapter(slow, ids), [1], length=length)
-    assert (answer.probe_cost.passes, answer.cost.passes) == (1, 2)
+    assert (answer.probe_cost.forward_passes, answer.cost.forward_passes) == (1, 2)
     assert answer.seconds >= 0.06
 
 
@@ -363,7 +363,7 @@ def test_of_one_prompt_a_predicted_length_is_a_number(toy):
     for prompt in ("abc", [1, 2]):
         lengths = lastword.predict_length(toy, prompt, limit=30)
         assert lengths.mean.shape == lengths.quantile(0.9).shape == lengths.tail.shape == ()
-        assert isinstance(lengths.read_as, str)
+        assert isinstance(lengths.explanation, str)
         alone = lastword.predict_length(toy, [prompt], limit=30)
         assert alone.mean.tolist() == [lengths.mean.item()]
 
@@ -458,9 +458,10 @@ def test_decode_yields_one_step_per_pass_and_fills_only_masks(toy):
 def test_decode_repeats_with_equal_dice(llada):
     recipe = Recipe(length=lastword.Fixed(8), unmask=AtRandom(), sampling=Sampling(temperature=1.0))
     runs = [
-        [step.canvas.tokens for step in lastword.decode(llada, [IDS], recipe, dice=Dice([seed]))][
-            -1
-        ]
+        [
+            step.canvas.tokens
+            for step in lastword.decode(llada, [IDS], recipe, generators=RowGenerators([seed]))
+        ][-1]
         for seed in (1, 1, 2)
     ]
     assert torch.equal(runs[0], runs[1])

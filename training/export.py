@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import save_file
 
 from lastword.models.dream import Dream
-from lastword.models.layers import BidirectionalTransformer, Shape
+from lastword.models.layers import BidirectionalTransformer, TransformerConfig
 from lastword.models.llada import LLaDA
 
 ARCHITECTURES: dict[str, type[LLaDA] | type[Dream]] = {"llada": LLaDA, "dream": Dream}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
-def llada_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
+def llada_config(shape: TransformerConfig, end: int, mask: int) -> dict[str, Any]:
     """Every field of LLaDA's config.json that says something about the model."""
     return {
         "activation_type": "silu",
@@ -29,8 +29,8 @@ def llada_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
         "bias_for_layer_norm": False,
         "block_group_size": 1,
         "block_type": "llama",
-        "d_model": shape.width,
-        "embedding_size": shape.vocabulary,
+        "d_model": shape.hidden_size,
+        "embedding_size": shape.vocab_size,
         "eos_token_id": end,
         "include_bias": False,
         "include_qkv_bias": False,
@@ -38,14 +38,14 @@ def llada_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
         "layer_norm_type": "rms",
         "layer_norm_with_affine": True,
         "mask_token_id": mask,
-        "max_sequence_length": shape.positions,
-        "mlp_hidden_size": shape.mlp_width,
+        "max_sequence_length": shape.max_seq_len,
+        "mlp_hidden_size": shape.intermediate_size,
         "mlp_ratio": 4,
         "model_type": "llada",
         "multi_query_attention": None,
-        "n_heads": shape.heads,
-        "n_kv_heads": shape.kv_heads,
-        "n_layers": shape.layers,
+        "n_heads": shape.num_heads,
+        "n_kv_heads": shape.num_kv_heads,
+        "n_layers": shape.num_layers,
         "pad_token_id": end,
         "rms_norm_eps": shape.norm_eps,
         "rope": True,
@@ -54,12 +54,12 @@ def llada_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
         "scale_logits": False,
         "torch_dtype": "bfloat16",
         "use_cache": False,
-        "vocab_size": shape.vocabulary,
+        "vocab_size": shape.vocab_size,
         "weight_tying": shape.tied_head,
     }
 
 
-def dream_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
+def dream_config(shape: TransformerConfig, end: int, mask: int) -> dict[str, Any]:
     """Every field of Dream's config.json that says something about the model."""
     return {
         "architectures": ["DreamModel"],
@@ -67,14 +67,14 @@ def dream_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
         "bos_token_id": end,
         "eos_token_id": end,
         "hidden_act": "silu",
-        "hidden_size": shape.width,
-        "intermediate_size": shape.mlp_width,
+        "hidden_size": shape.hidden_size,
+        "intermediate_size": shape.intermediate_size,
         "mask_token_id": mask,
-        "max_position_embeddings": shape.positions,
+        "max_position_embeddings": shape.max_seq_len,
         "model_type": "Dream",
-        "num_attention_heads": shape.heads,
-        "num_hidden_layers": shape.layers,
-        "num_key_value_heads": shape.kv_heads,
+        "num_attention_heads": shape.num_heads,
+        "num_hidden_layers": shape.num_layers,
+        "num_key_value_heads": shape.num_kv_heads,
         "pad_token_id": end,
         "rms_norm_eps": shape.norm_eps,
         "rope_scaling": None,
@@ -84,7 +84,7 @@ def dream_config(shape: Shape, end: int, mask: int) -> dict[str, Any]:
         "use_cache": False,
         "use_mrope": False,
         "use_sliding_window": False,
-        "vocab_size": shape.vocabulary,
+        "vocab_size": shape.vocab_size,
     }
 
 
@@ -114,7 +114,7 @@ def export(
     _write(folder / "config.json", CONFIGS[family](network.shape, end, mask))
     ends = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
     _write(folder / "generation_config.json", ends | GENERATION[family])
-    names = their_names(ARCHITECTURES[family].tensors, network.shape.layers)
+    names = their_names(ARCHITECTURES[family].tensors, network.shape.num_layers)
     tensors = {
         names[ours]: tensor.detach().to("cpu", torch.bfloat16).contiguous()
         for ours, tensor in network.state_dict().items()

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lastword.models.layers import BidirectionalTransformer, Shape
+from lastword.models.layers import BidirectionalTransformer, TransformerConfig
 from training.muon import Muon
 from training.settings import Rate
 
 
-def fresh(shape: Shape, seed: int) -> BidirectionalTransformer:
+def fresh(shape: TransformerConfig, seed: int) -> BidirectionalTransformer:
     """A network whose blocks start as the identity: what they add to the stream starts at zero."""
     network = BidirectionalTransformer(shape)
     generator = torch.Generator().manual_seed(seed)
@@ -21,7 +21,7 @@ def fresh(shape: Shape, seed: int) -> BidirectionalTransformer:
         if name.endswith((".out.weight", ".down.weight", ".bias")):
             nn.init.zeros_(parameter)
         elif "norm" not in name:
-            std = 0.02 if name == "head.weight" else shape.width**-0.5
+            std = 0.02 if name == "head.weight" else shape.hidden_size**-0.5
             nn.init.normal_(parameter, std=std, generator=generator)
     return network
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lastword.errors import SettingError
-from lastword.models.layers import Shape
+from lastword.models.layers import TransformerConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,14 +23,14 @@ Section = TypeVar("Section")
 class Body:
     """The network's size; what the family dictates (biases, rotation dtype) is not a choice."""
 
-    width: int = 256
-    layers: int = 6
-    heads: int = 4
-    kv_heads: int = 4
-    mlp_width: int = 768
+    hidden_size: int = 256
+    num_layers: int = 6
+    num_heads: int = 4
+    num_kv_heads: int = 4
+    intermediate_size: int = 768
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
-    positions: int = 1024
+    max_seq_len: int = 1024
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ class Settings:
         """Steps of the autoregressive phase; weights taken from a model have it behind them."""
         return 0 if self.start else round(self.causal * self.steps)
 
-    def shape(self, vocabulary: int) -> Shape:
+    def shape(self, vocabulary: int) -> TransformerConfig:
         """The architecture for a tokenizer of that size."""
         dream = self.family == "dream"
-        return Shape(
+        return TransformerConfig(
             **dataclasses.asdict(self.body),
-            vocabulary=vocabulary,
+            vocab_size=vocabulary,
             qkv_bias=dream,
             tied_head=False,
             rotate_in_float32=not dream,

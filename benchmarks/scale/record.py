@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lastword.bench.record import Figure, Kept, Setting
 from lastword.errors import SettingError
-from lastword.io.schema import Count, Share, Text, checked, read_object
+from lastword.io.schema import Count, Share, Text, read_object, validate
 
 FILE = Path(__file__).parent.parent / "records" / "scale.json"
 Change = Annotated[float, Field(ge=-1, le=1e6)]
@@ -103,6 +103,6 @@ class Record(Kept):
 def read(path: Path = FILE) -> Record:
     """The record of a file."""
     try:
-        return checked(Record, read_object(path))
+        return validate(Record, read_object(path))
     except (OSError, ValueError) as wrong:
         raise SettingError(f"{path} is no record of benchmarks.scale ({wrong})") from wrong

@@ -11,7 +11,7 @@ from typing import Literal
 from benchmarks.serving.heard import Heard
 from lastword.bench.record import Figure, Kept, Setting
 from lastword.errors import SettingError
-from lastword.io.schema import Count, Share, Text, checked, read_object
+from lastword.io.schema import Count, Share, Text, read_object, validate
 
 ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
 
@@ -73,7 +73,7 @@ class Record(Kept):
 def read(path: Path) -> Record:
     """The record of a file."""
     try:
-        return checked(Record, read_object(path))
+        return validate(Record, read_object(path))
     except (OSError, ValueError) as wrong:
         raise SettingError(f"{path} is no record of benchmarks.serving ({wrong})") from wrong
 

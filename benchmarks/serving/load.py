@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from lastword.errors import SettingError
 from lastword.models.base import MaskPredictor
 from lastword.policies.length.fixed import Fixed
-from lastword.prompts import as_batch
+from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from lastword.serve.job import Job
 from lastword.serve.schedule import Schedule
 from lastword.tasks import BENCHMARKS
@@ -84,9 +84,9 @@ def requests(
         family = families[number % len(families)]
         text = known[family][number // len(families) % len(known[family])].prompt
         given = [{"role": "user", "content": text}] if chat else text
-        (prompt,) = as_batch(model, [given])
+        (prompt,) = tokenize_prompts(model, [given])
         name = draw.choice(names)
-        recipe = settle(Recipe.named(name), model, [prompt])
+        recipe = resolve(Recipe.named(name), model, [prompt])
         made.append(Asked(number, family, name, Job(tuple(prompt), recipe, in_chat=chat)))
     return made
 

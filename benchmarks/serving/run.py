@@ -13,9 +13,9 @@ from benchmarks.serving.figures import Line, line_of
 from benchmarks.serving.heard import Heard, arriving, ask_engine, closed_loop, warm
 from benchmarks.serving.load import Arm, Asked
 from benchmarks.serving.served import Served, ask_server, counted, resident
-from lastword.api import generation_of
+from lastword.api import build_generation
 from lastword.decoding.loop import decode
-from lastword.decoding.sampling import Dice
+from lastword.decoding.sampling import RowGenerators
 from lastword.models.base import MaskPredictor
 from lastword.serve.engine import Engine
 from lastword.serve.job import Job
@@ -88,7 +88,7 @@ async def in_process(
     work = Work()
     engine = Engine(model, limits, arm.schedule, work)
     engine.start()
-    for stream in engine.submit(*warm(model.slots, asked)):
+    for stream in engine.submit(*warm(model.default_max_new_tokens, asked)):
         await stream.answer()
     work.done.update(dict.fromkeys(work.done, 0.0))
     memory, began = Memory(os.getpid(), len(asked)), time.monotonic()
@@ -165,8 +165,8 @@ def alone(model: MaskPredictor, job: Job) -> str | None:
         model,
         [list(job.prompt)],
         job.recipe,
-        dice=Dice([job.seed], model.device),
+        generators=RowGenerators([job.seed], model.device),
         in_chat={job.in_chat},
     )
-    ((done, recipe),) = [(done, step.recipe) for step in steps for done in step.done]
-    return generation_of(model, done, recipe, list(job.prompt), 0.0).text
+    ((done, recipe),) = [(done, step.recipe) for step in steps for done in step.finished]
+    return build_generation(model, done, recipe, list(job.prompt), 0.0).text

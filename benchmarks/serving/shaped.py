@@ -60,7 +60,7 @@ def shaped_requests(
     draw = random.Random(seed)
     order = draw.sample(range(count), count)
     prompts = [
-        [draw.randrange(model.ids.vocabulary - 2) for _ in range(shortest + at)] for at in order
+        [draw.randrange(model.ids.vocab_size - 2) for _ in range(shortest + at)] for at in order
     ]
     lengths = [pairs[number % len(pairs)] for number in range(count)]
     length = Replay.of(prompts, lengths) if arm.predicts else Fixed(CANVAS)

@@ -14,7 +14,7 @@ from lastword.batch.asked import Asked, Refused
 from lastword.batch.line import Form, Name
 from lastword.batch.requests import Failed, failed_body, kept, reply_body, spent
 from lastword.engines.engine import TOO_LONG, Reply
-from lastword.io.schema import CHECKED, Count, LongText, Seed, Share, Slots, Text, checked
+from lastword.io.schema import CHECKED, Count, LongText, Seed, Share, SlotCount, Text, validate
 
 Key = tuple[int, int]  # a line's index, and which of its answers
 PLACE = r"^batch_req_([0-9a-f]{12})_([0-9]{1,12})$"  # of a run, and an index in it
@@ -31,8 +31,8 @@ class Line(BaseModel):
     failed: Annotated[str, Field(max_length=10_000)] | None
     finish: Literal["ended", "truncated", "masks_left"] | None = None
     prompt_tokens: Count | None = None
-    tokens: Slots | None = None  # of the text
-    horizon: Slots | None = None  # slots planned
+    tokens: SlotCount | None = None  # of the text
+    horizon: SlotCount | None = None  # slots planned
     expected_length: float | None = None  # what the probe said
     tail: Share | None = None
     passes: Count | None = None  # probe included
@@ -141,7 +141,7 @@ def reason_of(reply: Reply[Key]) -> Failed | None:
 def place_of(data: Any, form: Form) -> Written:
     """Which run and line a line of answers belongs to; ValueError: it is none."""
     if form == "lines":
-        line = checked(Line, data)
+        line = validate(Line, data)
         return Written(line.run, line.index, line.failed is not None)
     found = isinstance(data, dict) and re.match(PLACE, str(data.get("id")))
     if not found or set(data) != {"id", "custom_id", "response", "error"}:

@@ -13,7 +13,7 @@ from typing import Any
 from lastword.batch.answered import Answering, Written, place_of
 from lastword.errors import SettingError
 from lastword.io.files import check_folder, replacing
-from lastword.io.jsonl import NEWLINE, Lines
+from lastword.io.jsonl import NEWLINE, JsonLines
 from lastword.io.schema import parse
 
 MOST_LINE = 2**30  # bytes
@@ -31,7 +31,7 @@ class Answers:
     ) -> None:
         self.path, self._answering, self._claim = path, answering, claim
         check_folder(path.parent)
-        self._lines = Lines(path, kind="answers", remedy="give another file (--out)")
+        self._lines = JsonLines(path, kind="answers", remedy="give another file (--out)")
         self.failed: set[int] = set()
         self.done: set[int] = set()
         self._order = array("q")  # indices, as their lines stand in the file

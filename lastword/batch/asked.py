@@ -9,12 +9,12 @@ from typing import Any
 from lastword.batch.line import Form, Line, line_of, name_of, request_of
 from lastword.batch.source import Given
 from lastword.batch.unread import Said, is_unread, said_of, unread_jobs
-from lastword.canvas.canvas import checked_prompts
-from lastword.decoding.sampling import checked_seed
+from lastword.canvas.canvas import validate_prompts
+from lastword.decoding.sampling import check_seed
 from lastword.engines.local import failure
 from lastword.errors import LastwordError
 from lastword.models.base import MaskPredictor
-from lastword.prompts import as_batch
+from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.serve.api.asked import jobs
 from lastword.serve.api.invalid import Invalid, NoSuchThing
@@ -54,7 +54,7 @@ class Asking:
     model: MaskPredictor
     name: str
     recipe: Recipe  # as it was given, for requests that name none
-    settled: Recipe  # for lines of ours
+    resolved: Recipe  # for lines of ours
     form: Form
     seed: int = 0
     chat: bool = False
@@ -119,13 +119,13 @@ class Asking:
         if is_unread(self.model):
             ids, said = said_of(prompt)
         else:
-            (tokens,) = as_batch(self.model, prompt)
-            checked_prompts([tokens], self.model.ids)
+            (tokens,) = tokenize_prompts(self.model, prompt)
+            validate_prompts([tokens], self.model.ids)
             ids = tuple(tokens)
         job = Job(
             prompt=ids,
-            recipe=self.settled,
-            seed=line.seed if line.seed is not None else checked_seed("batch", seed),
+            recipe=self.resolved,
+            seed=line.seed if line.seed is not None else check_seed("batch", seed),
             most=line.max_tokens,
             in_chat=in_chat,
         )

@@ -14,7 +14,7 @@ from lastword.engines.engine import Engine
 from lastword.errors import SettingError
 from lastword.evaluate.records import recipe_data
 from lastword.evaluate.run import about
-from lastword.io.files import why, write
+from lastword.io.files import os_error_reason, write
 from lastword.io.schema import read_object
 from lastword.recipe.recipe import Recipe
 from lastword.version import __version__
@@ -97,5 +97,5 @@ def _read(path: Path, target: Path) -> dict[str, Any]:
     except (OSError, ValueError) as missing:
         raise SettingError(
             f"{target} is there already, and {path.name} beside it does not say which run it belongs to "
-            f"({why(missing)}); it was left as it is: give another file with --out, or move it away"
+            f"({os_error_reason(missing)}); it was left as it is: give another file with --out, or move it away"
         ) from missing

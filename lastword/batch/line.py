@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from lastword.errors import PromptError
-from lastword.io.prompts import Id, Message, WrittenText
-from lastword.io.schema import CHECKED, OPEN, Seed, Text, checked, parse_object
+from lastword.io.prompts import Id, Message, PromptText
+from lastword.io.schema import CHECKED, OPEN, Seed, Text, parse_object, validate
 from lastword.serve.api.invalid import Invalid, invalid
 from lastword.serve.api.schema import Asking, ChatRequest, CompletionRequest
-from lastword.validation import MOST_COUNTED, MOST_SLOTS, shown
+from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
 
 Form = Literal["lines", "openai"]
-Number = Annotated[int, Field(ge=-MOST_COUNTED, le=MOST_COUNTED)]
+Number = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
 Name = Annotated[Text, Field(min_length=1)] | Number  # what a user calls a line
-Cap = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
+Cap = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 KINDS = ("prompt", "messages", "tokens")
 # Fields that would change an answer in other files, and in ours hold for a whole run.
@@ -33,9 +33,9 @@ class Line(BaseModel):
 
     model_config = OPEN
 
-    prompt: WrittenText | None = None
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_SLOTS)] | None = None
-    tokens: Annotated[list[Id], Field(min_length=1, max_length=MOST_SLOTS)] | None = None
+    prompt: PromptText | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_SLOTS)] | None = None
+    tokens: Annotated[list[Id], Field(min_length=1, max_length=MAX_SLOTS)] | None = None
     id: Name | None = None
     custom_id: Name | None = None
     seed: Seed | None = None
@@ -72,17 +72,17 @@ def name_of(data: object) -> str | int | None:
     for named in (fields.get("id"), fields.get("custom_id")):
         with suppress(ValueError):
             if named is not None:
-                return checked(Named, {"name": named}).name
+                return validate(Named, {"name": named}).name
     return None
 
 
 def line_of(data: object) -> Line:
     """A line of ours; PromptError says what is wrong with it."""
     if not isinstance(data, dict):
-        raise PromptError(f'it is no object with a "prompt": {shown(data)}')
+        raise PromptError(f'it is no object with a "prompt": {short_repr(data)}')
     given = [name for name in KINDS if data.get(name) is not None]
     if not given:
-        known = ", ".join(map(shown, data)) or "none"
+        known = ", ".join(map(short_repr, data)) or "none"
         raise PromptError(f"it has no field prompt, messages or tokens; it has {known:.200}")
     if len(given) > 1:
         raise PromptError(f"it has {' and '.join(given)}; give one of them")
@@ -93,7 +93,7 @@ def line_of(data: object) -> Line:
             "batch format; a column of yours needs another name"
         )
     try:
-        return checked(Line, data)
+        return validate(Line, data)
     except ValueError as wrong:
         raise PromptError(str(wrong)) from wrong
 
@@ -101,7 +101,7 @@ def line_of(data: object) -> Line:
 def request_of(data: object) -> ChatRequest | CompletionRequest:
     """The request of a line of OpenAI's; PromptError if it is none, Invalid says what is wrong with it."""
     try:
-        envelope = checked(Envelope, data)
+        envelope = validate(Envelope, data)
         body = envelope.body if isinstance(envelope.body, dict) else parse_object(envelope.body)
     except ValueError as wrong:
         raise PromptError(f"it is no line of OpenAI's batch input ({wrong})") from wrong

@@ -21,8 +21,8 @@ from lastword.engines.engine import Engine
 from lastword.errors import SettingError
 from lastword.io.files import check_folder, check_target
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
-from lastword.validation import MOST_SEED, check_choice, check_whole
+from lastword.recipe.resolve import resolve
+from lastword.validation import MAX_SEED, check_choice, check_int
 
 Progress = Callable[[State], None]
 
@@ -45,16 +45,16 @@ class Batch:
 
     def run(self, engine: Engine, progress: Progress = lambda state: None) -> Outcome:
         """Ask the engine every prompt that has no line yet, and write what comes of each."""
-        settled = settle(self.recipe, engine.model, in_chat=self.found.in_chat)
+        resolved = resolve(self.recipe, engine.model, in_chat=self.found.in_chat)
         identity = Identity.of(
-            engine, self.name, settled, self.found, seed=self.seed, chat=self.chat, form=self.form
+            engine, self.name, resolved, self.found, seed=self.seed, chat=self.chat, form=self.form
         )
         answering = Answering(identity.run, self.name, self.form)
         asking = Asking(
             engine.model,
             self.name,
             self.recipe,
-            settled,
+            resolved,
             self.found.form,
             seed=self.seed,
             chat=self.chat,
@@ -106,16 +106,16 @@ def prepare(
     plain: bool = False,
 ) -> Batch:
     """Look a file of prompts over and check all that can be checked without a model."""
-    check_whole("batch", "rows", rows, least=1)
+    check_int("batch", "rows", rows, minimum=1)
     if limit is not None:
-        check_whole("batch", "limit", limit, least=1)
+        check_int("batch", "limit", limit, minimum=1)
     for word, value in {"chat": chat, "in_order": in_order, "plain": plain}.items():
         check_choice("batch", word, value, True, False)
-    chosen = Recipe.checked(recipe)
+    chosen = Recipe.coerce(recipe)
     source = Source(prompts)
     _check_out(out, prompts)
     found = survey(source, chat=chat)
-    check_whole("batch", "seed", seed, least=-MOST_SEED, most=MOST_SEED - found.count)
+    check_int("batch", "seed", seed, minimum=-MAX_SEED, maximum=MAX_SEED - found.count)
     form: Form = "lines" if plain else found.form
     return Batch(source, found, out, name, chosen, form, seed, limit, rows, chat, in_order)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from lastword.batch import parquet
 from lastword.errors import PromptError
-from lastword.io.files import why
+from lastword.io.files import os_error_reason
 from lastword.io.schema import UTF8_MARK, parse
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
 MOST_LINE = 64 * 2**20  # bytes
@@ -102,7 +102,7 @@ class Source:
 
     def _unreadable(self, broken: Exception) -> PromptError:
         return PromptError(
-            f"the prompts in {shown(str(self.path))} cannot be read ({why(broken)}); give a .jsonl or "
+            f"the prompts in {short_repr(str(self.path))} cannot be read ({os_error_reason(broken)}); give a .jsonl or "
             ".parquet file that is there"
         )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lastword.decoding.sampling import checked_seed
+from lastword.decoding.sampling import check_seed
 from lastword.engines.openai import Unread
 from lastword.errors import PromptError
 from lastword.models.base import MaskPredictor
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from lastword.serve.api.chosen import chosen
 from lastword.serve.api.invalid import Invalid, about
 from lastword.serve.api.schema import ChatRequest, CompletionRequest
@@ -42,7 +42,7 @@ def unread_jobs(
     """What `serve.api.asked.jobs` makes of a request, and what each says; the server checks lengths."""
     each, recipe = request.n or 1, chosen(request, limits)
     with about("recipe"):
-        settled = settle(recipe, model)
+        resolved = resolve(recipe, model)
     prompts = list(_prompts(request))
     if len(prompts) * each > limits.answers:
         raise Invalid(
@@ -53,8 +53,8 @@ def unread_jobs(
     found = [
         Job(
             prompt=ids,
-            recipe=settled,
-            seed=checked_seed("request", (request.seed or 0) + at * each + choice),
+            recipe=resolved,
+            seed=check_seed("request", (request.seed or 0) + at * each + choice),
             most=request.cap,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             in_chat=isinstance(request, ChatRequest),

@@ -14,7 +14,7 @@ from lastword.batch.source import Source
 from lastword.engines.engine import Engine, Predicts, Question, Reply
 from lastword.errors import SettingError
 from lastword.recipe.recipe import Recipe
-from lastword.validation import MOST_SLOTS
+from lastword.validation import MAX_SLOTS
 
 PORTION = (
     4096  # prompts that are read, tokenised and asked at once; an engine orders them as it likes
@@ -165,7 +165,7 @@ def by_recipe(lines: list[Asked]) -> Questions:
     found: Questions = {}
     for line in lines:
         for choice, job in enumerate(line.jobs):
-            most = None if job.most is None else min(job.most, MOST_SLOTS)
+            most = None if job.most is None else min(job.most, MAX_SLOTS)
             said = line.said[choice] if line.said else None
             question = Question(list(job.prompt), job.seed, most, said)
             found.setdefault(job.recipe, {})[line.index, choice] = question

@@ -19,9 +19,9 @@ from lastword.bench.replay import Replay, kept_pairs, lengths_for
 from lastword.bench.shapes import draw
 from lastword.bench.tally import Tally, tallied
 from lastword.bench.work import Work
-from lastword.canvas.cost import Work as Cost
+from lastword.canvas.cost import TokenCost as Cost
 from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import fixes_shapes
+from lastword.decoding.layout import supports_static_shapes
 from lastword.decoding.loop import Step, decode
 from lastword.models.native import NativeModel
 from lastword.policies.cache import Cache, DualCache, NoCache, PrefixCache
@@ -191,13 +191,22 @@ class Bench:
     def _fixes(self, cache: Cache) -> bool:
         """Are passes within a block captured here?"""
         recipe = self._recipe(self.settings.horizon, self.settings.pace, cache)
-        return fixes_shapes(self.meter.device, recipe, Hooks(), 1)
+        return supports_static_shapes(self.meter.device, recipe, Hooks(), 1)
 
     def _generate(self, prompt: list[int], recipe: Recipe, **given: Any) -> Generation:
-        return lastword.generate(self.model, prompt, recipe=recipe, beyond_positions=True, **given)
+        return lastword.generate(
+            self.model, prompt, recipe=recipe, exceed_max_seq_len=True, **given
+        )
 
     def _decode(self, prompts: Sequence[list[int]], recipe: Recipe, slots: int) -> Iterator[Step]:
-        return decode(self.model, prompts, recipe, beyond_positions=True, slots=slots, replay=True)
+        return decode(
+            self.model,
+            prompts,
+            recipe,
+            exceed_max_seq_len=True,
+            max_batch_size=slots,
+            use_cuda_graphs=True,
+        )
 
     def _begin(self, prompts: Sequence[list[int]], recipe: Recipe, slots: int = 1) -> None:
         """The first steps of a decoding, to warm up."""
@@ -206,7 +215,7 @@ class Bench:
 
     def _probe(self, prompt: list[int]) -> object:
         limit = max(self.settings.canvas)
-        return lastword.predict_length(self.model, prompt, limit=limit, beyond_positions=True)
+        return lastword.predict_length(self.model, prompt, limit=limit, exceed_max_seq_len=True)
 
     def _probe_work(self) -> Work:
         slots = max(self.settings.canvas)
@@ -260,7 +269,9 @@ class Bench:
         less, more = costs[few], costs[many]
         # Masks fall evenly from the window's size to none, so half of them are read on average.
         work = Work(
-            (more.columns - less.columns) / by, (more.squares - less.squares) / by, window / 2
+            (more.tokens_computed - less.tokens_computed) / by,
+            (more.attention_pairs - less.attention_pairs) / by,
+            window / 2,
         )
         return self._pass(line, case, timed, activity, work)
 
@@ -301,8 +312,12 @@ class Bench:
 
         meter = replace(self.meter, repeats=1) if once else self.meter
         timed = meter.median(call, warm=None if not once else lambda: self._begin([prompt], recipe))
-        work = Work(cost.columns, cost.squares, cost.passes * self.settings.block / 2)
-        passes = cost.passes + probed
+        work = Work(
+            cost.tokens_computed,
+            cost.attention_pairs,
+            cost.forward_passes * self.settings.block / 2,
+        )
+        passes = cost.forward_passes + probed
         if probed:
             work = work.plus(self._probe_work())
         return self._whole("answers", case, timed, work, passes, passes, slots)
@@ -325,8 +340,10 @@ class Bench:
             call, warm=lambda: self._begin(prompts, recipe, slots)
         )
         costs = [row.cost for row in tally.done]
-        spent = sum(cost.passes for cost in costs)
-        columns, squares = (sum(getattr(cost, n) for cost in costs) for n in ("columns", "squares"))
+        spent = sum(cost.forward_passes for cost in costs)
+        columns, squares = (
+            sum(getattr(cost, n) for cost in costs) for n in ("tokens_computed", "attention_pairs")
+        )
         work = Work(columns, squares, spent * self.settings.block / 2)
         useful = sum(row.useful for row in lengths)
         line = self._whole("mixed", case, timed, work, tally.passes, spent, useful)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lastword.models.layers import Shape
+from lastword.models.layers import TransformerConfig
 
 
 class PlainNorm(nn.Module):
@@ -29,17 +29,19 @@ class PlainNorm(nn.Module):
 class PlainLayer(nn.Module):
     """Attention over all columns, then the gated MLP; seven products, none fused."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
-        self.shape, width = shape, shape.width
-        keys = shape.kv_heads * shape.head_width
+        self.shape, width = shape, shape.hidden_size
+        keys = shape.num_kv_heads * shape.head_width
         self.norms = nn.ModuleList(PlainNorm(width, shape.norm_eps) for _ in range(2))
         self.query, self.key, self.value = (
             nn.Linear(width, out, bias=shape.qkv_bias) for out in (width, keys, keys)
         )
         self.out = nn.Linear(width, width, bias=False)
-        self.gate, self.up = (nn.Linear(width, shape.mlp_width, bias=False) for _ in range(2))
-        self.down = nn.Linear(shape.mlp_width, width, bias=False)
+        self.gate, self.up = (
+            nn.Linear(width, shape.intermediate_size, bias=False) for _ in range(2)
+        )
+        self.down = nn.Linear(shape.intermediate_size, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [1, L, W], [L, D]
         y = self.norms[0](x)
@@ -48,7 +50,7 @@ class PlainLayer(nn.Module):
             for made in (self.query(y), self.key(y), self.value(y))
         )
         query, key = _turned(query, cos, sin), _turned(key, cos, sin)
-        groups = self.shape.heads // self.shape.kv_heads
+        groups = self.shape.num_heads // self.shape.num_kv_heads
         if groups > 1:
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         mixed = F.scaled_dot_product_attention(query, key, value)
@@ -60,13 +62,13 @@ class PlainLayer(nn.Module):
 class PlainModel(nn.Module):
     """Tokens in, logits of every column out."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
         self.shape = shape
-        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(PlainLayer(shape) for _ in range(shape.layers))
-        self.norm = PlainNorm(shape.width, shape.norm_eps)
-        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.layers = nn.ModuleList(PlainLayer(shape) for _ in range(shape.num_layers))
+        self.norm = PlainNorm(shape.hidden_size, shape.norm_eps)
+        self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:  # [1, L] -> [1, L, V]
         x = self.embedding(tokens)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import lastword
-from lastword.api import trimmed, usual_slots
+from lastword.api import default_batch_size, trimmed
 from lastword.bench.meter import Meter
 from lastword.bench.record import Line
 from lastword.bench.tally import Tally, tallied
 from lastword.decoding.loop import Step, decode
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
-from lastword.prompts import as_batch
+from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import RECIPES
 from lastword.tasks import BENCHMARKS
@@ -39,7 +39,9 @@ def recipe_lines(
     """A line per recipe: all rows handed over at once; `solo` of them are decoded alone as well."""
     asked = prompts_for(model, rows)
     for arm in arms:
-        line = _line(model, asked, ARMS[arm], meter, min(rows, slots or usual_slots(model)), solo)
+        line = _line(
+            model, asked, ARMS[arm], meter, min(rows, slots or default_batch_size(model)), solo
+        )
         yield line.model_copy(update={"case": f"{name}, {arm}"})
 
 
@@ -47,11 +49,11 @@ def _line(
     model: Any, asked: Sequence[Any], recipe: Recipe, meter: Meter, slots: int, solo: int
 ) -> Line:
     """The rows' own decoding is timed, not their tokenizer: in evaluation a batch's seconds are these too."""
-    prompts, rows = as_batch(model, asked), len(asked)
+    prompts, rows = tokenize_prompts(model, asked), len(asked)
     tally = Tally(rows)
 
     def steps() -> Iterator[Step]:
-        return decode(model, prompts, recipe, slots=slots, replay=True)
+        return decode(model, prompts, recipe, max_batch_size=slots, use_cuda_graphs=True)
 
     def call() -> None:
         nonlocal tally
@@ -59,8 +61,8 @@ def _line(
 
     timed = meter.median(call)
     costs = [cost for row in tally.done for cost in (row.cost, row.probe_cost)]
-    written = {row.prompt: row.canvas.answer_of(0) for row in tally.done}
-    tokens = sum(len(trimmed(row.canvas, 0, written[row.prompt])[0]) for row in tally.done)
+    written = {row.request_id: row.canvas.answer_ids(0) for row in tally.done}
+    tokens = sum(len(trimmed(row.canvas, 0, written[row.request_id])[0]) for row in tally.done)
     seconds = timed.ms / 1000
     line = Line(
         line="recipes",
@@ -72,10 +74,10 @@ def _line(
         first_seconds=timed.first,
         passes=tally.passes,
         tokens=tokens,
-        columns=float(sum(cost.columns for cost in costs)),
+        columns=float(sum(cost.tokens_computed for cost in costs)),
         peak_mb=timed.peak_mb,
         tokens_per_second=tokens / seconds,
-        tokens_per_forward=tokens / sum(cost.passes for cost in costs),
+        tokens_per_forward=tokens / sum(cost.forward_passes for cost in costs),
         occupancy=tally.occupancy,
     )
     if not solo:

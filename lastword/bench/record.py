@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lastword.errors import SettingError
-from lastword.io.schema import CHECKED, Count, Share, Text, checked, read_object
+from lastword.io.schema import CHECKED, Count, Share, Text, read_object, validate
 
 Figure = Annotated[float, Field(ge=0, le=1e15)]
 Setting = bool | Annotated[int, Field(ge=0, le=10**9)] | Figure | Text | list[Count]
@@ -92,7 +92,7 @@ class Record(Kept):
 def read(path: Path) -> Record:
     """The record of a file."""
     try:
-        return checked(Record, read_object(path))
+        return validate(Record, read_object(path))
     except (OSError, ValueError) as wrong:
         raise SettingError(
             f"{path} is no record of lastword bench ({wrong}); make one with lastword bench --out {path}"

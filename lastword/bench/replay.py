@@ -19,13 +19,13 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.io.schema import CHECKED, SomeSlots, Text, checked, read_object
+from lastword.io.schema import CHECKED, PositiveSlots, Text, read_object, validate
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan, Probe
 
 FILE = Path(__file__).parent / "replay.json"
 
 
-Pair = Annotated[list[SomeSlots], Field(min_length=2, max_length=2)]
+Pair = Annotated[list[PositiveSlots], Field(min_length=2, max_length=2)]
 
 
 class Pairs(BaseModel):
@@ -57,7 +57,7 @@ class Written(NamedTuple):
 
 def kept_pairs() -> Pairs:
     """The pairs that come with the package."""
-    return checked(Pairs, read_object(FILE))
+    return validate(Pairs, read_object(FILE))
 
 
 def lengths_for(rows: int, slots: int) -> list[Lengths]:
@@ -95,11 +95,11 @@ class Replay(LengthPolicy):
     @property
     def traits(self) -> LengthTraits:
         limit = max(own.predicted for _, own in self.lengths)
-        return LengthTraits(resizes="between blocks", needs_blocks=True, limit=limit)
+        return LengthTraits(resizes="between blocks", needs_blocks=True, max_slots=limit)
 
     def plan(self, probe: Probe) -> Plan:
         one = torch.ones(probe.rows, dtype=torch.long)
-        columns = probe.most(one).columns  # one pass over each prompt and one slot
+        columns = probe.max_cost(one).tokens_computed  # one pass over each prompt and one slot
         known = dict(self.lengths)
         rows = [known[int(count) - 1] for count in columns.tolist()]
         predicted, written = torch.tensor(rows, device=columns.device).unbind(1)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import lastword
-from lastword.api import MOST_ROWS
+from lastword.api import MAX_ROWS
 from lastword.bench.ceilings import ceilings
 from lastword.bench.lines import LINES, MIXED_PACE, Bench, Settings
 from lastword.bench.meter import Meter
@@ -100,7 +100,7 @@ def bench_recipes(
         for line in recipe_lines(name, model, meter, arms, rows, slots, solo):
             found.append(line)
             show(line)
-    settings: dict[str, Any] = {"rows": rows, "slots": slots or MOST_ROWS}
+    settings: dict[str, Any] = {"rows": rows, "slots": slots or MAX_ROWS}
     notes = [
         "Validation prompts, families in turn; every recipe on the model's own canvas; seconds from the "
         "first probe to the last token, of a run of the same rows after one that compiled kernels and "

@@ -11,11 +11,11 @@ from lastword.canvas.tokens import TokenIds
 from lastword.errors import CheckpointError, SettingError
 from lastword.io.files import user_path
 from lastword.models.dream import Dream
-from lastword.models.layers import Shape
+from lastword.models.layers import TransformerConfig
 from lastword.models.llada import LLaDA
 from lastword.models.load import described
 from lastword.models.native import NativeModel
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 SPREAD = 0.02  # standard deviation of the weights, about that of a model before training
 
@@ -26,22 +26,22 @@ class Architecture:
 
     name: str
     family: type[NativeModel]
-    shape: Shape
+    shape: TransformerConfig
 
 
 LLADA_8B = Architecture(
     "llada-8b",
     LLaDA,
-    Shape(
-        width=4096,
-        layers=32,
-        heads=32,
-        kv_heads=32,
-        mlp_width=12288,
-        vocabulary=126464,
+    TransformerConfig(
+        hidden_size=4096,
+        num_layers=32,
+        num_heads=32,
+        num_kv_heads=32,
+        intermediate_size=12288,
+        vocab_size=126464,
         rope_theta=500000.0,
         norm_eps=1e-5,
-        positions=4096,
+        max_seq_len=4096,
         qkv_bias=False,
         tied_head=False,
         rotate_in_float32=True,
@@ -50,16 +50,16 @@ LLADA_8B = Architecture(
 DREAM_7B = Architecture(
     "dream-7b",
     Dream,
-    Shape(
-        width=3584,
-        layers=28,
-        heads=28,
-        kv_heads=4,
-        mlp_width=18944,
-        vocabulary=152064,
+    TransformerConfig(
+        hidden_size=3584,
+        num_layers=28,
+        num_heads=28,
+        num_kv_heads=4,
+        intermediate_size=18944,
+        vocab_size=152064,
         rope_theta=1000000.0,
         norm_eps=1e-6,
-        positions=131072,
+        max_seq_len=131072,
         qkv_bias=True,
         tied_head=False,
         rotate_in_float32=False,
@@ -68,16 +68,16 @@ DREAM_7B = Architecture(
 TINY = Architecture(
     "tiny",
     LLaDA,
-    Shape(
-        width=64,
-        layers=2,
-        heads=4,
-        kv_heads=4,
-        mlp_width=128,
-        vocabulary=512,
+    TransformerConfig(
+        hidden_size=64,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=4,
+        intermediate_size=128,
+        vocab_size=512,
         rope_theta=10000.0,
         norm_eps=1e-5,
-        positions=4096,
+        max_seq_len=4096,
         qkv_bias=False,
         tied_head=False,
         rotate_in_float32=True,
@@ -94,7 +94,7 @@ def architecture_of(name: str) -> Architecture:
     folder = path.parent if path.name == "config.json" else path
     if not folder.is_dir():
         raise CheckpointError(
-            f"--shape {shown(name)} was given, which is neither a known shape nor a folder; give "
+            f"--shape {short_repr(name)} was given, which is neither a known shape nor a folder; give "
             f"{', '.join(NAMED)}, a checkpoint's folder, or its config.json"
         )
     family, _, shape = described(folder)
@@ -110,8 +110,8 @@ def random_model(
 ) -> NativeModel:
     """A model of the shape, its weights drawn on the device."""
     shape = architecture.shape
-    last = shape.vocabulary - 1
-    ids = TokenIds(mask=last, end=last - 1, pad=last - 1, vocabulary=shape.vocabulary)
+    last = shape.vocab_size - 1
+    ids = TokenIds(mask=last, end=last - 1, pad=last - 1, vocab_size=shape.vocab_size)
     with torch.device("meta"):
         model = architecture.family(shape, ids)
     drawn = draw(model, device, dtype, seed)
@@ -137,7 +137,7 @@ def stored_as(model: NativeModel, weights: str) -> NativeModel:
     if weights == "plain":
         return model
     if weights != "fp8":
-        raise SettingError(f"--weights {shown(weights)} was given; give plain or fp8")
+        raise SettingError(f"--weights {short_repr(weights)} was given; give plain or fp8")
     try:
         import_module("lastword.models.quantize").to_float8(model.network)
     except ModuleNotFoundError as missing:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import torch
 
 from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import fixes_shapes
+from lastword.decoding.layout import supports_static_shapes
 from lastword.decoding.loop import Step
-from lastword.decoding.running_batch import Done
+from lastword.decoding.running_batch import FinishedRow
 
 
 class Tally:
@@ -28,12 +28,12 @@ class Tally:
         self._spent: dict[int, tuple[int, int]] = {}  # passes and columns of rows, by prompt
         self._computed = 0
         self.passes = 0
-        self.done: list[Done] = []
+        self.done: list[FinishedRow] = []
 
     @property
     def useful(self) -> float | None:
         """The share of computed columns that belong to an unfinished row and are no padding."""
-        own = sum(row.cost.columns for row in self.done)
+        own = sum(row.cost.tokens_computed for row in self.done)
         return own / self._computed if self._computed else None
 
     @property
@@ -44,21 +44,23 @@ class Tally:
     def add(self, step: Step) -> None:
         """One more step, before the next one is asked for."""
         if self._fixed is None:
-            self._fixed = fixes_shapes(step.canvas.device, step.recipe, Hooks(), len(step.prompts))
-        held = [prompt for prompt in step.prompts if prompt is not None]
+            self._fixed = supports_static_shapes(
+                step.canvas.device, step.recipe, Hooks(), len(step.request_ids)
+            )
+        held = [prompt for prompt in step.request_ids if prompt is not None]
         passes = self._counted(step) if self._fixed else 1
         self.passes += passes
         self._begun.update(held)
         if len(self._begun) < self._prompts:
             self._held += passes * len(held)
-            self._offered += passes * len(step.prompts)
-        self.done += step.done
+            self._offered += passes * len(step.request_ids)
+        self.done += step.finished
 
     def _counted(self, step: Step) -> int:
         """The passes of a step, which may be several where they were replayed; adds up their columns."""
-        told = (step.cost.passes, step.cost.columns, step.clock.opening)
+        told = (step.cost.forward_passes, step.cost.tokens_computed, step.clock.block_start)
         passes, columns, opens = 0, 0, False
-        for prompt, spent, wide, opening in zip(step.prompts, *torch.stack(told).tolist()):
+        for prompt, spent, wide, opening in zip(step.request_ids, *torch.stack(told).tolist()):
             if prompt is not None:
                 before = self._spent.get(prompt, (0, 0))
                 self._spent[prompt] = (spent, wide)
@@ -67,7 +69,7 @@ class Tally:
                 opens |= bool(opening) and spent > before[0]
         within = not opens and step.recipe.cache.traits.keeps
         block = step.recipe.block or 0
-        self._computed += len(step.prompts) * block * passes if within else columns
+        self._computed += len(step.request_ids) * block * passes if within else columns
         return passes
 
 

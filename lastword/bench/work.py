@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lastword.models.layers import Shape
+from lastword.models.layers import TransformerConfig
 from lastword.models.native import NativeModel
 
 
@@ -22,16 +22,16 @@ class Work:
             self.columns + other.columns, self.squares + other.squares, self.read + other.read
         )
 
-    def flops(self, shape: Shape) -> int | float:
+    def flops(self, shape: TransformerConfig) -> int | float:
         """Multiplications and additions of the matrix products, the layers' and the head's.
 
         >>> from lastword.bench.shapes import LLADA_8B
         >>> round(Work(1924, 1924**2, 1024).flops(LLADA_8B.shape) / 1e12, 1)
         29.9
         """
-        per_column = 2 * shape.layers * layer_weights(shape)
-        attention = 4 * shape.layers * shape.width
-        head = 2 * shape.vocabulary * shape.width
+        per_column = 2 * shape.num_layers * layer_weights(shape)
+        attention = 4 * shape.num_layers * shape.hidden_size
+        head = 2 * shape.vocab_size * shape.hidden_size
         return self.columns * per_column + self.squares * attention + self.read * head
 
     def traffic(
@@ -41,15 +41,17 @@ class Work:
         shape = model.network.shape
         size = model.network.embedding.weight.element_size()
         attended = self.squares / self.columns if self.columns else 0  # by a column, on average
-        kept = 2 * shape.layers * shape.kv_heads * shape.head_width * size
+        kept = 2 * shape.num_layers * shape.num_kv_heads * shape.head_width * size
         rows = passes if row_passes is None else row_passes
         return passes * weight_bytes(model) + rows * attended * kept
 
 
-def layer_weights(shape: Shape) -> int:
+def layer_weights(shape: TransformerConfig) -> int:
     """Numbers in the matrices of one layer."""
-    attention = shape.width * (2 * shape.width + 2 * shape.kv_heads * shape.head_width)
-    return attention + 3 * shape.width * shape.mlp_width
+    attention = shape.hidden_size * (
+        2 * shape.hidden_size + 2 * shape.num_kv_heads * shape.head_width
+    )
+    return attention + 3 * shape.hidden_size * shape.intermediate_size
 
 
 def weight_bytes(model: NativeModel) -> int:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from lastword.api import Finish, Model, loaded
+from lastword.api import Finish, Model, as_model
 from lastword.calibration.ratios import Calibration, check_families
 from lastword.engines.engine import Engine, Predicts, Question, Reply, check_engine
 from lastword.engines.local import Local
@@ -23,30 +23,30 @@ from lastword.policies.length.stop_at_end import StopAtEnd
 from lastword.policies.length.survival import Survival
 from lastword.policies.length.wrapper import Wrapper
 from lastword.policies.unmask.threshold import AboveThreshold
-from lastword.prompts import Prompt, as_batch, asked_in_chat, is_batch
+from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
-from lastword.recipe.text import part
+from lastword.recipe.resolve import resolve
+from lastword.recipe.text import parse_part
 from lastword.survival.conformal import samples_needed
 from lastword.survival.estimate import Cheapest, Mean, Quantile
-from lastword.survival.interpretation import Auto, Reading
+from lastword.survival.interpretation import Auto, Interpretation
 from lastword.validation import (
-    LEAST_SEED,
-    MOST_SEED,
-    check_function,
-    check_sequence,
+    MAX_SEED,
+    MIN_SEED,
+    check_callable,
+    check_int,
+    check_list,
     check_type,
-    check_whole,
 )
 from lastword.version import __version__
 
 
 @dataclass(frozen=True)
-class Roomy(Wrapper):
+class FixedWithProbe(Wrapper):
     """Plan with `length`, and say what `survival` would have read: lengths are compared, not used."""
 
     name: ClassVar[str] = "roomy"
-    price: ClassVar[str] = "one probe, for the record alone"
+    cost_summary: ClassVar[str] = "one probe, for the record alone"
     source: ClassVar[str] = ""
 
     survival: Survival = Survival()
@@ -69,7 +69,7 @@ def calibrate(
     *,
     limit: int | None = None,
     ends: str = "document",
-    reading: Reading | str = Auto(),
+    reading: Interpretation | str = Auto(),
     estimate: Mean | Quantile | Cheapest = Mean(),
     coverage: float = 0.9,
     recipe: Recipe | str = FAST,
@@ -89,7 +89,7 @@ def calibrate(
     is nothing to compare with, and no calibration. Costs a probe and a whole answer per prompt. With an
     `engine` its workers answer; the model may then be `engine.model`.
     """
-    check_whole("calibrate", "rows", rows, least=1)
+    check_int("calibrate", "rows", rows, minimum=1)
     check_type(
         "calibrate",
         "estimate",
@@ -97,28 +97,31 @@ def calibrate(
         (Mean, Quantile, Cheapest),
         "Mean(), Quantile(q) or Cheapest(cut): the factor is what it finds out",
     )
-    check_function("calibrate", "progress", progress, ("done", "total"))
+    check_callable("calibrate", "progress", progress, ("done", "total"))
     if engine is not None:
         check_engine("calibrate", engine)
-    recipe = Recipe.checked(recipe)
-    reading = part("reading", reading) if isinstance(reading, str) else reading
+    recipe = Recipe.coerce(recipe)
+    reading = parse_part("reading", reading) if isinstance(reading, str) else reading
     survival = Survival(limit, estimate, ends, reading)
-    model = loaded(model)
+    model = as_model(model)
     batch = _one_by_one(model, prompts)
-    check_whole("calibrate", "seed", seed, least=LEAST_SEED, most=MOST_SEED - len(batch))
+    check_int("calibrate", "seed", seed, minimum=MIN_SEED, maximum=MAX_SEED - len(batch))
     if families is not None:
-        check_sequence("calibrate", "families", families, "a list with a name or None a prompt")
+        check_list("calibrate", "families", families, "a list with a name or None a prompt")
     named = [None] * len(batch) if families is None else list(families)
     if len(named) != len(batch):
         raise SettingError(f"{len(batch)} prompts and {len(named)} families were given")
     check_families(named)
     _check_enough(named, coverage)
     longest = [max(batch, key=len)] if batch else []
-    limit = settle(Recipe(length=survival), model, longest).length.traits.limit or model.slots
+    limit = (
+        resolve(Recipe(length=survival), model, longest).length.traits.max_slots
+        or model.default_max_new_tokens
+    )
     survival = replace(survival, limit=limit)
     roomy = Fixed(limit) if recipe.block is None else StopAtEnd(Fixed(limit))
     recipe = replace(recipe, length=roomy)
-    kinds = set[bool | None]().union(*map(asked_in_chat, prompts))
+    kinds = set[bool | None]().union(*map(prompts_in_chat, prompts))
     made_with = {
         "lastword": __version__,
         "torch": torch.__version__,
@@ -163,8 +166,8 @@ def calibrate(
 def _probing(roomy: LengthPolicy, survival: Survival) -> LengthPolicy:
     """The same canvas, whose plan tells what survival reads."""
     if isinstance(roomy, StopAtEnd):
-        return replace(roomy, length=Roomy(roomy.length, survival))
-    return Roomy(roomy, survival)
+        return replace(roomy, length=FixedWithProbe(roomy.length, survival))
+    return FixedWithProbe(roomy, survival)
 
 
 def _planned(
@@ -206,7 +209,7 @@ def _one_by_one(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[in
         raise PromptError(
             f"calibrate was given one prompt, a {type(prompts).__name__}; give it a list of prompts"
         )
-    found = [as_batch(model, prompt) for prompt in prompts]
+    found = [tokenize_prompts(model, prompt) for prompt in prompts]
     for number, rows in enumerate(found):
         if len(rows) != 1:
             raise PromptError(

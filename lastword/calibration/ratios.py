@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from lastword.errors import CheckpointError, SettingError
-from lastword.io.schema import CHECKED, Slots, SomeSlots, Text, checked, read_object
+from lastword.io.schema import CHECKED, PositiveSlots, SlotCount, Text, read_object, validate
 from lastword.survival.conformal import at_rank, factor_needed
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
 from lastword.survival.interpretation import (
@@ -21,20 +21,20 @@ from lastword.survival.interpretation import (
     EndedBy,
     FirstBoundary,
     Hazard,
-    Reading,
+    Interpretation,
     TurnEnd,
 )
 from lastword.validation import (
-    MOST_NUMBER,
-    MOST_SLOTS,
+    MAX_NUMBER,
+    MAX_SLOTS,
     check_choice,
+    check_int,
+    check_list,
     check_number,
-    check_sequence,
     check_type,
-    check_whole,
 )
 
-READINGS: dict[str, type[Reading]] = {
+READINGS: dict[str, type[Interpretation]] = {
     cls.name: cls for cls in (Hazard, EndedBy, Boundary, FirstBoundary, TurnEnd, Auto)
 }
 PLAIN_ESTIMATES: dict[str, type[Mean | Quantile | Cheapest]] = {
@@ -66,10 +66,10 @@ class Ratios:
     cut: int = 0
 
     def __post_init__(self) -> None:
-        check_sequence("Ratios", "ended", self.ended, "a tuple of numbers")
+        check_list("Ratios", "ended", self.ended, "a tuple of numbers")
         for ratio in self.ended:
             check_number("Ratios", "ended", ratio, above=0)
-        check_whole("Ratios", "cut", self.cut, least=0)
+        check_int("Ratios", "cut", self.cut, minimum=0)
         if not self.ended and not self.cut:
             raise SettingError(
                 "Ratios(()) was given; at least one answer must have been finished or cut"
@@ -111,7 +111,7 @@ class Calibration:
 
     weights: str
     limit: int
-    reading: Reading
+    reading: Interpretation
     estimate: Mean | Quantile | Cheapest
     families: Mapping[str, Ratios]
     ends: str = "document"
@@ -120,7 +120,7 @@ class Calibration:
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
             "weights": (str, "what lastword.models.weights.model_key says of the model"),
-            "reading": (Reading, f"a reading: {', '.join(READINGS)}"),
+            "reading": (Interpretation, f"a reading: {', '.join(READINGS)}"),
             "estimate": ((Mean, Quantile, Cheapest), "Mean(), Quantile() or Cheapest()"),
             "families": (Mapping, "Ratios by name"),
             "made_with": (Mapping, "a mapping"),
@@ -129,7 +129,7 @@ class Calibration:
             check_type("Calibration", name, getattr(self, name), kind, wanted)
         for ratios in self.families.values():
             check_type("Calibration", "families", ratios, Ratios, "Ratios by name")
-        check_whole("Calibration", "limit", self.limit, least=1)
+        check_int("Calibration", "limit", self.limit, minimum=1)
         check_choice("Calibration", "ends", self.ends, "document", "any")
         if ALL not in self.families:
             raise SettingError(f"a calibration has ratios of {ALL!r} answers; this one has none")
@@ -197,7 +197,7 @@ class Calibration:
     def read(cls, path: Path) -> Calibration:
         """From a file; whatever is wrong with it is said with its name."""
         try:
-            file = checked(_File, read_object(path))
+            file = validate(_File, read_object(path))
             estimate = PLAIN_ESTIMATES[file.estimate.name]
             return cls(
                 weights=file.weights,
@@ -232,9 +232,9 @@ class _Ratios(BaseModel):
 
     model_config = CHECKED
     ended: Annotated[
-        list[Annotated[float, Field(gt=0, le=MOST_NUMBER)]], Field(max_length=MOST_SLOTS)
+        list[Annotated[float, Field(gt=0, le=MAX_NUMBER)]], Field(max_length=MAX_SLOTS)
     ]
-    cut: Slots
+    cut: SlotCount
 
 
 class _Estimate(BaseModel):
@@ -257,7 +257,7 @@ class _File(BaseModel):
 
     model_config = CHECKED
     weights: Text
-    limit: SomeSlots
+    limit: PositiveSlots
     ends: Literal["document", "any"]
     reading: Annotated[Text, _one_of(READINGS)]
     estimate: _Estimate

@@ -12,11 +12,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lastword.canvas.columns import Window, counted, leftmost
-from lastword.canvas.tokens import PromptIds, TokenIds, is_array, token_ids
-from lastword.canvas.tree import merged, on_device
+from lastword.canvas.columns import Window, cached_arange, first_true
+from lastword.canvas.tokens import PromptIds, TokenIds, as_token_ids, is_array
+from lastword.canvas.tree import tree_to, tree_where
 from lastword.errors import PromptError, SettingError
-from lastword.validation import is_list, shown
+from lastword.validation import is_list, short_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Canvas:
     prompt_length: Int[Tensor, "B"]
     horizon: Int[Tensor, "B"]
     ids: TokenIds
-    given_up: Bool[Tensor, "B L"]  # masks the model refuses to fill
+    abandoned: Bool[Tensor, "B L"]  # masks the model refuses to fill
     suffix: Int[Tensor, "B"]  # columns at the answer's end that were given and are not the model's
     # Is it as wide as its answers may ever get, so that shapes stay and nobody asks the device anything?
     static: bool = False
@@ -52,15 +52,15 @@ class Canvas:
             raise SettingError(
                 f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot"
             )
-        rows = checked_prompts(prompts, ids)
+        rows = validate_prompts(prompts, ids)
         start = max(len(row) for row in rows) if start is None else start
         prompt_length = torch.tensor([len(row) for row in rows])
         prompt = pad_sequence(rows, True, ids.pad, "left")
         prompt = torch.nn.functional.pad(prompt, (start - prompt.shape[1], 0), value=ids.pad)
-        answer = counted(int(horizon.max()), horizon.device) < horizon[:, None]
+        answer = cached_arange(int(horizon.max()), horizon.device) < horizon[:, None]
         tokens = torch.cat((prompt, torch.where(answer, ids.mask, ids.pad)), 1)
-        given_up = torch.zeros_like(tokens, dtype=torch.bool)
-        return cls(tokens, start, prompt_length, horizon, ids, given_up, torch.zeros_like(horizon))
+        abandoned = torch.zeros_like(tokens, dtype=torch.bool)
+        return cls(tokens, start, prompt_length, horizon, ids, abandoned, torch.zeros_like(horizon))
 
     @property
     def width(self) -> int:
@@ -78,19 +78,19 @@ class Canvas:
             tokens=self.tokens[own],
             prompt_length=self.prompt_length[own],
             horizon=self.horizon[own],
-            given_up=self.given_up[own],
+            abandoned=self.abandoned[own],
             suffix=self.suffix[own],
         )
 
     def to(self, device: torch.device) -> Canvas:
         """The same on another device."""
-        return on_device(self, device)
+        return tree_to(self, device)
 
-    def holds(self, change: Tensor) -> bool:
+    def may_contain(self, change: Tensor) -> bool:
         """Is anything to change? Where asking would stop the device: perhaps."""
         return self.static or bool(change.any())
 
-    def fixed(self, static: bool) -> Canvas:
+    def with_static(self, static: bool) -> Canvas:
         """The same, static or not."""
         same = replace(self, static=static)
         same.__dict__.update({**self.__dict__, "static": static})
@@ -98,14 +98,14 @@ class Canvas:
 
     def where(self, taken: Bool[Tensor, "B"], old: Canvas) -> Canvas:
         """These rows where they are taken, else the old ones."""
-        rows = merged(taken, self, old)
+        rows = tree_where(taken, self, old)
         return rows._laid_out_as(old) if self.horizon is old.horizon else rows
 
     def widened(self, width: int) -> Canvas:
         """The same with padding on the right up to `width` columns."""
         by = (0, width - self.width)
         tokens = torch.nn.functional.pad(self.tokens, by, value=self.ids.pad)
-        return replace(self, tokens=tokens, given_up=torch.nn.functional.pad(self.given_up, by))
+        return replace(self, tokens=tokens, abandoned=torch.nn.functional.pad(self.abandoned, by))
 
     @cached_property
     def answer(self) -> Bool[Tensor, "B L"]:
@@ -122,7 +122,7 @@ class Canvas:
     @cached_property
     def masked(self) -> Bool[Tensor, "B L"]:
         """Answer columns still to be filled."""
-        return (self.tokens == self.ids.mask) & self.answer & ~self.given_up
+        return (self.tokens == self.ids.mask) & self.answer & ~self.abandoned
 
     @property
     def unfinished(self) -> Bool[Tensor, "B L"]:
@@ -149,11 +149,11 @@ class Canvas:
         if block is None:
             first = torch.full_like(end, self.start)
             return Window(first, torch.where(busy, end, first))
-        column = leftmost(self.masked)
+        column = first_true(self.masked)
         first = torch.where(busy, column - (column - self.start) % block, self.start)
         return Window(first, torch.where(busy, torch.minimum(first + block, end), first))
 
-    def moved_since(self, before: Canvas) -> Bool[Tensor, "B"]:
+    def changed_since(self, before: Canvas) -> Bool[Tensor, "B"]:
         """Rows that changed their length, or hold another token where one was written."""
         shared = min(self.width, before.width)
         written = (before.answer & (before.tokens != before.ids.mask))[:, :shared]
@@ -165,18 +165,18 @@ class Canvas:
         tokens = torch.where(where & self.masked, tokens, self.tokens)
         return replace(self, tokens=tokens)._laid_out_as(self)
 
-    def give_up(self, open: Bool[Tensor, "B L"], chosen: Bool[Tensor, "B L"]) -> Canvas:
+    def abandon(self, open: Bool[Tensor, "B L"], chosen: Bool[Tensor, "B L"]) -> Canvas:
         """Leave a row's open masks alone if all of them were chosen and all stayed masks.
 
         Only a model that may propose the mask token gets there (Sampling.propose_mask). At
         temperature 0 another pass would propose the same; above, the authors give up as well.
         """
         refused = (~open | (chosen & self.masked)).all(-1, keepdim=True)
-        if not self.holds(refused):
+        if not self.may_contain(refused):
             return self
-        return replace(self, given_up=self.given_up | (open & refused))._laid_out_as(self)
+        return replace(self, abandoned=self.abandoned | (open & refused))._laid_out_as(self)
 
-    def overwrite(self, tokens: Int[Tensor, "B L"]) -> Canvas:
+    def replace_answer(self, tokens: Int[Tensor, "B L"]) -> Canvas:
         """Replace the whole answer, written tokens included: the way of a caller's own hook."""
         tokens = torch.where(self.answer, tokens, self.tokens)
         return replace(self, tokens=tokens)._laid_out_as(self)
@@ -191,7 +191,7 @@ class Canvas:
     def crop(self, horizon: Int[Tensor, "B"]) -> Canvas:
         """Shorten answers to `horizon` slots where that is fewer; what is cut becomes padding."""
         horizon = torch.minimum(horizon, self.horizon)
-        if not self.holds(horizon != self.horizon):
+        if not self.may_contain(horizon != self.horizon):
             return self  # nearly every pass; what was worked out of the canvas stays known
         suffix = (self.suffix - (self.horizon - horizon)).clamp(min=0)
         shorter = replace(self, horizon=horizon, suffix=suffix)
@@ -199,14 +199,14 @@ class Canvas:
         return replace(shorter, tokens=self.tokens.masked_fill(cut, self.ids.pad))
 
     @cached_property
-    def least_horizon(self) -> Int[Tensor, "B"]:
+    def min_horizon(self) -> Int[Tensor, "B"]:
         """The fewest slots a row may be cropped to without losing text; at least 1.
 
         Text are the written words that no end token precedes, and the end token that closes them
         once no mask is left before it. An end token behind masks may be cut: it says that the
         answer ends somewhere before it, not that this slot is needed.
         """
-        column = counted(self.width, self.tokens.device)
+        column = cached_arange(self.width, self.tokens.device)
         first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)
         before_end = self.fillable & (column < first_end)
         empty = self.tokens == self.ids.mask
@@ -217,50 +217,50 @@ class Canvas:
 
     def extend(self, count: Int[Tensor, "B"]) -> Canvas:
         """Lengthen answers by `count` masks, before their suffix."""
-        return self.insert(self.start + self.horizon - self.suffix, count)
+        return self.insert_masks(self.start + self.horizon - self.suffix, count)
 
-    def followed_by(self, token: int, count: Int[Tensor, "B"]) -> Canvas:
+    def append_suffix(self, token: int, count: Int[Tensor, "B"]) -> Canvas:
         """The same with `count` times this token behind each answer, as its suffix."""
-        longer = self.insert(self.start + self.horizon, count)
-        column = counted(longer.width, count.device)
+        longer = self.insert_masks(self.start + self.horizon, count)
+        column = cached_arange(longer.width, count.device)
         new = column >= (self.start + self.horizon)[:, None]
         written = longer.write(new, torch.full_like(longer.tokens, token))
         return replace(written, suffix=self.suffix + count)
 
-    def insert(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
+    def insert_masks(self, column: Int[Tensor, "B"], count: Int[Tensor, "B"]) -> Canvas:
         """Put `count` masks before the answer's `column`; it and what follows move right."""
-        if not self.holds(count):
+        if not self.may_contain(count):
             return self
         horizon = self.horizon + count
         width = self.width
         if not self.static:
             width = max(width, self.start + int(horizon.max()))
-        at = counted(width, horizon.device).expand(len(horizon), -1)
+        at = cached_arange(width, horizon.device).expand(len(horizon), -1)
         column, count = column[:, None], count[:, None]
         source = torch.where(at < column, at, at - count).clamp(0, self.width - 1)
-        tokens, given_up = self.tokens.gather(1, source), self.given_up.gather(1, source)
+        tokens, abandoned = self.tokens.gather(1, source), self.abandoned.gather(1, source)
         new = (at >= column) & (at < column + count)
         beyond = at >= (self.start + horizon)[:, None]
         tokens = tokens.masked_fill(new, self.ids.mask).masked_fill(beyond, self.ids.pad)
-        return replace(self, tokens=tokens, horizon=horizon, given_up=given_up & ~new & ~beyond)
+        return replace(self, tokens=tokens, horizon=horizon, abandoned=abandoned & ~new & ~beyond)
 
-    def answer_of(self, row: int) -> list[int]:
+    def answer_ids(self, row: int) -> list[int]:
         """The row's answer as it stands, masks included."""
         return self.tokens[row, self.start : self.start + int(self.horizon[row])].tolist()
 
 
-def checked_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]:
+def validate_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]:
     """The prompts as tensors of ids, or an error that says what is wrong with which of them."""
     if not is_list(prompts) and not (is_array(prompts) and getattr(prompts, "ndim", 0) > 0):
         raise PromptError(
-            f"{shown(prompts)} was given for prompts; give a list of lists of token ids"
+            f"{short_repr(prompts)} was given for prompts; give a list of lists of token ids"
         )
     if not len(prompts):
         raise PromptError("no prompt was given; give at least one")
     ready = [one for one in prompts if _is_ready(one) and len(one) and one.is_cpu]
     if len(ready) == len(prompts):
         every = torch.cat(ready)  # one question for all of them
-        if bool(((every >= 0) & (every < ids.vocabulary) & (every != ids.mask)).all()):
+        if bool(((every >= 0) & (every < ids.vocab_size) & (every != ids.mask)).all()):
             return ready
     return [_checked(prompt, number, ids) for number, prompt in enumerate(prompts)]
 
@@ -271,7 +271,7 @@ def _is_ready(prompt: object) -> TypeGuard[Tensor]:
 
 def _checked(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
     try:
-        whole = prompt if _is_ready(prompt) else token_ids(prompt)
+        whole = prompt if _is_ready(prompt) else as_token_ids(prompt)
     except (TypeError, ValueError, RuntimeError) as wrong:
         raise PromptError(
             f"prompt {number} is no list of token ids ({wrong}); give text, chat messages or "
@@ -282,10 +282,10 @@ def _checked(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
     for token in (
         (whole.min(), whole.max()) if isinstance(whole, Tensor) else (min(whole), max(whole))
     ):
-        if not 0 <= token < ids.vocabulary:
+        if not 0 <= token < ids.vocab_size:
             raise PromptError(
-                f"prompt {number} holds id {shown(int(token))}, outside the vocabulary of "
-                f"{ids.vocabulary} ids; give ids below that, of this model's own tokenizer"
+                f"prompt {number} holds id {short_repr(int(token))}, outside the vocabulary of "
+                f"{ids.vocab_size} ids; give ids below that, of this model's own tokenizer"
             )
     row = whole if isinstance(whole, Tensor) else torch.tensor(whole, dtype=torch.long)
     if bool((row == ids.mask).any()):

@@ -19,9 +19,9 @@ class Clock:
     step: Int[Tensor, "B"]  # of the row's decoding, from 0
     window: Window
     in_window: Int[Tensor, "B"]  # steps the row has already spent in this window
-    opened: Int[Tensor, "B"]  # masks the window held when it opened
-    opening: Bool[Tensor, "B"]  # is this the window's first step?
-    openings: Int[Tensor, "B"]  # windows the row has opened, this one included
+    masks_at_start: Int[Tensor, "B"]  # masks the window held when it opened
+    block_start: Bool[Tensor, "B"]  # is this the window's first step?
+    blocks_started: Int[Tensor, "B"]  # windows the row has opened, this one included
     horizon: Int[Tensor, "B"]  # slots of the row's answer
 
     @classmethod
@@ -32,7 +32,7 @@ class Clock:
         return cls(before, Window(before, before), zero, zero, zero.bool(), zero, canvas.horizon)
 
     def tick(
-        self, canvas: Canvas, block: int | None, turn: Bool[Tensor, "B"] | None = None
+        self, canvas: Canvas, block: int | None, active: Bool[Tensor, "B"] | None = None
     ) -> Clock:
         """The clock of the next step. A new window opens, and so does one whose row was resized.
 
@@ -43,13 +43,13 @@ class Clock:
         opening = (window.first != self.window.first) | (window.last != self.window.last)
         opening = opening | (canvas.horizon != self.horizon)
         masks = (canvas.masked & window.columns(canvas.width)).sum(-1)
-        passed = 1 if turn is None else turn
+        passed = 1 if active is None else active
         return Clock(
             self.step + passed,
             window,
             torch.where(opening, 0, self.in_window + passed),
-            torch.where(opening, masks, self.opened),
-            opening if turn is None else opening | (self.opening & ~turn),
-            self.openings + opening,
+            torch.where(opening, masks, self.masks_at_start),
+            opening if active is None else opening | (self.block_start & ~active),
+            self.blocks_started + opening,
             canvas.horizon,
         )

@@ -25,20 +25,22 @@ class Columns:
     static: bool = False
 
     @classmethod
-    def of(cls, chosen: Bool[Tensor, "B L"]) -> Columns:
-        index = columns_of(chosen)
-        entry = counted(index.shape[1], index.device)
+    def from_mask(cls, chosen: Bool[Tensor, "B L"]) -> Columns:
+        index = column_indices(chosen)
+        entry = cached_arange(index.shape[1], index.device)
         return cls(index, entry < chosen.sum(-1, keepdim=True), chosen.shape[1])
 
     @classmethod
-    def within(cls, first: Int[Tensor, "B"], count: int, chosen: Bool[Tensor, "B L"]) -> Columns:
+    def from_window(
+        cls, first: Int[Tensor, "B"], count: int, chosen: Bool[Tensor, "B L"]
+    ) -> Columns:
         """`count` columns from `first` on in each row, of which the chosen ones are read."""
         width = chosen.shape[1]
-        index = first.clamp(max=width - count)[:, None] + counted(count, first.device)
+        index = first.clamp(max=width - count)[:, None] + cached_arange(count, first.device)
         return cls(index, chosen.gather(1, index), width, static=True)
 
     @cached_property
-    def took_part(self) -> Bool[Tensor, "B"]:
+    def participates(self) -> Bool[Tensor, "B"]:
         """Of which rows anything was read."""
         return self.read.any(-1)
 
@@ -46,31 +48,31 @@ class Columns:
     def rows(self) -> Int[Tensor, "A"]:
         """The rows that were computed: those that took part, or all where shapes are fixed."""
         if self.static:
-            return counted(len(self.index), self.index.device)
-        return self.took_part.nonzero()[:, 0]
+            return cached_arange(len(self.index), self.index.device)
+        return self.participates.nonzero()[:, 0]
 
-    def at(self, values: Tensor) -> Tensor:  # [B, L] -> [B, S]
+    def gather(self, values: Tensor) -> Tensor:  # [B, L] -> [B, S]
         """Of every column of a canvas, those that were read. A mask is False where nothing was."""
         picked = values.gather(1, self.index)
         return picked & self.read if values.dtype == torch.bool else picked
 
-    def spread(self, values: Tensor, nothing: bool | int | float = False) -> Tensor:  # -> [B, L]
+    def scatter(self, values: Tensor, fill: bool | int | float = False) -> Tensor:  # -> [B, L]
         """Values [B, S] at their columns of a canvas, `nothing` at the others."""
         spread = torch.full(
-            (len(values), self.width), nothing, dtype=values.dtype, device=values.device
+            (len(values), self.width), fill, dtype=values.dtype, device=values.device
         )
         if self.static:
-            return spread.scatter(1, self.index, values.where(self.read, nothing))
+            return spread.scatter(1, self.index, values.where(self.read, fill))
         # A column that is repeated is written once more with the value of its first.
         return spread.scatter(1, self.index, values.gather(1, self._first))
 
     @cached_property
     def _first(self) -> Int[Tensor, "B S"]:
-        entry = counted(self.index.shape[1], self.index.device)
+        entry = cached_arange(self.index.shape[1], self.index.device)
         return torch.minimum(entry, (self.read.sum(-1, keepdim=True) - 1).clamp(min=0))
 
 
-def columns_of(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
+def column_indices(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
     """The true columns of each row in order; short rows repeat their last column.
 
     A repeated column is computed twice and written twice with the same value, so it does no harm.
@@ -81,32 +83,34 @@ def columns_of(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
     found = torch.zeros(len(chosen), widest, dtype=torch.long, device=chosen.device)
     found[row, chosen.cumsum(-1)[row, column] - 1] = column
     last = (counts - 1).clamp(min=0)[:, None]
-    entry = counted(widest, chosen.device).expand(len(chosen), -1)
+    entry = cached_arange(widest, chosen.device).expand(len(chosen), -1)
     return found.gather(1, torch.minimum(entry, last))
 
 
-def packed_among(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:  # bool [N] -> [N], [most]
+def pack_indices(chosen: Tensor, capacity: int) -> tuple[Tensor, Tensor]:  # bool [N] -> [N], [most]
     """Where each of the chosen stands among them, and which those are; nothing is asked of the device.
 
     There are no more than `most`. What is not chosen stands where the chosen one before it does, and what
     is left of the `most` repeats the first.
     """
     packed = chosen.cumsum(0) - 1
-    at = torch.where(chosen, packed, most).clamp(max=most)
-    picked = torch.zeros(most + 1, dtype=torch.long, device=chosen.device)
-    return packed.clamp(min=0), picked.scatter(0, at, counted(len(chosen), chosen.device))[:most]
+    at = torch.where(chosen, packed, capacity).clamp(max=capacity)
+    picked = torch.zeros(capacity + 1, dtype=torch.long, device=chosen.device)
+    return packed.clamp(min=0), picked.scatter(0, at, cached_arange(len(chosen), chosen.device))[
+        :capacity
+    ]
 
 
 @lru_cache(maxsize=256)
-def counted(count: int, device: torch.device) -> Int[Tensor, "N"]:
+def cached_arange(count: int, device: torch.device) -> Int[Tensor, "N"]:
     """0, 1, ... `count` - 1; asked for many times in every pass, so it is kept. Not to be changed."""
     return torch.arange(count, device=device)
 
 
-def leftmost(chosen: Tensor) -> Tensor:  # bool [B, N] -> [B]
+def first_true(chosen: Tensor) -> Tensor:  # bool [B, N] -> [B]
     """The index of each row's first true entry, N where there is none; `argmax` promises no first."""
     count = chosen.shape[-1]
-    return torch.where(chosen, counted(count, chosen.device), count).amin(-1)
+    return torch.where(chosen, cached_arange(count, chosen.device), count).amin(-1)
 
 
 def locate(columns: Tensor, wanted: Tensor) -> Tensor:  # [B, R], [B, S] -> [B, S]
@@ -127,6 +131,6 @@ class Window:
     def columns(self, width: int) -> Bool[Tensor, "B L"]:
         """The window as a mask. Parts ask for it several times a pass, mostly as wide."""
         if width not in self._masks:
-            column = counted(width, self.first.device)
+            column = cached_arange(width, self.first.device)
             self._masks[width] = (column >= self.first[:, None]) & (column < self.last[:, None])
         return self._masks[width]

@@ -11,16 +11,16 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 
-class Work(NamedTuple):
+class TokenCost(NamedTuple):
     """What one row cost, in plain numbers."""
 
-    passes: int
-    columns: int
-    squares: int
+    forward_passes: int
+    tokens_computed: int
+    attention_pairs: int
 
 
 @dataclass(frozen=True, eq=False)
-class Cost:
+class BatchCost:
     """Forward passes, columns they computed, and columns times the columns each attended to.
 
     Passes alone mislead once the canvas varies. Padding is not counted, so a row costs the same in
@@ -28,35 +28,39 @@ class Cost:
     different numbers of columns, a pass counts their mean, rounded up: never less than was done.
     """
 
-    passes: Int[Tensor, "B"]
-    columns: Int[Tensor, "B"]
-    squares: Int[Tensor, "B"]
+    forward_passes: Int[Tensor, "B"]
+    tokens_computed: Int[Tensor, "B"]
+    attention_pairs: Int[Tensor, "B"]
 
     @classmethod
-    def nothing(cls, rows: int, device: torch.device | str = "cpu") -> Cost:
+    def zeros(cls, rows: int, device: torch.device | str = "cpu") -> BatchCost:
         zero = torch.zeros(rows, dtype=torch.long, device=device)
         return cls(zero, zero, zero)
 
     @classmethod
-    def of(cls, works: Sequence[Work]) -> Cost:
+    def stack(cls, works: Sequence[TokenCost]) -> BatchCost:
         """The cost of rows whose numbers are known."""
         return cls(*(torch.tensor(numbers) for numbers in zip(*works)))
 
-    def plus_pass(
+    def add_pass(
         self,
-        took_part: Bool[Tensor, "B"],
-        computed: Int[Tensor, "B"],
+        participates: Bool[Tensor, "B"],
+        tokens: Int[Tensor, "B"],
         attended: Int[Tensor, "B"],
         *,
         passes: int = 1,
-    ) -> Cost:
+    ) -> BatchCost:
         """The cost after one more pass over some rows; a second branch of it counts as no pass."""
-        columns = computed * took_part
-        return Cost(
-            self.passes + passes * took_part,
-            self.columns + columns,
-            self.squares + columns * attended,
+        columns = tokens * participates
+        return BatchCost(
+            self.forward_passes + passes * participates,
+            self.tokens_computed + columns,
+            self.attention_pairs + columns * attended,
         )
 
-    def row(self, index: int) -> Work:
-        return Work(int(self.passes[index]), int(self.columns[index]), int(self.squares[index]))
+    def row(self, index: int) -> TokenCost:
+        return TokenCost(
+            int(self.forward_passes[index]),
+            int(self.tokens_computed[index]),
+            int(self.attention_pairs[index]),
+        )

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from lastword.errors import SettingError, WrongTypeError
-from lastword.validation import MOST_SLOTS, check_sequence, check_whole, is_list, shown
+from lastword.validation import MAX_SLOTS, check_int, check_list, is_list, short_repr
 
-MOST_IDS = 2**31  # of a vocabulary
+MAX_END_IDS = 2**31  # of a vocabulary
 
 # The token ids of one prompt.
 PromptIds = Sequence[int] | Tensor
 
 
-def token_id(value: object) -> int:
+def as_token_id(value: object) -> int:
     """A whole number of any library as a plain int. Truth values are no ids, whatever Python says."""
     if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
         raise TypeError("a truth value is no token id")
@@ -44,7 +44,7 @@ def is_plain_tensor(value: object) -> TypeGuard[Tensor]:
     )
 
 
-def token_ids(values: object) -> list[int]:
+def as_token_ids(values: object) -> list[int]:
     """One prompt's ids as plain ints; TypeError says what is none.
 
     A list, a tensor or an array: bytes and sets hold whole numbers as well, but nobody means ids by them.
@@ -53,11 +53,11 @@ def token_ids(values: object) -> list[int]:
         values = values.tolist()  # type: ignore[attr-defined]
     if not is_list(values):
         raise TypeError(f"a {type(values).__name__} is no list of token ids")
-    values = list(islice(values, MOST_SLOTS + 1))  # a range may have no end that len() knows
-    if len(values) > MOST_SLOTS:
-        raise ValueError(f"it has more than {MOST_SLOTS} of them")
+    values = list(islice(values, MAX_SLOTS + 1))  # a range may have no end that len() knows
+    if len(values) > MAX_SLOTS:
+        raise ValueError(f"it has more than {MAX_SLOTS} of them")
     plain = set(map(type, values)) == {int}  # nearly always: looking at each takes longer
-    return values if plain else [token_id(value) for value in values]
+    return values if plain else [as_token_id(value) for value in values]
 
 
 @dataclass(frozen=True)
@@ -71,23 +71,23 @@ class TokenIds:
     mask: int
     end: int
     pad: int
-    vocabulary: int
+    vocab_size: int
     turn_ends: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_whole("TokenIds", "vocabulary", self.vocabulary, least=1, most=MOST_IDS)
-        check_sequence("TokenIds", "turn_ends", self.turn_ends, "a tuple of token ids")
+        check_int("TokenIds", "vocab_size", self.vocab_size, minimum=1, maximum=MAX_END_IDS)
+        check_list("TokenIds", "turn_ends", self.turn_ends, "a tuple of token ids")
         object.__setattr__(self, "turn_ends", tuple(self.turn_ends))
         named = [("mask", self.mask), ("end", self.end), ("pad", self.pad)]
         for name, value in [*named, *(("turn_ends", value) for value in self.turn_ends)]:
             if not isinstance(value, int) or isinstance(value, bool):
                 raise WrongTypeError(
-                    f"token id {name}={shown(value)} was given; an id is a whole number"
+                    f"token id {name}={short_repr(value)} was given; an id is a whole number"
                 )
-            if not 0 <= value < self.vocabulary:
+            if not 0 <= value < self.vocab_size:
                 raise SettingError(
-                    f"token id {name}={shown(value)} lies outside the vocabulary of {self.vocabulary}; "
-                    f"give an id from 0 to {self.vocabulary - 1}"
+                    f"token id {name}={short_repr(value)} lies outside the vocabulary of {self.vocab_size}; "
+                    f"give an id from 0 to {self.vocab_size - 1}"
                 )
         if self.mask in (self.end, self.pad, *self.turn_ends):
             raise SettingError(

@@ -14,27 +14,28 @@ from lastword.canvas.tokens import TokenIds
 # A NamedTuple of tensors whose first axis is the rows, so that rows can be taken and replaced; or ().
 State = tuple[Tensor, ...]
 
-Rows = TypeVar("Rows")  # a tensor, a tuple of them, or a dataclass that holds such
+Tree = TypeVar("Tree")  # a tensor, a tuple of them, or a dataclass that holds such
 
 
-def each(change: Callable[..., Tensor], rows: Rows, *others: Rows) -> Rows:
+def tree_map(change: Callable[..., Tensor], rows: Tree, *others: Tree) -> Tree:
     """The same with every tensor changed, beside its like in the others; what is no tensor stays."""
     first: Any = rows
     if isinstance(first, Tensor):
         return change(first, *others)  # type: ignore[return-value]
     if isinstance(first, tuple):
-        parts = [each(change, *own) for own in zip(first, *others)]
+        parts = [tree_map(change, *own) for own in zip(first, *others)]
         return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)  # type: ignore
     if is_dataclass(first) and not isinstance(first, (type, TokenIds)):
         names = [field.name for field in fields(first) if field.init]
         changed = {
-            name: each(change, *(getattr(own, name) for own in (first, *others))) for name in names
+            name: tree_map(change, *(getattr(own, name) for own in (first, *others)))
+            for name in names
         }
         return replace(first, **changed)  # type: ignore[return-value]
     return rows
 
 
-def tensors(rows: object) -> Iterator[Tensor]:
+def tree_tensors(rows: object) -> Iterator[Tensor]:
     """Every tensor, in order."""
     found: list[Tensor] = []
 
@@ -42,16 +43,16 @@ def tensors(rows: object) -> Iterator[Tensor]:
         found.append(tensor)
         return tensor
 
-    each(note, rows)
+    tree_map(note, rows)
     return iter(found)
 
 
-def on_device(rows: Rows, device: torch.device) -> Rows:
+def tree_to(rows: Tree, device: torch.device) -> Tree:
     """The same on another device."""
-    return each(lambda tensor: tensor.to(device), rows)
+    return tree_map(lambda tensor: tensor.to(device), rows)
 
 
-def merged(taken: Tensor, new: Rows, old: Rows) -> Rows:
+def tree_where(taken: Tensor, new: Tree, old: Tree) -> Tree:
     """The new rows where `taken` [B] says so, else the old ones."""
 
     def pick(fresh: Tensor, kept: Tensor) -> Tensor:
@@ -59,4 +60,4 @@ def merged(taken: Tensor, new: Rows, old: Rows) -> Rows:
             return kept
         return fresh.where(taken.view(-1, *[1] * (fresh.ndim - 1)), kept)
 
-    return each(pick, new, old)
+    return tree_map(pick, new, old)

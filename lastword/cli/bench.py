@@ -118,7 +118,7 @@ def bench(
     from lastword.bench.run import bench_recipes, bench_shape
     from lastword.io.files import check_folder, write
     from lastword.models.device import as_device, as_dtype
-    from lastword.validation import MOST_NUMBER, check_number, check_whole
+    from lastword.validation import MAX_NUMBER, check_int, check_number
 
     began = time.perf_counter()
     numbers = [("prompt", prompt), ("horizon", horizon), ("block", block), ("columns", columns)]
@@ -126,8 +126,8 @@ def bench(
     for least, named in ((2, numbers), (1, few), (0, [("solo", solo)])):
         for name, value in named:
             if value is not None:
-                check_whole("bench", name, value, least=least)
-    check_number("bench", "pace", pace, above=0, most=MOST_NUMBER)
+                check_int("bench", name, value, minimum=least)
+    check_number("bench", "pace", pace, above=0, maximum=MAX_NUMBER)
     asked = _named("lines", lines, LINES) if lines else [*LINES]
     if lines is None and columns is None:
         asked.remove("widths")
@@ -191,7 +191,7 @@ def _named(option: str, given: str, known: object) -> list[str]:
 
 
 def _numbers(option: str, given: str) -> tuple[int, ...]:
-    from lastword.validation import check_whole
+    from lastword.validation import check_int
 
     try:
         numbers = tuple(int(word) for word in given.split(","))
@@ -200,7 +200,7 @@ def _numbers(option: str, given: str) -> tuple[int, ...]:
             f"--{option} {given!r} was given; it takes whole numbers: 1024,256"
         ) from wrong
     for number in numbers:
-        check_whole("bench", option, number, least=2)
+        check_int("bench", option, number, minimum=2)
     return numbers
 
 

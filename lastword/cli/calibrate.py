@@ -103,7 +103,7 @@ def calibrate(
     from lastword.io.files import user_path, write
     from lastword.io.prompts import read_prompts
     from lastword.recipe.resolve import block_of
-    from lastword.recipe.text import part
+    from lastword.recipe.text import parse_part
 
     if engine == OPENAI:
         raise SettingError(
@@ -119,7 +119,7 @@ def calibrate(
         chosen = replace(given, length=FAST.length, block=block_of(given))
     chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
     chosen = replace(chosen, block=None) if block == 0 else chosen
-    read_as, guess = part("reading", reading), part("estimate", estimate)
+    read_as, guess = parse_part("reading", reading), parse_part("estimate", estimate)
     source = Source(model, device, dtype, None, weights)
     with closing(asking.open(source)) as opened, progress("answers") as shown:
         found = learn(

@@ -57,13 +57,13 @@ def drift(
     from lastword.paper.arms import arms_of
     from lastword.paper.tables import drift as table
     from lastword.policies.length.survival import Survival
-    from lastword.validation import shown
+    from lastword.validation import short_repr
 
     try:
         asked = [int(step) for step in steps.split(",")]
     except ValueError as wrong:
         raise SettingError(
-            f"--steps {shown(steps)} was given; it takes whole numbers: 2,5,7,10"
+            f"--steps {short_repr(steps)} was given; it takes whole numbers: 2,5,7,10"
         ) from wrong
     plan = planned(preset, tasks)
     check_tasks([name for setting in plan.settings for name in setting.tasks])

@@ -77,7 +77,7 @@ def generate(
     weights: WeightsOption = None,
     parallel: ParallelOption = 1,
     calibration: CalibrationOption = "auto",
-    beyond_positions: BeyondOption = False,
+    exceed_max_seq_len: BeyondOption = False,
     live: Annotated[
         Optional[bool],
         typer.Option("--live/--no-live", help="Show denoising; by default on a terminal."),
@@ -139,7 +139,7 @@ def generate(
             given,
             recipe=chosen,
             seed=seed,
-            beyond_positions=beyond_positions,
+            exceed_max_seq_len=exceed_max_seq_len,
             on_step=watcher,
         )
     if not prints(loaded):
@@ -150,8 +150,8 @@ def generate(
     typer.echo(answer.text if answer.text is not None else " ".join(map(str, answer.tokens)))
     typer.echo(
         f"[{len(answer.tokens)} tokens, {answer.horizon} slots planned, {len(answer.canvas)} used; "
-        f"{answer.cost.passes} passes and {answer.cost.columns} columns, probe "
-        f"{answer.probe_cost.columns}; {answer.seconds:.2f} s. {answer.finish.value}]",
+        f"{answer.cost.forward_passes} passes and {answer.cost.tokens_computed} columns, probe "
+        f"{answer.probe_cost.tokens_computed}; {answer.seconds:.2f} s. {answer.finish.value}]",
         err=True,
     )
     if console.is_terminal and model in EMBEDDED:
@@ -164,7 +164,7 @@ def read_recipe(given: str | None) -> Any:
     from lastword.recipe.registry import RECIPES
 
     if given is None or given in RECIPES:
-        return Recipe.checked(given)
+        return Recipe.coerce(given)
     path = as_path(given)
     if given.isidentifier() and not path.exists():  # a word, and no file: the name of none
         return Recipe.named(given)

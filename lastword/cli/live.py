@@ -48,7 +48,7 @@ def panel(step: Step, tokenizer: TextTokenizer | None, title: str) -> Panel:
     canvas = step.canvas
     new = {int(column) - canvas.start for column in step.chosen[0].nonzero()}
     text = Text()
-    for slot, token in enumerate(canvas.answer_of(0)):
+    for slot, token in enumerate(canvas.answer_ids(0)):
         if token == canvas.ids.mask:
             text.append(MASK, style="bright_black")
         elif token in canvas.ids.ends:
@@ -57,7 +57,7 @@ def panel(step: Step, tokenizer: TextTokenizer | None, title: str) -> Panel:
             piece = tokenizer.decode([token]) if tokenizer else f"{token} "
             text.append(piece, style="bold green" if slot in new else "")
     left = int(canvas.masked[0].sum())
-    passes = int(step.cost.passes[0])
+    passes = int(step.cost.forward_passes[0])
     return Panel(
         text,
         title=f"{title} · {int(canvas.horizon[0])} slots",

@@ -47,7 +47,7 @@ def models(as_json: JsonOption = False) -> None:
         table.add_row(
             one.name,
             _count(one.parameters),
-            "" if one.slots is None else str(one.slots),
+            "" if one.default_max_new_tokens is None else str(one.default_max_new_tokens),
             "yes" if one.chat else "",
             where(one),
             end_section=place + 1 < len(found) and found[place + 1].home != one.home,

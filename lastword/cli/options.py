@@ -10,7 +10,7 @@ import typer
 
 from lastword.errors import LastwordError, PromptError
 from lastword.io.files import user_path
-from lastword.validation import LEAST_SEED, MOST_SEED, check_whole
+from lastword.validation import MAX_SEED, MIN_SEED, check_int
 
 # Answers a plain prompt as it stands; an instruct model wants --chat.
 DEFAULT_MODEL = "tiny-llada-base"
@@ -29,7 +29,7 @@ def as_path(text: str | Path) -> Path:
 
 def as_seed(value: int) -> int:
     """A number that a generator takes for a seed."""
-    check_whole("lastword", "seed", value, least=LEAST_SEED, most=MOST_SEED)
+    check_int("lastword", "seed", value, minimum=MIN_SEED, maximum=MAX_SEED)
     return value
 
 
@@ -114,7 +114,7 @@ BaseUrlOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 BeyondOption = Annotated[
     bool,
-    typer.Option("--beyond-positions", help="Allow more tokens than the model has positions."),
+    typer.Option("--exceed-max-seq-len", help="Allow more tokens than the model has positions."),
 ]
 
 

@@ -54,7 +54,7 @@ def predict(
     dtype: DtypeOption = "auto",
     weights: WeightsOption = None,
     parallel: ParallelOption = 1,
-    beyond_positions: BeyondOption = False,
+    exceed_max_seq_len: BeyondOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Predict how long the answer will be, from one forward pass.
@@ -85,12 +85,12 @@ def predict(
         limit=limit,
         ends=ends,
         reading=reading,
-        beyond_positions=beyond_positions,
+        exceed_max_seq_len=exceed_max_seq_len,
     )
     if not prints(loaded):
         return
     limit = lengths.slots
-    read_as = reading if lengths.read_as is None else lengths.read_as
+    read_as = reading if lengths.explanation is None else lengths.explanation
     horizon = int(lengths.mean.clamp(1, limit).ceil())
     quantiles = {q: int(lengths.quantile(q)) for q in QUANTILES}
     if plot is not None:
@@ -101,7 +101,7 @@ def predict(
                 {
                     "model": model,
                     "limit": limit,
-                    "read_as": read_as,
+                    "explanation": read_as,
                     "expected_length": lengths.mean.item(),
                     "horizon": horizon,
                     "quantiles": {str(q): k for q, k in quantiles.items()},

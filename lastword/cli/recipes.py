@@ -29,7 +29,7 @@ def recipes() -> None:
         return Text.assemble(
             (inspect.getdoc(cls) or "").splitlines()[0],
             (f"\n{', '.join(settings)}" if settings else "", "green"),
-            (f"\nprice: {cls.price}", "dim"),
+            (f"\nprice: {cls.cost_summary}", "dim"),
             (f"\nsource: {cls.source}\n", "dim"),
         )
 
@@ -53,7 +53,7 @@ def recipes() -> None:
 
     def in_whole(name: str) -> Text:
         return Text.assemble(
-            RECIPES[name].says,
+            RECIPES[name].description,
             (" The default." if name == DEFAULT else "", "bold"),
             (f"\n{Recipe.named(name).label()}\n", "green"),
             overflow="fold",

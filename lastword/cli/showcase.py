@@ -22,7 +22,7 @@ from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
 from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
-from lastword.prompts import Prompt, as_batch
+from lastword.prompts import Prompt, tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
 from lastword.sandbox.level import conditions
@@ -115,7 +115,7 @@ def _written(answer: Generation) -> int | None:
 def _compare(
     model: Any, question: Question, limit: int, recipe: Recipe, console: Console, number: str
 ) -> Comparison:
-    batch = as_batch(model, question.prompt)
+    batch = tokenize_prompts(model, question.prompt)
     shown = model.tokenizer.decode(batch[0]) if model.tokenizer else " ".join(map(str, batch[0]))
     console.print(Panel(Text(shown.rstrip()), title=f"{question.title} · {number}"))
     frames: list[Panel] = []  # of the predicted canvas, replayed beside the fixed one
@@ -170,9 +170,9 @@ def ledger(compared: Sequence[Comparison], title: str) -> Table:
         table.add_row(
             name,
             f"{sum(a.horizon for a in mine) / len(mine):.0f}",
-            str(_spent(mine, "passes")),
-            str(_spent(mine, "columns")),
-            f"{_spent(mine, 'columns') / _spent(fixed, 'columns'):.2f}",
+            str(_spent(mine, "forward_passes")),
+            str(_spent(mine, "tokens_computed")),
+            f"{_spent(mine, 'tokens_computed') / _spent(fixed, 'tokens_computed'):.2f}",
             f"{seconds:.2f}",
             f"{base / seconds:.1f}x",
             "" if None in right else f"{sum(map(bool, right))} of {len(right)}",

@@ -11,71 +11,73 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost
-from lastword.canvas.tree import State, each
+from lastword.canvas.cost import BatchCost
+from lastword.canvas.tree import State, tree_map
 from lastword.errors import WrongTypeError
-from lastword.validation import MOST_SLOTS
+from lastword.validation import MAX_SLOTS
 
 
-class Stage(IntEnum):
+class Phase(IntEnum):
     """What a row waits for."""
 
     DONE = 0  # nothing: no mask is left
-    WITHIN = 1  # a pass within its block
-    OPENING = 2  # the pass that opens its next block
-    NO_TOKEN = 3  # an error to be raised: a pass had no best token for it
+    IN_BLOCK = 1  # a pass within its block
+    BLOCK_START = 2  # the pass that opens its next block
+    INVALID_LOGITS = 3  # an error to be raised: a pass had no best token for it
     NO_CHOICE = 4  # an error to be raised: its rule chose no mask and never would
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class BatchState:
     """Rows between two steps. A step makes new ones of them; rows can be taken, merged and replaced."""
 
     canvas: Canvas
     clock: Clock  # of the step to come
-    rule: State
-    length: State
-    most: Int[Tensor, "B"] | None  # slots no row may exceed; None: nobody bounds them
-    cost: Cost
-    stage: Int[Tensor, "B"]  # what every row waits for, as Stage
+    rule_state: State
+    length_state: State
+    max_new_tokens: Int[Tensor, "B"] | None  # slots no row may exceed; None: nobody bounds them
+    cost: BatchCost
+    phase: Int[Tensor, "B"]  # what every row waits for, as Stage
 
-    def replaced(self, index: Int[Tensor, "A"], new: Rows) -> Rows:
+    def with_rows(self, index: Int[Tensor, "A"], new: BatchState) -> BatchState:
         """The same with other rows at `index`."""
         width = max(self.canvas.width, new.canvas.width)
         old, new = self.widened(width), new.widened(width)
-        if (old.most is None) != (new.most is None):
+        if (old.max_new_tokens is None) != (new.max_new_tokens is None):
             old, new = old._bounded(), new._bounded()
-        return each(lambda own, other: own.index_copy(0, index, other), old, new)
+        return tree_map(lambda own, other: own.index_copy(0, index, other), old, new)
 
-    def ended(self, index: Int[Tensor, "A"]) -> Rows:
+    def with_rows_ended(self, index: Int[Tensor, "A"]) -> BatchState:
         """The same with the rows at `index` given up as they stand."""
-        given_up = self.canvas.given_up.index_fill(0, index, True)
-        canvas = replace(self.canvas, given_up=given_up)
-        return replace(self, canvas=canvas, stage=self.stage.index_fill(0, index, int(Stage.DONE)))
+        abandoned = self.canvas.abandoned.index_fill(0, index, True)
+        canvas = replace(self.canvas, abandoned=abandoned)
+        return replace(self, canvas=canvas, phase=self.phase.index_fill(0, index, int(Phase.DONE)))
 
-    def _bounded(self) -> Rows:
-        if self.most is not None:
+    def _bounded(self) -> BatchState:
+        if self.max_new_tokens is not None:
             return self
-        return replace(self, most=torch.full_like(self.canvas.horizon, MOST_SLOTS))
+        return replace(self, max_new_tokens=torch.full_like(self.canvas.horizon, MAX_SLOTS))
 
-    def taken(self, index: Int[Tensor, "A"]) -> Rows:
+    def select(self, index: Int[Tensor, "A"]) -> BatchState:
         """Some of the rows."""
-        return each(lambda old: old.index_select(0, index), self)
+        return tree_map(lambda old: old.index_select(0, index), self)
 
-    def widened(self, width: int) -> Rows:
+    def widened(self, width: int) -> BatchState:
         """The same rows on a canvas of so many columns."""
         if self.canvas.width == width:
             return self
         return replace(self, canvas=self.canvas.widened(width))
 
 
-def staged(canvas: Canvas, clock: Clock, fault: Int[Tensor, "B"] | None = None) -> Int[Tensor, "B"]:
+def phase_of(
+    canvas: Canvas, clock: Clock, fault: Int[Tensor, "B"] | None = None
+) -> Int[Tensor, "B"]:
     """What rows wait for, given the clock of the step to come and errors that were found."""
-    waiting = (1 + clock.opening.long()) * canvas.masked.any(-1)
+    waiting = (1 + clock.block_start.long()) * canvas.masked.any(-1)
     return waiting if fault is None else torch.where(fault > 0, fault, waiting)
 
 
-def checked_canvas(returned: object, part: object) -> Canvas:
+def check_canvas(returned: object, part: object) -> Canvas:
     """What a part returned, if it is a canvas."""
     if not isinstance(returned, Canvas):
         raise WrongTypeError(

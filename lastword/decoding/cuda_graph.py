@@ -12,29 +12,29 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from lastword.canvas.tree import each, tensors
-from lastword.decoding.batch_state import Rows, Stage
+from lastword.canvas.tree import tree_map, tree_tensors
+from lastword.decoding.batch_state import BatchState, Phase
 from lastword.models.kernels.attention import planning
 
-MOST_GRAPHS = 48  # of a model; the one that was used longest ago goes
+MAX_GRAPHS = 48  # of a model; the one that was used longest ago goes
 
 MOST_SEEN = 4096  # kinds of steps that are counted
 
 log = logging.getLogger("lastword")
 
-Advance = Callable[[Rows], Rows]
+Advance = Callable[[BatchState], BatchState]
 
 
-class Captured:
+class CapturedStep:
     """One step over rows whose tensors keep their addresses: a launch, and nothing on the host.
 
     Parts that ask the device something, or draw from a generator of the host, cannot be captured: `reason`
     then says which question it was, and whoever holds this runs the same code uncaptured.
     """
 
-    def __init__(self, advance: Advance, rows: Rows, pool: Any = None) -> None:
-        self._rows = each(torch.clone, rows)
-        self._told = torch.empty((2, *rows.stage.shape), dtype=torch.long, pin_memory=True)
+    def __init__(self, advance: Advance, rows: BatchState, pool: Any = None) -> None:
+        self._rows = tree_map(torch.clone, rows)
+        self._told = torch.empty((2, *rows.phase.shape), dtype=torch.long, pin_memory=True)
         self._advance = advance  # what it made when it first ran is read by every replay
         self._graph: torch.cuda.CUDAGraph | None = None
         self.reason: str | None = None
@@ -63,44 +63,44 @@ class Captured:
             log.info("passes within a block run uncaptured: %s", self.reason)
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> BatchState:
         """The rows as they stand, without what was worked out of them before."""
-        return each(lambda tensor: tensor, self._rows)
+        return tree_map(lambda tensor: tensor, self._rows)
 
-    def __call__(self, rows: Rows, *, once: bool = False, least: int = 1) -> Rows:
+    def __call__(self, rows: BatchState, *, once: bool = False, least: int = 1) -> BatchState:
         """The rows after one step, or as many as it takes until one of them waits for something else.
 
         Or until `least` of them do, unless one has grown: the graph may have no room for it. The next call
         overwrites them.
         """
         assert self._graph is not None
-        if next(tensors(rows)) is not next(tensors(self._rows)):
+        if next(tree_tensors(rows)) is not next(tree_tensors(self._rows)):
             _copy(rows, self._rows)
         before = self._ask().clone()
         while True:
             self._graph.replay()
             after = self._ask()
             changed = int((after != before).any(0).sum())
-            at_work = 0 < int(after[0].max()) <= int(Stage.OPENING)  # and nobody has an error
+            at_work = 0 < int(after[0].max()) <= int(Phase.BLOCK_START)  # and nobody has an error
             if once or changed >= least or not at_work or bool((after[1] > before[1]).any()):
                 return self.rows
 
     def _ask(self) -> Tensor:  # [2, B]
         """What the rows wait for and how long they are; waits for the pass, and for nothing else."""
-        for told, own in zip(self._told, (self._rows.stage, self._rows.canvas.horizon)):
+        for told, own in zip(self._told, (self._rows.phase, self._rows.canvas.horizon)):
             told.copy_(own, non_blocking=True)
-        if self._rows.stage.is_cuda:
+        if self._rows.phase.is_cuda:
             torch.cuda.current_stream().synchronize()
         return self._told
 
 
-class Graphs:
+class GraphCache:
     """The captured steps of one model, by what they do and the shape of the rows, and their memories."""
 
     def __init__(self) -> None:
         self.at_work = Lock()  # a decoding holds it: another one would write to the same memory
         self._memories: dict[Hashable, Any] = {}
-        self._captured: dict[Hashable, Captured] = {}
+        self._captured: dict[Hashable, CapturedStep] = {}
         self._seen: Counter[Hashable] = (
             Counter()
         )  # steps that were wanted before they were captured
@@ -121,8 +121,8 @@ class Graphs:
         self._pool = None
 
     def captured(
-        self, key: Hashable, make: Callable[[Any], Captured], patience: int = 0
-    ) -> Captured | None:
+        self, key: Hashable, make: Callable[[Any], CapturedStep], patience: int = 0
+    ) -> CapturedStep | None:
         """The graph of this step for such rows, made when it is wanted more often than `patience`; or None.
 
         `make` is given the memory that graphs share.
@@ -137,25 +137,25 @@ class Graphs:
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             found = make(self._pool)
         self._captured[key] = found
-        if len(self._captured) > MOST_GRAPHS:
+        if len(self._captured) > MAX_GRAPHS:
             del self._captured[next(iter(self._captured))]
         return found if found.reason is None else None
 
 
-_GRAPHS: WeakKeyDictionary[Any, Graphs] = WeakKeyDictionary()
+_GRAPHS: WeakKeyDictionary[Any, GraphCache] = WeakKeyDictionary()
 
 
-def graphs_of(model: Any) -> Graphs:
+def graphs_of(model: Any) -> GraphCache:
     """Kept as long as the model is."""
     if model not in _GRAPHS:
-        _GRAPHS[model] = Graphs()
+        _GRAPHS[model] = GraphCache()
     return _GRAPHS[model]
 
 
-def _copy(new: Rows, old: Rows) -> None:
+def _copy(new: BatchState, old: BatchState) -> None:
     """What has changed, all tensors of a dtype in one kernel."""
     kinds: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
-    for to, own in zip(tensors(old), tensors(new)):
+    for to, own in zip(tree_tensors(old), tree_tensors(new)):
         if own is not to:
             kinds.setdefault(to.dtype, []).append((to, own.contiguous()))
     for pairs in kinds.values():

@@ -10,16 +10,16 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.columns import Columns, packed_among
-from lastword.canvas.cost import Cost
+from lastword.canvas.columns import Columns, pack_indices
+from lastword.canvas.cost import BatchCost
 from lastword.canvas.tokens import is_plain_tensor
 from lastword.decoding.hooks import LogitsHook
 from lastword.decoding.prediction import Logits, Prediction
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import CapacityError, WrongTypeError
-from lastword.models.base import LOGIT_DTYPES, MaskPredictor, checked_logits
-from lastword.models.storage import KeyValues, Memory
-from lastword.validation import shown
+from lastword.models.base import LOGIT_DTYPES, MaskPredictor, check_logits
+from lastword.models.storage import CacheStorage, KVStorage
+from lastword.validation import short_repr
 
 
 class Room(NamedTuple):
@@ -37,47 +37,47 @@ class Forward:
         self,
         model: MaskPredictor,
         sampling: Sampling,
-        dice: Dice,
+        generators: RowGenerators,
         *,
         hook: LogitsHook | None = None,
-        beyond_positions: bool = False,
+        exceed_max_seq_len: bool = False,
     ) -> None:
         self._model, self._sampling, self._hook = model, sampling, hook
-        self.dice = dice  # of the rows at work
-        self._beyond_positions = beyond_positions
+        self.generators = generators  # of the rows at work
+        self._exceed_max_seq_len = exceed_max_seq_len
         self._before: Canvas | None = None  # what the memory has seen
 
     def __call__(
         self,
         canvas: Canvas,
         read: Bool[Tensor, "B L"],
-        cost: Cost,
+        cost: BatchCost,
         *,
         sees: Bool[Tensor, "B L"] | None = None,
         stale: Bool[Tensor, "B L"] | None = None,
-        memory: Memory | None = None,
+        memory: CacheStorage | None = None,
         step: int = 0,
-    ) -> tuple[Prediction, Cost]:
+    ) -> tuple[Prediction, BatchCost]:
         """Read the columns `read`. A row with nothing to read takes no part in the pass.
 
         A pass sees the valid columns, or those of them that `sees` says: for it the others do not
         exist, and they cost nothing.
         """
-        if not self._beyond_positions:
+        if not self._exceed_max_seq_len:
             worst = int((canvas.prompt_length + canvas.horizon).argmax())
             prompt, horizon = int(canvas.prompt_length[worst]), int(canvas.horizon[worst])
-            check_room(prompt, horizon, self._model.positions)
-        columns = Columns.of(read)
+            check_context_length(prompt, horizon, self._model.max_seq_len)
+        columns = Columns.from_mask(read)
         sees = canvas.valid if sees is None else sees
         seen = sees.sum(-1)
         if memory is None or stale is None:
             logits, computed = self._whole(canvas, columns, sees), seen
         else:
             logits, computed = self._partial(canvas, read, columns, sees, stale, memory)
-        cost = cost.plus_pass(columns.took_part, computed, seen)
+        cost = cost.add_pass(columns.participates, computed, seen)
         if self._sampling.guidance:
             promptless = self._whole(_without_prompt(canvas), columns, sees).whole
-            cost = cost.plus_pass(columns.took_part, seen, seen, passes=0)
+            cost = cost.add_pass(columns.participates, seen, seen, passes=0)
             guided = promptless + (1 + self._sampling.guidance) * (logits.whole - promptless)
             # A token both branches rule out stays ruled out: -inf less -inf is not a number.
             logits = Logits.of(torch.where(logits.whole == promptless, logits.whole, guided))
@@ -85,19 +85,21 @@ class Forward:
             logits = Logits.of(
                 _hooked(self._hook(step, canvas, columns, logits.whole), logits.whole)
             )
-        return Prediction.of(logits, columns, canvas, self._sampling, self.dice), cost
+        return Prediction.from_logits(
+            logits, columns, canvas, self._sampling, self.generators
+        ), cost
 
     def within(
         self,
         canvas: Canvas,
         columns: Columns,
-        cost: Cost,
+        cost: BatchCost,
         *,
         carried: Int[Tensor, "B R"],
         computed: Int[Tensor, "B"],
-        memory: KeyValues,
+        memory: KVStorage,
         own: slice | None = None,
-    ) -> tuple[Prediction, Cost]:
+    ) -> tuple[Prediction, BatchCost]:
         """The same for columns of fixed windows, and nothing is asked of the device.
 
         As many columns are carried in every row, those of the window among them; `computed` says how many
@@ -110,41 +112,47 @@ class Forward:
         logits = self._asked(canvas.tokens, read, valid=canvas.valid, stale=carried, memory=part)
         self._before = canvas
         seen = canvas.prompt_length + canvas.horizon
-        cost = cost.plus_pass(columns.took_part, part.computed, seen)
-        return Prediction.of(self._logits(logits), columns, canvas, self._sampling, self.dice), cost
+        cost = cost.add_pass(columns.participates, part.computed, seen)
+        return Prediction.from_logits(
+            self._logits(logits), columns, canvas, self._sampling, self.generators
+        ), cost
 
     def alone(
-        self, canvas: Canvas, columns: Columns, cost: Cost, own: slice
-    ) -> tuple[Prediction, Cost]:
+        self, canvas: Canvas, columns: Columns, cost: BatchCost, own: slice
+    ) -> tuple[Prediction, BatchCost]:
         """The same for all of a lone row, whose columns the host knows."""
         logits = self._asked(canvas.tokens[:, own], columns.index - own.start)
         seen = canvas.prompt_length + canvas.horizon
-        cost = cost.plus_pass(columns.took_part, seen, seen)
-        return Prediction.of(self._logits(logits), columns, canvas, self._sampling, self.dice), cost
+        cost = cost.add_pass(columns.participates, seen, seen)
+        return Prediction.from_logits(
+            self._logits(logits), columns, canvas, self._sampling, self.generators
+        ), cost
 
     def together(
-        self, canvas: Canvas, columns: Columns, cost: Cost, turn: Bool[Tensor, "B"], room: Room
-    ) -> tuple[Prediction, Cost]:
+        self, canvas: Canvas, columns: Columns, cost: BatchCost, turn: Bool[Tensor, "B"], room: Room
+    ) -> tuple[Prediction, BatchCost]:
         """The same for all columns of the rows whose turn it is, for which there is `room`."""
         valid = canvas.valid & turn[:, None]
         model: Any = self._model
         states = model.states(canvas.tokens, columns.index, valid=valid, most=room.columns)
-        packed, picked = packed_among(columns.read.flatten(), room.read)
+        packed, picked = pack_indices(columns.read.flatten(), room.read)
         logits = Logits(
             states.flatten(0, 1)[picked][None],
-            lambda own: checked_logits(model.head(own), own.shape[:2], model),
-            model.ids.vocabulary,
+            lambda own: check_logits(model.head(own), own.shape[:2], model),
+            model.ids.vocab_size,
             packed.view(columns.index.shape),
         )
         seen = canvas.prompt_length + canvas.horizon
-        cost = cost.plus_pass(columns.took_part, seen, seen)
-        return Prediction.of(logits, columns, canvas, self._sampling, self.dice), cost
+        cost = cost.add_pass(columns.participates, seen, seen)
+        return Prediction.from_logits(
+            logits, columns, canvas, self._sampling, self.generators
+        ), cost
 
     def _asked(self, tokens: Tensor, read: Tensor, **given: Any) -> Tensor:
         """What the model says: logits [A, S, V], or on a GPU the states its head makes them of."""
         if self._by_states:
             return self._model.states(tokens, read, **given)  # type: ignore[attr-defined]
-        return checked_logits(self._model(tokens, read, **given), read.shape, self._model)
+        return check_logits(self._model(tokens, read, **given), read.shape, self._model)
 
     @property
     def _by_states(self) -> bool:
@@ -156,8 +164,8 @@ class Forward:
         model: Any = self._model
         return Logits(
             asked,
-            lambda states: checked_logits(model.head(states), states.shape[:2], model),
-            model.ids.vocabulary,
+            lambda states: check_logits(model.head(states), states.shape[:2], model),
+            model.ids.vocab_size,
         )
 
     def _whole(self, canvas: Canvas, columns: Columns, sees: Bool[Tensor, "B L"]) -> Logits:
@@ -181,7 +189,7 @@ class Forward:
         columns: Columns,
         sees: Bool[Tensor, "B L"],
         stale: Bool[Tensor, "B L"],
-        memory: Memory,
+        memory: CacheStorage,
     ) -> tuple[Logits, Int[Tensor, "B"]]:
         """Compute what is stale, and say how much that was in each row.
 
@@ -191,7 +199,7 @@ class Forward:
         memory.fit(canvas.width)
         if self._before is not None:
             # Whatever the cache says, memory of an answer whose tokens moved is memory of another one.
-            moved = canvas.moved_since(self._before)[:, None]
+            moved = canvas.changed_since(self._before)[:, None]
             stale = stale | (canvas.answer & sees & moved)
         self._before = canvas
         everything = (stale == sees).all(-1)[columns.rows]
@@ -223,7 +231,7 @@ class Forward:
 def _hooked(given: object, logits: Tensor) -> Tensor:
     if not is_plain_tensor(given):
         raise WrongTypeError(
-            f"the logits hook returned {shown(given)}; it must return logits of shape {tuple(logits.shape)}"
+            f"the logits hook returned {short_repr(given)}; it must return logits of shape {tuple(logits.shape)}"
         )
     if given.shape != logits.shape or given.dtype not in LOGIT_DTYPES:
         raise WrongTypeError(
@@ -238,16 +246,16 @@ def _without_prompt(canvas: Canvas) -> Canvas:
     return replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))
 
 
-def check_room(prompt: int, slots: int, positions: int) -> None:
+def check_context_length(prompt: int, horizon: int, max_seq_len: int) -> None:
     """Refuse a canvas that is longer than the model."""
-    if prompt + slots <= positions:
+    if prompt + horizon <= max_seq_len:
         return
-    room = positions - prompt
+    room = max_seq_len - prompt
     advice = "the prompt alone is too long: shorten it"
     if room > 0:
         advice = f"lower the length limit to {room}, or shorten the prompt"
     raise CapacityError(
-        f"horizon {slots} + prompt {prompt} exceeds the model's {positions} positions; {advice} "
-        "(beyond_positions=True, on the command line --beyond-positions, goes on all "
+        f"horizon {horizon} + prompt {prompt} exceeds the model's {max_seq_len} positions; {advice} "
+        "(exceed_max_seq_len=True, on the command line --exceed-max-seq-len, goes on all "
         "the same, as the authors' code does)"
     )

@@ -12,7 +12,7 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
 from lastword.canvas.tokens import is_plain_tensor
 from lastword.errors import SettingError, WrongTypeError
-from lastword.validation import check_function, check_type, shown
+from lastword.validation import check_callable, check_type, short_repr
 
 LogitsHook = Callable[[int, Canvas, Columns, Tensor], Tensor]
 TokensHook = Callable[[int | None, Canvas], Tensor]
@@ -33,9 +33,9 @@ class Hooks:
 
     def __post_init__(self) -> None:
         if self.logits is not None:
-            check_function("Hooks", "logits", self.logits, ("step", "canvas", "columns", "logits"))
+            check_callable("Hooks", "logits", self.logits, ("step", "canvas", "columns", "logits"))
         if self.tokens is not None:
-            check_function("Hooks", "tokens", self.tokens, ("step", "canvas"))
+            check_callable("Hooks", "tokens", self.tokens, ("step", "canvas"))
 
     @classmethod
     def check(cls, owner: str, given: object) -> None:
@@ -47,15 +47,15 @@ class Hooks:
         if self.tokens is None:
             return canvas
         tokens = self.tokens(step, canvas)
-        shape, last = canvas.tokens.shape, canvas.ids.vocabulary - 1
+        shape, last = canvas.tokens.shape, canvas.ids.vocab_size - 1
         plain = is_plain_tensor(tokens)
         if not plain or (tokens.shape, tokens.dtype) != (shape, torch.long):
-            given = f"{tokens.dtype} {tuple(tokens.shape)}" if plain else shown(tokens)
+            given = f"{tokens.dtype} {tuple(tokens.shape)}" if plain else short_repr(tokens)
             raise WrongTypeError(
                 f"the tokens hook returned {given}; it must return tokens of shape {tuple(shape)} and "
                 "dtype torch.int64"
             )
-        changed = canvas.overwrite(tokens.to(canvas.device))
+        changed = canvas.replace_answer(tokens.to(canvas.device))
         outside = changed.tokens[(changed.tokens < 0) | (changed.tokens > last)]
         if len(outside):
             raise SettingError(

@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, checked_prompts
+from lastword.canvas.canvas import Canvas, validate_prompts
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost, Work
+from lastword.canvas.cost import BatchCost, TokenCost
 from lastword.canvas.tokens import PromptIds
 from lastword.decoding.forward import Forward
 from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import Layout, fixes_shapes
-from lastword.decoding.planning import Ticket
+from lastword.decoding.layout import CanvasLayout, supports_static_shapes
+from lastword.decoding.planning import PlannedRequest
 from lastword.decoding.prediction import Prediction
-from lastword.decoding.running_batch import Done, InOrder, Queue, Slots
-from lastword.decoding.sampling import Dice
-from lastword.decoding.static_shapes import Turns
-from lastword.decoding.step import Seen, Stepper
+from lastword.decoding.running_batch import FinishedRow, PromptQueue, RequestQueue, RunningBatch
+from lastword.decoding.sampling import RowGenerators
+from lastword.decoding.static_shapes import PhaseScheduler
+from lastword.decoding.step import StepDetails, Stepper
 from lastword.errors import SettingError, WrongTypeError
 from lastword.models.base import MaskPredictor, check_model
 from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from lastword.validation import (
     check_choice,
-    check_sequence,
+    check_int,
+    check_list,
     check_type,
-    check_whole,
-    shown,
+    short_repr,
 )
 
 __all__ = ["Step", "decode"]
@@ -48,41 +48,45 @@ class Step:
 
     clock: Clock
     canvas: Canvas
-    tickets: tuple[Ticket, ...]  # what each row began with; of a free slot, the row that left it
-    cost: Cost
+    requests: tuple[
+        PlannedRequest, ...
+    ]  # what each row began with; of a free slot, the row that left it
+    cost: BatchCost
     recipe: Recipe  # as it was settled
-    prompts: tuple[int | None, ...]  # the index of the prompt in each slot; None: the slot is free
-    done: tuple[Done, ...]  # rows that this step finished
-    seen: Seen | None  # None: the pass was replayed as a captured graph
+    request_ids: tuple[
+        int | None, ...
+    ]  # the index of the prompt in each slot; None: the slot is free
+    finished: tuple[FinishedRow, ...]  # rows that this step finished
+    details: StepDetails | None  # None: the pass was replayed as a captured graph
 
     @property
     def plan(self) -> Plan:
         """What was planned for the rows."""
-        return Plan.joined([ticket.plan for ticket in self.tickets])
+        return Plan.concat([ticket.plan for ticket in self.requests])
 
     @property
-    def probe_cost(self) -> Cost:
+    def probe_cost(self) -> BatchCost:
         """What that cost."""
-        return Cost.of([ticket.probe_cost for ticket in self.tickets])
+        return BatchCost.stack([ticket.probe_cost for ticket in self.requests])
 
     @property
     def chosen(self) -> Bool[Tensor, "B L"]:
         """Masks of prediction.canvas the rules chose to fill in this step."""
-        return self._seen.chosen
+        return self._details.chosen
 
     @property
     def prediction(self) -> Prediction:
         """What the pass said."""
-        return self._seen.prediction
+        return self._details.prediction
 
     @property
-    def _seen(self) -> Seen:
-        if self.seen is None:
+    def _details(self) -> StepDetails:
+        if self.details is None:
             raise SettingError(
                 "this pass was replayed as a captured graph, which leaves nothing to look at but the rows "
-                "after it; decode with replay=False"
+                "after it; decode with use_cuda_graphs=False"
             )
-        return self.seen
+        return self.details
 
 
 def decode(
@@ -90,14 +94,14 @@ def decode(
     prompts: Sequence[PromptIds],
     recipe: Recipe = Recipe(),
     *,
-    dice: Dice | None = None,
+    generators: RowGenerators | None = None,
     hooks: Hooks = Hooks(),
-    beyond_positions: bool = False,
+    exceed_max_seq_len: bool = False,
     in_chat: Collection[bool | None] = (),
-    slots: int | None = None,
-    most: Sequence[int] | None = None,
-    plans: Sequence[tuple[Plan, Work] | None] | None = None,
-    replay: bool = False,
+    max_batch_size: int | None = None,
+    max_new_tokens: Sequence[int] | None = None,
+    plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
+    use_cuda_graphs: bool = False,
 ) -> Iterator[Step]:
     """Decode prompts, given as token ids. Each row decodes as if it were alone.
 
@@ -109,81 +113,91 @@ def decode(
     recipe keeps its shapes and none of its parts asks the host anything.
     """
     check_model(model)
-    recipe = Recipe.checked(recipe)
+    recipe = Recipe.coerce(recipe)
     Hooks.check("decode", hooks)
-    check_choice("decode", "beyond_positions", beyond_positions, True, False)
-    if dice is not None:
-        check_type("decode", "dice", dice, Dice, "lastword.Dice(seeds), or None")
-    check_choice("decode", "replay", replay, True, False)
-    if slots is not None:
-        check_whole("decode", "slots", slots, least=1)
+    check_choice("decode", "exceed_max_seq_len", exceed_max_seq_len, True, False)
+    if generators is not None:
+        check_type(
+            "decode",
+            "generators",
+            generators,
+            RowGenerators,
+            "lastword.RowGenerators(seeds), or None",
+        )
+    check_choice("decode", "replay", use_cuda_graphs, True, False)
+    if max_batch_size is not None:
+        check_int("decode", "max_batch_size", max_batch_size, minimum=1)
         if hooks != Hooks():
             raise SettingError(
-                f"decode(slots={slots}) was given with hooks, which see all rows at once; leave either out"
+                f"decode(max_batch_size={max_batch_size}) was given with hooks, which see all rows at once; leave either out"
             )
-    prompts = checked_prompts(prompts, model.ids)
-    if most is not None:
-        check_sequence("decode", "most", most, "a list of whole numbers, one a prompt")
-        for own in most:
-            check_whole("decode", "most", own, least=1)
-        if len(most) != len(prompts):
+    prompts = validate_prompts(prompts, model.ids)
+    if max_new_tokens is not None:
+        check_list(
+            "decode", "max_new_tokens", max_new_tokens, "a list of whole numbers, one a prompt"
+        )
+        for own in max_new_tokens:
+            check_int("decode", "max_new_tokens", own, minimum=1)
+        if len(max_new_tokens) != len(prompts):
             raise SettingError(
-                f"{len(most)} bounds were given for {len(prompts)} prompts; give one each"
+                f"{len(max_new_tokens)} bounds were given for {len(prompts)} prompts; give one each"
             )
     if plans is not None:
         _check_plans(plans, len(prompts))
-    recipe = settle(recipe, model, prompts, in_chat=in_chat, beyond_positions=beyond_positions)
-    dice = dice or Dice(range(len(prompts)), model.device)
-    if len(dice) != len(prompts):
-        raise SettingError(f"{len(dice)} dice were given for {len(prompts)} prompts; give one each")
-    count = min(slots or len(prompts), len(prompts))
-    queue = InOrder(
+    recipe = resolve(recipe, model, prompts, in_chat=in_chat, exceed_max_seq_len=exceed_max_seq_len)
+    generators = generators or RowGenerators(range(len(prompts)), model.device)
+    if len(generators) != len(prompts):
+        raise SettingError(
+            f"{len(generators)} generators were given for {len(prompts)} prompts; give one each"
+        )
+    count = min(max_batch_size or len(prompts), len(prompts))
+    queue = PromptQueue(
         model,
         recipe,
         prompts,
-        dice,
+        generators,
         count=count,
-        most=most,
+        max_new_tokens=max_new_tokens,
         plans=plans,
-        beyond_positions=beyond_positions,
+        exceed_max_seq_len=exceed_max_seq_len,
     )
-    yield from steps(
+    yield from decode_steps(
         model,
         recipe,
         queue,
-        slots=count,
-        longest=max(map(len, prompts)),
+        max_batch_size=count,
+        max_prompt_tokens=max(map(len, prompts)),
         hooks=hooks,
-        beyond_positions=beyond_positions,
-        replay=replay,
+        exceed_max_seq_len=exceed_max_seq_len,
+        use_cuda_graphs=use_cuda_graphs,
     )
 
 
 def _check_plans(plans: Sequence[object], prompts: int) -> None:
     """One for each prompt, or None where there is none."""
-    check_sequence("decode", "plans", plans, "a list of plans and their costs, one a prompt")
+    check_list("decode", "plans", plans, "a list of plans and their costs, one a prompt")
     for own in plans:
-        made = isinstance(own, tuple) and [*map(type, own)] == [Plan, Work]
+        made = isinstance(own, tuple) and [*map(type, own)] == [Plan, TokenCost]
         if own is not None and not made:
             raise WrongTypeError(
-                f"decode(plans=...) was given {shown(own)}; a plan comes with its cost, as "
+                f"decode(plans=...) was given {short_repr(own)}; a plan comes with its cost, as "
                 "lastword.decoding.planning.planned returns them, or None"
             )
     if len(plans) != prompts:
         raise SettingError(f"{len(plans)} plans were given for {prompts} prompts; give one each")
 
 
-def steps(
+def decode_steps(
     model: MaskPredictor,
     recipe: Recipe,  # as it was settled
-    queue: Queue,
+    queue: RequestQueue,
     *,
-    slots: int,
-    longest: int,
+    max_batch_size: int,
+    max_prompt_tokens: int,
     hooks: Hooks = Hooks(),
-    beyond_positions: bool = False,
-    replay: bool = False,
-    columns: int | None = None,
+    exceed_max_seq_len: bool = False,
+    use_cuda_graphs: bool = False,
+    pool_tokens: int | None = None,
 ) -> Generator[Step, None, None]:
     """Decode whoever waits in the queue, prompts of up to `longest` tokens, until nobody is at work.
 
@@ -191,32 +205,44 @@ def steps(
     its ticket reserves.
     """
     forward = Forward(
-        model, recipe.sampling, Dice([]), hook=hooks.logits, beyond_positions=beyond_positions
+        model,
+        recipe.sampling,
+        RowGenerators([]),
+        hook=hooks.logits,
+        exceed_max_seq_len=exceed_max_seq_len,
     )
     packs = getattr(model, "is_packed", False) is True
     # Nobody has captured a pass of several ranks yet.
     alone = getattr(model, "ranks", None) is None
-    fixed = alone and fixes_shapes(model.device, recipe, hooks, slots, packs=packs)
-    layout = Layout.of(recipe, longest) if fixed else Layout(longest)
-    rows = Slots(model, recipe, queue, layout, hooks, count=slots)
+    fixed = alone and supports_static_shapes(
+        model.device, recipe, hooks, max_batch_size, packs=packs
+    )
+    layout = (
+        CanvasLayout.of(recipe, max_prompt_tokens) if fixed else CanvasLayout(max_prompt_tokens)
+    )
+    rows = RunningBatch(model, recipe, queue, layout, hooks, count=max_batch_size)
     stepper = Stepper(recipe, forward, hooks)
-    turns = Turns(stepper, model, replay=replay, columns=columns) if fixed else None
+    turns = (
+        PhaseScheduler(stepper, model, replay=use_cuda_graphs, columns=pool_tokens)
+        if fixed
+        else None
+    )
     step = turns or (lambda now, *_: stepper(now))
     try:
-        while rows.fill():
-            forward.dice, tickets = rows.dice, tuple(rows.tickets)
-            before = rows.now
-            rows.now, seen = step(before, rows.stages, tickets)
-            rows.look()
-            prompts = rows.prompts
+        while rows.admit():
+            forward.generators, tickets = rows.generators, tuple(rows.requests)
+            before = rows.state
+            rows.state, seen = step(before, rows.phases, tickets)
+            rows.sync_phases()
+            prompts = rows.request_ids
             yield Step(
                 before.clock,
-                rows.now.canvas,
+                rows.state.canvas,
                 tickets,
-                rows.now.cost,
+                rows.state.cost,
                 recipe,
                 prompts,
-                rows.leave(),
+                rows.evict_finished(),
                 seen,
             )
     finally:

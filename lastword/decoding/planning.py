@@ -12,16 +12,16 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost, Work
+from lastword.canvas.cost import BatchCost, TokenCost
 from lastword.canvas.tokens import PromptIds, TokenIds
-from lastword.decoding.batch_state import Rows, checked_canvas, staged
+from lastword.decoding.batch_state import BatchState, check_canvas, phase_of
 from lastword.decoding.forward import Forward
 from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import Layout
+from lastword.decoding.layout import CanvasLayout
 from lastword.decoding.prediction import Prediction
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.models.base import MaskPredictor
-from lastword.policies.length.policy import Plan, checked_plan
+from lastword.policies.length.policy import Plan, check_plan
 from lastword.recipe.recipe import Recipe
 
 
@@ -37,63 +37,63 @@ class ModelProbe:
         model: MaskPredictor,
         prompts: Sequence[PromptIds],
         *,
-        most_passes: Callable[[int], int] = lambda slots: slots,
+        max_passes: Callable[[int], int] = lambda slots: slots,
         guided: bool = False,
-        beyond_positions: bool = False,
+        exceed_max_seq_len: bool = False,
     ) -> None:
         self.rows = len(prompts)
         self._prompts, self._ids = prompts, model.ids
-        self._most_passes, self._branches = most_passes, 2 if guided else 1
-        dice = Dice([0] * self.rows)  # the plain model's likeliest token: nothing is drawn
-        self._forward = Forward(model, Sampling(), dice, beyond_positions=beyond_positions)
-        self.cost = Cost.nothing(self.rows)
+        self._max_passes, self._branches = max_passes, 2 if guided else 1
+        dice = RowGenerators([0] * self.rows)  # the plain model's likeliest token: nothing is drawn
+        self._forward = Forward(model, Sampling(), dice, exceed_max_seq_len=exceed_max_seq_len)
+        self.cost = BatchCost.zeros(self.rows)
 
     def __call__(
-        self, slots: int | Int[Tensor, "B"], asking: Bool[Tensor, "B"] | None = None
+        self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None
     ) -> Prediction:
         canvas = self._blank(slots)
-        read = canvas.answer if asking is None else canvas.answer & asking[:, None]
+        read = canvas.answer if rows is None else canvas.answer & rows[:, None]
         prediction, self.cost = self._forward(canvas, read, self.cost)
         return prediction
 
-    def most(self, slots: Int[Tensor, "B"]) -> Cost:
-        passes = torch.tensor([self._most_passes(count) for count in slots.tolist()])
+    def max_cost(self, slots: Int[Tensor, "B"]) -> BatchCost:
+        passes = torch.tensor([self._max_passes(count) for count in slots.tolist()])
         width = torch.tensor([len(prompt) for prompt in self._prompts]) + slots
         columns = passes * width * self._branches
-        return Cost(passes, columns, columns * width)
+        return BatchCost(passes, columns, columns * width)
 
     def _blank(self, slots: int | Int[Tensor, "B"]) -> Canvas:
         horizon = torch.full((self.rows,), slots) if isinstance(slots, int) else slots
         return Canvas.blank(self._prompts, horizon, self._ids)
 
 
-RESERVED = 0.9  # of answers need no more memory than is reserved for them
+RESERVED_QUANTILE = 0.9  # of answers need no more memory than is reserved for them
 
 
 @dataclass(frozen=True, eq=False)
-class Ticket:
+class PlannedRequest:
     """All that a row begins with. Begun anew it is the same row, but for what its dice drew."""
 
-    number: int  # whatever whoever waits for it calls it
-    prompt: Tensor
+    request_id: int  # whatever whoever waits for it calls it
+    prompt_ids: Tensor
     plan: Plan  # of one row
-    probe_cost: Work
-    dice: Dice  # of one row
+    probe_cost: TokenCost
+    generators: RowGenerators  # of one row
 
     @cached_property
-    def reserved(self) -> int:
+    def reserved_slots(self) -> int:
         """Slots that nine of ten such answers do not exceed, and no fewer than were planned."""
-        return self.plan.reserved(RESERVED)
+        return self.plan.reserved(RESERVED_QUANTILE)
 
 
-def planned(
+def plan_lengths(
     model: MaskPredictor,
     recipe: Recipe,
     prompts: Sequence[Tensor],
     *,
-    most: Sequence[int] | None = None,
-    beyond_positions: bool = False,
-) -> list[tuple[Plan, Work]]:
+    max_new_tokens: Sequence[int] | None = None,
+    exceed_max_seq_len: bool = False,
+) -> list[tuple[Plan, TokenCost]]:
     """Plan prompts together; for each the plan and what its probes cost.
 
     No row gets more slots than its `most`, whatever its policy planned or grows to.
@@ -101,33 +101,37 @@ def planned(
     probe = ModelProbe(
         model,
         prompts,
-        most_passes=recipe.most_passes,
+        max_passes=recipe.max_passes,
         guided=recipe.sampling.guidance > 0,
-        beyond_positions=beyond_positions,
+        exceed_max_seq_len=exceed_max_seq_len,
     )
-    plan = checked_plan(recipe.length.plan(probe), recipe.length, len(prompts))
-    if most is not None:
-        plan = plan.at_most(torch.tensor(most))
+    plan = check_plan(recipe.length.plan(probe), recipe.length, len(prompts))
+    if max_new_tokens is not None:
+        plan = plan.capped(torch.tensor(max_new_tokens))
     return [(plan.row(row), probe.cost.row(row)) for row in range(len(prompts))]
 
 
-def begun(
-    tickets: Sequence[Ticket], recipe: Recipe, layout: Layout, ids: TokenIds, hooks: Hooks
-) -> Rows:
+def initial_state(
+    requests: Sequence[PlannedRequest],
+    recipe: Recipe,
+    layout: CanvasLayout,
+    ids: TokenIds,
+    hooks: Hooks,
+) -> BatchState:
     """What the rows begin with, on the CPU."""
-    plan = Plan.joined([ticket.plan for ticket in tickets])
-    canvas = plan.canvas([ticket.prompt for ticket in tickets], ids, layout.start)
-    canvas = checked_canvas(recipe.commit.prepare(canvas), recipe.commit)
+    plan = Plan.concat([ticket.plan for ticket in requests])
+    canvas = plan.canvas([ticket.prompt_ids for ticket in requests], ids, layout.start)
+    canvas = check_canvas(recipe.commit.prepare(canvas), recipe.commit)
     canvas = hooks.after(None, canvas)
     clock = Clock.start(canvas).tick(canvas, recipe.block)
-    rows = Rows(
+    rows = BatchState(
         canvas,
         clock,
         recipe.unmask.begin(canvas),
         plan.state,
-        plan.most,
-        Cost.nothing(len(tickets)),
-        staged(canvas, clock),
+        plan.max_new_tokens,
+        BatchCost.zeros(len(requests)),
+        phase_of(canvas, clock),
     )
     if layout.width is None:
         return rows

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import NumericError
 from lastword.models.kernels.vocabulary import Summary, summarise
 from lastword.survival.signal import token_probabilities
 
 # Logits are made and lifted to float32 (or float64) this many numbers at a time: 128 MB, not gigabytes.
-NUMBERS_AT_ONCE = 2**25
+MAX_CHUNK_NUMBERS = 2**25
 EVEN = 256  # columns: many are made by multiples of so many
 
 
@@ -40,8 +40,8 @@ class Logits:
         vocabulary: int,
         packed: Tensor | None = None,
     ) -> None:
-        self.made_of = states.shape[:2]
-        self.shape = (*(self.made_of if packed is None else packed.shape), vocabulary)
+        self.state_shape = states.shape[:2]
+        self.shape = (*(self.state_shape if packed is None else packed.shape), vocabulary)
         self._states, self._head, self._packed = states, head, packed
 
     @classmethod
@@ -64,15 +64,15 @@ class Logits:
     def spread(self, made: Tensor) -> Tensor:  # [N, ...] -> [A, S, ...]
         """What was made of every state, at the columns that are read."""
         if self._packed is None:
-            return made.view(*self.made_of, *made.shape[1:])
+            return made.view(*self.state_shape, *made.shape[1:])
         return made[self._packed]
 
-    def parts(self) -> Iterator[Tensor]:  # [n, V]
+    def chunks(self) -> Iterator[Tensor]:  # [n, V]
         """Of all states, a few at a time."""
-        at_once = max(1, NUMBERS_AT_ONCE // self.shape[-1])
+        at_once = max(1, MAX_CHUNK_NUMBERS // self.shape[-1])
         if at_once > EVEN:  # a product of a few columns more takes a whole tile more
             at_once -= at_once % EVEN
-        many = self.device.type == "cuda" and self.made_of.numel() > at_once
+        many = self.device.type == "cuda" and self.state_shape.numel() > at_once
         if "_made" in self.__dict__ or not many:
             yield from torch.split(self._made, at_once)
             return
@@ -94,38 +94,38 @@ class Prediction:
     columns: Columns
     canvas: Canvas  # as the pass saw it
     sampling: Sampling
-    dice: Dice
+    generators: RowGenerators
     candidates: Int[Tensor, "..."]  # of every state
-    read_once: ReadOnce | None  # all views of one read of the logits, where a kernel made them
-    broken: (
+    summary: LogitSummary | None  # all views of one read of the logits, where a kernel made them
+    invalid_rows: (
         Bool[Tensor, "B"] | None
     )  # rows without a best token, where asking would stop the device
 
     @classmethod
-    def of(
+    def from_logits(
         cls,
         logits: Tensor | Logits,
         columns: Columns,
         canvas: Canvas,
         sampling: Sampling,
-        dice: Dice,
+        generators: RowGenerators,
     ) -> Prediction:
         """Draw the candidates at once: the authors draw tokens before they draw which masks to fill."""
         scores = Logits.of(logits) if isinstance(logits, Tensor) else logits
-        once = ReadOnce.of(scores, canvas, sampling)
+        once = LogitSummary.compute(scores, canvas, sampling)
         if once is None:
-            drawn, best = _candidates(scores, columns, canvas, sampling, dice)
+            drawn, best = _candidates(scores, columns, canvas, sampling, generators)
         else:
             # The sum is not finite either where another token than the best one is NaN.
             best = once.summary.best + once.summary.normaliser
-            drawn = once.summary.candidate.view(scores.made_of)
-        prediction = cls(scores, columns, canvas, sampling, dice, drawn, once, None)
+            drawn = once.summary.candidate.view(scores.state_shape)
+        prediction = cls(scores, columns, canvas, sampling, generators, drawn, once, None)
         finite = (best - best) == 0  # of NaN and infinities the difference is NaN
         if canvas.static:
             broken = ~scores.spread(finite.flatten()).to(canvas.device) & columns.read
-            return replace(prediction, broken=broken.any(-1))
+            return replace(prediction, invalid_rows=broken.any(-1))
         if not bool(finite.all()):
-            raise no_token()
+            raise invalid_logits_error()
         return prediction
 
     @property
@@ -134,13 +134,13 @@ class Prediction:
         return self.scores.whole
 
     @cached_property
-    def covers(self) -> Bool[Tensor, "B L"]:
+    def read_mask(self) -> Bool[Tensor, "B L"]:
         """Columns of the canvas this pass can speak for."""
-        return self.columns.spread(self.columns.read)
+        return self.columns.scatter(self.columns.read)
 
-    def speaks_for(self, wanted: Bool[Tensor, "B L"]) -> Bool[Tensor, "B"]:
+    def covers_all(self, wanted: Bool[Tensor, "B L"]) -> Bool[Tensor, "B"]:
         """Rows that took part in this pass and of which it read all these columns."""
-        return self.columns.took_part & ~(wanted & ~self.covers).any(-1)
+        return self.columns.participates & ~(wanted & ~self.read_mask).any(-1)
 
     @cached_property
     def tokens(self) -> Int[Tensor, "B S"]:
@@ -148,16 +148,16 @@ class Prediction:
         return self._rows(self.candidates, self.canvas.ids.mask)
 
     @cached_property
-    def written(self) -> Int[Tensor, "B L"]:
+    def tokens_on_canvas(self) -> Int[Tensor, "B L"]:
         """The candidates at their columns of the canvas, to be written; the mask elsewhere."""
-        return self.columns.spread(self.tokens, self.canvas.ids.mask)
+        return self.columns.scatter(self.tokens, self.canvas.ids.mask)
 
     @cached_property
-    def likeliest(self) -> Int[Tensor, "B S"]:
+    def argmax_tokens(self) -> Int[Tensor, "B S"]:
         """The model's first choice, whatever sampling allows or draws; the mask elsewhere."""
-        if self.read_once is not None:
-            return self._rows(self.read_once.summary.likeliest, self.canvas.ids.mask)
-        best = torch.cat([part.argmax(-1) for part in self.scores.parts()])
+        if self.summary is not None:
+            return self._rows(self.summary.summary.likeliest, self.canvas.ids.mask)
+        best = torch.cat([part.argmax(-1) for part in self.scores.chunks()])
         return self._rows(best, self.canvas.ids.mask)
 
     @cached_property
@@ -193,10 +193,10 @@ class Prediction:
     @cached_property
     def gap(self) -> Float[Tensor, "B S"]:
         """Largest minus second largest raw logit."""
-        if self.read_once is not None:
-            return self._rows(self.read_once.summary.gap, -torch.inf)
+        if self.summary is not None:
+            return self._rows(self.summary.summary.gap, -torch.inf)
         leads = []
-        for part in self.scores.parts():
+        for part in self.scores.chunks():
             best, second = part.topk(2).values.float().unbind(-1)
             leads.append(best - second)
         return self._rows(torch.cat(leads), -torch.inf)
@@ -206,13 +206,13 @@ class Prediction:
 
         Of the model's own distribution: no sampling setting touches it.
         """
-        if self.read_once is not None and (known := self.read_once.probability_of(ids)) is not None:
+        if self.summary is not None and (known := self.summary.probability_of(ids)) is not None:
             return self._rows(known, 0.0)
-        parts = [token_probabilities(part, ids).sum(-1) for part in self.scores.parts()]
+        parts = [token_probabilities(part, ids).sum(-1) for part in self.scores.chunks()]
         return self._rows(torch.cat(parts), 0.0)
 
     @cached_property
-    def ending(self) -> Float[Tensor, "B S"]:
+    def end_probability(self) -> Float[Tensor, "B S"]:
         """Probability of any end token."""
         return self.probability_of(*self.canvas.ids.ends)
 
@@ -222,16 +222,16 @@ class Prediction:
         view: Callable[[Tensor, Tensor], Tensor],
         nothing: float = -torch.inf,
     ) -> Float[Tensor, "B S"]:
-        if self.read_once is not None:
-            return self._rows(getattr(self.read_once.summary, name), nothing)
+        if self.summary is not None:
+            return self._rows(getattr(self.summary.summary, name), nothing)
         values, done = [], 0
-        for part in self.scores.parts():
+        for part in self.scores.chunks():
             chosen = self.candidates.flatten()[done : done + len(part)]
-            values.append(view(self.sampling.judged(part, self.canvas.ids), chosen))
+            values.append(view(self.sampling.scored_logits(part, self.canvas.ids), chosen))
             done += len(part)
         found = torch.cat(values)
         if not self.canvas.static and bool(found.isnan().any()):
-            raise no_token()
+            raise invalid_logits_error()
         return self._rows(found, nothing)
 
     def _rows(self, values: Tensor, nothing: int | float) -> Tensor:  # [N] -> [B, S]
@@ -245,7 +245,7 @@ class Prediction:
         return own.where(self.columns.read, nothing)
 
 
-class ReadOnce(NamedTuple):
+class LogitSummary(NamedTuple):
     """What one read of the logits yields of every column, where a kernel makes it."""
 
     summary: Summary  # [A * S]
@@ -253,13 +253,13 @@ class ReadOnce(NamedTuple):
     ids: tuple[int, ...]  # those end tokens
 
     @classmethod
-    def of(cls, scores: Logits, canvas: Canvas, sampling: Sampling) -> ReadOnce | None:
+    def compute(cls, scores: Logits, canvas: Canvas, sampling: Sampling) -> LogitSummary | None:
         """On a GPU, of tokens that are not drawn; elsewhere every view is made when it is asked for."""
         if scores.device.type != "cuda" or sampling.temperature > 0 or sampling.score != "model":
             return None
-        banned, unjudged = sampling.banned(canvas.ids), sampling.unjudged(canvas.ids)
+        banned, unjudged = sampling.banned_ids(canvas.ids), sampling.unscored_ids(canvas.ids)
         ends, parts = canvas.ids.ends, []
-        for part in scores.parts():
+        for part in scores.chunks():
             seen = torch.stack([part[:, end] for end in ends], dim=-1)
             parts.append((*summarise(part, banned=banned, unjudged=unjudged), seen))
         *views, seen = (torch.cat(own) if len(parts) > 1 else own[0] for own in zip(*parts))
@@ -275,25 +275,27 @@ class ReadOnce(NamedTuple):
 
 
 def _candidates(
-    scores: Logits, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
+    scores: Logits, columns: Columns, canvas: Canvas, sampling: Sampling, generators: RowGenerators
 ) -> tuple[Tensor, Tensor]:
     """The candidates [A, S], and the best score of every column."""
     if sampling.temperature == 0:
-        found = [leftmost_best(sampling.allowed(part, canvas.ids)) for part in scores.parts()]
+        found = [
+            first_argmax(sampling.candidate_logits(part, canvas.ids)) for part in scores.chunks()
+        ]
         best, index = (torch.cat(values) for values in zip(*found))
-        return index.view(scores.made_of), best
+        return index.view(scores.state_shape), best
     logits = scores.whole
     _check_best(logits.amax(-1))
     draw = _gumbel_row if sampling.score == "model" else _categorical_row
     drawn = torch.zeros(logits.shape[:2], dtype=torch.long, device=logits.device)
-    took_part = columns.took_part.tolist()
+    took_part = columns.participates.tolist()
     for place, row in enumerate(columns.rows.tolist()):
         if took_part[row]:  # who does not take part draws nothing
-            drawn[place] = draw(logits[place], row, columns, canvas, sampling, dice)
+            drawn[place] = draw(logits[place], row, columns, canvas, sampling, generators)
     return drawn, logits.new_zeros(scores.shape[:2])
 
 
-def leftmost_best(scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, V] -> [N], [N]
+def first_argmax(scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, V] -> [N], [N]
     """The highest score and its index; of equal ones the leftmost, which a GPU's `max` does not promise."""
     best = scores.max(-1)
     if scores.is_cpu:
@@ -304,49 +306,59 @@ def leftmost_best(scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, V] -> [N], [N
 
 
 def _gumbel_row(
-    logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
+    logits: Tensor,
+    row: int,
+    columns: Columns,
+    canvas: Canvas,
+    sampling: Sampling,
+    generators: RowGenerators,
 ) -> Tensor:  # [S, V] -> [S]
     """One row's candidates by Gumbel-max; noise is drawn for the row's every column, in order."""
     index = columns.index[row].cpu()
     own = canvas.valid[row].cpu().nonzero()[:, 0]
     candidates = torch.empty_like(index)
     for chunk in torch.split(own, _rows_at_once(logits)):
-        noise = dice.uniform(row, len(chunk), logits.shape[-1], dtype=torch.float64)
+        noise = generators.uniform(row, len(chunk), logits.shape[-1], dtype=torch.float64)
         read_here = (index >= chunk[0]) & (index <= chunk[-1])
-        allowed = sampling.allowed(logits[read_here.to(logits.device)], canvas.ids)
+        allowed = sampling.candidate_logits(logits[read_here.to(logits.device)], canvas.ids)
         noise = noise[(index[read_here] - chunk[0]).to(noise.device)]
-        best = sampling.noisy(allowed.to(noise.device), noise).max(-1)
+        best = sampling.add_noise(allowed.to(noise.device), noise).max(-1)
         _check_best(best.values)
         candidates[read_here] = best.indices.cpu()
     return candidates.to(logits.device)
 
 
 def _categorical_row(
-    logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, dice: Dice
+    logits: Tensor,
+    row: int,
+    columns: Columns,
+    canvas: Canvas,
+    sampling: Sampling,
+    generators: RowGenerators,
 ) -> Tensor:  # [S, V] -> [S]
     """One row's candidates from the tempered, filtered distribution of each column it reads."""
     read = columns.read[row].to(logits.device)
     drawn = []
     for chunk in torch.split(logits[read], _rows_at_once(logits)):
-        chances = sampling.distribution(sampling.allowed(chunk, canvas.ids))
+        chances = sampling.distribution(sampling.candidate_logits(chunk, canvas.ids))
         _check_best(chances.amax(-1))
-        drawn.append(dice.choose(row, chances, 1, replace=True)[:, 0])
+        drawn.append(generators.multinomial(row, chances, 1, replace=True)[:, 0])
     found = torch.cat(drawn).to(logits.device)
     # Where nothing is read no rule looks.
     return found.new_zeros(len(logits)).masked_scatter(read, found)
 
 
 def _rows_at_once(logits: Tensor) -> int:
-    return max(1, NUMBERS_AT_ONCE // logits.shape[-1])
+    return max(1, MAX_CHUNK_NUMBERS // logits.shape[-1])
 
 
 def _check_best(values: Tensor) -> None:
     """Refuse a pass that has no best token somewhere: its logits are NaN, or infinite."""
     if not bool(values.isfinite().all()):
-        raise no_token()
+        raise invalid_logits_error()
 
 
-def no_token() -> NumericError:
+def invalid_logits_error() -> NumericError:
     """What to say of a pass that leaves nothing to choose."""
     return NumericError(
         "the model returned logits that are NaN or infinite, so that no token can be chosen; load it in "

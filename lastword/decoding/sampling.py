@@ -9,42 +9,42 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Generator, Tensor
 
-from lastword.canvas.tokens import TokenIds, is_array, token_id
+from lastword.canvas.tokens import TokenIds, as_token_id, is_array
 from lastword.errors import SettingError, WrongTypeError
-from lastword.models.base import checked_device
+from lastword.models.base import check_device
 from lastword.validation import (
-    LEAST_SEED,
-    MOST_SEED,
+    MAX_SEED,
+    MIN_SEED,
     check_choice,
+    check_int,
+    check_list,
     check_number,
-    check_sequence,
     check_temperature,
-    check_whole,
-    shown,
+    short_repr,
 )
 
 
-def checked_seed(owner: str, value: object) -> int:
+def check_seed(owner: str, value: object) -> int:
     """A whole number of any library that a generator takes for a seed."""
     try:
-        seed = token_id(value)
+        seed = as_token_id(value)
     except TypeError as wrong:
         raise WrongTypeError(
-            f"{owner}(seed={shown(value)}) was given, of type {type(value).__name__}; a seed must be a whole "
+            f"{owner}(seed={short_repr(value)}) was given, of type {type(value).__name__}; a seed must be a whole "
             "number"
         ) from wrong
-    check_whole(owner, "seed", seed, least=LEAST_SEED, most=MOST_SEED)
+    check_int(owner, "seed", seed, minimum=MIN_SEED, maximum=MAX_SEED)
     return seed
 
 
-def checked_seeds(owner: str, name: str, values: object, wanted: str) -> list[int]:
+def check_seeds(owner: str, name: str, values: object, wanted: str) -> list[int]:
     """A list or an array of seeds."""
     listed: Any = values.tolist() if is_array(values) else values  # type: ignore[attr-defined]
-    check_sequence(owner, name, listed, wanted)
-    return [checked_seed(owner, seed) for seed in listed]
+    check_list(owner, name, listed, wanted)
+    return [check_seed(owner, seed) for seed in listed]
 
 
-class Dice:
+class RowGenerators:
     """One random generator per row, so that a row draws the same numbers in any batch.
 
     Rows draw over their own columns, prompt included and padding excluded, in the order the
@@ -53,25 +53,25 @@ class Dice:
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         # Apple's GPU has no float64 noise; its rows draw on the CPU.
-        where = checked_device("Dice", device)
+        where = check_device("RowGenerators", device)
         home = "cpu" if where.type == "mps" else where
-        whole = checked_seeds("Dice", "seeds", seeds, "a list of whole numbers, one a row")
+        whole = check_seeds("RowGenerators", "seeds", seeds, "a list of whole numbers, one a row")
         self._generators = [Generator(home).manual_seed(seed) for seed in whole]
 
     def __len__(self) -> int:
         return len(self._generators)
 
-    def of(self, rows: Sequence[int]) -> Dice:
+    def select(self, rows: Sequence[int]) -> RowGenerators:
         """The dice of some rows."""
-        own = Dice.__new__(Dice)  # these seeds were checked
+        own = RowGenerators.__new__(RowGenerators)  # these seeds were checked
         own._generators = [self._generators[row] for row in rows]
         return own
 
     @classmethod
-    def joined(cls, dice: Sequence[Dice]) -> Dice:
+    def concat(cls, generators: Sequence[RowGenerators]) -> RowGenerators:
         """The dice of several as those of one batch."""
         whole = cls.__new__(cls)
-        whole._generators = [generator for own in dice for generator in own._generators]
+        whole._generators = [generator for own in generators for generator in own._generators]
         return whole
 
     def uniform(self, row: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -90,7 +90,7 @@ class Dice:
             numbers[where] = torch.cat(drawn).to(where.device)
         return numbers
 
-    def choose(self, row: int, weights: Tensor, count: int, *, replace: bool) -> Tensor:
+    def multinomial(self, row: int, weights: Tensor, count: int, *, replace: bool) -> Tensor:
         """`count` indices along the last axis, drawn in proportion to the weights."""
         generator = self._generators[row]
         return torch.multinomial(weights.to(generator.device), count, replace, generator=generator)
@@ -115,7 +115,7 @@ class Sampling:
     """
 
     name: ClassVar[str] = "sampling"
-    price: ClassVar[str] = "nothing; guidance doubles the columns"
+    cost_summary: ClassVar[str] = "nothing; guidance doubles the columns"
     source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
 
     temperature: float = 0.0
@@ -129,12 +129,12 @@ class Sampling:
 
     def __post_init__(self) -> None:
         check_temperature("Sampling", "temperature", self.temperature)
-        check_number("Sampling", "guidance", self.guidance, least=0)
+        check_number("Sampling", "guidance", self.guidance, minimum=0)
         check_choice("Sampling", "score", self.score, "model", "draw")
         if self.top_p is not None:
-            check_number("Sampling", "top_p", self.top_p, above=0, most=1)
+            check_number("Sampling", "top_p", self.top_p, above=0, maximum=1)
         if self.top_k is not None:
-            check_whole("Sampling", "top_k", self.top_k, least=1)
+            check_int("Sampling", "top_k", self.top_k, minimum=1)
         for name in ("forbid_end", "end_last", "propose_mask"):
             check_choice("Sampling", name, getattr(self, name), True, False)
         filters = self.top_k is not None or (self.top_p is not None and self.top_p < 1)
@@ -146,39 +146,39 @@ class Sampling:
                 'the rules judge by what is kept (score="draw", as Dream does)'
             )
 
-    def allowed(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V]
+    def candidate_logits(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V]
         """The logits a candidate is taken from."""
-        return _without(logits, self.banned(ids))
+        return _without(logits, self.banned_ids(ids))
 
-    def banned(self, ids: TokenIds) -> list[int]:
+    def banned_ids(self, ids: TokenIds) -> list[int]:
         """What is never a candidate."""
         banned = [ids.end] if self.forbid_end else []
         return banned + ([] if self.propose_mask else [ids.mask])
 
-    def unjudged(self, ids: TokenIds) -> list[int]:
+    def unscored_ids(self, ids: TokenIds) -> list[int]:
         """What the rules take for impossible."""
         banned = [ids.end] if self.forbid_end else []
         return banned + (list(ids.ends) if self.end_last else [])
 
-    def judged(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V] float32
+    def scored_logits(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V] float32
         """The logits whose softmax the rules judge candidates by."""
         if self.score == "draw":
-            logits = self._filtered(self._tempered(self.allowed(logits.float(), ids)))
-        return _without(logits.float(), self.unjudged(ids))
+            logits = self._filter(self._scale(self.candidate_logits(logits.float(), ids)))
+        return _without(logits.float(), self.unscored_ids(ids))
 
-    def noisy(self, logits: Tensor, noise: Tensor) -> Tensor:  # both [N, V], noise uniform
+    def add_noise(self, logits: Tensor, noise: Tensor) -> Tensor:  # both [N, V], noise uniform
         """Gumbel-max at this temperature, in float64: float32 noise measurably changes samples."""
-        logits = self._filtered(logits.double()) if self.temperature else logits.double()
+        logits = self._filter(logits.double()) if self.temperature else logits.double()
         return logits - self.temperature * torch.log(-torch.log(noise))
 
     def distribution(self, logits: Tensor) -> Tensor:  # [N, V] -> [N, V]
         """What `score="draw"` draws from."""
-        return self._filtered(self._tempered(logits.float())).softmax(-1)
+        return self._filter(self._scale(logits.float())).softmax(-1)
 
-    def _tempered(self, logits: Tensor) -> Tensor:
+    def _scale(self, logits: Tensor) -> Tensor:
         return logits / self.temperature if self.temperature > 0 else logits
 
-    def _filtered(self, logits: Tensor) -> Tensor:
+    def _filter(self, logits: Tensor) -> Tensor:
         """Nucleus first, then the k best: Dream's order."""
         lowest = torch.finfo(logits.dtype).min
         if self.top_p is not None and self.top_p < 1:

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from lastword.canvas.canvas import Canvas
-from lastword.decoding.batch_state import Rows, Stage
-from lastword.decoding.cuda_graph import Captured, graphs_of
+from lastword.decoding.batch_state import BatchState, Phase
+from lastword.decoding.cuda_graph import CapturedStep, graphs_of
 from lastword.decoding.forward import Forward, Room
 from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import LEAST
-from lastword.decoding.planning import Ticket
-from lastword.decoding.sampling import Dice
-from lastword.decoding.step import Seen, Stepper
+from lastword.decoding.layout import MIN_COLUMNS
+from lastword.decoding.planning import PlannedRequest
+from lastword.decoding.sampling import RowGenerators
+from lastword.decoding.step import StepDetails, Stepper
 from lastword.models.base import MaskPredictor
-from lastword.models.storage import Memory, PooledKeyValues
+from lastword.models.storage import CacheStorage, PooledKVStorage
 from lastword.policies.cache import NoCache
 
 WIDTHS = 64  # answers are computed in multiples of so many columns, so that they share graphs
@@ -29,7 +29,7 @@ OPENINGS = 4  # rows that open wait until they are one to so many of those withi
 ALONE, TOGETHER, OPENED = 4, 4, 16
 
 
-class Turns:
+class PhaseScheduler:
     """Steps in which either the rows that open a block take part, or those within one.
 
     An opening computes whole rows, each of its own length, and is wide enough to keep a GPU busy. A pass
@@ -44,29 +44,29 @@ class Turns:
         self._held: bool | None = None  # the model's graphs; None: not asked for yet
 
     def __call__(
-        self, rows: Rows, stages: Sequence[Stage], tickets: Sequence[Ticket] = ()
-    ) -> tuple[Rows, Seen | None]:
+        self, rows: BatchState, stages: Sequence[Phase], tickets: Sequence[PlannedRequest] = ()
+    ) -> tuple[BatchState, StepDetails | None]:
         """One step of some rows; `tickets` are what each began with."""
         stepper = self._stepper
         if isinstance(stepper.recipe.cache, NoCache):
             return self._alone(rows) if len(stages) == 1 else self._together(rows)
         if stepper.memory is None:
             stepper.memory = self._memory(rows)
-        opens, within = stages.count(Stage.OPENING), stages.count(Stage.WITHIN)
+        opens, within = stages.count(Phase.BLOCK_START), stages.count(Phase.IN_BLOCK)
         if OPENINGS * opens >= within:
             self._lend(rows, stages, tickets)
             if self._replays and len(stages) == 1:
                 captured = self._opening(rows)
                 if captured is not None:
                     return captured(rows, once=True), None
-            return stepper(rows, rows.stage == Stage.OPENING)
+            return stepper(rows, rows.phase == Phase.BLOCK_START)
         if self._replays:
             captured = self._captured(rows, None, lambda s, own: s.within(own))
             if captured is not None:
                 return captured(rows), None
         return stepper.within(rows)
 
-    def _alone(self, rows: Rows) -> tuple[Rows, Seen | None]:
+    def _alone(self, rows: BatchState) -> tuple[BatchState, StepDetails | None]:
         """A pass over all of a lone row: captured once the row has kept its length for a while."""
         canvas = rows.canvas
         own = _own(canvas)
@@ -77,9 +77,9 @@ class Turns:
                 return captured(rows), None
         return self._stepper.alone(rows, own)
 
-    def _together(self, rows: Rows) -> tuple[Rows, Seen | None]:
+    def _together(self, rows: BatchState) -> tuple[BatchState, StepDetails | None]:
         """A pass over all of all rows; graphs are shared by rows that are about as long together."""
-        canvas, at_work = rows.canvas, rows.stage > 0
+        canvas, at_work = rows.canvas, rows.phase > 0
         lengths = torch.stack((canvas.prompt_length, canvas.horizon)) * at_work
         prompts, answers, longest = torch.cat((lengths.sum(-1), lengths[1:].amax(-1))).tolist()
         slots = min(_multiple(longest, WIDTHS), canvas.width - canvas.start)
@@ -105,45 +105,47 @@ class Turns:
             graphs_of(self._model).at_work.release()
         self._held = False
 
-    def _memory(self, rows: Rows) -> Memory | None:
+    def _memory(self, rows: BatchState) -> CacheStorage | None:
         """One of this decoding, or the one that the model's graphs read and write."""
         cache, shape = self._stepper.recipe.cache, tuple(rows.canvas.tokens.shape)
 
-        def opened() -> Memory | None:
+        def opened() -> CacheStorage | None:
             if self._columns is not None:
-                return PooledKeyValues(len(rows.stage), rows.canvas.width, self._columns)
+                return PooledKVStorage(len(rows.phase), rows.canvas.width, self._columns)
             return cache.open(rows.canvas)
 
         if not self._replays:
             return opened()
         return graphs_of(self._model).memory((cache, shape, self._columns), opened)
 
-    def _lend(self, rows: Rows, stages: Sequence[Stage], tickets: Sequence[Ticket]) -> None:
+    def _lend(
+        self, rows: BatchState, stages: Sequence[Phase], tickets: Sequence[PlannedRequest]
+    ) -> None:
         """Regions for the rows at work: what is reserved, or more for a row that has outgrown it.
 
         A pass may write beyond an answer's end, a block or as far as widths are rounded up.
         """
         memory, canvas = self._stepper.memory, rows.canvas
-        if not isinstance(memory, PooledKeyValues):
+        if not isinstance(memory, PooledKVStorage):
             return
         before, spare = memory.grown, max(WIDTHS, self._stepper.recipe.block or 0)
-        at_work = [row for row, stage in enumerate(stages) if stage is not Stage.DONE]
+        at_work = [row for row, stage in enumerate(stages) if stage is not Phase.DONE]
         for row in {*range(len(stages))} - {*at_work}:
             memory.end(row)
         lengths = [*zip(canvas.prompt_length.tolist(), canvas.horizon.tolist())]
         for row in at_work:
             prompt, horizon = lengths[row]
-            slots = max(horizon, tickets[row].reserved) + spare
+            slots = max(horizon, tickets[row].reserved_slots) + spare
             count = prompt + min(slots, canvas.width - canvas.start)
             memory.lend(row, canvas.start - prompt, count, to=tickets[row])
         if memory.grown > before and self._held:
             graphs_of(self._model).forget()
 
-    def _opening(self, rows: Rows) -> Captured | None:
+    def _opening(self, rows: BatchState) -> CapturedStep | None:
         """The graph of a lone row's opening: over its answer, rounded up, or over all of it."""
         canvas, stepper = rows.canvas, self._stepper
         whole = bool((stepper.recipe.cache.stale(canvas, rows.clock) & ~canvas.answer).any())
-        if whole and isinstance(stepper.memory, PooledKeyValues):
+        if whole and isinstance(stepper.memory, PooledKVStorage):
             return None  # where in the pool the row lies is the device's own affair
         own = _own(canvas) if whole else None
         first, multiple = (own.start, stepper.recipe.block) if own else (canvas.start, WIDTHS)
@@ -154,20 +156,22 @@ class Turns:
 
     def _captured(
         self,
-        rows: Rows,
+        rows: BatchState,
         shape: Hashable,
-        advance: Callable[[Stepper, Rows], tuple[Rows, Seen]],
+        advance: Callable[[Stepper, BatchState], tuple[BatchState, StepDetails]],
         patience: int = 0,
-    ) -> Captured | None:
+    ) -> CapturedStep | None:
         """The graph of a step over such rows; None: it cannot be captured, or was not wanted often yet."""
         recipe, canvas = self._stepper.recipe, rows.canvas
-        key = (recipe, *canvas.tokens.shape, canvas.start, rows.most is None, shape)
+        key = (recipe, *canvas.tokens.shape, canvas.start, rows.max_new_tokens is None, shape)
 
-        def made(pool: Any) -> Captured:
+        def made(pool: Any) -> CapturedStep:
             # What draws is not captured, and draws nothing here.
-            forward = Forward(self._model, recipe.sampling, Dice([0] * len(canvas.horizon)))
+            forward = Forward(
+                self._model, recipe.sampling, RowGenerators([0] * len(canvas.horizon))
+            )
             stepper = Stepper(recipe, forward, Hooks(), self._stepper.memory)
-            return Captured(lambda own: advance(stepper, own)[0], rows, pool)
+            return CapturedStep(lambda own: advance(stepper, own)[0], rows, pool)
 
         return graphs_of(self._model).captured(key, made, patience)
 
@@ -184,4 +188,4 @@ def _multiple(count: int, of: int) -> int:
 
 def _rounded_to_step(count: int, steps: int) -> int:
     """Rounded up, to one of so many numbers between two powers of two."""
-    return _multiple(count, max(LEAST, 1 << (count - 1).bit_length()) // (2 * steps))
+    return _multiple(count, max(MIN_COLUMNS, 1 << (count - 1).bit_length()) // (2 * steps))

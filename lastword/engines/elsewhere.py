@@ -24,10 +24,10 @@ class Elsewhere:
     """
 
     ids: TokenIds
-    positions: int
-    slots: int
+    max_seq_len: int
+    default_max_new_tokens: int
     calibration: Calibration | None
-    keeps_memory: bool
+    supports_cache: bool
     tokenizer: TextTokenizer | None
     fingerprint: str  # what lastword.models.weights says of the weights
     key: str | None  # and of what lengths depend on; None: it cannot tell
@@ -44,10 +44,10 @@ class Elsewhere:
             key = None
         return cls(
             ids=model.ids,
-            positions=model.positions,
-            slots=model.slots,
+            max_seq_len=model.max_seq_len,
+            default_max_new_tokens=model.default_max_new_tokens,
             calibration=model.calibration,
-            keeps_memory=model.keeps_memory,
+            supports_cache=model.supports_cache,
             tokenizer=model.tokenizer,
             fingerprint=fingerprint(model),
             key=key,
@@ -59,7 +59,14 @@ class Elsewhere:
     def answers_as(self) -> tuple[object, ...]:
         """What answers depend on, as far as it can be told."""
         calibrated = None if self.calibration is None else self.calibration.to_json()
-        return self.fingerprint, self.dtype, self.ids, self.positions, self.slots, calibrated
+        return (
+            self.fingerprint,
+            self.dtype,
+            self.ids,
+            self.max_seq_len,
+            self.default_max_new_tokens,
+            calibrated,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise SettingError(

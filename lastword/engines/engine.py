@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from lastword.canvas.cost import Work
+from lastword.canvas.cost import TokenCost
 from lastword.errors import WrongTypeError
 from lastword.models.base import MaskPredictor
 from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 TOO_LONG = "too_long"  # how an answer finished that was not asked: the prompt left no room
 FAILED = "failed"  # and one that never came
@@ -29,7 +29,7 @@ class Question:
     most: int | None = None  # None: as many as the recipe says
     said: str | tuple[dict[str, str], ...] | None = None  # the same, for who reads text or messages
     # What decoding by this recipe begins with, where it was made before.
-    planned: tuple[Plan, Work] | None = field(default=None, repr=False, compare=False)
+    planned: tuple[Plan, TokenCost] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,6 @@ def check_engine(owner: str, engine: object) -> None:
     lacking = [name for name in ("ask", "close") if not callable(getattr(engine, name, None))]
     if lacking or isinstance(engine, type):
         raise WrongTypeError(
-            f"{owner}(engine={shown(engine)}) was given; engine must be one, such as "
+            f"{owner}(engine={short_repr(engine)}) was given; engine must be one, such as "
             "lastword.engines.Local(model) or Pool(Processes(Source(name), workers=2))"
         )

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from lastword.api import Generation, answers
-from lastword.canvas.canvas import checked_prompts
-from lastword.canvas.cost import Work
+from lastword.api import Generation, generate_ids
+from lastword.canvas.canvas import validate_prompts
+from lastword.canvas.cost import TokenCost
 from lastword.decoding.loop import Step
-from lastword.decoding.planning import planned
+from lastword.decoding.planning import plan_lengths
 from lastword.engines.engine import FAILED, TOO_LONG, Facts, Key, Question, Reply
 from lastword.engines.room import within_room
 from lastword.engines.surroundings import surroundings
@@ -18,7 +18,7 @@ from lastword.errors import ExtraError, LastwordError, RecipeError, SettingError
 from lastword.models.base import MaskPredictor
 from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
-from lastword.validation import MOST_SLOTS
+from lastword.validation import MAX_SLOTS
 
 TRIES = 2  # of a question alone, before it is given up
 MOST_LETTERS = 1_000  # of an error
@@ -77,16 +77,16 @@ class Local:
         order = sorted(questions, key=lambda key: len(questions[key].prompt))
         for first in range(0, len(order), rows):
             some = {key: questions[key] for key in order[first : first + rows]}
-            yield {key: plan.slots for key, (plan, _) in self.plans(some, recipe).items()}
+            yield {key: plan.max_horizon for key, (plan, _) in self.plans(some, recipe).items()}
 
     def plans(
         self, questions: Mapping[Key, Question], recipe: Recipe
-    ) -> dict[Key, tuple[Plan, Work]]:
+    ) -> dict[Key, tuple[Plan, TokenCost]]:
         """The plans that decoding would begin with, and what their probes cost; a question may bring its own.
 
         All are probed together. What does not fit the model or cannot be planned has none.
         """
-        found: dict[Key, tuple[Plan, Work]] = {}
+        found: dict[Key, tuple[Plan, TokenCost]] = {}
         order = sorted(questions, key=lambda key: len(questions[key].prompt))
         fits = {key: within_room(recipe, self.model, len(questions[key].prompt)) for key in order}
         for fit, group in groupby(order, key=lambda key: fits[key]):
@@ -97,13 +97,15 @@ class Local:
 
     def _planned(
         self, batch: Mapping[Key, Question], recipe: Recipe
-    ) -> dict[Key, tuple[Plan, Work]]:
+    ) -> dict[Key, tuple[Plan, TokenCost]]:
         """The plans of one batch; none where it fails."""
         try:
-            prompts = checked_prompts([own.prompt for own in batch.values()], self.model.ids)
-            most = [own.most or MOST_SLOTS for own in batch.values()]
+            prompts = validate_prompts([own.prompt for own in batch.values()], self.model.ids)
+            most = [own.most or MAX_SLOTS for own in batch.values()]
             bounds = most if any(own.most for own in batch.values()) else None
-            return dict(zip(batch, planned(self.model, recipe, prompts, most=bounds)))
+            return dict(
+                zip(batch, plan_lengths(self.model, recipe, prompts, max_new_tokens=bounds))
+            )
         except ABOUT_THE_RUN:
             raise
         except Exception:  # one of them is at fault, and the others are not worth a pass each
@@ -118,13 +120,13 @@ class Local:
         reason = ""
         for _ in range(tries):
             try:
-                found = answers(
+                found = generate_ids(
                     self.model,
                     [own.prompt for own in asked],
                     recipe,
                     [own.seed for own in asked],
-                    slots=rows,
-                    most=[own.most for own in asked],
+                    max_batch_size=rows,
+                    max_new_tokens=[own.most for own in asked],
                     plans=[own.planned for own in asked],
                     on_step=self.stepped if self.model.device.type == "cpu" else None,
                     on_answer=lambda row, answer: self._hear(keys[row], answer),
@@ -177,7 +179,7 @@ def _facts(answer: Generation) -> Facts:
 
 def _unasked(prompt: int) -> Facts:
     """Of a question that does not fit: no answer and no work."""
-    nothing = Work(0, 0, 0)
+    nothing = TokenCost(0, 0, 0)
     return {
         "prompt_tokens": prompt,
         "horizon": 0,

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from lastword.canvas.cost import Work
+from lastword.canvas.cost import TokenCost
 from lastword.canvas.tokens import TokenIds
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import TOO_LONG, Facts, Key, Question, Reply
@@ -23,9 +23,9 @@ from lastword.engines.http import Http, Refusal
 from lastword.engines.processes import MOST_WORKERS
 from lastword.errors import EngineError, SettingError
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.wrapper import traits_of
+from lastword.policies.length.wrapper import combined_traits
 from lastword.recipe.recipe import Recipe
-from lastword.validation import MOST_SLOTS, check_whole
+from lastword.validation import MAX_SLOTS, check_int
 from lastword.version import __version__
 
 KEY = "LASTWORD_API_KEY"  # of the environment; no other key is ever sent
@@ -59,8 +59,8 @@ class Served:
 
     ours: bool
     chat: bool = True
-    slots: int = MOST_SLOTS
-    positions: int = MOST_SLOTS
+    slots: int = MAX_SLOTS
+    positions: int = MAX_SLOTS
     weights: str = UNKNOWN
     dtype: str = UNKNOWN
     hardware: str = UNKNOWN
@@ -86,7 +86,7 @@ class OpenAI:
         self, base_url: str, name: str, *, requests: int | None = None, patience: float = 600.0
     ) -> None:
         if requests is not None:
-            check_whole("OpenAI", "requests", requests, least=1, most=MOST_WORKERS)
+            check_int("OpenAI", "requests", requests, minimum=1, maximum=MOST_WORKERS)
         self.name, self.requests = name, requests
         self.http = Http(base_url, os.environ.get(KEY), patience)
 
@@ -121,11 +121,11 @@ class OpenAI:
         """What is known of it here: limits, and that its tokenizer is with the server."""
         told = self.served
         return Elsewhere(
-            ids=TokenIds(mask=0, end=1, pad=1, vocabulary=2),
-            positions=told.positions,
-            slots=told.slots,
+            ids=TokenIds(mask=0, end=1, pad=1, vocab_size=2),
+            max_seq_len=told.positions,
+            default_max_new_tokens=told.slots,
             calibration=None,
-            keeps_memory=True,
+            supports_cache=True,
             tokenizer=Unread(chat=told.chat),
             fingerprint=told.weights,
             key=None,
@@ -193,7 +193,7 @@ class OpenAI:
             most = question.most
         else:
             body["temperature"] = recipe.sampling.temperature
-            most = min(question.most or MOST_SLOTS, traits_of(recipe.length).most)
+            most = min(question.most or MAX_SLOTS, combined_traits(recipe.length).upper_bound)
         return body if most is None else body | {"max_tokens": most}
 
     def _facts(self, told: dict[str, Any], question: Question, recipe: Recipe) -> Facts:
@@ -202,7 +202,9 @@ class OpenAI:
         length = usage.get("completion_tokens")
         facts = self._nothing(question) | {
             "prompt_tokens": usage.get("prompt_tokens", len(question.prompt)),
-            "horizon": traits_of(recipe.length).most,  # the cap, where nobody says more
+            "horizon": combined_traits(
+                recipe.length
+            ).upper_bound,  # the cap, where nobody says more
             "finish": "ended" if choice["finish_reason"] == "stop" else "truncated",
             "length": length,
             "seconds": round(told["seconds"], 6),
@@ -227,8 +229,8 @@ class OpenAI:
             "horizon": 0,
             "expected_length": None,
             "tail": None,
-            "probe_cost": Work(0, 0, 0),
-            "cost": Work(0, 0, 0),
+            "probe_cost": TokenCost(0, 0, 0),
+            "cost": TokenCost(0, 0, 0),
             "seconds": 0.0,
             "finish": TOO_LONG,
             "length": 0,

@@ -10,7 +10,7 @@ from lastword.engines.pool import Pool
 from lastword.engines.processes import MOST_WORKERS, Processes
 from lastword.engines.worker import Source
 from lastword.errors import SettingError
-from lastword.validation import check_choice, check_whole
+from lastword.validation import check_choice, check_int
 
 LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
 NAMES = (LOCAL, PROCESSES, RAY, OPENAI)
@@ -44,7 +44,7 @@ class EngineOptions:
                 )
         for name in ("workers", "threads"):
             if getattr(self, name) is not None:
-                check_whole("--engine", name, getattr(self, name), least=1, most=MOST_WORKERS)
+                check_int("--engine", name, getattr(self, name), minimum=1, maximum=MOST_WORKERS)
         if self.engine == OPENAI and not self.base_url:
             raise SettingError(
                 "--engine openai was given without a server; give --base-url, such as "

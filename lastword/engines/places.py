@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from lastword.canvas.cost import Work
+from lastword.canvas.cost import TokenCost
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Question, Reply
 from lastword.engines.local import ABOUT_THE_RUN, failure
@@ -24,7 +24,7 @@ class Predicted:
     """Slots that an answer is planned to take, and the plan, so that nobody has to probe again."""
 
     slots: int
-    planned: tuple[Plan, Work] | None
+    planned: tuple[Plan, TokenCost] | None
 
 
 @dataclass(frozen=True)

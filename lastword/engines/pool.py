@@ -35,7 +35,7 @@ from lastword.engines.places import (
 from lastword.errors import EngineError
 from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
-from lastword.validation import check_choice, check_number, check_whole
+from lastword.validation import check_choice, check_int, check_number
 from lastword.version import __version__
 
 PROBED = 32  # questions of a job that predicts, at most
@@ -59,7 +59,7 @@ class Pool:
     ) -> None:
         check_choice("Pool", "order", order, *ORDERS)
         check_number("Pool", "patience", patience, above=0)
-        check_whole("Pool", "workers", places.workers, least=1)
+        check_int("Pool", "workers", places.workers, minimum=1)
         self.places, self.order, self.patience = places, order, patience
         self._model: Elsewhere | None = None
         self._idle: set[int] = set()
@@ -104,7 +104,7 @@ class Pool:
         self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
     ) -> Iterator[list[Reply[Key]]]:
         """Replies as they come, a job's at a time."""
-        check_whole("Pool.ask", "rows", rows, least=1)
+        check_int("Pool.ask", "rows", rows, minimum=1)
         keys = list(questions)
         asked = [questions[key] for key in keys]
         if not keys:

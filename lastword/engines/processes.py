@@ -18,7 +18,7 @@ import torch
 from lastword.engines.places import Died, Event, Job, Ready, Unable, performed
 from lastword.engines.worker import Source, Worker
 from lastword.errors import LastwordError
-from lastword.validation import check_type, check_whole
+from lastword.validation import check_int, check_type
 
 MOST_WORKERS = 1024
 SECONDS_TO_END = 5.0
@@ -45,12 +45,12 @@ class Processes:
     ) -> None:
         check_type("Processes", "source", source, Source, 'Source("tiny-llada-base")')
         if threads is not None:
-            check_whole("Processes", "threads", threads, least=1, most=MOST_WORKERS)
+            check_int("Processes", "threads", threads, minimum=1, maximum=MOST_WORKERS)
         self._cards = _cards() if source.device in ("auto", "cuda") else []
         threads = threads or (None if self._cards else 1)
         if workers is None:
             workers = len(self._cards) or max(1, _cores() // (threads or 1))
-        check_whole("Processes", "workers", workers, least=1, most=MOST_WORKERS)
+        check_int("Processes", "workers", workers, minimum=1, maximum=MOST_WORKERS)
         self.source, self.workers, self.threads = source, workers, threads
         self._places: dict[int, _Place] = {}
 

@@ -17,7 +17,7 @@ from lastword.extras import install
 from lastword.models.load import load
 from lastword.models.ranks import BACKENDS, MOST_RANKS
 from lastword.recipe.recipe import Recipe
-from lastword.validation import check_choice, check_number, check_type, check_whole
+from lastword.validation import check_choice, check_int, check_number, check_type
 
 
 class RankGroup:
@@ -38,7 +38,7 @@ class RankGroup:
         patience: int | float = 600,
     ) -> None:
         check_type("RankGroup", "name", name, str, "the name or folder of a model")
-        check_whole("RankGroup", "parallel", parallel, least=2, most=MOST_RANKS)
+        check_int("RankGroup", "parallel", parallel, minimum=2, maximum=MOST_RANKS)
         check_choice("RankGroup", "device", device, *BACKENDS)
         check_number("RankGroup", "patience", patience, above=0)
         self._ray, self._actors, self._placement = _connected(), list[Any](), None

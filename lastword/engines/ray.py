@@ -16,7 +16,7 @@ from lastword.engines.processes import MOST_WORKERS
 from lastword.engines.worker import Source, Worker
 from lastword.errors import EngineError, ExtraError, LastwordError
 from lastword.extras import install
-from lastword.validation import check_type, check_whole
+from lastword.validation import check_int, check_type
 
 CONNECT = 60.0  # seconds until a cluster must have answered
 _LOG = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Ray:
         check_type("Ray", "source", source, Source, 'Source("tiny-llada-base")')
         for name, value in (("workers", workers), ("threads", threads)):
             if value is not None:
-                check_whole("Ray", name, value, least=1, most=MOST_WORKERS)
+                check_int("Ray", name, value, minimum=1, maximum=MOST_WORKERS)
         self._ray = imported()
         self._connected = connected(self._ray, address)
         try:

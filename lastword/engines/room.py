@@ -9,16 +9,16 @@ expected length of a shorter canvas is another number, not a worse one.
 from __future__ import annotations
 
 from lastword.models.base import MaskPredictor
-from lastword.policies.length.wrapper import traits_of
+from lastword.policies.length.wrapper import combined_traits
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 
 LEAST = 64  # room for a short program: the median references of HumanEval and MBPP need about 50
 
 
 def within_room(recipe: Recipe, model: MaskPredictor, prompt: int) -> Recipe | None:
     """A settled recipe for a prompt of so many tokens: itself, on a shorter canvas, or None: too long."""
-    room = model.positions - prompt
-    if traits_of(recipe.length).most <= room:
+    room = model.max_seq_len - prompt
+    if combined_traits(recipe.length).upper_bound <= room:
         return recipe
-    return settle(recipe, model, room=room) if room >= LEAST else None
+    return resolve(recipe, model, room=room) if room >= LEAST else None

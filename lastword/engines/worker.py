@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lastword.canvas.tree import on_device
+from lastword.canvas.tree import tree_to
 from lastword.embedded import EMBEDDED
 from lastword.engines.elsewhere import Elsewhere
 from lastword.engines.engine import Question
@@ -17,7 +17,7 @@ from lastword.models.base import MaskPredictor
 from lastword.models.load import load
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
-from lastword.policies.length.wrapper import layers, traits_of
+from lastword.policies.length.wrapper import combined_traits, policy_layers
 from lastword.recipe.recipe import Recipe
 
 CPU = torch.device("cpu")
@@ -85,7 +85,7 @@ class Worker:
         read = predicting(recipe)
         plans = self._local.plans(asked, read)
         found = {
-            at: Predicted(plan.slots, on_device((plan, cost), CPU) if read == recipe else None)
+            at: Predicted(plan.max_horizon, tree_to((plan, cost), CPU) if read == recipe else None)
             for at, (plan, cost) in plans.items()
         }
         return [found.get(at) for at in asked]
@@ -93,7 +93,7 @@ class Worker:
 
 def predicting(recipe: Recipe) -> Recipe:
     """A recipe whose plan says how long answers are: where the canvas is fixed and cut, it does not."""
-    fixed = any(isinstance(layer, Fixed) for layer in layers(recipe.length))
+    fixed = any(isinstance(layer, Fixed) for layer in policy_layers(recipe.length))
     if not fixed or isinstance(recipe.length, Fixed):
         return recipe
-    return replace(recipe, length=Survival(limit=traits_of(recipe.length).most))
+    return replace(recipe, length=Survival(limit=combined_traits(recipe.length).upper_bound))

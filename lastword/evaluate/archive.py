@@ -39,7 +39,7 @@ from lastword.evaluate.records import (
     Spent,
     unchecked,
 )
-from lastword.io.schema import CHECKED, Seed, Text, Value, read_bytes, reason
+from lastword.io.schema import CHECKED, Seed, Text, Value, error_reason, read_bytes
 from lastword.policies.cache import NoCache
 from lastword.policies.commit import Never
 from lastword.policies.length.fixed import Fixed
@@ -133,7 +133,7 @@ def unpack(data: bytes) -> list[Record]:
             raise ValueError(f"it says {samples} samples and has {len(found)}")
         return found
     except ValidationError as wrong:
-        raise ValueError(reason(wrong)) from wrong
+        raise ValueError(error_reason(wrong)) from wrong
     except KeyError as missing:
         raise ValueError(f"it has no column {missing}") from missing
 
@@ -142,7 +142,7 @@ def _header(line: bytes) -> Header:
     try:
         return _HEADER.validate_json(line)
     except ValidationError as wrong:
-        raise ValueError(reason(wrong)) from wrong
+        raise ValueError(error_reason(wrong)) from wrong
 
 
 def keep(records: Sequence[Record], folder: Path) -> Path:
@@ -232,8 +232,8 @@ def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Numbers
     prompt = column([a.prompt_tokens for a in answers])
     horizon = column([a.horizon for a in answers])
     costs, probed = _counted(answers)
-    passes = column([spent.passes for spent in costs])
-    probes = column([spent.passes for spent in probed])
+    passes = column([spent.forward_passes for spent in costs])
+    probes = column([spent.forward_passes for spent in probed])
     lengths = [a.length for a in answers if a.length is not None]
     baseline = _may_be_baseline(answers[0].recipe) and len(lengths) == len(answers)
     optional = {"length": column(lengths)} if baseline else {}
@@ -243,9 +243,9 @@ def _of_answers(answers: Sequence[Answer], times: list[float | None]) -> Numbers
         "prompt_tokens": prompt,
         "horizon": horizon,
         "passes": passes - horizon,
-        "columns": column([spent.columns for spent in costs]) - passes * (prompt + horizon),
+        "columns": column([spent.tokens_computed for spent in costs]) - passes * (prompt + horizon),
         "probe_passes": probes,
-        "probe_columns": column([spent.columns for spent in probed]) - probes * prompt,
+        "probe_columns": column([spent.tokens_computed for spent in probed]) - probes * prompt,
         "finish": column([FINISHES.index(a.finish) for a in answers]),
         "score": column([round(a.score * DECIMALS) for a in answers]),
         "rows": column([a.rows for a in answers]),
@@ -293,11 +293,13 @@ def _of_task(part: TaskShare) -> Fields:
 
 
 def _checked_work(passes: int, columns: int) -> Spent:
-    return Spent(passes=passes, columns=columns)
+    return Spent(passes, columns, None)
 
 
 def _work(passes: int, columns: int) -> Spent:
-    return unchecked(Spent, {"passes": passes, "columns": columns, "squares": None})
+    return unchecked(
+        Spent, {"forward_passes": passes, "tokens_computed": columns, "attention_pairs": None}
+    )
 
 
 def _undone(header: Header, columns: Numbers) -> Numbers:

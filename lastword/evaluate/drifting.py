@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lastword.decoding.loop import decode
-from lastword.decoding.sampling import Dice
+from lastword.decoding.sampling import RowGenerators
 from lastword.engines.surroundings import surroundings
 from lastword.errors import SettingError
 from lastword.evaluate.journal import Journal
@@ -18,8 +18,8 @@ from lastword.models.base import MaskPredictor
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
-from lastword.validation import check_whole
+from lastword.recipe.resolve import resolve
+from lastword.validation import check_int
 
 STEPS = (2, 5, 7, 10)  # the paper's
 _LOG = logging.getLogger(__name__)
@@ -50,10 +50,13 @@ def drift(
     """
     check_counts("drift", rows, limit)
     for later in steps:
-        check_whole("drift", "steps", later, least=1)
+        check_int("drift", "steps", later, minimum=1)
     if not steps:
         raise SettingError("drift was given no steps; give some, such as 2, 5, 7, 10")
-    slots = settle(Recipe(length=length), model).length.traits.limit or model.slots
+    slots = (
+        resolve(Recipe(length=length), model).length.traits.max_slots
+        or model.default_max_new_tokens
+    )
     length = replace(length, limit=slots)
     if max(steps) >= slots:
         raise SettingError(
@@ -91,12 +94,12 @@ def _fitting(
     model: MaskPredictor, prompts: dict[Identity, list[int]], slots: int
 ) -> dict[Identity, list[int]]:
     """The prompts that leave the model room for so many slots."""
-    fit = {key: ids for key, ids in prompts.items() if len(ids) + slots <= model.positions}
+    fit = {key: ids for key, ids in prompts.items() if len(ids) + slots <= model.max_seq_len}
     left_out = len(prompts) - len(fit)
     if prompts and not fit:
         raise SettingError(
-            f"none of {left_out} prompts leaves {slots} of the model's {model.positions} positions free; "
-            f"give fewer slots: {model.positions - min(map(len, prompts.values()))} or less"
+            f"none of {left_out} prompts leaves {slots} of the model's {model.max_seq_len} positions free; "
+            f"give fewer slots: {model.max_seq_len - min(map(len, prompts.values()))} or less"
         )
     if left_out:
         _LOG.warning("%d of %d prompts leave no room for %d slots", left_out, len(prompts), slots)
@@ -114,9 +117,9 @@ def _expected(
     found: list[dict[str, float]] = [{} for _ in prompts]
     canvas, dice = (
         replace(recipe, length=Fixed(length.limit)),
-        Dice([0] * len(prompts), model.device),
+        RowGenerators([0] * len(prompts), model.device),
     )
-    for step in decode(model, prompts, canvas, dice=dice):
+    for step in decode(model, prompts, canvas, generators=dice):
         index = int(step.clock.step[0])  # rows begin together
         if index == 0 or index in steps:
             for own, mean in zip(found, length.read(step.prediction).mean.tolist()):

@@ -24,7 +24,7 @@ from lastword.evaluate.task import Sample, Task
 from lastword.extras import install
 from lastword.sandbox.level import conditions
 from lastword.tasks import BENCHMARKS
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 # Which of a task's scores counts, by the beginning of its name: those the survival paper reports. Any other
 # task counts by the first metric and filter it defines.
@@ -255,7 +255,7 @@ def _not_embedded(name: str) -> str:
     known = ("tiny", *BENCHMARKS)
     near = get_close_matches(name, known, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"there is no embedded task {shown(name)}{hint}, only {', '.join(known)}"
+    return f"there is no embedded task {short_repr(name)}{hint}, only {', '.join(known)}"
 
 
 @contextmanager

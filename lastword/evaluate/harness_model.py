@@ -14,8 +14,8 @@ from lastword.evaluate.task import Sample
 from lastword.evaluate.tokens import first_token
 from lastword.extras import install
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
-from lastword.validation import check_whole
+from lastword.recipe.resolve import resolve
+from lastword.validation import check_int
 
 try:
     from lm_eval.api.model import LM
@@ -44,9 +44,9 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_whole("LastwordLM", "rows", rows, least=1)
+        check_int("LastwordLM", "rows", rows, minimum=1)
         self._device = model.device  # `device` itself is read-only
-        self.model, self.recipe = model, settle(Recipe.checked(recipe), model)
+        self.model, self.recipe = model, resolve(Recipe.coerce(recipe), model)
         self.rows, self.seed = rows, seed
         self._begin = first_token(model.tokenizer) if bos else ""
         self.log: list[Fields] = []

@@ -24,8 +24,8 @@ from lastword.evaluate.records import (
     identity,
     to_line,
 )
-from lastword.io.files import check_folder, why
-from lastword.io.jsonl import NEWLINE, Lines
+from lastword.io.files import check_folder, os_error_reason
+from lastword.io.jsonl import NEWLINE, JsonLines
 from lastword.io.schema import read_bytes
 
 BEGINNING = b'{"model":"'  # of every line
@@ -45,7 +45,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         check_folder(path.parent)
-        self._lines = Lines(path, kind="records", remedy="give another folder (--out)")
+        self._lines = JsonLines(path, kind="records", remedy="give another folder (--out)")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -116,7 +116,7 @@ def read_records(path: Path) -> list[Record]:
         records = archive.unpack(data) if packed else _lines(data)
     except (OSError, ValueError) as broken:
         raise SettingError(
-            f"{path} cannot be read as records ({why(broken)}); give a file or folder that "
+            f"{path} cannot be read as records ({os_error_reason(broken)}); give a file or folder that "
             "`lastword eval --out` wrote"
         ) from broken
     last = {identity(r): at for at, r in enumerate(records) if isinstance(r, Drift)}
@@ -129,7 +129,7 @@ def record_files(path: Path) -> list[Path]:
         return _files_in(path) if path.is_dir() else [path]
     except OSError as unlisted:
         raise SettingError(
-            f"{path} cannot be listed ({why(unlisted)}); give a file or folder that "
+            f"{path} cannot be listed ({os_error_reason(unlisted)}); give a file or folder that "
             "`lastword eval --out` wrote"
         ) from unlisted
 

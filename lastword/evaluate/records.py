@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -24,10 +25,10 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from lastword.errors import LastwordError, SettingError
-from lastword.io.schema import CHECKED, Count, LongText, Seed, Share, Slots, Text, reason
+from lastword.io.schema import CHECKED, Count, LongText, Seed, Share, SlotCount, Text, error_reason
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.registry import REPLACED
-from lastword.validation import MOST_SLOTS
+from lastword.recipe.registry import REREGISTERED
+from lastword.validation import MAX_SLOTS
 
 Value = TypeVar("Value")
 Fields = dict[str, Any]  # some of a record's, before it is one
@@ -36,7 +37,7 @@ FINISHES: tuple[FinishName, ...] = get_args(FinishName)
 
 RowCount = Annotated[int, Field(ge=1, le=10**6)]
 Seconds = Annotated[float, Field(ge=0, le=10**9)]
-Expected = Annotated[float, Field(ge=0, le=MOST_SLOTS)]
+Expected = Annotated[float, Field(ge=0, le=MAX_SLOTS)]
 StepKey = Annotated[str, Field(pattern=r"^[0-9]{1,7}$")]  # a key of a JSON object is text
 Sandbox = dict[Text, Count | Seconds | Text]
 
@@ -54,7 +55,7 @@ def _recipe(value: object) -> Recipe:
     if not isinstance(value, dict):
         raise ValueError("a recipe is a JSON object")
     try:
-        return _parsed(json.dumps(value), len(REPLACED))
+        return _parsed(json.dumps(value), len(REREGISTERED))
     except (LastwordError, TypeError, RecursionError, OverflowError) as wrong:
         raise ValueError(str(wrong)[:400]) from wrong  # it may quote all it was given
 
@@ -78,9 +79,12 @@ RecipeField = Annotated[Recipe, PlainValidator(_recipe), PlainSerializer(recipe_
 class Spent:
     """What a row cost: passes, columns they computed, columns times those each attended to."""
 
-    passes: Count
-    columns: Count
-    squares: Count | None = None  # an archive leaves them out
+    # Records written before 0.2 have the old names.
+    forward_passes: Count = Field(validation_alias=AliasChoices("forward_passes", "passes"))
+    tokens_computed: Count = Field(validation_alias=AliasChoices("tokens_computed", "columns"))
+    attention_pairs: Count | None = Field(
+        None, validation_alias=AliasChoices("attention_pairs", "squares")
+    )  # an archive leaves them out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=CHECKED)
@@ -110,14 +114,14 @@ class Answer(Asked):
 
     kind: Literal["answer"] = "answer"
     prompt_tokens: Count
-    horizon: Slots  # slots planned, 0 if it was not asked
+    horizon: SlotCount  # slots planned, 0 if it was not asked
     expected_length: Expected | None = None  # what a probe said, if the policy read one
     tail: Share | None = None
     probe_cost: Spent | None  # None: a server told `cost` with the probe in it, or nothing
     cost: Spent | None  # without the probe; None: nobody counted
     seconds: Seconds | None = None  # until this row was done
     finish: FinishName
-    length: Slots | None = None  # of the answer in tokens, its end token left out
+    length: SlotCount | None = None  # of the answer in tokens, its end token left out
     rows: RowCount  # in the batch
     batch_seconds: Seconds | None  # None where something else ran on the machine
     shortened: bool = False  # asked on a canvas cut to what the prompt left
@@ -126,14 +130,16 @@ class Answer(Asked):
     score: Share
 
     @property
-    def passes(self) -> int:
+    def forward_passes(self) -> int:
         """Forward passes, the probe included; 0 where nobody counted."""
-        return sum(part.passes for part in (self.cost, self.probe_cost) if part is not None)
+        return sum(part.forward_passes for part in (self.cost, self.probe_cost) if part is not None)
 
     @property
-    def columns(self) -> int:
+    def tokens_computed(self) -> int:
         """Columns computed, the probe included; 0 where nobody counted."""
-        return sum(part.columns for part in (self.cost, self.probe_cost) if part is not None)
+        return sum(
+            part.tokens_computed for part in (self.cost, self.probe_cost) if part is not None
+        )
 
     @property
     def right(self) -> bool:
@@ -176,7 +182,7 @@ def record_of(fields: Fields) -> Record:
     try:
         return Drift(**fields) if fields.get("kind") == "drift" else Answer(**fields)
     except ValidationError as wrong:
-        raise SettingError(f"this is no record: {reason(wrong)}") from wrong
+        raise SettingError(f"this is no record: {error_reason(wrong)}") from wrong
 
 
 def unchecked(kind: type[Value], fields: Fields) -> Value:
@@ -192,7 +198,7 @@ def from_line(line: bytes | str) -> Record:
     try:
         return _RECORD.validate_json(line)
     except ValidationError as wrong:
-        raise ValueError(reason(wrong)) from wrong
+        raise ValueError(error_reason(wrong)) from wrong
 
 
 def to_line(record: Record) -> bytes:

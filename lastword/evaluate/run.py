@@ -27,8 +27,8 @@ from lastword.io.schema import MOST_TEXT
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
-from lastword.validation import check_whole
+from lastword.recipe.resolve import resolve
+from lastword.validation import check_int
 
 HOPELESS = 32  # failures, and not one answer: the rest is not tried
 
@@ -65,7 +65,7 @@ def evaluate(
     layout = Layout.of(model, chat=chat, bos=bos)
     sampled = [(task, task.samples(limit)) for task in tasks]
     in_chat = {layout.in_chat(sample) for _, samples in sampled for sample in samples}
-    recipe = settle(recipe, model, in_chat=in_chat)  # what records are known by
+    recipe = resolve(recipe, model, in_chat=in_chat)  # what records are known by
     by_name = {task.name: task for task in tasks}
     depends = {task.name: conditions(task) for task in tasks}
     run = about(model, name, recipe, seed) | {"kind": "answer"}
@@ -151,9 +151,9 @@ def answers_to(asked: Iterable[Identity], recorded: Mapping[Identity, Record]) -
 
 def check_counts(owner: str, rows: int, limit: int | None = None) -> None:
     """Rows at once, and samples of each task, are at least one."""
-    check_whole(owner, "rows", rows, least=1)
+    check_int(owner, "rows", rows, minimum=1)
     if limit is not None:
-        check_whole(owner, "limit", limit, least=1)
+        check_int(owner, "limit", limit, minimum=1)
 
 
 def about(model: MaskPredictor, name: str, recipe: Recipe, seed: int) -> Fields:

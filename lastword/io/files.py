@@ -38,7 +38,7 @@ def check_target(path: Path) -> None:
             _try(path)
     except (OSError, ValueError) as refused:
         raise SettingError(
-            f"{path} cannot be written ({why(refused)}); give another file"
+            f"{path} cannot be written ({os_error_reason(refused)}); give another file"
         ) from refused
 
 
@@ -53,7 +53,7 @@ def check_folder(path: Path) -> None:
         ) from refused
     except (OSError, ValueError) as refused:
         raise SettingError(
-            f"{path} is no folder to write to ({why(refused)}); give another"
+            f"{path} is no folder to write to ({os_error_reason(refused)}); give another"
         ) from refused
 
 
@@ -68,7 +68,7 @@ def write(path: Path, data: bytes | str) -> None:
                 file.write(content)
     except (OSError, ValueError) as refused:
         raise SettingError(
-            f"{path} cannot be written ({why(refused)}); what was there before is as it was: make room, or "
+            f"{path} cannot be written ({os_error_reason(refused)}); what was there before is as it was: make room, or "
             "give another file"
         ) from refused
 
@@ -99,7 +99,7 @@ def sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-def why(refused: Exception) -> str:
+def os_error_reason(refused: Exception) -> str:
     """The system's reason without the number, and without a file name of which the user knows nothing."""
     return (isinstance(refused, OSError) and refused.strerror) or str(refused)
 
@@ -129,7 +129,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
     except (OSError, ValueError) as refused:
         raise SettingError(
-            f"{path} cannot be written ({why(refused)}); what was there before is as it was: make room, or "
+            f"{path} cannot be written ({os_error_reason(refused)}); what was there before is as it was: make room, or "
             "give another file"
         ) from refused
 
@@ -163,7 +163,7 @@ def _rename(beside: str, target: Path) -> None:
         os.replace(beside, target)
     except OSError as refused:
         raise SettingError(
-            f"{target} cannot be replaced ({why(refused)}) and is as it was; what was to be written is in "
+            f"{target} cannot be replaced ({os_error_reason(refused)}) and is as it was; what was to be written is in "
             f"{beside}"
         ) from refused
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from lastword.errors import SettingError
-from lastword.io.files import lock, sync_folder, why
+from lastword.io.files import lock, os_error_reason, sync_folder
 
 NEWLINE = b"\n"
 
 
-class Lines:
+class JsonLines:
     """A file of lines, held under a lock that the kernel drops with its holder.
 
     Two equal commands cannot both write it. What is appended is there as a whole, or not at all: what a
@@ -78,7 +78,7 @@ class Lines:
     def _refuse(self, refused: Exception, remedy: str | None = None) -> NoReturn:
         kept = "what was written before is kept: make room and give the same command again"
         raise SettingError(
-            f"{self._kind} cannot be written to {self.path} ({why(refused)}); {remedy or kept}"
+            f"{self._kind} cannot be written to {self.path} ({os_error_reason(refused)}); {remedy or kept}"
         ) from refused
 
     def _lock(self, file: FileIO) -> None:
@@ -86,7 +86,7 @@ class Lines:
             free = lock(file.fileno())
         except OSError as unable:
             warnings.warn(
-                f"{self.path} cannot be locked ({why(unable)}): see that no other process writes it",
+                f"{self.path} cannot be locked ({os_error_reason(unable)}): see that no other process writes it",
                 stacklevel=2,
             )
             return

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Discriminator, Field, Tag
 
 from lastword.errors import PromptError
-from lastword.io.schema import OPEN, UTF8_MARK, LongText, Text, checked, parse, read_bytes
-from lastword.validation import MOST_SLOTS, shown
+from lastword.io.schema import OPEN, UTF8_MARK, LongText, Text, parse, read_bytes, validate
+from lastword.validation import MAX_SLOTS, short_repr
 
 MOST_LINES = 2**20
 LINE_END = re.compile(rb"\r\n|\r|\n")
 
-WrittenText = Annotated[LongText, Field(min_length=1)]
+PromptText = Annotated[LongText, Field(min_length=1)]
 Id = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -42,9 +42,9 @@ class Line(BaseModel):
     model_config = OPEN
 
     prompt: Annotated[
-        Annotated[WrittenText, Tag("text")]
-        | Annotated[list[Id], Field(min_length=1, max_length=MOST_SLOTS), Tag("ids")]
-        | Annotated[list[Message], Field(max_length=MOST_SLOTS), Tag("messages")]
+        Annotated[PromptText, Tag("text")]
+        | Annotated[list[Id], Field(min_length=1, max_length=MAX_SLOTS), Tag("ids")]
+        | Annotated[list[Message], Field(max_length=MAX_SLOTS), Tag("messages")]
         | Annotated[Message, Tag("message")],
         Discriminator(
             _kind,
@@ -104,7 +104,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         data = read_bytes(path)
     except (OSError, ValueError) as wrong:
         raise PromptError(
-            f"the prompts in {shown(str(path))} cannot be read ({wrong}); give a text file with one a line, "
+            f"the prompts in {short_repr(str(path))} cannot be read ({wrong}); give a text file with one a line, "
             "or a .jsonl file"
         ) from wrong
     lines = LINE_END.split(data.removeprefix(UTF8_MARK))
@@ -132,15 +132,15 @@ def _line(text: str, where: str, family_field: str | None) -> tuple[Any, str | N
     except ValueError as broken:
         raise PromptError(f"{where} is not JSON ({broken})") from broken
     if not isinstance(data, dict):
-        raise PromptError(f'{where} is no object with a "prompt": {shown(text)}')
+        raise PromptError(f'{where} is no object with a "prompt": {short_repr(text)}')
     for field in ("prompt", *(() if family_field is None else (family_field,))):
         if field not in data:
-            known = ", ".join(map(shown, data)) or "none"
+            known = ", ".join(map(short_repr, data)) or "none"
             raise PromptError(f"{where} has no field {field!r}; it has {known:.200}")
     try:
-        checked(Line, data)
+        validate(Line, data)
         family = None if family_field is None else data[family_field]
         named = str(family) if type(family) is int else family  # a family may be numbered
-        return data["prompt"], checked(Family, {"family": named}).family
+        return data["prompt"], validate(Family, {"family": named}).family
     except ValueError as wrong:
         raise PromptError(f"{where} cannot be used: {wrong}") from wrong

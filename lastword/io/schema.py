@@ -14,12 +14,12 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from lastword.validation import (
-    LEAST_SEED,
-    MOST_COUNTED,
-    MOST_SEED,
-    MOST_SLOTS,
-    SHOWN,
-    shown,
+    MAX_COUNT,
+    MAX_REPR_LENGTH,
+    MAX_SEED,
+    MAX_SLOTS,
+    MIN_SEED,
+    short_repr,
 )
 
 Value = TypeVar("Value")
@@ -32,10 +32,10 @@ OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 Text = Annotated[str, Field(max_length=1_000)]
 MOST_TEXT = 10**7  # letters of an answer
 LongText = Annotated[str, Field(max_length=MOST_TEXT)]
-Seed = Annotated[int, Field(ge=LEAST_SEED, le=MOST_SEED)]
-Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
-Slots = Annotated[int, Field(ge=0, le=MOST_SLOTS)]
-SomeSlots = Annotated[int, Field(ge=1, le=MOST_SLOTS)]
+Seed = Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED)]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+SlotCount = Annotated[int, Field(ge=0, le=MAX_SLOTS)]
+PositiveSlots = Annotated[int, Field(ge=1, le=MAX_SLOTS)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 MOST_BYTES = 100 * 2**20  # of a JSON file of ours or of a checkpoint
@@ -82,7 +82,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"it says {shown(name)} twice")
+            raise ValueError(f"it says {short_repr(name)} twice")
         found[name] = value
     return found
 
@@ -90,7 +90,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise ValueError(f"the number {shown(digits)} is out of reach")
+        raise ValueError(f"the number {short_repr(digits)} is out of reach")
     return number
 
 
@@ -99,23 +99,25 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def checked(kind: type[Value], data: object) -> Value:
+def validate(kind: type[Value], data: object) -> Value:
     """The data as a value of a pydantic type; ValueError names the first field that is wrong."""
     try:
         value: Value = _adapter(kind).validate_python(data)  # type: ignore[arg-type]  # hashable
         return value
     except ValidationError as wrong:
-        raise ValueError(reason(wrong)) from wrong
+        raise ValueError(error_reason(wrong)) from wrong
 
 
-def reason(wrong: ValidationError) -> str:
+def error_reason(wrong: ValidationError) -> str:
     """The first thing that is wrong, with its field and what was given."""
     field, first = first_error(wrong)
-    return f"{field or 'a line'}: {first['msg']} (given: {shown(first['input'])})"
+    return f"{field or 'a line'}: {first['msg']} (given: {short_repr(first['input'])})"
 
 
 def first_error(wrong: ValidationError) -> tuple[str, Mapping[str, Any]]:
     """The field that is wrong, and what pydantic says of it."""
     first = wrong.errors(include_url=False)[0]
     field = ".".join(str(step) for step in first["loc"] if step not in ("answer", "drift"))
-    return (field if field.isprintable() and len(field) <= SHOWN else shown(field)), first
+    return (
+        field if field.isprintable() and len(field) <= MAX_REPR_LENGTH else short_repr(field)
+    ), first

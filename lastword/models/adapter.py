@@ -12,14 +12,14 @@ from lastword.calibration.ratios import Calibration
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import SettingError, WrongTypeError
 from lastword.models.base import (
-    MOST_POSITIONS,
-    USUAL_SLOTS,
+    DEFAULT_MAX_NEW_TOKENS,
+    MAX_SEQ_LEN,
     TextTokenizer,
-    checked_device,
-    checked_logits,
+    check_device,
+    check_logits,
 )
-from lastword.models.storage import RowMemory
-from lastword.validation import check_choice, check_type, check_whole, shown
+from lastword.models.storage import RowStorage
+from lastword.validation import check_choice, check_int, check_type, short_repr
 
 
 class Adapter:
@@ -33,7 +33,7 @@ class Adapter:
     models where that matters: a calibration belongs to one.
     """
 
-    keeps_memory = False
+    supports_cache = False
 
     def __init__(
         self,
@@ -42,22 +42,22 @@ class Adapter:
         *,
         shifted: bool = False,
         takes_mask: bool = False,
-        positions: int = 2**31,
-        slots: int = USUAL_SLOTS,
+        max_seq_len: int = 2**31,
+        default_max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS,
         device: torch.device | str = "cpu",
         tokenizer: TextTokenizer | None = None,
         name: str | None = None,
     ) -> None:
         if not callable(forward) or isinstance(forward, type):
             raise WrongTypeError(
-                f"Adapter({shown(forward)}, ...) was given; its first argument must be a function from token "
+                f"Adapter({short_repr(forward)}, ...) was given; its first argument must be a function from token "
                 "ids [B, L] to logits [B, L, V], or a model that can be called like one"
             )
         check_type("Adapter", "ids", ids, TokenIds, "lastword.TokenIds(mask=..., end=..., ...)")
         for flag, value in (("shifted", shifted), ("takes_mask", takes_mask)):
             check_choice("Adapter", flag, value, True, False)
-        check_whole("Adapter", "positions", positions, least=1, most=MOST_POSITIONS)
-        check_whole("Adapter", "slots", slots, least=1)
+        check_int("Adapter", "max_seq_len", max_seq_len, minimum=1, maximum=MAX_SEQ_LEN)
+        check_int("Adapter", "default_max_new_tokens", default_max_new_tokens, minimum=1)
         if tokenizer is not None:
             check_type(
                 "Adapter",
@@ -69,15 +69,15 @@ class Adapter:
         if name is not None:
             check_type("Adapter", "name", name, str, "text, or None")
         self.ids = ids
-        self.positions = positions
-        self.slots = slots
+        self.max_seq_len = max_seq_len
+        self.default_max_new_tokens = default_max_new_tokens
         self.tokenizer = tokenizer
         self.name = name
         self.calibration: Calibration | None = None
         self._forward = forward
         self._shifted = shifted
         self._takes_mask = takes_mask
-        self._device = checked_device("Adapter", device)
+        self._device = check_device("Adapter", device)
 
     @property
     def device(self) -> torch.device:
@@ -91,7 +91,7 @@ class Adapter:
         *,
         valid: Tensor | None = None,  # [B, L]
         stale: Tensor | None = None,
-        memory: RowMemory | None = None,
+        memory: RowStorage | None = None,
     ) -> Tensor:  # [B, S, V]
         if memory is not None or stale is not None:
             raise SettingError(
@@ -109,7 +109,7 @@ class Adapter:
     def _aligned(self, tokens: Tensor, **mask: Tensor) -> Tensor:
         output = self._forward(tokens, **mask)
         first = output[0] if isinstance(output, tuple) and output else output
-        logits = checked_logits(getattr(first, "logits", first), tokens.shape, self)
+        logits = check_logits(getattr(first, "logits", first), tokens.shape, self)
         if self._shifted:
             logits = torch.cat((logits[:, :1], logits[:, :-1]), dim=1)
         return logits

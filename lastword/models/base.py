@@ -11,12 +11,14 @@ from torch import Tensor, device, empty
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.tokens import TokenIds, is_plain_tensor
 from lastword.errors import NumericError, SettingError, WrongTypeError
-from lastword.models.storage import RowMemory
-from lastword.validation import MOST_SEED, check_type, check_whole, shown
+from lastword.models.storage import RowStorage
+from lastword.validation import MAX_SEED, check_int, check_type, short_repr
 
-USUAL_SLOTS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
+DEFAULT_MAX_NEW_TOKENS = (
+    1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
+)
 
-MOST_POSITIONS = MOST_SEED  # some say that they have no bound
+MAX_SEQ_LEN = MAX_SEED  # some say that they have no bound
 
 LOGIT_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
@@ -56,10 +58,10 @@ class MaskPredictor(Protocol):
     """
 
     ids: TokenIds
-    positions: int  # prompt and answer together may not need more
-    slots: int = USUAL_SLOTS  # the canvas it is made for: what a length that says no limit keeps to
+    max_seq_len: int  # prompt and answer together may not need more
+    default_max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS
     calibration: Calibration | None = None  # how long its answers came out beside predictions
-    keeps_memory: bool = True  # can a cache keep what its layers computed?
+    supports_cache: bool = True  # can a cache keep what its layers computed?
 
     @property
     def tokenizer(self) -> TextTokenizer | None:
@@ -76,7 +78,7 @@ class MaskPredictor(Protocol):
         *,
         valid: Tensor | None = None,  # [B, L] False where a column is padding; None: all valid
         stale: Tensor | None = None,  # [B, R] columns to recompute; None: all
-        memory: RowMemory | None = None,  # keys and values of the columns that are not stale
+        memory: RowStorage | None = None,  # keys and values of the columns that are not stale
     ) -> Tensor:  # [B, S, V]
         """Logits for the tokens at columns `read`, which must lie among the stale ones."""
         ...
@@ -84,24 +86,32 @@ class MaskPredictor(Protocol):
 
 def check_model(model: object) -> None:
     """Refuse what is no model, with what it lacks."""
-    needed = ("ids", "positions", "slots", "calibration", "keeps_memory", "tokenizer", "device")
+    needed = (
+        "ids",
+        "max_seq_len",
+        "default_max_new_tokens",
+        "calibration",
+        "supports_cache",
+        "tokenizer",
+        "device",
+    )
     lacking = [name for name in needed if not hasattr(model, name)]
     if lacking or not callable(model) or isinstance(model, type):
         missing = f"{', '.join(lacking) or 'a call'}: missing"
         reason = "a class, not a model made of it" if isinstance(model, type) else missing
         raise WrongTypeError(
-            f"{shown(model)} was given for a model ({reason}); give what lastword.load returns, "
+            f"{short_repr(model)} was given for a model ({reason}); give what lastword.load returns, "
             "lastword.Adapter(...) around a function, or a subclass of lastword.MaskPredictor"
         )
     name = type(model).__name__
     check_type(name, "ids", model.ids, TokenIds, "lastword.TokenIds(...)")  # type: ignore[attr-defined]
-    for field in ("positions", "slots"):
-        check_whole(name, field, getattr(model, field), least=1, most=MOST_POSITIONS)
+    for field in ("max_seq_len", "default_max_new_tokens"):
+        check_int(name, field, getattr(model, field), minimum=1, maximum=MAX_SEQ_LEN)
 
 
-def checked_logits(given: object, columns: Sequence[int], model: MaskPredictor) -> Tensor:
+def check_logits(given: object, columns: Sequence[int], model: MaskPredictor) -> Tensor:
     """What a model returned for [B, S] columns, without what a padded head says of ids that are none."""
-    least, where = model.ids.vocabulary, model.device.type
+    least, where = model.ids.vocab_size, model.device.type
     if is_plain_tensor(given):
         fits = given.ndim == 3 and given.shape[:2] == (*columns,) and given.shape[2] >= least
         if fits and given.dtype in LOGIT_DTYPES and given.device.type == where:
@@ -115,19 +125,19 @@ def checked_logits(given: object, columns: Sequence[int], model: MaskPredictor) 
     )
 
 
-def decoded(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
+def decode_text(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
     """The text of ids, or the ids themselves where a model has no tokenizer."""
     if tokenizer is None:
         return "".join(f"{one} " for one in ids)
     text = tokenizer.decode(ids)
     if not isinstance(text, str):
         raise WrongTypeError(
-            f"the tokenizer's decode returned {shown(text)}, a {type(text).__name__}; it must return text"
+            f"the tokenizer's decode returned {short_repr(text)}, a {type(text).__name__}; it must return text"
         )
     return text
 
 
-def checked_device(owner: str, given: object) -> device:
+def check_device(owner: str, given: object) -> device:
     """A device of this machine."""
     check_type(owner, "device", given, (str, device), "a device, such as 'cpu' or 'cuda:1'")
     try:
@@ -137,7 +147,7 @@ def checked_device(owner: str, given: object) -> device:
     except (RuntimeError, AssertionError, ImportError) as wrong:  # NotImplementedError is one
         reason = str(wrong).partition("\n")[0].partition(". ")[0]
         raise SettingError(
-            f"{owner}(device={shown(str(given))}) was given, which cannot be used here ({reason}); give cpu, "
+            f"{owner}(device={short_repr(str(given))}) was given, which cannot be used here ({reason}); give cpu, "
             "or cuda, cuda:1 or mps where the machine and its torch have them"
         ) from wrong
     return where

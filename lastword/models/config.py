@@ -13,10 +13,10 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from lastword.errors import CheckpointError
-from lastword.io.schema import OPEN, SomeSlots, first_error, read_object
-from lastword.models.layers import Shape
+from lastword.io.schema import OPEN, PositiveSlots, first_error, read_object
+from lastword.models.layers import TransformerConfig
 from lastword.models.path_safety import is_plain_file
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 MOST_IDS = 2**24  # of a vocabulary; the largest published have some 2**18
 
@@ -24,7 +24,7 @@ Layers = Annotated[int, Field(ge=1, le=1_000)]
 Heads = Annotated[int, Field(ge=1, le=2**12)]
 Width = Annotated[int, Field(ge=1, le=2**20)]
 Vocabulary = Annotated[int, Field(ge=1, le=MOST_IDS)]
-Positions = SomeSlots
+Positions = PositiveSlots
 # Its powers are taken in float32.
 Theta = Annotated[float, Field(ge=1, le=1e15)]
 Epsilon = Annotated[float, Field(gt=0, lt=1)]
@@ -72,7 +72,7 @@ class Document(BaseModel):
         published = "use the configuration published with the weights"
         if first["type"] == "missing":
             return f"lacks the field {field}, which is needed; {published}"
-        said = f"says {field}={shown(first['input'])}"
+        said = f"says {field}={short_repr(first['input'])}"
         if first["type"] == "literal_error":
             return (
                 f"{said}; our {cls.builder} is built for {first['ctx']['expected']}: "
@@ -93,14 +93,14 @@ class FamilyConfig(SpecialIds):
     """A config.json; every family has its own class of it."""
 
     @abstractmethod
-    def shape(self) -> Shape:
+    def shape(self) -> TransformerConfig:
         """The architecture it describes."""
 
 
 class GenerationConfig(SpecialIds):
     """A generation_config.json: ids where config.json is silent, and the canvas the model is made for."""
 
-    max_new_tokens: SomeSlots | None = None
+    max_new_tokens: PositiveSlots | None = None
 
 
 class WeightIndex(Document):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from lastword.errors import SettingError
-from lastword.models.base import checked_device
-from lastword.validation import check_type, shown
+from lastword.models.base import check_device
+from lastword.validation import check_type, short_repr
 
 DTYPES = {
     "float32": torch.float32,
@@ -22,7 +22,7 @@ def as_device(device: str | torch.device) -> torch.device:
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    return checked_device("load", device)
+    return check_device("load", device)
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype | None:
@@ -33,5 +33,5 @@ def as_dtype(dtype: str | torch.dtype) -> torch.dtype | None:
     chosen = DTYPES.get(str(dtype).removeprefix("torch."))
     if chosen is None:
         known = ", ".join(DTYPES)
-        raise SettingError(f"dtype {shown(dtype)} is unknown; give auto or one of {known}")
+        raise SettingError(f"dtype {short_repr(dtype)} is unknown; give auto or one of {known}")
     return chosen

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lastword.canvas.columns import columns_of
+from lastword.canvas.columns import column_indices
 from lastword.models.config import (
     Epsilon,
     FamilyConfig,
@@ -21,9 +21,9 @@ from lastword.models.config import (
     Vocabulary,
     Width,
 )
-from lastword.models.layers import Shape
+from lastword.models.layers import TransformerConfig
 from lastword.models.native import NativeModel
-from lastword.models.storage import RowMemory
+from lastword.models.storage import RowStorage
 
 TENSORS = {
     "embedding.weight": "model.embed_tokens.weight",
@@ -65,18 +65,18 @@ class DreamConfig(FamilyConfig):
     use_sliding_window: Literal[False] = False
     use_mrope: Literal[False] = False
 
-    def shape(self) -> Shape:
+    def shape(self) -> TransformerConfig:
         """The architecture it describes."""
-        return Shape(
-            width=self.hidden_size,
-            layers=self.num_hidden_layers,
-            heads=self.num_attention_heads,
-            kv_heads=self.num_key_value_heads,
-            mlp_width=self.intermediate_size,
-            vocabulary=self.vocab_size,
+        return TransformerConfig(
+            hidden_size=self.hidden_size,
+            num_layers=self.num_hidden_layers,
+            num_heads=self.num_attention_heads,
+            num_kv_heads=self.num_key_value_heads,
+            intermediate_size=self.intermediate_size,
+            vocab_size=self.vocab_size,
             rope_theta=self.rope_theta,
             norm_eps=self.rms_norm_eps,
-            positions=self.max_position_embeddings,
+            max_seq_len=self.max_position_embeddings,
             qkv_bias=True,
             tied_head=self.tie_word_embeddings,
             rotate_in_float32=False,
@@ -96,7 +96,7 @@ class Dream(NativeModel):
         read: Tensor,
         valid: Tensor | None,
         stale: Tensor | None,
-        memory: RowMemory | None,
+        memory: RowStorage | None,
     ) -> tuple[Tensor, Tensor | None]:
         # The first column has nothing before it; the authors let it speak for itself.
         source = (read - 1).clamp(min=0)
@@ -108,11 +108,11 @@ class Dream(NativeModel):
         wanted = wanted.scatter(1, stale, True).scatter(1, source, True)
         if memory is not None:
             memory.computed = wanted.sum(-1)  # the column before a block is one more
-        return source, columns_of(wanted)
+        return source, column_indices(wanted)
 
 
 def _with_column_before(
-    source: Tensor, valid: Tensor | None, stale: Tensor, memory: RowMemory
+    source: Tensor, valid: Tensor | None, stale: Tensor, memory: RowStorage
 ) -> Tensor:  # [B, R] -> [B, R + 1]
     """The columns and the one before them; a row that does not read it repeats its first instead."""
     first = stale[:, :1]

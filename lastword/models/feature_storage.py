@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lastword.canvas.columns import columns_of, counted
-from lastword.models.storage import KeyValues, Memory, RowMemory
+from lastword.canvas.columns import cached_arange, column_indices
+from lastword.models.storage import CacheStorage, KVStorage, RowStorage
 
 NO_TURN = 1e-5  # the distance of two unit vectors that rounding alone may keep apart, in float32
 
 
-class Features(Memory):
+class FeatureStorage(CacheStorage):
     """Keys, values and the outputs of attention and MLP [B, L, W], by layer, row and column.
 
     A pass carries every column. The first layer recomputes all of them; any other recomputes the
@@ -22,15 +22,15 @@ class Features(Memory):
     """
 
     def __init__(self, rows: int, width: int, share: float) -> None:
-        self.attention = KeyValues(rows, width)
+        self.attention = KVStorage(rows, width)
         self.share = share
         self._rows, self._width = rows, width
         self._outputs: dict[tuple[int, str], Tensor] = {}
 
     def at(
         self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor
-    ) -> RowFeatures:
-        return RowFeatures(self, rows, stale, answer & valid, valid)
+    ) -> RowFeatureStorage:
+        return RowFeatureStorage(self, rows, stale, answer & valid, valid)
 
     def fit(self, width: int) -> None:
         self.attention.fit(width)
@@ -47,11 +47,11 @@ class Features(Memory):
         return self._outputs[layer, half]
 
 
-class RowFeatures(RowMemory):
+class RowFeatureStorage(RowStorage):
     """Some rows of a Features."""
 
     def __init__(
-        self, memory: Features, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor
+        self, memory: FeatureStorage, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor
     ) -> None:
         choice = answer & ~stale
         # The product in float64, as Python multiplies: 0.29 of 100 columns are 28, not 29.
@@ -64,8 +64,8 @@ class RowFeatures(RowMemory):
         self.carried, self.computed = None, self._work
         # What follows moves to the device with the first layer that needs it.
         self._rows, self._stale, self._choice = rows, stale, choice[:, self._first :]
-        self._columns = columns_of(stale)
-        entry = counted(int(self._counts.max()), rows.device).expand(len(rows), -1)
+        self._columns = column_indices(stale)
+        entry = cached_arange(int(self._counts.max()), rows.device).expand(len(rows), -1)
         self._slots = torch.minimum(entry, (self._counts - 1).clamp(min=0)[:, None])
         # A row may have nothing to recompute beside one that has: its slots are not written.
         busy = self._counts > 0

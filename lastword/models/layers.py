@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lastword.errors import CheckpointError
-from lastword.models.storage import RowMemory
+from lastword.models.storage import RowStorage
 
 # Rows of unequal length make a mask, and as they finish every pass has a shape of its own. cuDNN, which
 # torch prefers on recent GPUs, plans anew for each: on an H200 that cost four times the pass itself.
@@ -26,18 +26,18 @@ FOR_ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDP
 
 
 @dataclass(frozen=True)
-class Shape:
+class TransformerConfig:
     """Everything about an architecture that is not a weight."""
 
-    width: int
-    layers: int
-    heads: int
-    kv_heads: int
-    mlp_width: int
-    vocabulary: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    intermediate_size: int
+    vocab_size: int
     rope_theta: float
     norm_eps: float
-    positions: int
+    max_seq_len: int
     qkv_bias: bool
     tied_head: bool
     # LLaDA rotates queries and keys in float32 and casts back; Dream casts the rotation to the
@@ -45,25 +45,27 @@ class Shape:
     rotate_in_float32: bool
 
     def __post_init__(self) -> None:
-        if self.width % (2 * self.heads) or self.heads % self.kv_heads:
+        if self.hidden_size % (2 * self.num_heads) or self.num_heads % self.num_kv_heads:
             raise CheckpointError(
-                f"a width of {self.width} with {self.heads} heads and {self.kv_heads} key-value heads was "
+                f"a width of {self.hidden_size} with {self.num_heads} heads and {self.num_kv_heads} key-value heads was "
                 "given; heads must split the width into even parts, and key-value heads the heads"
             )
 
     @property
     def head_width(self) -> int:
-        return self.width // self.heads
+        return self.hidden_size // self.num_heads
 
     @property
     def parameters(self) -> int:
         """How many numbers the weights are."""
-        shared = self.head_width * self.kv_heads
-        attention = 2 * self.width * (self.width + shared)
-        bias = self.width + 2 * shared if self.qkv_bias else 0
-        layer = attention + bias + 3 * self.width * self.mlp_width + 2 * self.width
-        ends = (1 if self.tied_head else 2) * self.vocabulary * self.width
-        return self.layers * layer + ends + self.width
+        shared = self.head_width * self.num_kv_heads
+        attention = 2 * self.hidden_size * (self.hidden_size + shared)
+        bias = self.hidden_size + 2 * shared if self.qkv_bias else 0
+        layer = (
+            attention + bias + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
+        )
+        ends = (1 if self.tied_head else 2) * self.vocab_size * self.hidden_size
+        return self.num_layers * layer + ends + self.hidden_size
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
@@ -92,7 +94,7 @@ class Rotation:
     sin: Tensor
 
     @classmethod
-    def of(cls, positions: Tensor, shape: Shape, dtype: torch.dtype) -> Rotation:
+    def of(cls, positions: Tensor, shape: TransformerConfig, dtype: torch.dtype) -> Rotation:
         # Frequencies stay float32 whatever the model's dtype: rounding them moves far positions.
         exponents = torch.arange(0, shape.head_width, 2, device=positions.device).float()
         frequencies = 1.0 / shape.rope_theta ** (exponents / shape.head_width)  # [D/2]
@@ -127,21 +129,21 @@ def fuse(backend: str = "inductor") -> None:
 class Attention(nn.Module):
     """Every column looks at every valid column; groups of query heads may share keys."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
         self.shape = shape
-        kv_width = shape.kv_heads * shape.head_width
-        self.query = nn.Linear(shape.width, shape.width, bias=shape.qkv_bias)
-        self.key = nn.Linear(shape.width, kv_width, bias=shape.qkv_bias)
-        self.value = nn.Linear(shape.width, kv_width, bias=shape.qkv_bias)
-        self.out = nn.Linear(shape.width, shape.width, bias=False)
+        kv_width = shape.num_kv_heads * shape.head_width
+        self.query = nn.Linear(shape.hidden_size, shape.hidden_size, bias=shape.qkv_bias)
+        self.key = nn.Linear(shape.hidden_size, kv_width, bias=shape.qkv_bias)
+        self.value = nn.Linear(shape.hidden_size, kv_width, bias=shape.qkv_bias)
+        self.out = nn.Linear(shape.hidden_size, shape.hidden_size, bias=False)
 
     def forward(self, x: Tensor, context: PassContext, layer: int) -> Tensor:  # [B, R, W]
         query = context.rotate(self._split(self.query(x)))
         key, value = context.rotate(self._split(self.key(x))), self.values(x)
         if context.memory is not None:
             key, value = context.memory.update(layer, context.columns, key, value)
-        groups = self.shape.heads // self.shape.kv_heads
+        groups = self.shape.num_heads // self.shape.num_kv_heads
         if groups > 1:
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         with nullcontext() if context.mask is None else sdpa_kernel(FOR_ANY_SHAPE):
@@ -160,11 +162,11 @@ class Attention(nn.Module):
 class GatedMLP(nn.Module):
     """The SiLU-gated feed-forward of both families."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
-        self.gate = nn.Linear(shape.width, shape.mlp_width, bias=False)
-        self.up = nn.Linear(shape.width, shape.mlp_width, bias=False)
-        self.down = nn.Linear(shape.mlp_width, shape.width, bias=False)
+        self.gate = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
+        self.up = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
+        self.down = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.silu(self.gate(x)) * self.up(x))
@@ -173,11 +175,11 @@ class GatedMLP(nn.Module):
 class Block(nn.Module):
     """One layer: attention, then MLP, each behind its norm and added back."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(shape.width, shape.norm_eps)
+        self.attention_norm = RMSNorm(shape.hidden_size, shape.norm_eps)
         self.attention = Attention(shape)
-        self.mlp_norm = RMSNorm(shape.width, shape.norm_eps)
+        self.mlp_norm = RMSNorm(shape.hidden_size, shape.norm_eps)
         self.mlp = GatedMLP(shape)
 
     def forward(self, x: Tensor, context: PassContext, layer: int) -> Tensor:
@@ -198,7 +200,7 @@ class PassContext:
     rotate: Rotation
     mask: Tensor | None  # [B, 1, 1, L] which keys may be seen; None: all
     columns: Tensor  # [B, R] the columns this pass recomputes
-    memory: RowMemory | None
+    memory: RowStorage | None
     causal: bool
 
     def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> LayerPart | None:
@@ -215,7 +217,7 @@ class LayerPart:
     """The columns one layer recomputes; what it says about the others is in memory."""
 
     context: PassContext
-    memory: RowMemory
+    memory: RowStorage
     layer: int
 
     def filled(self, half: str, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
@@ -229,13 +231,13 @@ class LayerPart:
 class BidirectionalTransformer(nn.Module):
     """Embedding, blocks, final norm, head; every column sees every valid column."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
         self.shape = shape
-        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.norm = RMSNorm(shape.width, shape.norm_eps)
-        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.num_layers))
+        self.norm = RMSNorm(shape.hidden_size, shape.norm_eps)
+        self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
         if shape.tied_head:
             self.head.weight = self.embedding.weight
         self.packed: object = None  # the same weights, as packed.py lays them out
@@ -249,7 +251,7 @@ class BidirectionalTransformer(nn.Module):
         tokens: Tensor,  # [B, L]
         valid: Tensor | None = None,  # [B, L]
         stale: Tensor | None = None,  # [B, R]
-        memory: RowMemory | None = None,
+        memory: RowStorage | None = None,
         *,
         causal: bool = False,
     ) -> Tensor:  # [B, R, W]

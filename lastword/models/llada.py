@@ -20,9 +20,9 @@ from lastword.models.config import (
     Vocabulary,
     Width,
 )
-from lastword.models.layers import Shape
+from lastword.models.layers import TransformerConfig
 from lastword.models.native import NativeModel
-from lastword.models.storage import RowMemory
+from lastword.models.storage import RowStorage
 
 # Inside a block the authors call the gate `ff_proj` and the down matrix `ff_out`; the `ff_out`
 # outside the blocks is the vocabulary head.
@@ -76,18 +76,18 @@ class LLaDAConfig(FamilyConfig):
     block_group_size: Literal[1] = 1
     clip_qkv: Literal[False] = False
 
-    def shape(self) -> Shape:
+    def shape(self) -> TransformerConfig:
         """The architecture it describes."""
-        return Shape(
-            width=self.d_model,
-            layers=self.n_layers,
-            heads=self.n_heads,
-            kv_heads=self.n_kv_heads or self.n_heads,
-            mlp_width=self.mlp_hidden_size or self.mlp_ratio * self.d_model,
-            vocabulary=self.embedding_size or self.vocab_size,
+        return TransformerConfig(
+            hidden_size=self.d_model,
+            num_layers=self.n_layers,
+            num_heads=self.n_heads,
+            num_kv_heads=self.n_kv_heads or self.n_heads,
+            intermediate_size=self.mlp_hidden_size or self.mlp_ratio * self.d_model,
+            vocab_size=self.embedding_size or self.vocab_size,
             rope_theta=self.rope_theta,
             norm_eps=self.rms_norm_eps,
-            positions=self.max_sequence_length,
+            max_seq_len=self.max_sequence_length,
             qkv_bias=False,
             tied_head=self.weight_tying,
             rotate_in_float32=self.rope_full_precision,
@@ -107,6 +107,6 @@ class LLaDA(NativeModel):
         read: Tensor,
         valid: Tensor | None,
         stale: Tensor | None,
-        memory: RowMemory | None,
+        memory: RowStorage | None,
     ) -> tuple[Tensor, Tensor | None]:
         return read, stale

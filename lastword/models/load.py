@@ -18,11 +18,11 @@ from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
 from lastword.io.files import user_path
-from lastword.models.base import USUAL_SLOTS
+from lastword.models.base import DEFAULT_MAX_NEW_TOKENS
 from lastword.models.config import FamilyConfig, GenerationConfig, SpecialIds, read_json
 from lastword.models.device import as_device, as_dtype
 from lastword.models.dream import Dream
-from lastword.models.layers import Shape
+from lastword.models.layers import TransformerConfig
 from lastword.models.llada import LLaDA
 from lastword.models.native import NativeModel
 from lastword.models.parallel import check_shape, split
@@ -42,10 +42,10 @@ from lastword.models.weights import (
 )
 from lastword.validation import (
     check_choice,
-    check_sequence,
+    check_int,
+    check_list,
     check_type,
-    check_whole,
-    shown,
+    short_repr,
 )
 
 ARCHITECTURES: dict[str, type[NativeModel]] = {"llada": LLaDA, "dream": Dream}
@@ -82,7 +82,7 @@ def load(
     _check_kinds(name, turn_ends, calibration, revision)
     if weights is not None:
         check_choice("load", "weights", weights, "fp8")
-    check_whole("load", "parallel", parallel, least=1, most=MOST_RANKS)
+    check_int("load", "parallel", parallel, minimum=1, maximum=MOST_RANKS)
     if weights is not None and parallel > 1:
         raise SettingError(
             f"load(weights='fp8', parallel={parallel}) was given, and fp8 was never run in several ranks; "
@@ -131,19 +131,19 @@ def _loaded(
     if is_plain_file(folder / "generation_config.json"):
         generation = GenerationConfig.read(folder / "generation_config.json")
     tokenizer = Tokenizer.from_folder(folder)
-    ids = _ids(folder, config, generation, shape.vocabulary, tokenizer, architecture.turn_end)
+    ids = _ids(folder, config, generation, shape.vocab_size, tokenizer, architecture.turn_end)
     if turn_ends is not None:
         ids = replace(ids, turn_ends=turn_ends)
 
     # Names are compared before anything is built: a wrong number of layers is told at once.
     files, head = tensor_files(folder), architecture.tensors[HEAD]
-    names = tensor_names(architecture.tensors, shape.layers, tied_head=shape.tied_head)
+    names = tensor_names(architecture.tensors, shape.num_layers, tied_head=shape.tied_head)
     check_files(folder, files, names, head)
     if wanted is None:
         wanted = torch.float32 if where.type == "cpu" else stored_dtype(files)
     with torch.device("meta"):
         model = architecture(shape, ids, tokenizer)
-    model.slots = generation.max_new_tokens or USUAL_SLOTS
+    model.default_max_new_tokens = generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS
     if ranks is not None:
         model.ranks = ranks
         split(model.network, ranks)
@@ -155,14 +155,21 @@ def _with_facts(loaded: _Loaded) -> tuple[_Loaded, object]:
     """And what must be the same in every rank."""
     model, lengths = loaded
     dtype, calibration = model.network.norm.weight.dtype, lengths and lengths[0]
-    return loaded, (type(model), model.network.shape, model.ids, model.slots, dtype, calibration)
+    return loaded, (
+        type(model),
+        model.network.shape,
+        model.ids,
+        model.default_max_new_tokens,
+        dtype,
+        calibration,
+    )
 
 
 _Loaded = tuple[NativeModel, tuple[Calibration, Path] | None]
 _Model = TypeVar("_Model", NativeModel, Toy)
 
 
-def described(folder: Path) -> tuple[type[NativeModel], FamilyConfig, Shape]:
+def described(folder: Path) -> tuple[type[NativeModel], FamilyConfig, TransformerConfig]:
     """The family a folder's config.json is of, what it says, and the architecture that makes."""
     source = folder / "config.json"
     data = read_json(source)
@@ -170,7 +177,7 @@ def described(folder: Path) -> tuple[type[NativeModel], FamilyConfig, Shape]:
     architecture = ARCHITECTURES.get(kind.lower()) if isinstance(kind, str) else None
     if architecture is None:
         raise CheckpointError(
-            f"{source} says model_type={shown(kind)}; we know {', '.join(ARCHITECTURES)}: wrap any "
+            f"{source} says model_type={short_repr(kind)}; we know {', '.join(ARCHITECTURES)}: wrap any "
             "other masked model with lastword.Adapter"
         )
     config = architecture.config.of(data, source)
@@ -202,7 +209,7 @@ def _check_kinds(name: object, turn_ends: object, calibration: object, revision:
     """Refuse what is of another kind than it must be, before anything is read."""
     check_type("load", "name", name, (str, Path), "the name or folder of a model")
     if not (isinstance(turn_ends, str) and turn_ends == "auto"):
-        check_sequence("load", "turn_ends", turn_ends, '"auto" or a list of token ids')
+        check_list("load", "turn_ends", turn_ends, '"auto" or a list of token ids')
     kinds = (str, Path, NoneType)
     check_type("load", "calibration", calibration, kinds, 'a file, "auto" or None')
     check_type("load", "revision", revision, (str, NoneType), "a branch, tag or commit, or None")
@@ -213,7 +220,7 @@ def _check_toy(**ignored: object) -> None:
     for name, value in ignored.items():
         if value is not None:
             raise SettingError(
-                f"load('toy', {name}={shown(value)}) was given; the toy has no weights and computes in "
+                f"load('toy', {name}={short_repr(value)}) was given; the toy has no weights and computes in "
                 f"float64 on the CPU: leave {name} out, or load another model"
             )
 
@@ -227,7 +234,7 @@ def _folder(name: str | Path, revision: str | None) -> Path:
     if local is not None:
         if revision is not None:
             raise SettingError(
-                f"load({shown(text)}, revision={shown(revision)}) was given; only hub names have revisions, "
+                f"load({short_repr(text)}, revision={short_repr(revision)}) was given; only hub names have revisions, "
                 "and this is a folder here: leave revision out"
             )
         return local
@@ -236,7 +243,7 @@ def _folder(name: str | Path, revision: str | None) -> Path:
         near = difflib.get_close_matches(text, BUILT_IN, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else f" ({', '.join(BUILT_IN)})"
         raise CheckpointError(
-            f"there is no folder {shown(text)}, and it is no hub name (organisation/model) and no "
+            f"there is no folder {short_repr(text)}, and it is no hub name (organisation/model) and no "
             f"built-in name{hint}; `lastword models` lists those there are"
         )
     from huggingface_hub import snapshot_download
@@ -246,7 +253,7 @@ def _folder(name: str | Path, revision: str | None) -> Path:
         return Path(snapshot_download(text, revision=revision, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as refused:
         raise CheckpointError(
-            f"{shown(text)} is no local folder and could not be fetched from the hub ({refused!s:.500}); "
+            f"{short_repr(text)} is no local folder and could not be fetched from the hub ({refused!s:.500}); "
             "check the name and the network, or download the folder and give its path"
         ) from refused
 
@@ -279,7 +286,7 @@ def _ids(
             mask=mask,
             end=ends[0],
             pad=ends[0] if pad is None else pad,
-            vocabulary=vocabulary,
+            vocab_size=vocabulary,
             turn_ends=(*ends[1:], *(() if spoken is None else (spoken,))),
         )
     except SettingError as wrong:

@@ -13,16 +13,16 @@ from lastword.calibration.ratios import Calibration
 from lastword.canvas.columns import locate
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import SettingError
-from lastword.models.base import USUAL_SLOTS
+from lastword.models.base import DEFAULT_MAX_NEW_TOKENS
 from lastword.models.config import FamilyConfig
 from lastword.models.kernels.compiled import compiles, has_float8
 from lastword.models.kernels.norm import add_norm
-from lastword.models.layers import BidirectionalTransformer, Shape, at_columns
+from lastword.models.layers import BidirectionalTransformer, TransformerConfig, at_columns
 from lastword.models.packed import PackedNetwork, Packing
 from lastword.models.parallel import as_local
 from lastword.models.quantize import is_float8
 from lastword.models.ranks import Ranks
-from lastword.models.storage import RowKeyValues, RowMemory
+from lastword.models.storage import RowKVStorage, RowStorage
 from lastword.models.tokenizer import Tokenizer
 
 
@@ -35,18 +35,20 @@ class NativeModel(nn.Module):
 
     config: ClassVar[type[FamilyConfig]]  # what the family's config.json says
     tensors: ClassVar[Mapping[str, str]]  # our parameter names to the checkpoint's
-    keeps_memory = True
+    supports_cache = True
     turn_end: ClassVar[str]  # the token that closes a turn, where the tokenizer has it
     packs: bool | None = None
     ranks: Ranks | None = None  # None: this process holds the whole model
 
-    def __init__(self, shape: Shape, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self, shape: TransformerConfig, ids: TokenIds, tokenizer: Tokenizer | None = None
+    ) -> None:
         super().__init__()
         self.network = BidirectionalTransformer(shape)
         self.ids = ids
         self.tokenizer = tokenizer
-        self.positions = shape.positions
-        self.slots = USUAL_SLOTS
+        self.max_seq_len = shape.max_seq_len
+        self.default_max_new_tokens = DEFAULT_MAX_NEW_TOKENS
         self.calibration: Calibration | None = None
 
     @property
@@ -61,7 +63,7 @@ class NativeModel(nn.Module):
         *,
         valid: Tensor | None = None,  # [B, L]
         stale: Tensor | None = None,  # [B, R], sorted
-        memory: RowMemory | None = None,
+        memory: RowStorage | None = None,
     ) -> Tensor:  # [B, S, V]
         """Logits for the tokens at columns `read`."""
         return self.head(self.states(tokens, read, valid=valid, stale=stale, memory=memory))
@@ -74,7 +76,7 @@ class NativeModel(nn.Module):
         *,
         valid: Tensor | None = None,  # [B, L]
         stale: Tensor | None = None,  # [B, R], sorted
-        memory: RowMemory | None = None,
+        memory: RowStorage | None = None,
         most: int | None = None,
     ) -> Tensor:  # [B, S, W]
         """The last layer's states where they predict the tokens at columns `read`: what `head` takes.
@@ -87,7 +89,7 @@ class NativeModel(nn.Module):
             if memory is not None:
                 memory.across = self.ranks.summed
         source, carried = self.sources(tokens, read, valid, stale, memory)
-        if self.is_packed and (memory is None or isinstance(memory, RowKeyValues)):
+        if self.is_packed and (memory is None or isinstance(memory, RowKVStorage)):
             if most is not None and valid is not None:
                 packing = Packing.among(tokens, source, valid, most)
             else:
@@ -112,7 +114,7 @@ class NativeModel(nn.Module):
         read: Tensor,  # [B, S]
         valid: Tensor | None,  # [B, L]
         stale: Tensor | None,  # [B, R], sorted
-        memory: RowMemory | None,
+        memory: RowStorage | None,
     ) -> tuple[Tensor, Tensor | None]:
         """The columns [B, S] whose states predict `read`, and those [B, R] to compute for it; None: all."""
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lastword.canvas.columns import counted, leftmost, locate, packed_among
+from lastword.canvas.columns import cached_arange, first_true, locate, pack_indices
 from lastword.models.kernels.attention import PackedRows, attend
 from lastword.models.kernels.float8 import Quantised, Raw, multiply, quantise
 from lastword.models.kernels.gate import gated
@@ -17,7 +17,7 @@ from lastword.models.kernels.norm import add_norm
 from lastword.models.kernels.rotary import rotate_and_store
 from lastword.models.layers import BidirectionalTransformer, Block, at_least_float32
 from lastword.models.quantize import Float8Linear
-from lastword.models.storage import RowKeyValues
+from lastword.models.storage import RowKVStorage
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Packing:
         read: Tensor,  # [B, S]
         valid: Tensor | None,  # [B, L], in each row side by side
         carried: Tensor | None,  # [B, R], sorted
-        memory: RowKeyValues | None,
+        memory: RowKVStorage | None,
     ) -> Packing:
         """Pack what is carried and valid, each column once.
 
@@ -51,7 +51,7 @@ class Packing:
         most = columns.shape[1]
         positions, where = columns, read
         if valid is not None:
-            first = leftmost(valid).clamp(max=width - 1)[:, None]
+            first = first_true(valid).clamp(max=width - 1)[:, None]
             # What a family reads before a row's first column is not there: the column speaks for itself.
             where = torch.maximum(read, first)
             positions = (columns - first).clamp(min=0)
@@ -88,13 +88,13 @@ class Packing:
         What is left of the `most` repeats a column that no row looks at.
         """
         (count, width), device = tokens.shape, tokens.device
-        packed, picked = packed_among(valid.flatten(), most)
-        first = leftmost(valid).clamp(max=width - 1)[:, None]
-        positions = (counted(width, device) - first).clamp(min=0).flatten()
-        where = torch.maximum(read, first) + counted(count, device)[:, None] * width
+        packed, picked = pack_indices(valid.flatten(), most)
+        first = first_true(valid).clamp(max=width - 1)[:, None]
+        positions = (cached_arange(width, device) - first).clamp(min=0).flatten()
+        where = torch.maximum(read, first) + cached_arange(count, device)[:, None] * width
         counts = valid.sum(-1, dtype=torch.int32)
         starts = F.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
-        rows = PackedRows(starts, starts, counts, width, width, counted(most, device))
+        rows = PackedRows(starts, starts, counts, width, width, cached_arange(most, device))
         return cls(tokens.flatten()[picked], positions[picked], rows, packed[where])
 
     @classmethod
@@ -104,7 +104,7 @@ class Packing:
         read: Tensor,
         valid: Tensor | None,
         columns: Tensor,
-        memory: RowKeyValues,
+        memory: RowKVStorage,
     ) -> Packing:
         """The same where every row carries as many columns side by side, in ten small kernels."""
         (count, width), most = tokens.shape, columns.shape[1]
@@ -200,20 +200,22 @@ class PackedNetwork:
             for layer in self.layers
         )
 
-    def hidden(self, packing: Packing, memory: RowKeyValues | None) -> Tensor:  # [N, W]
+    def hidden(self, packing: Packing, memory: RowKVStorage | None) -> Tensor:  # [N, W]
         """States of the packed columns before the final norm."""
         shape, rows, eps = self.shape, packing.rows, self.shape.norm_eps
         x: Tensor = self.embedding(packing.tokens)
         cos, sin = self._rotation(packing.positions, x.dtype)
-        like = x.new_empty(len(x), shape.kv_heads, shape.head_width)
+        like = x.new_empty(len(x), shape.num_kv_heads, shape.head_width)
         store = (like, torch.empty_like(like))
         delta: Tensor | Raw | None = None
         for number, (block, qkv, out, gate_up, down) in enumerate(self.layers):
             if memory is not None:
-                store = memory.store(number, shape.kv_heads, like)
+                store = memory.store(number, shape.num_kv_heads, like)
             x, normed = add_norm(x, delta, block.attention_norm.weight, eps, quantised=qkv.float8)
             bias = qkv.bias if qkv.float8 else None
-            query = rotate_and_store(qkv(normed), cos, sin, rows.slots, *store, shape.heads, bias)
+            query = rotate_and_store(
+                qkv(normed), cos, sin, rows.slots, *store, shape.num_heads, bias
+            )
             delta = out(attend(query, *store, rows).flatten(1))
             x, normed = add_norm(x, delta, block.mlp_norm.weight, eps, quantised=gate_up.float8)
             del query, delta  # of a probe's columns 16 MB each

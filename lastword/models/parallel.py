@@ -14,22 +14,26 @@ import torch
 from torch import Tensor, nn
 
 from lastword.errors import CheckpointError
-from lastword.models.layers import BidirectionalTransformer, Shape
+from lastword.models.layers import BidirectionalTransformer, TransformerConfig
 from lastword.models.ranks import Ranks
 
 BY_OUTPUTS = ("attention.query", "attention.key", "attention.value", "mlp.gate", "mlp.up")
 BY_INPUTS = ("attention.out", "mlp.down")
-WORDS = {"heads": "heads", "kv_heads": "key-value heads", "mlp_width": "columns in its MLP"}
+WORDS = {
+    "num_heads": "heads",
+    "num_kv_heads": "key-value heads",
+    "intermediate_size": "columns in its MLP",
+}
 
 
-def check_shape(shape: Shape, count: int, source: object) -> None:
+def check_shape(shape: TransformerConfig, count: int, source: object) -> None:
     """Refuse a model that cannot be cut into as many equal parts; its vocabulary may be cut unequally."""
     for name, words in WORDS.items():
         if (size := getattr(shape, name)) % count:
             raise CheckpointError(
                 f"{source} has {size} {words}, which {count} ranks cannot share evenly; give parallel= a "
-                f"number that divides {shape.heads} heads, {shape.kv_heads} key-value heads and the "
-                f"{shape.mlp_width} columns of the MLP"
+                f"number that divides {shape.num_heads} heads, {shape.num_kv_heads} key-value heads and the "
+                f"{shape.intermediate_size} columns of the MLP"
             )
 
 

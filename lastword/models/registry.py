@@ -11,7 +11,7 @@ from typing import Literal
 from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError
-from lastword.models.base import USUAL_SLOTS
+from lastword.models.base import DEFAULT_MAX_NEW_TOKENS
 from lastword.models.config import GenerationConfig
 from lastword.models.load import described
 from lastword.models.path_safety import is_plain_file
@@ -31,8 +31,10 @@ class KnownModel:
     family: str
     home: Literal["embedded", "hub"]
     parameters: int  # of a checkpoint that is not here, to two digits
-    positions: int | None = None
-    slots: int | None = None  # the canvas it is made for; None: its files say so, and are not here
+    max_seq_len: int | None = None
+    default_max_new_tokens: int | None = (
+        None  # the canvas it is made for; None: its files say so, and are not here
+    )
     chat: bool = False  # has a chat template, or is made for one
     here: Literal["whole", "part", "no"] = "no"
     size: int = 0  # bytes on this machine
@@ -68,7 +70,9 @@ def known_models(cache: Path | None = None) -> Iterator[KnownModel]:
     for name in EMBEDDED:
         folder = EMBEDDED_FOLDER / name
         yield _of_folder(KnownModel(name, "", "embedded", 0), folder, _size(folder))
-    yield KnownModel("toy", "toy", "embedded", 0, Toy.positions, Toy.slots, here="whole")
+    yield KnownModel(
+        "toy", "toy", "embedded", 0, Toy.max_seq_len, Toy.default_max_new_tokens, here="whole"
+    )
     for published in PUBLISHED:
         yield _cached(published, _hub_folder(cache))
 
@@ -110,8 +114,8 @@ def _of_folder(known: KnownModel, folder: Path, size: int) -> KnownModel:
             known,
             family=architecture.__name__,
             parameters=shape.parameters,
-            positions=shape.positions,
-            slots=generation.max_new_tokens or USUAL_SLOTS,
+            max_seq_len=shape.max_seq_len,
+            default_max_new_tokens=generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS,
             chat=chat_template_of(folder) is not None,
             here="whole" if whole else "part",
             size=size,

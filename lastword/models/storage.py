@@ -8,10 +8,10 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
-from lastword.canvas.columns import columns_of
+from lastword.canvas.columns import column_indices
 
 
-class Memory(ABC):
+class CacheStorage(ABC):
     """What a cache opens and `Forward` carries from pass to pass."""
 
     @abstractmethod
@@ -21,7 +21,7 @@ class Memory(ABC):
     @abstractmethod
     def at(
         self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor
-    ) -> RowMemory:
+    ) -> RowStorage:
         """The part that belongs to some rows, for one pass over them.
 
         Masks are [R, L]: what every layer must recompute, what the pass will be asked for, the answer,
@@ -29,7 +29,7 @@ class Memory(ABC):
         """
 
 
-class RowMemory(ABC):
+class RowStorage(ABC):
     """Some rows of a memory during one pass: all that a model sees of a cache.
 
     A pass carries columns through the layers. Most memories carry the stale ones and recompute each
@@ -64,7 +64,7 @@ class RowMemory(ABC):
         raise NotImplementedError("only a memory that names a part can fill the rest")
 
 
-class KeyValues(Memory):
+class KVStorage(CacheStorage):
     """Keys and values of every column of a canvas, a store [C, H, D] of each per layer.
 
     Column c of a row lies at `base[row] + c`. A store is made when its layer is first used and keeps its
@@ -87,12 +87,12 @@ class KeyValues(Memory):
         read: Tensor | None = None,
         answer: Tensor | None = None,
         valid: Tensor | None = None,
-    ) -> RowKeyValues:
+    ) -> RowKVStorage:
         if stale is None:
-            return RowKeyValues(self, rows, None, torch.zeros_like(rows))
+            return RowKVStorage(self, rows, None, torch.zeros_like(rows))
         # Only a column that is computed can be read.
         stale = stale if read is None else stale | read
-        return RowKeyValues(self, rows, columns_of(stale), stale.sum(-1))
+        return RowKVStorage(self, rows, column_indices(stale), stale.sum(-1))
 
     def carrying(
         self,
@@ -100,14 +100,14 @@ class KeyValues(Memory):
         columns: Tensor,  # [R, S]
         computed: Tensor | None = None,  # [R]
         own: slice | None = None,
-    ) -> RowKeyValues:
+    ) -> RowKVStorage:
         """Some rows in a pass over as many columns of each, side by side, of which some may be padding.
 
         `own` are those of the only row, where it carries all it has.
         """
         if computed is None:
             computed = torch.full_like(rows, columns.shape[1])
-        return RowKeyValues(self, rows, columns, computed, uniform=True, own=own)
+        return RowKVStorage(self, rows, columns, computed, uniform=True, own=own)
 
     def fit(self, width: int) -> None:
         by = (0, 0, 0, 0, 0, width - self._width)  # a negative pad crops
@@ -158,12 +158,12 @@ class KeyValues(Memory):
         return torch.nn.functional.pad(self._by_row(kept), by).flatten(0, 1)
 
 
-class RowKeyValues(RowMemory):
+class RowKVStorage(RowStorage):
     """Some rows of a KeyValues."""
 
     def __init__(
         self,
-        memory: KeyValues,
+        memory: KVStorage,
         rows: Tensor,
         carried: Tensor | None,
         computed: Tensor,
@@ -196,7 +196,7 @@ class RowKeyValues(RowMemory):
         return all_keys[rows], all_values[rows]
 
 
-class PooledKeyValues(KeyValues):
+class PooledKVStorage(KVStorage):
     """A KeyValues whose rows lie in regions of one store, instead of as far apart as the widest could be.
 
     A row that outgrows its region moves to a larger one; where none is free, the others close up, and

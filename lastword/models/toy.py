@@ -10,7 +10,7 @@ from torch import Tensor
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import PromptError, SettingError
-from lastword.models.storage import RowMemory
+from lastword.models.storage import RowStorage
 from lastword.validation import check_number
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
@@ -57,16 +57,16 @@ class Toy:
     """
 
     ids = TokenIds(
-        mask=len(LETTERS), end=len(LETTERS) + 1, pad=len(LETTERS) + 1, vocabulary=len(LETTERS) + 2
+        mask=len(LETTERS), end=len(LETTERS) + 1, pad=len(LETTERS) + 1, vocab_size=len(LETTERS) + 2
     )
-    positions = 2**31
-    slots = 64
+    max_seq_len = 2**31
+    default_max_new_tokens = 64
     device = torch.device("cpu")
     tokenizer = Letters()
-    keeps_memory = False
+    supports_cache = False
 
     def __init__(self, hazard: float = 0.05) -> None:
-        check_number("Toy", "hazard", hazard, least=0, below=1)
+        check_number("Toy", "hazard", hazard, minimum=0, below=1)
         self.hazard = hazard
         self.name = f"toy {hazard}"
         self.calibration: Calibration | None = None
@@ -78,7 +78,7 @@ class Toy:
         *,
         valid: Tensor | None = None,
         stale: Tensor | None = None,
-        memory: RowMemory | None = None,
+        memory: RowStorage | None = None,
     ) -> Tensor:  # [B, S, V]
         if memory is not None or stale is not None:
             raise SettingError("the toy keeps no keys and values; decode with cache=NoCache()")
@@ -90,8 +90,8 @@ class Toy:
         guess = torch.where(left < letters, left + 1, position) % letters
         sureness = 0.4 + 0.5 * torch.frac(position.double() * 0.618)
         rest = (1 - self.hazard) * (1 - sureness) / (letters - 1)
-        chance = rest[..., None].repeat(1, 1, self.ids.vocabulary)
+        chance = rest[..., None].repeat(1, 1, self.ids.vocab_size)
         chance.scatter_(2, guess[..., None], ((1 - self.hazard) * sureness)[..., None])
         chance[..., self.ids.mask] = 1e-12
         chance[..., self.ids.end] = self.hazard
-        return chance.log().gather(1, read[..., None].expand(-1, -1, self.ids.vocabulary))
+        return chance.log().gather(1, read[..., None].expand(-1, -1, self.ids.vocab_size))

@@ -17,7 +17,7 @@ from lastword.models.config import WeightIndex
 from lastword.models.parallel import beginnings, own_part, placed
 from lastword.models.path_safety import is_plain_file
 from lastword.models.ranks import Ranks
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 # How safetensors spells the dtypes a model may be stored in.
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -39,7 +39,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
         outside = sorted(name for name in set(shards.values()) if Path(name).name != name)
         if outside:
             raise CheckpointError(
-                f"{folder / INDEX} names {shown(outside[0])}, which does not lie in the folder itself; an "
+                f"{folder / INDEX} names {short_repr(outside[0])}, which does not lie in the folder itself; an "
                 "index names the files beside it"
             )
         paths = {name: folder / name for name in set(shards.values())}
@@ -79,7 +79,7 @@ def check_files(
             parts.append(f"{len(missing)} tensors are missing (first: {missing[0]})")
         if extra:
             parts.append(
-                f"{len(extra)} are not part of the architecture (first: {shown(extra[0])})"
+                f"{len(extra)} are not part of the architecture (first: {short_repr(extra[0])})"
             )
         raise CheckpointError(
             f"the weights in {folder} do not fit its config.json: {' and '.join(parts)}; "
@@ -88,7 +88,7 @@ def check_files(
     lacking = sorted(path.name for path in set(files.values()) if not is_plain_file(path))
     if lacking:
         raise CheckpointError(
-            f"{folder} lacks the weight files {', '.join(map(shown, lacking[:9]))} that its index "
+            f"{folder} lacks the weight files {', '.join(map(short_repr, lacking[:9]))} that its index "
             "names; finish the download"
         )
 

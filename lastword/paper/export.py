@@ -17,7 +17,7 @@ from lastword.paper.pairing import by_recipe
 def export(records: Sequence[Record], path: Path) -> None:
     """Write Parquet, which DuckDB, pandas and polars read: a row a record, a column a number.
 
-    Nested fields become columns such as `cost_columns`; the recipe stays JSON text. Records of one recipe
+    Nested fields become columns such as `cost_tokens_computed`; the recipe stays JSON text. Records of one recipe
     stand together.
     """
     if path.suffix != ".parquet":

@@ -69,8 +69,8 @@ def spent(records: Sequence[Answer], what: Literal["passes", "columns"]) -> int 
     if any(record.cost is None for record in records):
         return math.nan
     if what == "passes":
-        return sum(record.passes for record in records)
-    return sum(record.columns for record in records)
+        return sum(record.forward_passes for record in records)
+    return sum(record.tokens_computed for record in records)
 
 
 def seconds(records: Sequence[Answer]) -> float:

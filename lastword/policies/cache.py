@@ -12,9 +12,9 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.models.feature_storage import Features
-from lastword.models.storage import KeyValues, Memory
-from lastword.validation import check_number, check_whole
+from lastword.models.feature_storage import FeatureStorage
+from lastword.models.storage import CacheStorage, KVStorage
+from lastword.validation import check_int, check_number
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Cache(ABC):
         return CacheTraits()
 
     @abstractmethod
-    def open(self, canvas: Canvas) -> Memory | None:
+    def open(self, canvas: Canvas) -> CacheStorage | None:
         """A memory for this canvas, or None to keep nothing."""
 
     @abstractmethod
@@ -52,7 +52,7 @@ class NoCache(Cache):
     """Exact: attention sees both ways, so one new token changes every column's state."""
 
     name: ClassVar[str] = "none"
-    price: ClassVar[str] = "every column in every pass; exact"
+    cost_summary: ClassVar[str] = "every column in every pass; exact"
     source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
     traits = CacheTraits(keeps=False)
@@ -75,15 +75,15 @@ class BlockCache(Cache):
     prompt_every: int = 1
 
     def __post_init__(self) -> None:
-        check_whole(type(self).__name__, "prompt_every", self.prompt_every, least=0)
+        check_int(type(self).__name__, "prompt_every", self.prompt_every, minimum=0)
 
-    def open(self, canvas: Canvas) -> Memory:
-        return KeyValues(*canvas.tokens.shape)
+    def open(self, canvas: Canvas) -> CacheStorage:
+        return KVStorage(*canvas.tokens.shape)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        before = clock.openings - 1
+        before = clock.blocks_started - 1
         prompt = (before % self.prompt_every if self.prompt_every else before) == 0
-        refreshed = clock.opening[:, None] & (canvas.answer | prompt[:, None])
+        refreshed = clock.block_start[:, None] & (canvas.answer | prompt[:, None])
         return canvas.valid & (refreshed | self.within(canvas, clock))
 
     @abstractmethod
@@ -104,7 +104,7 @@ class DualCache(BlockCache):
     """
 
     name: ClassVar[str] = "dual"
-    price: ClassVar[str] = "a full pass when a block opens, then the block alone"
+    cost_summary: ClassVar[str] = "a full pass when a block opens, then the block alone"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     traits = CacheTraits(by_block=True, keeps_suffix=True)
@@ -124,7 +124,7 @@ class PrefixCache(BlockCache):
     """
 
     name: ClassVar[str] = "prefix"
-    price: ClassVar[str] = "a full pass when a block opens, then block and suffix"
+    cost_summary: ClassVar[str] = "a full pass when a block opens, then block and suffix"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     traits = CacheTraits(by_block=True)
@@ -156,7 +156,7 @@ class FeatureCache(Cache):
     """
 
     name: ClassVar[str] = "feature"
-    price: ClassVar[str] = (
+    cost_summary: ClassVar[str] = (
         "a full pass at intervals, in between a share of the answer in every layer"
     )
     source: ClassVar[str] = "dLLM-Cache (Liu et al., 2025, arXiv 2506.06295)"
@@ -166,14 +166,14 @@ class FeatureCache(Cache):
     share: float = 0.25
 
     def __post_init__(self) -> None:
-        check_whole("FeatureCache", "prompt_interval", self.prompt_interval, least=1)
-        check_whole("FeatureCache", "response_interval", self.response_interval, least=1)
-        check_number("FeatureCache", "share", self.share, least=0, most=1)
+        check_int("FeatureCache", "prompt_interval", self.prompt_interval, minimum=1)
+        check_int("FeatureCache", "response_interval", self.response_interval, minimum=1)
+        check_number("FeatureCache", "share", self.share, minimum=0, maximum=1)
 
     traits = CacheTraits(fills_in=True)
 
-    def open(self, canvas: Canvas) -> Memory:
-        return Features(len(canvas.tokens), canvas.width, self.share)
+    def open(self, canvas: Canvas) -> CacheStorage:
+        return FeatureStorage(len(canvas.tokens), canvas.width, self.share)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         prompt = (clock.step % self.prompt_interval == 0)[:, None]

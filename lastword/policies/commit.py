@@ -15,7 +15,7 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.columns import Window
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError, WrongTypeError
-from lastword.validation import check_choice, check_number, check_sequence, check_whole, shown
+from lastword.validation import check_choice, check_int, check_list, check_number, short_repr
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Never(CommitRule):
     """No early commit."""
 
     name: ClassVar[str] = "never"
-    price: ClassVar[str] = "nothing"
+    cost_summary: ClassVar[str] = "nothing"
     source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
     traits = CommitTraits(reads_answer=False)
@@ -92,7 +92,7 @@ class GapRule(CommitRule):
 
     def lead(self, prediction: Prediction, canvas: Canvas) -> Float[Tensor, "B"]:
         """The mean lead over the span, -inf where this pass read none of it."""
-        span = prediction.columns.at(self.span(canvas))
+        span = prediction.columns.gather(self.span(canvas))
         lead = prediction.gap if self.measure == "gap" else prediction.margin
         total = lead.masked_fill(~span, 0).sum(-1) / span.sum(-1).clamp(min=1)
         return total.masked_fill(~span.any(-1), -torch.inf)
@@ -124,7 +124,7 @@ class Prophet(GapRule):
     """
 
     name: ClassVar[str] = "prophet"
-    price: ClassVar[str] = (
+    cost_summary: ClassVar[str] = (
         "logits of the whole answer in every pass; saves the passes after the commit"
     )
     source: ClassVar[str] = "Prophet (2025, arXiv 2508.19982)"
@@ -141,11 +141,13 @@ class Prophet(GapRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("early", "middle", "late"):
-            check_number("Prophet", name, getattr(self, name), least=0)
-        check_number("Prophet", "early_until", self.early_until, least=0, most=1)
-        check_number("Prophet", "middle_until", self.middle_until, least=self.early_until, most=1)
-        check_whole("Prophet", "answer_start", self.answer_start, least=-(2**31))
-        check_whole("Prophet", "region", self.region, least=1)
+            check_number("Prophet", name, getattr(self, name), minimum=0)
+        check_number("Prophet", "early_until", self.early_until, minimum=0, maximum=1)
+        check_number(
+            "Prophet", "middle_until", self.middle_until, minimum=self.early_until, maximum=1
+        )
+        check_int("Prophet", "answer_start", self.answer_start, minimum=-(2**31))
+        check_int("Prophet", "region", self.region, minimum=1)
         object.__setattr__(self, "literals", _pairs(self.literals))
 
     @property
@@ -154,10 +156,10 @@ class Prophet(GapRule):
 
     def prepare(self, canvas: Canvas) -> Canvas:
         for slot, token in self.literals:
-            if not 0 <= token < canvas.ids.vocabulary or token == canvas.ids.mask:
+            if not 0 <= token < canvas.ids.vocab_size or token == canvas.ids.mask:
                 raise SettingError(
                     f"Prophet has the literal id {token}; it must be one of the model's "
-                    f"{canvas.ids.vocabulary} ids and not the mask"
+                    f"{canvas.ids.vocab_size} ids and not the mask"
                 )
             index, slots = _slots(slot, canvas), canvas.fillable.sum(-1)
             outside = ((index < 0) | (index >= slots)).nonzero()[:, 0].tolist()
@@ -200,18 +202,20 @@ def _slots(slot: int, canvas: Canvas) -> Int[Tensor, "B"]:
 def _pairs(given: object) -> tuple[tuple[int, int], ...]:
     """Pairs as JSON or a caller writes them, as a tuple that compares and hashes."""
     wanted = "pairs of a slot and a token id, such as ((-8, 21), (-7, 56))"
-    check_sequence("Prophet", "literals", given, wanted)
+    check_list("Prophet", "literals", given, wanted)
     try:
         pairs = tuple((slot, token) for slot, token in given)  # type: ignore[attr-defined]
     except (TypeError, ValueError) as wrong:
         raise WrongTypeError(
-            f"Prophet(literals={shown(given)}) was given; literals must be {wanted}"
+            f"Prophet(literals={short_repr(given)}) was given; literals must be {wanted}"
         ) from wrong
     for slot, token in pairs:
-        check_whole("Prophet", "slot", slot, least=-(2**31))
-        check_whole("Prophet", "id", token, least=0)
+        check_int("Prophet", "slot", slot, minimum=-(2**31))
+        check_int("Prophet", "id", token, minimum=0)
     if len({slot for slot, _ in pairs}) < len(pairs):
-        raise SettingError(f"Prophet(literals={shown(given)}) names a slot twice; give each one id")
+        raise SettingError(
+            f"Prophet(literals={short_repr(given)}) names a slot twice; give each one id"
+        )
     return pairs
 
 
@@ -228,7 +232,7 @@ class StableMargin(GapRule):
     """
 
     name: ClassVar[str] = "stable-margin"
-    price: ClassVar[str] = (
+    cost_summary: ClassVar[str] = (
         "logits of the whole answer in every pass; saves the passes after the commit"
     )
     source: ClassVar[str] = "after the abstract of SchED (arXiv 2512.02892)"
@@ -238,8 +242,8 @@ class StableMargin(GapRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("StableMargin", "end", self.end, least=0)
-        check_number("StableMargin", "start", self.start, least=0)
+        check_number("StableMargin", "end", self.end, minimum=0)
+        check_number("StableMargin", "start", self.start, minimum=0)
         if self.start < self.end:
             raise SettingError(
                 f"StableMargin(start={self.start!r}, end={self.end!r}) was given; the bar falls, so start "

@@ -7,11 +7,11 @@ from lastword.errors import SettingError
 from lastword.policies.cache import Cache
 from lastword.policies.commit import CommitRule
 from lastword.policies.length.policy import LengthPolicy
-from lastword.policies.length.wrapper import layers, traits_of
+from lastword.policies.length.wrapper import combined_traits, policy_layers
 from lastword.policies.unmask.rule import UnmaskRule
 
 
-def check_composition(
+def check_compatibility(
     length: LengthPolicy, unmask: UnmaskRule, commit: CommitRule, cache: Cache, sampling: Sampling
 ) -> None:
     """Refuse parts that would mislead or undo one another, with the reason and what to use instead."""
@@ -33,7 +33,7 @@ def check_composition(
 
 
 def _two_that_grow(length: LengthPolicy) -> str | None:
-    growing = [p for p in layers(length) if p.traits.grows and not p.traits.replans]
+    growing = [p for p in policy_layers(length) if p.traits.grows and not p.traits.replans]
     if len(growing) < 2:
         return None
     outer, inner = map(_name, growing[:2])
@@ -45,8 +45,8 @@ def _two_that_grow(length: LengthPolicy) -> str | None:
 
 
 def _growth_that_never_comes(length: LengthPolicy) -> str | None:
-    for policy in layers(length):
-        least, most = traits_of(policy).least, policy.traits.limit
+    for policy in policy_layers(length):
+        least, most = combined_traits(policy).min_slots, policy.traits.max_slots
         if policy.traits.grows and most is not None and least >= most:
             name = _name(policy)
             return (
@@ -57,8 +57,8 @@ def _growth_that_never_comes(length: LengthPolicy) -> str | None:
 
 
 def _work_that_is_paid_twice(length: LengthPolicy) -> str | None:
-    bounding = [policy for policy in layers(length) if policy.traits.bounds_work]
-    moving = [policy for policy in layers(length) if policy.traits.resizes == "any time"]
+    bounding = [policy for policy in policy_layers(length) if policy.traits.bounds_work]
+    moving = [policy for policy in policy_layers(length) if policy.traits.resizes == "any time"]
     if not bounding or not moving:
         return None
     budget, policy = _name(bounding[0]), _name(moving[-1])
@@ -70,8 +70,8 @@ def _work_that_is_paid_twice(length: LengthPolicy) -> str | None:
 
 
 def _passes_that_nobody_counts(length: LengthPolicy, unmask: UnmaskRule) -> str | None:
-    bounding = [policy for policy in layers(length) if policy.traits.bounds_work]
-    if not bounding or unmask.most_passes(1) is not None:
+    bounding = [policy for policy in policy_layers(length) if policy.traits.bounds_work]
+    if not bounding or unmask.max_passes(1) is not None:
         return None
     budget, rule = _name(bounding[0]), _name(unmask)
     return (
@@ -82,7 +82,7 @@ def _passes_that_nobody_counts(length: LengthPolicy, unmask: UnmaskRule) -> str 
 
 
 def _confidence_that_means_nothing(length: LengthPolicy, unmask: UnmaskRule) -> str | None:
-    gated = [policy for policy in layers(length) if policy.traits.by_confidence]
+    gated = [policy for policy in policy_layers(length) if policy.traits.by_confidence]
     if not gated or unmask.traits.heeds_model:
         return None
     policy, rule = _name(gated[0]), _name(unmask)
@@ -105,7 +105,7 @@ def _columns_a_cache_would_miss(unmask: UnmaskRule, cache: Cache) -> str | None:
 
 
 def _a_step_that_is_not_read(length: LengthPolicy, unmask: UnmaskRule, cache: Cache) -> str | None:
-    bound = [policy for policy in layers(length) if policy.traits.reads == "one step"]
+    bound = [policy for policy in policy_layers(length) if policy.traits.reads == "one step"]
     if not bound or not (cache.traits.by_block or unmask.traits.drops_columns):
         return None
     policy = _name(bound[0])
@@ -126,7 +126,7 @@ def _a_step_that_is_not_read(length: LengthPolicy, unmask: UnmaskRule, cache: Ca
 def _slots_ahead_that_are_not_read(
     length: LengthPolicy, unmask: UnmaskRule, cache: Cache
 ) -> str | None:
-    ahead = [policy for policy in layers(length) if policy.traits.reads == "ahead"]
+    ahead = [policy for policy in policy_layers(length) if policy.traits.reads == "ahead"]
     if not ahead or not (cache.traits.keeps_suffix or unmask.traits.drops_columns):
         return None
     policy = _name(ahead[0])
@@ -145,7 +145,7 @@ def _slots_ahead_that_are_not_read(
 
 
 def _slots_that_move(length: LengthPolicy, commit: CommitRule) -> str | None:
-    moving = [p for p in layers(length) if p.traits.grows or p.traits.resizes == "any time"]
+    moving = [p for p in policy_layers(length) if p.traits.grows or p.traits.resizes == "any time"]
     if not commit.traits.counts_slots or not moving:
         return None
     rule, policy = _name(commit), _name(moving[-1])

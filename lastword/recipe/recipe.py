@@ -14,12 +14,12 @@ from lastword.io.schema import parse_object
 from lastword.policies.cache import Cache
 from lastword.policies.commit import CommitRule
 from lastword.policies.length.policy import LengthPolicy
-from lastword.policies.length.wrapper import traits_of
+from lastword.policies.length.wrapper import combined_traits
 from lastword.policies.unmask.rule import UnmaskRule
-from lastword.recipe.compatibility import check_composition
+from lastword.recipe.compatibility import check_compatibility
 from lastword.recipe.registry import DEFAULT, PARTS, PLAIN, RECIPES
-from lastword.recipe.text import as_data, as_text, from_data, known_fields, part
-from lastword.validation import check_type, check_whole, shown
+from lastword.recipe.text import as_data, as_text, from_data, known_fields, parse_part
+from lastword.validation import check_int, check_type, short_repr
 from lastword.viz.html import recipe_html
 
 _DEFAULT = RECIPES[DEFAULT].choices
@@ -36,7 +36,7 @@ KINDS: dict[str, type] = {
 class Recipe:
     """A row of a results table, a server setting, a JSON field. What is left out is the default's.
 
-    What was left unsaid (None) is filled in when the recipe is settled for a model: `settle`, which
+    What was left unsaid (None) is filled in when the recipe is settled for a model: `resolve`, which
     decoding calls. `block=None` is then one block for the whole answer, or blocks of 32 where a part works
     by block: a length that acts between them, as the default one does, or a cache that keeps what lies
     outside of one.
@@ -54,12 +54,12 @@ class Recipe:
             part = getattr(self, axis)
             if not isinstance(part, kind):
                 raise WrongTypeError(
-                    f"{axis}={shown(part)} was given; it must be one of "
+                    f"{axis}={short_repr(part)} was given; it must be one of "
                     f"{', '.join(cls.__name__ for cls in PARTS[axis].values())}"
                 )
         if self.block is not None:
-            check_whole("Recipe", "block", self.block, least=1)
-        check_composition(self.length, self.unmask, self.commit, self.cache, self.sampling)
+            check_int("Recipe", "block", self.block, minimum=1)
+        check_compatibility(self.length, self.unmask, self.commit, self.cache, self.sampling)
 
     @classmethod
     def named(cls, name: str) -> Recipe:
@@ -72,36 +72,36 @@ class Recipe:
             near = difflib.get_close_matches(str(name).lower(), RECIPES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise RecipeError(
-                f"there is no recipe called {shown(name)}; known: {', '.join(RECIPES)}{hint} Give single "
+                f"there is no recipe called {short_repr(name)}; known: {', '.join(RECIPES)}{hint} Give single "
                 "parts by axis (length='survival'), and one of your own as a Recipe (on the command line as "
                 "a file of its JSON, --recipe ./FILE)"
             )
         return cls(**RECIPES[name].choices)
 
     @classmethod
-    def checked(cls, recipe: object) -> Recipe:
+    def coerce(cls, recipe: object) -> Recipe:
         """The recipe, or that of a name, the default for None; anything else is a mistake."""
         if isinstance(recipe, str):
             return cls.named(recipe)
         if recipe is not None and not isinstance(recipe, Recipe):
             raise WrongTypeError(
-                f"recipe={shown(recipe)} was given; it must be a Recipe or the name of one "
+                f"recipe={short_repr(recipe)} was given; it must be a Recipe or the name of one "
                 f"({', '.join(RECIPES)}): read a saved one with Recipe.from_json, or give single parts by "
                 "name (length='survival')"
             )
         return recipe or cls()
 
-    def most_passes(self, slots: int) -> int:
+    def max_passes(self, slots: int) -> int:
         """The most passes that decoding so many slots takes, whatever the model says.
 
         A canvas that grows may open any number of windows, down to one mask each.
         """
 
         def passes(masks: int) -> int:
-            counted = self.unmask.most_passes(masks)
+            counted = self.unmask.max_passes(masks)
             return masks if counted is None else counted  # who relies on it was refused
 
-        if traits_of(self.length).grows:
+        if combined_traits(self.length).grows:
             most = slots * passes(1)
         else:
             block = min(self.block or slots, slots)
@@ -118,7 +118,9 @@ class Recipe:
         return dataclasses.replace(
             self,
             **{
-                name: part(name, choice) if isinstance(choice, str) and name in PARTS else choice
+                name: parse_part(name, choice)
+                if isinstance(choice, str) and name in PARTS
+                else choice
                 for name, choice in choices.items()
                 if choice is not None
             },

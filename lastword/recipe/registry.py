@@ -39,10 +39,10 @@ from lastword.survival.interpretation import (
     EndedBy,
     FirstBoundary,
     Hazard,
-    Reading,
+    Interpretation,
     TurnEnd,
 )
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 Part = Any  # a frozen dataclass of one of the axes below
 
@@ -76,15 +76,15 @@ CONTRACTS: dict[str, type] = {
     "commit": CommitRule,
     "cache": Cache,
     "schedule": Schedule,
-    "reading": Reading,
+    "reading": Interpretation,
 }
-REPLACED: list[
+REREGISTERED: list[
     str
 ] = []  # names that mean another class than before: what was read by them is out of date
-Own = TypeVar("Own", bound=type)
+PartClass = TypeVar("PartClass", bound=type)
 
 
-def register(cls: Own) -> Own:
+def register(cls: PartClass) -> PartClass:
     """Know a part of your own by the `name` it says, so that recipes with it can be written and read.
 
     Put it above the class, as a decorator. It holds in this process and in workers that import the class:
@@ -94,13 +94,13 @@ def register(cls: Own) -> Own:
     axis = next((axis for axis, kind in CONTRACTS.items() if _is_a(cls, kind)), None)
     if axis is None or not _is_frozen_dataclass(cls):
         raise WrongTypeError(
-            f"register was given {shown(cls)}; give a frozen dataclass whose name is a ClassVar, of one of "
+            f"register was given {short_repr(cls)}; give a frozen dataclass whose name is a ClassVar, of one of "
             f"these kinds: {', '.join(kind.__name__ for kind in CONTRACTS.values())}"
         )
     name = vars(cls).get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9-]{0,59}", name):
         raise SettingError(
-            f"{cls.__name__} is called {shown(name)}; let it say a name of small letters, digits and dashes: "
+            f"{cls.__name__} is called {short_repr(name)}; let it say a name of small letters, digits and dashes: "
             'name: ClassVar[str] = "my-rule"'
         )
     known = PARTS[axis].get(name)
@@ -108,7 +108,7 @@ def register(cls: Own) -> Own:
         raise SettingError(f"there is a {axis} called {name!r} already; choose another name")
     PARTS[axis][name] = cls
     if known is not None:
-        REPLACED.append(name)
+        REREGISTERED.append(name)
     return cls
 
 
@@ -139,10 +139,10 @@ def default_length(limit: int | None = None) -> LengthPolicy:
 SHORTHANDS = {"length": {"default": default_length}}
 
 
-class Named(NamedTuple):
+class NamedRecipe(NamedTuple):
     """A recipe that goes by a name: what it is for, and what it chooses on every axis."""
 
-    says: str
+    description: str
     choices: dict[str, Part]
 
 
@@ -154,19 +154,19 @@ PLAIN: dict[str, Part] = {
     "sampling": Sampling(),
 }
 RECIPES = {
-    "careful": Named(
+    "careful": NamedRecipe(
         "One token a pass on a canvas of the predicted length: nothing is given up for speed.",
         PLAIN | {"length": default_length()},
     ),
-    "fast": Named(
+    "fast": NamedRecipe(
         "The same canvas, every sure token in one pass: a sixth of the estimated time for half a point.",
         PLAIN | {"length": default_length(), "unmask": AboveThreshold(0.97)},  # decision 21
     ),
-    "paper": Named(
+    "paper": NamedRecipe(
         "The survival paper's: the mean of its product, one token a pass, the whole answer one block.",
         PLAIN | {"length": Survival()},
     ),
-    "fixed": Named(
+    "fixed": NamedRecipe(
         "Every slot the model is made for, one token a pass: the baseline to compare with.",
         PLAIN | {"length": Fixed()},
     ),

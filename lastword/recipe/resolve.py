@@ -9,16 +9,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lastword.canvas.tokens import PromptIds
-from lastword.decoding.forward import check_room
+from lastword.decoding.forward import check_context_length
 from lastword.errors import CapacityError, PromptError, SettingError, WrongTypeError
 from lastword.models.base import MaskPredictor, check_model
 from lastword.models.weights import model_key
 from lastword.policies.length.calibrated import Calibrated
-from lastword.policies.length.policy import LengthPolicy, Terms
-from lastword.policies.length.wrapper import traits_of
+from lastword.policies.length.policy import LengthPolicy, ModelLimits
+from lastword.policies.length.wrapper import combined_traits
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.text import as_text
-from lastword.validation import check_choice, check_whole, shown
+from lastword.validation import check_choice, check_int, short_repr
 
 BLOCK = 32  # slots, where blocks are needed and their size was not said; the LLaDA authors' own
 
@@ -27,67 +27,67 @@ class BeyondTrainingWarning(UserWarning):
     """More slots than the model is made for were asked for."""
 
 
-def settle(
+def resolve(
     recipe: Recipe | str,
     model: MaskPredictor,
     prompts: Sequence[PromptIds] = (),
     *,
     in_chat: Collection[bool | None] = (),
     room: int | None = None,
-    beyond_positions: bool = False,
+    exceed_max_seq_len: bool = False,
 ) -> Recipe:
     """The recipe as it runs on this model: limits, block size and calibration said, or a refusal.
 
     A limit that was left out is `model.slots`, or what the prompts leave of the model's positions; where
     they leave different room, so that it would not be one limit, they are refused (`rows_alike` tells them
     apart). A number is a promise: more slots than `model.slots` are kept, with one warning; more than the
-    model has positions for, behind the longest prompt, are refused unless `beyond_positions`. With `room`,
+    model has positions for, behind the longest prompt, are refused unless `exceed_max_seq_len`. With `room`,
     what was said is shortened to so many slots instead: evaluation does so for prompts that leave no more.
     `in_chat` says of the prompts whether they go through the chat template, None where nobody knows. A
     settled recipe settles to itself.
     """
-    recipe = Recipe.checked(recipe)
+    recipe = Recipe.coerce(recipe)
     check_model(model)
-    check_choice("settle", "beyond_positions", beyond_positions, True, False)
+    check_choice("resolve", "exceed_max_seq_len", exceed_max_seq_len, True, False)
     if room is not None:
-        check_whole("settle", "room", room, least=1)
+        check_int("resolve", "room", room, minimum=1)
     kinds = (list, tuple, set, frozenset)
     if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
         raise WrongTypeError(
-            f"settle(in_chat={shown(in_chat)}) was given; in_chat must say of the prompts whether they went "
+            f"resolve(in_chat={short_repr(in_chat)}) was given; in_chat must say of the prompts whether they went "
             "through the chat template: True, False or None, in a list or a set"
         )
     prompts = _listed(prompts)
-    slots = model.slots
-    if prompts and not beyond_positions:
+    slots = model.default_max_new_tokens
+    if prompts and not exceed_max_seq_len:
         slots = _slots_left(model, max(prompts, key=len))
-        if len(rows_alike(recipe, model, prompts)) > 1:
+        if len(group_by_limit(recipe, model, prompts)) > 1:
             raise CapacityError(
-                f"the longest prompt leaves {slots} of the {model.slots} slots the model is made for, and "
+                f"the longest prompt leaves {slots} of the {model.default_max_new_tokens} slots the model is made for, and "
                 f"others leave more, so a batch of them has no one limit: give one of at most {slots}, or "
                 "decode them apart, as lastword.generate does"
             )
-    length = recipe.length.settled(Terms(slots, room, model.calibration))
-    settled = replace(recipe, length=length)
-    settled = replace(settled, block=block_of(settled))
+    length = recipe.length.resolved(ModelLimits(slots, room, model.calibration))
+    resolved = replace(recipe, length=length)
+    resolved = replace(resolved, block=block_of(resolved))
     if _holds_calibrated(recipe.length):
-        _check_calibrated(settled, model, in_chat)
-    if recipe.cache.traits.keeps and not model.keeps_memory:
+        _check_calibrated(resolved, model, in_chat)
+    if recipe.cache.traits.keeps and not model.supports_cache:
         raise SettingError(
             f"{type(recipe.cache).__name__} was given for a {type(model).__name__}, whose layers cannot be "
             "reached, so that nothing can be kept from pass to pass: decode with cache=NoCache()"
         )
-    most = traits_of(length).most
-    if prompts and not beyond_positions:
-        check_room(max(map(len, prompts)), most, model.positions)
-    if most > model.slots:
+    most = combined_traits(length).upper_bound
+    if prompts and not exceed_max_seq_len:
+        check_context_length(max(map(len, prompts)), most, model.max_seq_len)
+    if most > model.default_max_new_tokens:
         warnings.warn(
-            f"{most} slots were asked for and the model is made for {model.slots}: it was not trained "
+            f"{most} slots were asked for and the model is made for {model.default_max_new_tokens}: it was not trained "
             "there, and what it predicts and writes may be nonsense",
             BeyondTrainingWarning,
             stacklevel=_frames_inside(),
         )
-    return settled
+    return resolved
 
 
 def _listed(prompts: Sequence[PromptIds]) -> list[PromptIds]:
@@ -98,17 +98,17 @@ def _listed(prompts: Sequence[PromptIds]) -> list[PromptIds]:
         lengths = [len(one) for one in listed]
     except TypeError as other:
         raise PromptError(
-            f"settle was given prompts={shown(prompts)}; give a list of lists of token ids"
+            f"resolve was given prompts={short_repr(prompts)}; give a list of lists of token ids"
         ) from other
     if wrong or 0 in lengths:
         raise PromptError(
-            f"settle was given {shown(wrong[0]) if wrong else 'an empty list'} for a prompt; give lists of "
+            f"resolve was given {short_repr(wrong[0]) if wrong else 'an empty list'} for a prompt; give lists of "
             "token ids"
         )
     return listed
 
 
-def rows_alike(
+def group_by_limit(
     recipe: Recipe, model: MaskPredictor, prompts: Sequence[PromptIds]
 ) -> list[list[int]]:
     """Indices of the prompts, those together for which the recipe settles to the same length.
@@ -122,7 +122,7 @@ def rows_alike(
         return [*alike.values()]
     groups: list[tuple[LengthPolicy, list[int]]] = []
     for slots, rows in alike.items():
-        length = recipe.length.settled(Terms(slots, None, model.calibration))
+        length = recipe.length.resolved(ModelLimits(slots, None, model.calibration))
         for known, others in groups:
             if known == length:
                 others += rows
@@ -134,8 +134,10 @@ def rows_alike(
 
 def _slots_left(model: MaskPredictor, prompt: PromptIds) -> int:
     """The model's own canvas, or what the prompt leaves of it."""
-    left = model.positions - len(prompt)
-    return min(model.slots, left) if left > 0 else model.slots  # nothing is left: refused later
+    left = model.max_seq_len - len(prompt)
+    return (
+        min(model.default_max_new_tokens, left) if left > 0 else model.default_max_new_tokens
+    )  # nothing is left: refused later
 
 
 def _frames_inside() -> int:
@@ -154,18 +156,18 @@ def _holds_calibrated(policy: LengthPolicy) -> bool:
 
 def block_of(recipe: Recipe) -> int | None:
     """The slots of a block: those that were said, or 32 where a part works by block, or None."""
-    by_block = recipe.cache.traits.by_block or traits_of(recipe.length).needs_blocks
+    by_block = recipe.cache.traits.by_block or combined_traits(recipe.length).needs_blocks
     return BLOCK if recipe.block is None and by_block else recipe.block
 
 
 def _check_calibrated(
-    settled: Recipe, model: MaskPredictor, in_chat: Collection[bool | None]
+    resolved: Recipe, model: MaskPredictor, in_chat: Collection[bool | None]
 ) -> None:
     """Refuse a calibration of another model, another way to decode, or other prompts."""
-    if _holds_calibrated(settled.length):
+    if _holds_calibrated(resolved.length):
         raise SettingError(
-            f"{type(settled.length).__name__} was put around Calibrated and does not pass on what the "
-            "model was calibrated to; give it a method `settled`, as "
+            f"{type(resolved.length).__name__} was put around Calibrated and does not pass on what the "
+            "model was calibrated to; give it a method `resolved`, as "
             "lastword.policies.length.wrapper.Wrapper has"
         )
     if model.calibration is not None:
@@ -173,7 +175,7 @@ def _check_calibrated(
         made_with = model.calibration.made_with
         if made_with.get("recipe") is not None:  # else made by hand; it is taken at its word
             then = Recipe.from_json(json.dumps(made_with["recipe"]))
-            _check_decodes_as(settled, replace(then, block=block_of(then)))
+            _check_decodes_as(resolved, replace(then, block=block_of(then)))
         _check_asked_as(made_with.get("chat"), in_chat)
 
 

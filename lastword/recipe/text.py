@@ -14,7 +14,7 @@ from lastword.errors import LastwordError, RecipeError
 from lastword.io.schema import parse
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.registry import ALIASES, PARTS, SHORTHANDS, Part
-from lastword.validation import check_number, shown
+from lastword.validation import check_number, short_repr
 
 QUOTED_OR_LETTER = r'"(?:[^"\\]|\\.)*"|.'
 OPENING, CLOSING = "([{", ")]}"
@@ -23,7 +23,7 @@ MOST_LETTERS = 10_000  # of a part's text
 MOST_NESTED = 8  # parts inside parts, and lists inside lists
 
 
-def part(axis: str, text: str, *, depth: int = 0) -> Part:
+def parse_part(axis: str, text: str, *, depth: int = 0) -> Part:
     """A part from text: `survival`, `fixed:256`, `survival:512,estimate=quantile:0.9`, `default:512`.
 
     The first value may go without its field's name; values are JSON, or a part's text. A part inside
@@ -31,7 +31,7 @@ def part(axis: str, text: str, *, depth: int = 0) -> Part:
     """
     if len(text) > MOST_LETTERS:
         raise RecipeError(
-            f"{axis}={shown(text)} has {len(text)} letters; give {MOST_LETTERS} at most"
+            f"{axis}={short_repr(text)} has {len(text)} letters; give {MOST_LETTERS} at most"
         )
     name, _, settings = _unwrapped(text).partition(":")
     cls = _lookup(axis, name)
@@ -41,14 +41,14 @@ def part(axis: str, text: str, *, depth: int = 0) -> Part:
         named = re.match(r"(\w+)=", setting)
         if not named and (index or not names):
             raise RecipeError(
-                f"{shown(text)} sets {shown(setting)} without a field name; {name} takes "
+                f"{short_repr(text)} sets {short_repr(setting)} without a field name; {name} takes "
                 f"{', '.join(names) or 'no fields'}: write field=value, and a part with several "
                 "settings of its own in brackets, as in stop-at-end:(survival:512,reading=auto)"
             )
         field = named[1] if named else names[0]
         if field in data:
             raise RecipeError(
-                f"{shown(text)} sets {field} twice; the first value of {name} is its {field}: give it once"
+                f"{short_repr(text)} sets {field} twice; the first value of {name} is its {field}: give it once"
             )
         data[field] = _value(setting[named.end() if named else 0 :])
     return _built(cls, name, data, depth)
@@ -99,7 +99,7 @@ def _settings(text: str) -> list[str]:
             parts[-1] += piece
     if depth:
         raise RecipeError(
-            f"the brackets in {shown(text)} do not match; close each one that is opened, as in "
+            f"the brackets in {short_repr(text)} do not match; close each one that is opened, as in "
             "stop-at-end:(survival:512,reading=auto)"
         )
     return parts
@@ -120,7 +120,7 @@ def _lookup(axis: str, name: object) -> Callable[..., Any]:
     parts: dict[str, Callable[..., Any]] = {**PARTS[axis], **SHORTHANDS.get(axis, {})}
     if not isinstance(name, str):
         raise RecipeError(
-            f"{axis} is called {shown(name)}; a part's name is text: {', '.join(parts)}"
+            f"{axis} is called {short_repr(name)}; a part's name is text: {', '.join(parts)}"
         )
     if name in parts:
         return parts[name]
@@ -129,7 +129,9 @@ def _lookup(axis: str, name: object) -> Callable[..., Any]:
         spelled = name.lower().replace("_", "-")
         ours = next(iter(difflib.get_close_matches(spelled, parts, n=1, cutoff=0.5)), None)
     hint = f"; did you mean {ours!r}?" if ours else ""
-    raise RecipeError(f"there is no {axis} called {shown(name)}; known: {', '.join(parts)}{hint}")
+    raise RecipeError(
+        f"there is no {axis} called {short_repr(name)}; known: {', '.join(parts)}{hint}"
+    )
 
 
 def _fields(cls: Callable[..., Any]) -> list[str]:
@@ -147,7 +149,7 @@ def known_fields(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[st
             for inner in (part for part in names if part in PARTS and not near):
                 hint = f"; a setting of its {inner} goes in brackets: {inner}=(name:{name:.40}=...)"
             raise RecipeError(
-                f"{cls.__name__} has no field {shown(name)}; known: {', '.join(names) or 'none'}{hint}"
+                f"{cls.__name__} has no field {short_repr(name)}; known: {', '.join(names) or 'none'}{hint}"
             )
     return data
 
@@ -171,18 +173,18 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
     """The inverse of `as_data`; a string on an axis of ours is a part's text."""
     if depth > MOST_NESTED:
         raise RecipeError(
-            f"{axis} is {shown(data)}, inside of {depth} others; no recipe nests more than {MOST_NESTED}"
+            f"{axis} is {short_repr(data)}, inside of {depth} others; no recipe nests more than {MOST_NESTED}"
         )
     if axis not in PARTS:
         return _hashable(axis, data, depth)
     if isinstance(data, str):
-        return part(axis, data, depth=depth)
+        return parse_part(axis, data, depth=depth)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
-        check_number("recipe", "pace", data, above=0, most=2**53)
+        check_number("recipe", "pace", data, above=0, maximum=2**53)
         return EqualShares(float(data))  # a bare number is a pace
     if not isinstance(data, dict):
         raise RecipeError(
-            f"{axis} is {shown(data)}; give a name, or an object with a name and fields"
+            f"{axis} is {short_repr(data)}; give a name, or an object with a name and fields"
         )
     fields = {name: value for name, value in data.items() if name != "name"}
     name = data.get("name", "sampling" if axis == "sampling" else "")
@@ -192,7 +194,9 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
 def _hashable(axis: str, data: Any, depth: int) -> Any:
     """JSON knows no tuples; parts compare and hash, so they hold no lists, and no objects but parts."""
     if isinstance(data, dict):
-        raise RecipeError(f"{axis} is {shown(data)}; it is no part, and no object belongs there")
+        raise RecipeError(
+            f"{axis} is {short_repr(data)}; it is no part, and no object belongs there"
+        )
     if isinstance(data, list):
         return tuple(from_data(axis, value, depth=depth + 1) for value in data)
     return data
@@ -207,4 +211,4 @@ def _built(cls: Callable[..., Any], name: str, data: Mapping[str, Any], depth: i
     except LastwordError:
         raise
     except TypeError as wrong:
-        raise RecipeError(f"{name} cannot be made from {shown(fields)}: {wrong}") from wrong
+        raise RecipeError(f"{name} cannot be made from {short_repr(fields)}: {wrong}") from wrong

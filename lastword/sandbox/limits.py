@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lastword.validation import MOST_COUNTED, check_number, check_whole
+from lastword.validation import MAX_COUNT, check_int, check_number
 
 LEAST = 1 << 26  # bytes of memory that an interpreter takes to start
 
@@ -22,9 +22,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_number("Limits", "wall_seconds", self.wall_seconds, above=0)
-        check_whole("Limits", "memory_bytes", self.memory_bytes, least=LEAST, most=MOST_COUNTED)
+        check_int("Limits", "memory_bytes", self.memory_bytes, minimum=LEAST, maximum=MAX_COUNT)
         for name in ("processes", "file_bytes", "disk_bytes"):
-            check_whole("Limits", name, getattr(self, name), least=1, most=MOST_COUNTED)
+            check_int("Limits", name, getattr(self, name), minimum=1, maximum=MAX_COUNT)
 
     def resources(self) -> dict[str, int]:
         """As `resource.setrlimit` names them."""

@@ -12,7 +12,7 @@ from lastword.sandbox.limits import Limits
 from lastword.sandbox.outcome import Level, Outcome
 from lastword.sandbox.runner import run_one
 from lastword.sandbox.running import Running
-from lastword.validation import check_type, check_whole
+from lastword.validation import check_int, check_type
 
 
 def run_programs(
@@ -35,7 +35,7 @@ def run_programs(
         check_type("run_programs", f"programs[{at}]", program, str, "a program as text")
     check_type("run_programs", "limits", limits, Limits, "a Limits(...)")
     if workers is not None:
-        check_whole("run_programs", "workers", workers, least=1)
+        check_int("run_programs", "workers", workers, minimum=1)
     if not programs:
         return []
     level = sandbox_level(plain=plain, unsafe=unsafe)

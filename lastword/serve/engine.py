@@ -14,13 +14,13 @@ from typing import Literal
 from torch import Tensor
 
 from lastword.api import predict_length
-from lastword.canvas.canvas import checked_prompts
-from lastword.decoding.layout import most_slots
+from lastword.canvas.canvas import validate_prompts
+from lastword.decoding.layout import max_slots
 from lastword.errors import CheckpointError, SettingError
 from lastword.models.base import MaskPredictor, TextTokenizer
-from lastword.policies.length.wrapper import traits_of
+from lastword.policies.length.wrapper import combined_traits
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from lastword.serve.committed import Committed
 from lastword.serve.errors import Draining, Overloaded
 from lastword.serve.job import Job
@@ -32,7 +32,7 @@ from lastword.serve.schedule import Schedule
 from lastword.serve.stream import Stream
 from lastword.serve.worker import Worker
 from lastword.survival.distribution import LengthDistribution
-from lastword.survival.interpretation import Reading
+from lastword.survival.interpretation import Interpretation
 
 State = Literal["starting", "ready", "draining", "stopped"]
 IDLE = 0.05  # seconds between two looks at the clock while there is nothing to do
@@ -48,11 +48,11 @@ class Question:
     prompt: list[int]
     limit: int
     ends: str
-    reading: Reading
+    reading: Interpretation
     answer: asyncio.Future[LengthDistribution]
     loop: asyncio.AbstractEventLoop
 
-    def settle(self, found: LengthDistribution | BaseException) -> None:
+    def resolve(self, found: LengthDistribution | BaseException) -> None:
         """From the engine's thread."""
         self.loop.call_soon_threadsafe(self._settle, found)
 
@@ -128,7 +128,7 @@ class Engine:
         return [row.stream for row in rows]
 
     async def lengths(
-        self, prompt: Sequence[int], limit: int, ends: str, reading: Reading
+        self, prompt: Sequence[int], limit: int, ends: str, reading: Interpretation
     ) -> LengthDistribution:
         """What one probe says of a prompt, as `lastword.predict_length` does."""
         self._check_open(1)
@@ -168,8 +168,8 @@ class Engine:
             )
 
     def _row(self, job: Job, loop: asyncio.AbstractEventLoop) -> Row:
-        (prompt,) = checked_prompts([list(job.prompt)], self.model.ids)
-        recipe = settle(job.recipe, self.model, [prompt], in_chat={job.in_chat})
+        (prompt,) = validate_prompts([list(job.prompt)], self.model.ids)
+        recipe = resolve(job.recipe, self.model, [prompt], in_chat={job.in_chat})
         self._check_limits(recipe, prompt)
         self._count += 1
         return Row(
@@ -182,8 +182,8 @@ class Engine:
         )
 
     def _check_limits(self, recipe: Recipe, prompt: Tensor) -> None:
-        most, longest = most_slots(recipe), self.limits.prompt
-        allowed = self.limits.horizon or self.model.slots
+        most, longest = max_slots(recipe), self.limits.prompt
+        allowed = self.limits.horizon or self.model.default_max_new_tokens
         if longest is not None and len(prompt) > longest:
             raise SettingError(
                 f"a prompt of {len(prompt)} tokens was given; this server takes at most {longest}"
@@ -197,7 +197,11 @@ class Engine:
     def _run(self) -> None:
         """In the engine's thread: hear who came, do a pass, again."""
         try:
-            predict_length(self.model, [self.model.ids.end], limit=min(WARMING, self.model.slots))
+            predict_length(
+                self.model,
+                [self.model.ids.end],
+                limit=min(WARMING, self.model.default_max_new_tokens),
+            )
             if self.state == "starting":
                 self.state = "ready"
             while self._goes_on():
@@ -231,11 +235,11 @@ class Engine:
     def _ask(self, question: Question) -> None:
         try:
             limit, ends, reading = question.limit, question.ends, question.reading
-            question.settle(
+            question.resolve(
                 predict_length(self.model, question.prompt, limit=limit, ends=ends, reading=reading)
             )
         except Exception as error:
-            question.settle(error)
+            question.resolve(error)
 
     def _refuse_all(self) -> None:
         """The engine's thread as it stops, and the event loop's where something was handed in since."""
@@ -248,17 +252,17 @@ class Engine:
                 if isinstance(heard, Row):
                     self._worker.take(heard)
                 elif heard is not None:
-                    heard.settle(Draining("the server stopped; ask another one"))
+                    heard.resolve(Draining("the server stopped; ask another one"))
             self._worker.refuse_all()
 
 
 def _usual(model: MaskPredictor, limits: Limits) -> Recipe:
     """The recipe of requests that name none, as it runs on the model; refused where it cannot."""
-    recipe, horizon = limits.recipe or Recipe(), limits.horizon or model.slots
-    asked = traits_of(recipe.length).most
+    recipe, horizon = limits.recipe or Recipe(), limits.horizon or model.default_max_new_tokens
+    asked = combined_traits(recipe.length).upper_bound
     if asked > horizon:
         raise SettingError(
             f"the server's recipe asks for {asked} slots, and a canvas may have {horizon}; give a shorter "
             "one, or a larger --horizon"
         )
-    return settle(recipe, model, room=horizon)
+    return resolve(recipe, model, room=horizon)

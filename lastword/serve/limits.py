@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lastword.validation import check_number, check_type, check_whole
+from lastword.validation import check_int, check_number, check_type
 
 if TYPE_CHECKING:
     from lastword.recipe.recipe import Recipe
@@ -32,12 +32,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("slots", "queue", "body", "answers"):
-            check_whole("Limits", name, getattr(self, name), least=1)
+            check_int("Limits", name, getattr(self, name), minimum=1)
         for name in ("columns", "prompt", "horizon"):
             if getattr(self, name) is not None:
-                check_whole("Limits", name, getattr(self, name), least=1)
+                check_int("Limits", name, getattr(self, name), minimum=1)
         for name in ("seconds", "reading", "drain"):
-            check_number("Limits", name, getattr(self, name), above=0, most=86_400)
+            check_number("Limits", name, getattr(self, name), above=0, maximum=86_400)
         if self.recipe is not None:
             from lastword.recipe.recipe import Recipe  # torch comes with it
 

@@ -88,7 +88,7 @@ class Metrics(Observer):
         self._success.labels("length" if answer.cut else "stop").inc()
         self._tokens.inc(tokens)
         self._committed.inc(tokens)
-        self._useful.inc(cost.columns)
+        self._useful.inc(cost.tokens_computed)
         self._latency.observe(answer.queued + answer.decoding)
         self._queued.observe(answer.queued)
         self._decoding.observe(answer.decoding)
@@ -96,7 +96,7 @@ class Metrics(Observer):
             self._first.observe(first)
         self._predicted.observe(predicted.tokens)
         self._written.observe(len(answer.generation.tokens) + (not answer.cut))
-        self._per_forward.observe(tokens / max(1, cost.passes))
+        self._per_forward.observe(tokens / max(1, cost.forward_passes))
 
     def ended(self, how: str) -> None:
         self._ended.labels(how).inc()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lastword.canvas.cost import Work
+from lastword.canvas.cost import TokenCost
 from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
 from lastword.serve.committed import Committed
@@ -14,7 +14,7 @@ from lastword.serve.job import Job
 from lastword.serve.schedule import Predicted
 from lastword.serve.session import Session
 from lastword.serve.stream import Stream
-from lastword.viz.frames import Trace
+from lastword.viz.frames import RowTrace
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class Planned:
     """What a job's probe came to."""
 
     plan: Plan
-    probe_cost: Work
+    probe_cost: TokenCost
     predicted: Predicted
 
 
@@ -36,7 +36,7 @@ class Row:
     prompt: Tensor
     arrived: float
     committed: Committed
-    trace: Trace | None = None  # of a job that asked for frames
+    trace: RowTrace | None = None  # of a job that asked for frames
     planned: Planned | None = None
     session: Session | None = None
     reserved: int = 0  # columns

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from lastword.decoding.planning import RESERVED
+from lastword.decoding.planning import RESERVED_QUANTILE
 from lastword.policies.length.policy import Plan
-from lastword.policies.length.wrapper import traits_of
+from lastword.policies.length.wrapper import combined_traits
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 
@@ -30,14 +30,14 @@ class Predicted(NamedTuple):
     @classmethod
     def of(cls, recipe: Recipe, plan: Plan) -> Predicted:
         """From the plan of one row."""
-        horizon, lengths = plan.slots, plan.lengths
+        horizon, lengths = plan.max_horizon, plan.lengths
         # A canvas that keeps its length is filled; how short another may become the probe says, or nobody.
-        keeps = traits_of(recipe.length).resizes == "never"
+        keeps = combined_traits(recipe.length).resizes == "never"
         tokens, early = float(horizon), horizon if keeps else 1
         if lengths is not None:
             tokens = min(float(lengths.mean), float(horizon))
             early = horizon if keeps else min(int(lengths.quantile(EARLY)), horizon)
-        return cls(plan.reserved(RESERVED), tokens, fewest_passes(recipe, early))
+        return cls(plan.reserved(RESERVED_QUANTILE), tokens, fewest_passes(recipe, early))
 
 
 def fewest_passes(recipe: Recipe, tokens: int) -> int:
@@ -51,7 +51,7 @@ def fewest_passes(recipe: Recipe, tokens: int) -> int:
     block = min(recipe.block or tokens, tokens)
     blocks, rest = divmod(tokens, block)
     equal = isinstance(getattr(recipe.unmask, "schedule", None), EqualShares)
-    passes = (recipe.unmask.most_passes(block) or 1) if equal else 1
+    passes = (recipe.unmask.max_passes(block) or 1) if equal else 1
     return blocks * min(passes, block) + (1 if rest else 0)
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from lastword.api import generation_of, usual_slots
-from lastword.canvas.tree import each, on_device
+from lastword.api import build_generation, default_batch_size
+from lastword.canvas.tree import tree_map, tree_to
 from lastword.decoding.loop import Step
-from lastword.decoding.planning import Ticket, planned
-from lastword.decoding.running_batch import CPU, Done
-from lastword.decoding.sampling import Dice
+from lastword.decoding.planning import PlannedRequest, plan_lengths
+from lastword.decoding.running_batch import CPU, FinishedRow
+from lastword.decoding.sampling import RowGenerators
 from lastword.errors import LastwordError
 from lastword.models.base import MaskPredictor
 from lastword.serve.errors import ABOUT_THE_REQUEST, Draining, Expired, Faulty, TooLate
@@ -25,8 +25,8 @@ from lastword.serve.row import Planned, Row
 from lastword.serve.schedule import Pace, Predicted, Schedule, Waiting
 from lastword.serve.session import Session
 from lastword.serve.volume import Volume, guessed
-from lastword.validation import MOST_SLOTS
-from lastword.viz.frames import Trace, confidences
+from lastword.validation import MAX_SLOTS
+from lastword.viz.frames import RowTrace, confidences
 
 log = logging.getLogger("lastword.serve")
 
@@ -79,14 +79,16 @@ class Worker:
         seconds = 0.0
         for row in list(self.rows.values()):
             known = row.planned
-            tokens = self._model.slots / 2 if known is None else known.predicted.tokens
+            tokens = (
+                self._model.default_max_new_tokens / 2 if known is None else known.predicted.tokens
+            )
             seconds += self.pace.seconds(row.recipe, tokens, row.passes)
         return seconds / self.slots
 
     @property
     def columns_of_work(self) -> float:
         """Columns that those that wait and those at work are likely to take yet."""
-        columns, half = 0.0, self._model.slots / 2
+        columns, half = 0.0, self._model.default_max_new_tokens / 2
         for row in list(self.rows.values()):
             known = None if row.planned is None else row.planned.predicted
             tokens, slots = (half, int(half)) if known is None else (known.tokens, known.slots)
@@ -123,7 +125,7 @@ class Worker:
         if not self._unplanned:
             return
         recipe = self._unplanned[0].recipe
-        most = self._limits.slots if self._sessions else usual_slots(self._model)
+        most = self._limits.slots if self._sessions else default_batch_size(self._model)
         batch = [row for row in self._unplanned if row.recipe == recipe][:most]
         self._unplanned = [row for row in self._unplanned if row not in batch]
         for row in self._apart(batch, self._probe):
@@ -131,11 +133,11 @@ class Worker:
 
     def _probe(self, rows: list[Row]) -> None:
         began, recipe = time.monotonic(), rows[0].recipe
-        plans = planned(
+        plans = plan_lengths(
             self._model,
             recipe,
             [row.prompt for row in rows],
-            most=[row.job.most or MOST_SLOTS for row in rows],
+            max_new_tokens=[row.job.most or MAX_SLOTS for row in rows],
         )
         for row, (plan, cost) in zip(rows, plans):
             row.planned = Planned(plan, cost, Predicted.of(recipe, plan))
@@ -166,7 +168,9 @@ class Worker:
             )
             self._end(row, "refused", TooLate(said))
             return
-        row.stream.put(Announced(plan.lengths, plan.slots, row.recipe.most_passes(plan.slots)))
+        row.stream.put(
+            Announced(plan.lengths, plan.max_horizon, row.recipe.max_passes(plan.max_horizon))
+        )
         self._wait(row)
 
     def _wait(self, row: Row) -> None:
@@ -183,7 +187,7 @@ class Worker:
             assert waiting.job.planned is not None
             tokens = waiting.job.planned.predicted.tokens
             waiting.seconds = self.pace.seconds(waiting.job.recipe, tokens)
-        budget = self._limits.columns or self.slots * self._model.positions
+        budget = self._limits.columns or self.slots * self._model.max_seq_len
         while self._waiting and len(at_work := self._at_work) < self.slots:
             free = budget - sum(row.reserved for row in at_work)
             chosen = self._schedule.first(self._waiting, free, alone=not at_work)
@@ -197,12 +201,12 @@ class Worker:
         assert row.planned is not None
         row.session = self._session(row)
         row.began = row.began or time.monotonic()
-        dice = Dice([row.job.seed], self._model.device)
+        dice = RowGenerators([row.job.seed], self._model.device)
         plan, cost, row.columns, row.passes = row.planned.plan, row.planned.probe_cost, 0, 0
-        row.session.add(Ticket(row.number, row.prompt, plan, cost, dice))
+        row.session.add(PlannedRequest(row.number, row.prompt, plan, cost, dice))
         if row.job.frames:
-            row.trace = Trace(self._model.tokenizer, self._model.ids)
-            row.stream.put(Snapshot(row.trace.begin([self._model.ids.mask] * plan.slots)))
+            row.trace = RowTrace(self._model.tokenizer, self._model.ids)
+            row.stream.put(Snapshot(row.trace.begin([self._model.ids.mask] * plan.max_horizon)))
 
     def _session(self, row: Row) -> Session:
         """The newest of its recipe that has room for it, or a new one, with room for any prompt so far."""
@@ -265,23 +269,23 @@ class Worker:
 
     def _count(self, step: Step, rows: list[Row], seconds: float) -> None:
         """Columns of this pass: those of its rows, and with the padding of shorter ones."""
-        spent = dict(zip(step.prompts, step.cost.columns.tolist()))
-        horizon = dict(zip(step.prompts, step.canvas.horizon.tolist()))
+        spent = dict(zip(step.request_ids, step.cost.tokens_computed.tolist()))
+        horizon = dict(zip(step.request_ids, step.canvas.horizon.tolist()))
         columns = sum(spent[row.number] - row.columns for row in rows)
         padded = columns
         if not step.recipe.cache.traits.keeps:
             widest = max(len(row.prompt) for row in rows) + max(horizon[row.number] for row in rows)
             padded = len(rows) * widest
-        passes = dict(zip(step.prompts, step.cost.passes.tolist()))
+        passes = dict(zip(step.request_ids, step.cost.forward_passes.tolist()))
         for row in rows:
             row.columns, row.passes = spent[row.number], passes[row.number]
         self._metrics.passed(len(rows), columns, max(columns, padded), seconds)
 
     def _publish(self, step: Step) -> None:
-        done = {own.prompt: own for own in step.done}
+        done = {own.request_id: own for own in step.finished}
         start, tokens = step.canvas.start, step.canvas.tokens.tolist()
         for slot, horizon in enumerate(step.canvas.horizon.tolist()):
-            row = self.rows.get(step.prompts[slot] or 0)
+            row = self.rows.get(step.request_ids[slot] or 0)
             if row is None:
                 continue
             answer, finished = tokens[slot][start : start + horizon], done.get(row.number)
@@ -301,19 +305,22 @@ class Worker:
     def _tell(self, row: Row, step: Step, slot: int, answer: list[int], *, complete: bool) -> None:
         """What of this step the reader hears."""
         more = row.committed.read(answer, complete=complete)
-        if row.trace is not None and (cost := step.cost.row(slot)).passes > row.trace.passes:
+        if (
+            row.trace is not None
+            and (cost := step.cost.row(slot)).forward_passes > row.trace.passes
+        ):
             sure = confidences(step, slot)
-            frame = row.trace.after(answer, sure, cost.columns, passes=cost.passes)
+            frame = row.trace.after(answer, sure, cost.tokens_computed, passes=cost.forward_passes)
             row.stream.put(Snapshot(frame))
         if more:
             row.told = row.told or time.monotonic()
             row.stream.put(Text(more))
 
-    def _answer(self, row: Row, done: Done) -> None:
+    def _answer(self, row: Row, done: FinishedRow) -> None:
         assert row.planned is not None
         assert row.began is not None
         now, stopped, predicted = time.monotonic(), row.committed.stopped, row.planned.predicted
-        generation = generation_of(
+        generation = build_generation(
             self._model, done, row.recipe, row.prompt.tolist(), now - row.arrived
         )
         answer = Answer(
@@ -326,9 +333,11 @@ class Worker:
             now - row.began,
         )
         if stopped is None:
-            self.pace.learn(row.recipe, predicted.tokens, done.cost.passes)
+            self.pace.learn(row.recipe, predicted.tokens, done.cost.forward_passes)
             width = len(row.prompt) + predicted.slots
-            self.volume.learn(row.recipe, guessed(predicted.tokens, width), done.cost.columns)
+            self.volume.learn(
+                row.recipe, guessed(predicted.tokens, width), done.cost.tokens_computed
+            )
         first_text = None if row.told is None else row.told - row.arrived
         self._metrics.answered(answer, predicted, first_text)
         row.stream.put(answer)
@@ -346,12 +355,17 @@ class Worker:
             row.stream.put(error)
 
 
-def _as_it_stands(step: Step, slot: int) -> Done:
+def _as_it_stands(step: Step, slot: int) -> FinishedRow:
     """A row that a stop string ended before all of it was decoded."""
-    canvas = on_device(each(lambda rows: rows[slot : slot + 1], step.canvas), CPU)
-    ticket, plan = step.tickets[slot], step.tickets[slot].plan
-    return Done(
-        ticket.number, canvas, plan.slots, plan.lengths, ticket.probe_cost, step.cost.row(slot)
+    canvas = tree_to(tree_map(lambda rows: rows[slot : slot + 1], step.canvas), CPU)
+    ticket, plan = step.requests[slot], step.requests[slot].plan
+    return FinishedRow(
+        ticket.request_id,
+        canvas,
+        plan.max_horizon,
+        plan.lengths,
+        ticket.probe_cost,
+        step.cost.row(slot),
     )
 
 

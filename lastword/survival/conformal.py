@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lastword.errors import SettingError
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
-from lastword.validation import check_number, check_sequence, check_type
+from lastword.validation import check_list, check_number, check_type
 
 # A plan is rounded up to whole slots, so an answer of n slots fits as soon as the bound is above n - 1.
 # Asking for n itself would give nearly every answer a slot it does not need, and cover more than was asked
@@ -33,7 +33,7 @@ def upper_bound(
     task family where families differ, and not on the prompts you report.
     """
     check_type("upper_bound", "lengths", lengths, LengthDistribution, "a LengthDistribution")
-    check_sequence("upper_bound", "finished", finished, "a list of lengths, one a row")
+    check_list("upper_bound", "finished", finished, "a list of lengths, one a row")
     check_type(
         "upper_bound",
         "estimate",
@@ -59,7 +59,7 @@ def conformal_factor(
     2.0001220703125
     """
     for name, given in (("predicted", predicted), ("finished", finished)):
-        check_sequence("conformal_factor", name, given, "a list of numbers")
+        check_list("conformal_factor", name, given, "a list of numbers")
     if len(finished) != len(predicted):
         raise SettingError(
             f"{len(predicted)} predictions and {len(finished)} finished lengths were given; they go in pairs"
@@ -76,7 +76,7 @@ def factor_needed(predicted: float, length: int | float) -> float:
     """
     check_number("conformal_factor", "predicted", predicted, above=0)
     if not (isinstance(length, float) and length == math.inf):  # an answer that was cut
-        check_number("conformal_factor", "finished", length, least=1)
+        check_number("conformal_factor", "finished", length, minimum=1)
         length = math.ceil(length)
     return (length - _SPARE) / predicted
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lastword.errors import NumericError, SettingError, WrongTypeError
-from lastword.validation import check_number, check_whole, shown
+from lastword.validation import check_int, check_number, short_repr
 from lastword.viz.figures import draw_survival
 from lastword.viz.html import lengths_html
 
@@ -25,7 +25,7 @@ INPUT_ROUNDING = 1e-6
 # What a thousand float64 operations lose.
 ROUNDING = 1e-12
 
-AnyReading = Callable[..., "LengthDistribution"]  # a reading, which comes later
+AnyInterpretation = Callable[..., "LengthDistribution"]  # a reading, which comes later
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,23 +55,23 @@ class LengthDistribution:
 
     hazard: Float[Tensor, "*B T"]
     # A sentence: which reading was picked, and why; and that reading. Of several prompts one for each.
-    read_as: tuple[str, ...] | str | None = None
-    readings: tuple[AnyReading, ...] | AnyReading | None = None
+    explanation: tuple[str, ...] | str | None = None
+    interpretation: tuple[AnyInterpretation, ...] | AnyInterpretation | None = None
 
     def __post_init__(self) -> None:
         hazard = checked_probabilities(self.hazard, "hazard", rows=False)
         object.__setattr__(self, "hazard", hazard)
-        for name in ("read_as", "readings"):
+        for name in ("explanation", "interpretation"):
             own = getattr(self, name)
             if hazard.dim() == 1:
-                fits = isinstance(own, str) if name == "read_as" else callable(own)
-                wanted = "a sentence" if name == "read_as" else "a reading"
+                fits = isinstance(own, str) if name == "explanation" else callable(own)
+                wanted = "a sentence" if name == "explanation" else "a reading"
             else:
                 fits = isinstance(own, tuple) and len(own) == len(hazard)
                 wanted = f"a tuple with one for each of the {len(hazard)} rows"
             if own is not None and not fits:
                 raise WrongTypeError(
-                    f"LengthDistribution({name}={shown(own)}) was given; {name} must be None or {wanted}"
+                    f"LengthDistribution({name}={short_repr(own)}) was given; {name} must be None or {wanted}"
                 )
 
     @classmethod
@@ -144,9 +144,9 @@ class LengthDistribution:
 
     def row(self, index: int) -> LengthDistribution:
         """One prompt's distribution, of those that have a row."""
-        check_whole("row", "index", index, least=-len(self), most=len(self) - 1)
-        read_as = self.read_as[index] if isinstance(self.read_as, tuple) else None
-        reading = self.readings[index] if isinstance(self.readings, tuple) else None
+        check_int("row", "index", index, minimum=-len(self), maximum=len(self) - 1)
+        read_as = self.explanation[index] if isinstance(self.explanation, tuple) else None
+        reading = self.interpretation[index] if isinstance(self.interpretation, tuple) else None
         return LengthDistribution(self.hazard[index], read_as, reading)
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lastword.survival.distribution import LengthDistribution
-from lastword.validation import check_number, check_type, check_whole
+from lastword.validation import check_int, check_number, check_type
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Mean:
     """The expected length, restricted to the probe: the paper's choice (Algorithm 1)."""
 
     name: ClassVar[str] = "mean"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
@@ -39,7 +39,7 @@ class Quantile:
     """
 
     name: ClassVar[str] = "quantile"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "SmartCrop (arXiv 2603.06123)"
 
     q: float = 0.95
@@ -69,7 +69,7 @@ class Cheapest:
     """
 
     name: ClassVar[str] = "cheapest"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     cut: float = 300.0
@@ -97,7 +97,7 @@ class Scaled:
     """
 
     name: ClassVar[str] = "scaled"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours; split-conformal prediction (Vovk et al., 2005)"
 
     factor: float = 1.0
@@ -106,7 +106,7 @@ class Scaled:
 
     def __post_init__(self) -> None:
         check_number("Scaled", "factor", self.factor, above=0)
-        check_whole("Scaled", "margin", self.margin, least=0)
+        check_int("Scaled", "margin", self.margin, minimum=0)
         check_type(
             "Scaled",
             "estimate",

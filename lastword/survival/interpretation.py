@@ -14,17 +14,17 @@ from lastword.survival.distribution import ROUNDING, LengthDistribution, hazard_
 from lastword.survival.signal import EndSignal
 
 
-def rising(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def isotonic(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """Each row's least-squares fit among the sequences that never fall. It keeps the row's sum.
 
     >>> import torch
     >>> rising(torch.tensor([[0.0, 0.4, 0.2, 1.0]])).tolist()[0][1:3]
     [0.30000001192092896, 0.30000001192092896]
     """
-    return torch.stack([_rising(row) for row in values]) if len(values) else values.clone()
+    return torch.stack([_isotonic_row(row) for row in values]) if len(values) else values.clone()
 
 
-def _rising(row: Tensor) -> Tensor:
+def _isotonic_row(row: Tensor) -> Tensor:
     sums: list[float] = []
     counts: list[int] = []
     for value in row.tolist():
@@ -37,7 +37,7 @@ def _rising(row: Tensor) -> Tensor:
     return pools.repeat_interleave(torch.tensor(counts))
 
 
-class Reading(ABC):
+class Interpretation(ABC):
     """One interpretation of the end signal."""
 
     name: ClassVar[str] = ""  # what a recipe calls it
@@ -48,7 +48,7 @@ class Reading(ABC):
 
 
 @dataclass(frozen=True)
-class Hazard(Reading):
+class Hazard(Interpretation):
     """The paper's: the document end's probability at k is the chance to end at k, having come so far.
 
     Exact where each slot decides for itself (memoryless lengths, or values read at the frontier of
@@ -58,7 +58,7 @@ class Hazard(Reading):
     """
 
     name: ClassVar[str] = "hazard"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
@@ -66,7 +66,7 @@ class Hazard(Reading):
 
 
 @dataclass(frozen=True)
-class EndedBy(Reading):
+class EndedBy(Interpretation):
     """Padded answers: an end token of either kind at k says that the answer ended at k or before.
 
     So the signal is the distribution function. A model's own curve wavers; it is replaced by the
@@ -74,15 +74,17 @@ class EndedBy(Reading):
     """
 
     name: ClassVar[str] = "ended-by"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
-        return LengthDistribution.from_cumulative(rising(signal.any.masked_fill(signal.text, 0.0)))
+        return LengthDistribution.from_cumulative(
+            isotonic(signal.any.masked_fill(signal.text, 0.0))
+        )
 
 
 @dataclass(frozen=True)
-class Boundary(Reading):
+class Boundary(Interpretation):
     """Packed documents: the document end's probability at k is the density of boundaries at k.
 
     The first boundary is the answer's end, so probabilities add up until they reach 1:
@@ -91,7 +93,7 @@ class Boundary(Reading):
     """
 
     name: ClassVar[str] = "boundary"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
@@ -100,7 +102,7 @@ class Boundary(Reading):
 
 
 @dataclass(frozen=True)
-class TurnEnd(Reading):
+class TurnEnd(Interpretation):
     """A turn end, then document ends as padding: the turn end at k is the end itself.
 
     With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and d(k) = P(L < k), so
@@ -108,11 +110,11 @@ class TurnEnd(Reading):
     """
 
     name: ClassVar[str] = "turn-end"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
-        ended = rising(signal.document.masked_fill(signal.text, 0.0))
+        ended = isotonic(signal.document.masked_fill(signal.text, 0.0))
         turn = signal.turn.masked_fill(signal.text, 0.0)
         return LengthDistribution.from_hazard(hazard_from(turn, 1 - ended))
 
@@ -124,7 +126,7 @@ SMOOTH = 9
 
 
 @dataclass(frozen=True)
-class FirstBoundary(Reading):
+class FirstBoundary(Interpretation):
     """Packed documents, read up to the quiet stretch between the first boundary and the second.
 
     Boundary caps the running sum at 1, which errs to one side: a first lump of mass 1.1 is cut at
@@ -136,7 +138,7 @@ class FirstBoundary(Reading):
     """
 
     name: ClassVar[str] = "first-boundary"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
@@ -191,24 +193,29 @@ class SignalShape:
 class Choice:
     """The reading picked for one row, with the reason as a sentence."""
 
-    reading: Reading
+    reading: Interpretation
     why: str
 
 
 @dataclass(frozen=True)
-class Auto(Reading):
+class Auto(Interpretation):
     """Pick the reading row by row, by the shape of the row's own signal.
 
     Padding shows as an end token that gets likely and stays so behind the answer, packed documents as
     a low, flat end of the signal, a turn end as mass of its own. A signal that is none of these, such
-    as a flat one above 0.1, is read as the paper reads it. `LengthDistribution.read_as` says what was
+    as a flat one above 0.1, is read as the paper reads it. `LengthDistribution.explanation` says what was
     picked and why.
     """
 
     name: ClassVar[str] = "auto"
-    price: ClassVar[str] = "nothing beyond the probe"
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
-    readings: ClassVar[tuple[Reading, ...]] = (TurnEnd(), EndedBy(), FirstBoundary(), Hazard())
+    readings: ClassVar[tuple[Interpretation, ...]] = (
+        TurnEnd(),
+        EndedBy(),
+        FirstBoundary(),
+        Hazard(),
+    )
 
     def choose(self, signal: EndSignal) -> list[Choice]:
         """What each row is read as."""
@@ -254,7 +261,7 @@ def _choice(shape: SignalShape) -> Choice:
 
 def _rise(ends: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
     logit = torch.logit(ends, eps=CLEAR)
-    fit = rising(logit)
+    fit = isotonic(logit)
     spread = (logit - logit.mean(-1, keepdim=True)).square().sum(-1)
     explained = 1 - (logit - fit).square().sum(-1) / spread
     return torch.where(fit[:, -1] - fit[:, 0] < RISEN, 0.0, explained)

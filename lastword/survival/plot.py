@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lastword.errors import SettingError
 from lastword.survival.distribution import LengthDistribution
-from lastword.validation import check_sequence, check_type
+from lastword.validation import check_list, check_type
 from lastword.viz.figures import SIZE, new_figure, save, styled
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def save_rows(
     check_type("save_rows", "lengths", lengths, LengthDistribution, "a LengthDistribution")
     truths = [None] * len(lengths) if truths is None else truths
     for name, given in (("titles", titles), ("truths", truths)):
-        check_sequence("save_rows", name, given, f"a list of {name}, one a row")
+        check_list("save_rows", name, given, f"a list of {name}, one a row")
         if len(given) != len(lengths):
             raise SettingError(
                 f"{len(given)} {name} were given for {len(lengths)} rows; give one each"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastword.errors import SettingError, WrongTypeError
 from lastword.survival.distribution import checked_probabilities
-from lastword.validation import check_sequence, check_type, check_whole
+from lastword.validation import check_int, check_list, check_type
 
 NUMBERS_AT_ONCE = 2**23  # 64 MB of float64
 
@@ -32,9 +32,9 @@ def token_probabilities(
             "tensor of floating-point numbers [..., vocabulary]"
         )
     if not isinstance(ids, (list, tuple)):
-        check_sequence("token_probabilities", "ids", ids, "a list of token ids")
+        check_list("token_probabilities", "ids", ids, "a list of token ids")
     for one in ids:
-        check_whole("token_probabilities", "ids", one, least=0, most=logits.shape[-1] - 1)
+        check_int("token_probabilities", "ids", one, minimum=0, maximum=logits.shape[-1] - 1)
     flat = logits.reshape(-1, logits.shape[-1])
     columns = torch.tensor(list(ids), dtype=torch.long, device=logits.device)
     # Apple's GPU has no float64; there the normaliser is summed in float32.

@@ -14,7 +14,7 @@ from torch import Tensor
 from lastword.errors import ExtraError, SettingError, WrongTypeError
 from lastword.extras import install
 from lastword.io.files import check_target, write
-from lastword.validation import check_number, shown
+from lastword.validation import check_number, short_repr
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -213,10 +213,10 @@ def draw_survival(
         horizon = horizon.item()
     for name, given in (("horizon", horizon), ("truth", truth)):
         if given is not None:
-            check_number("plot", name, given, least=0)
+            check_number("plot", name, given, minimum=0)
     if ax is not None and not hasattr(ax, "axvline"):
         raise WrongTypeError(
-            f"plot(ax={shown(ax)}) was given; ax must be an axis of matplotlib, or None"
+            f"plot(ax={short_repr(ax)}) was given; ax must be an axis of matplotlib, or None"
         )
     if ax is not None:
         return _draw(ax, survival, horizon, truth)

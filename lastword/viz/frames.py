@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lastword.canvas.tokens import TokenIds
 from lastword.decoding.loop import Step
-from lastword.models.base import TextTokenizer, decoded
+from lastword.models.base import TextTokenizer, decode_text
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Frame:
 MOST_INSERTED = 64  # slots that are looked for where the canvas did not grow by as many
 
 
-def moved(
+def align_frame(
     old: Sequence[int], new: Sequence[int], mask: int, wrote: Sequence[bool] | None = None
 ) -> list[int | None]:
     """For each slot of the new answer, the slot it was in the old one; None: it is new.
@@ -91,7 +91,7 @@ BROKEN = "\N{REPLACEMENT CHARACTER}"  # what a part of a character decodes to
 Confidence = Mapping[int, float | None] | Sequence[float | None]
 
 
-class Trace:
+class RowTrace:
     """One row's answer from pass to pass, also where its canvas is cut, grows or gets masks in its middle.
 
     >>> import lastword
@@ -140,7 +140,7 @@ class Trace:
             self._fixed, self._confidence = [None] * len(old), [None] * len(old)
         wrote = [value is not None for value in sure] if sure else None
         fixed, kept = list[int | None](), list[float | None]()
-        for token, before in zip(answer, moved(old, answer, mask, wrote)):
+        for token, before in zip(answer, align_frame(old, answer, mask, wrote)):
             if token == mask:
                 fixed.append(None)
                 kept.append(None)
@@ -161,7 +161,7 @@ class Trace:
             texts=tuple(self._texts(answer)),
             fixed=tuple(fixed),
             confidence=tuple(kept),
-            text=decoded(self._tokenizer, complete),
+            text=decode_text(self._tokenizer, complete),
             columns=columns,
             end=end,
         )
@@ -175,7 +175,7 @@ class Trace:
             while last < len(texts) and BROKEN in texts[last]:
                 last += 1
             if last > first + 1:
-                whole = decoded(self._tokenizer, answer[first:last])
+                whole = decode_text(self._tokenizer, answer[first:last])
                 if BROKEN not in whole:
                     texts[first:last] = [whole] + [""] * (last - first - 1)
             first = last + 1
@@ -185,7 +185,7 @@ class Trace:
         if token == self._ids.mask or token in self._ids.ends:
             return ""
         if token not in self._pieces:
-            self._pieces[token] = decoded(self._tokenizer, [token])
+            self._pieces[token] = decode_text(self._tokenizer, [token])
         return self._pieces[token]
 
 
@@ -203,45 +203,48 @@ def confidences(step: Step, slot: int) -> list[float | None]:
     The answer is the one that the pass saw, before a policy revised it; None where nothing was written.
     Empty where the pass was replayed as a captured graph, which leaves nothing to look at.
     """
-    if step.seen is None:
+    if step.details is None:
         return []
     prediction = step.prediction
     canvas = prediction.canvas
     own = slice(canvas.start, canvas.start + int(canvas.horizon[slot]))
-    written = step.chosen[slot, own] & (prediction.written[slot, own] != canvas.ids.mask)
-    sure = prediction.columns.spread(prediction.confidence, 0.0)[slot, own]
+    written = step.chosen[slot, own] & (prediction.tokens_on_canvas[slot, own] != canvas.ids.mask)
+    sure = prediction.columns.scatter(prediction.confidence, 0.0)[slot, own]
     return [value if wrote else None for value, wrote in zip(sure.tolist(), written.tolist())]
 
 
-class Traces:
+class BatchTrace:
     """The frames of every row of a decoding; rows may take one another's slots."""
 
     def __init__(self, tokenizer: TextTokenizer | None, ids: TokenIds) -> None:
         self._tokenizer, self._ids = tokenizer, ids
-        self._traces: dict[int, Trace] = {}
+        self._traces: dict[int, RowTrace] = {}
 
     def of(self, step: Step) -> Iterator[tuple[int, Frame]]:
         """What a step shows: the index of a prompt, and its frame. The first pass shows two."""
-        for slot, prompt in enumerate(step.prompts):
+        for slot, prompt in enumerate(step.request_ids):
             if prompt is None:
                 continue
             if prompt not in self._traces:
-                self._traces[prompt] = Trace(self._tokenizer, self._ids)
-                if step.seen is not None:
-                    began = self._traces[prompt].begin(step.prediction.canvas.answer_of(slot))
+                self._traces[prompt] = RowTrace(self._tokenizer, self._ids)
+                if step.details is not None:
+                    began = self._traces[prompt].begin(step.prediction.canvas.answer_ids(slot))
                     yield prompt, began
             trace, cost = self._traces[prompt], step.cost.row(slot)
-            if cost.passes > trace.passes:  # else it was not the row's turn
+            if cost.forward_passes > trace.passes:  # else it was not the row's turn
                 sure = confidences(step, slot)
-                answer = step.canvas.answer_of(slot)
-                yield prompt, trace.after(answer, sure, cost.columns, passes=cost.passes)
+                answer = step.canvas.answer_ids(slot)
+                yield (
+                    prompt,
+                    trace.after(answer, sure, cost.tokens_computed, passes=cost.forward_passes),
+                )
 
 
-class Kept:
+class FrameRecorder:
     """Shown every step of a decoding, it keeps the frames of all of its rows."""
 
     def __init__(self, tokenizer: TextTokenizer | None, ids: TokenIds) -> None:
-        self._traces = Traces(tokenizer, ids)
+        self._traces = BatchTrace(tokenizer, ids)
         self._frames: dict[int, list[Frame]] = {}
 
     def __call__(self, step: Step) -> None:

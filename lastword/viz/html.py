@@ -48,7 +48,7 @@ Lengths = Any  # a LengthDistribution, which shows itself and so comes later
 def lengths_html(lengths: Lengths) -> str:
     """One prompt's curve, large; of several prompts a line each."""
     if lengths.hazard.dim() == 1:
-        read = styled(f"read as {lengths.read_as}", SOFT, "div") if lengths.read_as else ""
+        read = styled(f"read as {lengths.explanation}", SOFT, "div") if lengths.explanation else ""
         return framed(_numbers([lengths], ""), _curve(lengths), read)
     rows = range(min(len(lengths), MOST_ROWS))
     left = len(lengths) - len(rows)
@@ -192,15 +192,15 @@ def _legend(most: int) -> str:
 def _ledger(told: Mapping[str, Any], slots: int) -> str:
     """What it cost; a probe of a length policy is a pass as well."""
     cost, probe, tokens = told["cost"], told["probe_cost"], len(told["tokens"])
-    passes = cost["passes"] + probe["passes"]
+    passes = cost["forward_passes"] + probe["forward_passes"]
     grown = "" if slots == told["horizon"] else f", then {slots}"
     expected = told["expected_length"]
     cells = {
         "expected length": "" if expected is None else f"{expected:.1f}",
         "canvas": f"{told['horizon']} slots{grown}",
         "tokens": f"{tokens:,}",
-        "passes": _with_probe(cost["passes"], probe["passes"]),
-        "columns": _with_probe(cost["columns"], probe["columns"]),
+        "passes": _with_probe(cost["forward_passes"], probe["forward_passes"]),
+        "columns": _with_probe(cost["tokens_computed"], probe["tokens_computed"]),
         "tokens per forward": f"{tokens / passes:.2f}" if passes else "",
         "seconds": f"{told['seconds']:.2f}",
     }
@@ -221,7 +221,7 @@ def answer_line(told: Mapping[str, Any]) -> str:
     text = " ".join(map(str, told["tokens"])) if told["text"] is None else told["text"]
     text = " ".join(text.split())
     shown = text if len(text) <= LETTERS else f"{text[: LETTERS - 3]}..."
-    passes = told["cost"]["passes"] + told["probe_cost"]["passes"]
+    passes = told["cost"]["forward_passes"] + told["probe_cost"]["forward_passes"]
     return f"{shown!r}, {len(told['tokens'])} tokens, {passes} passes, {told['finish']}"
 
 

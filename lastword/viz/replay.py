@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import SettingError
-from lastword.io.files import check_target, user_path, why, write
+from lastword.io.files import check_target, os_error_reason, user_path, write
 from lastword.survival.distribution import LengthDistribution
 from lastword.validation import check_type
 from lastword.viz.frames import Frame
@@ -36,10 +36,10 @@ def run(
         "end": None if end is None else end + 1,  # a length counts its end token
         "lengths": None if lengths is None else lengths_data(lengths),
         "ledger": {
-            "passes": cost["passes"],
-            "columns": cost["columns"],
-            "probe_passes": probe["passes"],
-            "probe_columns": probe["columns"],
+            "passes": cost["forward_passes"],
+            "columns": cost["tokens_computed"],
+            "probe_passes": probe["forward_passes"],
+            "probe_columns": probe["tokens_computed"],
             "seconds": told["seconds"],
             "tokens": len(told["tokens"]),
         },
@@ -130,5 +130,5 @@ def _holds_something_else(path: Path) -> bool:
             return file.read(len(BEGINS)) != BEGINS.encode()
     except OSError as refused:
         raise SettingError(
-            f"{path} cannot be read ({why(refused)}) to see what it holds; give another file"
+            f"{path} cannot be read ({os_error_reason(refused)}) to see what it holds; give another file"
         ) from refused

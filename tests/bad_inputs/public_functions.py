@@ -34,12 +34,12 @@ NEEDED = {
         "estimate": lastword.Mean(),
         "families": ALL,
     },
-    "Dice": {"seeds": [1]},
+    "RowGenerators": {"seeds": [1]},
     "EndSignal": {"document": HAZARD, "turn": HAZARD, "reached": torch.zeros(9).long()},
     "LengthDistribution": {"hazard": HAZARD},
     "Plan": {"horizon": torch.tensor([3])},
     "Ratios": {"ended": (1.0,)},
-    "TokenIds": {"mask": 1, "end": 2, "pad": 2, "vocabulary": 5},
+    "TokenIds": {"mask": 1, "end": 2, "pad": 2, "vocab_size": 5},
     "calibrate": {"model": TOY, "prompts": ["b"] * 9, "limit": 8},
     "conformal_factor": {"predicted": [8.0] * 9, "finished": [5] * 9, "coverage": 0.9},
     "decode": {"model": TOY, "prompts": [[1]], "recipe": lastword.Recipe(length=lastword.Fixed(4))},
@@ -49,15 +49,15 @@ NEEDED = {
     "samples_needed": {"coverage": 0.9},
     "save_lengths": {"lengths": LENGTHS.row(0), "path": Path("/dev/null/no.png")},
     "save_rows": {"lengths": LENGTHS, "titles": ["a"] * 9, "path": Path("/dev/null/no.png")},
-    "settle": {"recipe": lastword.Recipe(), "model": TOY},
+    "resolve": {"recipe": lastword.Recipe(), "model": TOY},
     "token_probabilities": {"logits": torch.ones(2, 3), "ids": [1]},
-    "watch": {"model": TOY, "prompt": "abc", "length": "fixed:4"},
+    "stream": {"model": TOY, "prompt": "abc", "length": "fixed:4"},
     "upper_bound": {"lengths": LENGTHS, "finished": [5] * 9},
 }
 # Contracts to subclass, errors, and what the library itself makes.
 NO_CALLS = {
     "BeyondTrainingWarning", "Cache", "Choice", "CommitRule", "Dream", "Finish", "Frame", "Generation",
-    "LLaDA", "LastwordError", "LengthPolicy", "MaskPredictor", "Probe", "Reading", "Schedule", "Step",
+    "LLaDA", "LastwordError", "LengthPolicy", "MaskPredictor", "Probe", "Interpretation", "Schedule", "Step",
     "TextTokenizer", "Tokenizer", "UnmaskRule", "__version__",
 }  # fmt: skip
 # Where a file is written is tested with those who write it.
@@ -88,7 +88,7 @@ def main() -> None:
                 calls += 1
                 try:
                     made = function(**{**NEEDED.get(name, {}), parameter: value})
-                    if name in ("decode", "watch"):
+                    if name in ("decode", "stream"):
                         next(made)
                 except lastword.LastwordError:
                     pass

@@ -88,7 +88,7 @@ def run(part: Any, fields: dict[str, Any]) -> None:
     }
     choice = wrapped[axis]() if axis in wrapped else {axis: made}
     recipe = lastword.Recipe(**{"length": lastword.Fixed(5), **choice})
-    if max(lastword.settle(recipe, TOY).length.traits.most, 1) > 200:
+    if max(lastword.resolve(recipe, TOY).length.traits.upper_bound, 1) > 200:
         return  # a canvas of a million slots is a long one, and no mistake
     for number, _ in enumerate(lastword.decode(TOY, [[0, 1]], recipe)):
         if number == 3:

@@ -19,7 +19,7 @@ from lastword.models.weights import check_files, tensor_files
 from lastword.policies.length.budget import Budget
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import PARTS
-from lastword.recipe.text import as_text, part
+from lastword.recipe.text import as_text, parse_part
 from lastword.survival.estimate import Quantile
 from lastword.survival.interpretation import Hazard
 from tests.bad_inputs.mutations import EXAMPLES, hold, mutated_bytes
@@ -45,16 +45,16 @@ CALIBRATION = json.loads(
 )
 RECIPES = [
     Recipe(
-        length=part("length", "default:96"),
-        unmask=part("unmask", "leftmost-first:(threshold:0.8)"),
-        cache=part("cache", "feature"),
+        length=parse_part("length", "default:96"),
+        unmask=parse_part("unmask", "leftmost-first:(threshold:0.8)"),
+        cache=parse_part("cache", "feature"),
         block=32,
-        sampling=part("sampling", "sampling:temperature=0.5"),
+        sampling=parse_part("sampling", "sampling:temperature=0.5"),
     ),
     Recipe(
-        length=part("length", "survival:64,estimate=(scaled:2.0,estimate=quantile:0.9)"),
-        unmask=part("unmask", "most-confident:(timesteps:2.0,eps=0.01)"),
-        commit=part("commit", "prophet:literals=[[3,5],[9,7]]"),
+        length=parse_part("length", "survival:64,estimate=(scaled:2.0,estimate=quantile:0.9)"),
+        unmask=parse_part("unmask", "most-confident:(timesteps:2.0,eps=0.01)"),
+        commit=parse_part("commit", "prophet:literals=[[3,5],[9,7]]"),
     ),
 ]
 
@@ -181,7 +181,7 @@ PART_TEXTS = st.lists(PIECES | st.text(max_size=5), max_size=12).map("".join) | 
 def test_any_recipe_text(examples):
     def read(drawn):
         axis, text = drawn
-        part(axis, text)
+        parse_part(axis, text)
 
     hold(
         examples,

@@ -25,7 +25,7 @@ def calls(slots):
     sys.setprofile(notice)
     answer = lastword.generate(model, "abc", length=f"fixed:{slots}", on_step=lambda step: None)
     sys.setprofile(None)
-    return answer.cost.passes, found
+    return answer.cost.forward_passes, found
 
 calls(2)  # what is imported on first use is imported now
 print(json.dumps([calls(2), calls(40)]))

@@ -21,7 +21,7 @@ from lastword.canvas.tokens import TokenIds
 from lastword.errors import CheckpointError, PromptError, RecipeError, SettingError, WrongTypeError
 from lastword.models.tokenizer import Tokenizer
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.text import part
+from lastword.recipe.text import parse_part
 from lastword.survival.estimate import Quantile
 from lastword.survival.interpretation import Hazard
 
@@ -158,7 +158,7 @@ def recipe(text):
 
 
 def words(axis, text):
-    return lambda _: part(axis, text)
+    return lambda _: parse_part(axis, text)
 
 
 def calibration(**changes):
@@ -523,7 +523,7 @@ ASKED = [
     ("the toy from a list", asked("toy", dtype=["float64"]), WrongTypeError, "load(dtype="),
     (
         "ids that are true",
-        lambda _: TokenIds(mask=True, end=2, pad=2, vocabulary=8),
+        lambda _: TokenIds(mask=True, end=2, pad=2, vocab_size=8),
         WrongTypeError,
         "mask=True",
     ),

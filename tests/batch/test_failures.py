@@ -57,7 +57,7 @@ def test_poison_in_a_request_has_a_status_and_its_reason(tmp_path):
 class Short(Toy):
     """Few positions."""
 
-    positions = slots = 100
+    max_seq_len = default_max_new_tokens = 100
 
 
 @pytest.mark.parametrize("form", ["lines", "openai"])

@@ -8,7 +8,7 @@ import lastword
 from lastword.batch.run import run
 from lastword.engines.local import Local
 from lastword.errors import SettingError
-from lastword.io.schema import checked
+from lastword.io.schema import validate
 from lastword.serve.api.replies import ChatReply, TextReply
 from tests.batch.made import FIVE, Echo, answers, put, read
 
@@ -149,7 +149,7 @@ def test_openais_format_is_answered_in_openais_format(instruct, tmp_path):
     assert len({line["id"] for line in found}) == 4
     bodies = [line["response"]["body"] for line in found]
     for body, kind in zip(bodies, (ChatReply, ChatReply, TextReply, TextReply)):
-        checked(kind, body)
+        validate(kind, body)
     whole = lastword.generate(instruct, turns, recipe=FIVE)
     assert content_of(found[0]) == whole.text
     long = lastword.generate(instruct, turns, length="fixed:30").text

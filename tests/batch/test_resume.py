@@ -27,8 +27,8 @@ REQUESTS = [
 HOLD = """
 import sys, time
 from pathlib import Path
-from lastword.io.jsonl import Lines
-with Lines(Path(sys.argv[1]), kind="answers", remedy="wait").writing(lambda file: None):
+from lastword.io.jsonl import JsonLines
+with JsonLines(Path(sys.argv[1]), kind="answers", remedy="wait").writing(lambda file: None):
     print("held", flush=True)
     time.sleep(60)
 """

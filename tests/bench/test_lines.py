@@ -60,7 +60,7 @@ def test_the_record_says_what_it_was_made_with(record):
     assert (record.shape, record.dtype, record.weights) == ("tiny", "float32", "plain")
     assert record.versions["lastword"] == lastword.__version__
     assert record.settings["prompt"] == 8
-    assert record.settings["shape_layers"] == 2
+    assert record.settings["shape_num_layers"] == 2
     assert record.ceilings.tflops > 0
     assert any("replayed" in note for note in record.notes)
     assert any("tiny-llada-base" in note for note in record.notes)
@@ -173,7 +173,7 @@ def test_a_folder_gives_its_shape(tmp_path):
     told = architecture_of(str(source))
     assert told.name == "llada-tiny"
     assert told.shape == architecture_of(str(source.parent)).shape
-    assert told.shape.vocabulary == json.loads(source.read_text())["vocab_size"]
+    assert told.shape.vocab_size == json.loads(source.read_text())["vocab_size"]
     with pytest.raises(CheckpointError, match="llada-8b, dream-7b, tiny"):
         architecture_of("llada-9b")
     with pytest.raises(CheckpointError, match=r"config\.json"):

@@ -38,7 +38,7 @@ def test_the_plain_model_says_what_ours_says():
 def test_grouped_heads_and_biases_as_ours():
     from dataclasses import replace
 
-    shape = replace(TINY.shape, kv_heads=2, qkv_bias=True, rotate_in_float32=False)
+    shape = replace(TINY.shape, num_kv_heads=2, qkv_bias=True, rotate_in_float32=False)
     model = random_model(Architecture("grouped", Dream, shape), CPU, torch.float32)
     tokens = torch.randint(0, 500, (1, 30))
     ours = model(tokens, torch.arange(1, 30)[None])  # Dream reads the column before

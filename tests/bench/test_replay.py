@@ -10,9 +10,9 @@ from lastword.bench.replay import Lengths, Replay, kept_pairs, lengths_for
 from lastword.bench.shapes import TINY, random_model
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.tree import on_device
+from lastword.canvas.tree import tree_to
 from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import Layout, fixes_shapes
+from lastword.decoding.layout import CanvasLayout, supports_static_shapes
 from lastword.errors import SettingError
 from lastword.policies.cache import DualCache
 from lastword.policies.unmask.ranked import MostConfident
@@ -66,8 +66,8 @@ CACHED = lastword.Recipe(
 
 
 def test_passes_of_replayed_rows_have_fixed_shapes():
-    assert fixes_shapes(torch.device("cuda"), CACHED, Hooks(), 16)
-    assert Layout.of(CACHED, max(map(len, PROMPTS))).width == 512
+    assert supports_static_shapes(torch.device("cuda"), CACHED, Hooks(), 16)
+    assert CanvasLayout.of(CACHED, max(map(len, PROMPTS))).width == 512
 
 
 def test_a_revision_asks_the_device_nothing():
@@ -76,13 +76,11 @@ def test_a_revision_asks_the_device_nothing():
     canvas = Canvas.blank(PROMPTS, torch.tensor([40, 20, 33]), model.ids)
     clock = Clock.start(canvas).tick(canvas, 8)
     state = (torch.tensor([10, 30, 33]),)
-    canvas, clock, state = (
-        on_device(part, torch.device("meta")) for part in (canvas, clock, state)
-    )
+    canvas, clock, state = (tree_to(part, torch.device("meta")) for part in (canvas, clock, state))
     with pytest.raises(RuntimeError, match="meta"):
         bool(canvas.horizon.any())
     prediction = next(lastword.decode(model, PROMPTS, CACHED)).prediction  # it is not read
-    revised, kept = CACHED.length.revise(canvas.fixed(True), prediction, clock, state)
+    revised, kept = CACHED.length.revise(canvas.with_static(True), prediction, clock, state)
     assert revised.horizon.device.type == "meta"
     assert kept is state
 
@@ -91,7 +89,7 @@ def test_rows_in_fixed_shapes_are_the_same_rows(monkeypatch):
     model = random_model(TINY, torch.device("cpu"), torch.float32)
     padded = lastword.generate(model, PROMPTS, recipe=CACHED)
     monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
-    fixed = lastword.generate(model, PROMPTS, recipe=CACHED, slots=2)
+    fixed = lastword.generate(model, PROMPTS, recipe=CACHED, max_batch_size=2)
     assert [a.canvas for a in fixed] == [a.canvas for a in padded]
     assert [a.cost for a in fixed] == [a.cost for a in padded]
 

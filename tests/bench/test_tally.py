@@ -8,7 +8,7 @@ import lastword
 from lastword.bench.replay import Lengths, Replay
 from lastword.bench.shapes import TINY, random_model
 from lastword.bench.tally import tallied
-from lastword.canvas.cost import Cost, Work
+from lastword.canvas.cost import BatchCost, TokenCost
 from lastword.policies.cache import DualCache
 from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
@@ -26,7 +26,7 @@ RECIPE = lastword.Recipe(
 
 def steps(recipe=RECIPE, slots=None):
     model = random_model(TINY, CPU, torch.float32)
-    return lastword.decode(model, PROMPTS, recipe, slots=slots, replay=True)
+    return lastword.decode(model, PROMPTS, recipe, max_batch_size=slots, use_cuda_graphs=True)
 
 
 def counted(model, call):
@@ -49,27 +49,31 @@ def test_computed_columns_are_those_that_the_layers_saw(monkeypatch):
     tallies = []
 
     def call():
-        told = lastword.decode(model, PROMPTS, RECIPE, slots=1, replay=True)
+        told = lastword.decode(model, PROMPTS, RECIPE, max_batch_size=1, use_cuda_graphs=True)
         tallies.append(tallied(told, len(PROMPTS)))
 
     computed = counted(model, call)
     (tally,) = tallies
-    own = sum(row.cost.columns for row in tally.done)
+    own = sum(row.cost.tokens_computed for row in tally.done)
     assert tally.useful == own / computed
     assert tally.useful < 1  # last blocks are narrower than what is computed of them
-    assert tally.passes == sum(row.cost.passes for row in tally.done)
+    assert tally.passes == sum(row.cost.forward_passes for row in tally.done)
 
 
 def test_a_step_is_counted_by_what_it_did(monkeypatch):
     monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
     first, *_, last = steps(slots=2)
 
-    def step(prompts, passes, columns, opening, *, seen=first.seen, done=()):
-        spent = Cost(torch.tensor(passes), torch.tensor(columns), torch.zeros(2, dtype=torch.long))
-        clock = replace(first.clock, opening=torch.tensor(opening))
-        return replace(first, prompts=prompts, cost=spent, clock=clock, seen=seen, done=done)
+    def step(prompts, passes, columns, opening, *, seen=first.details, done=()):
+        spent = BatchCost(
+            torch.tensor(passes), torch.tensor(columns), torch.zeros(2, dtype=torch.long)
+        )
+        clock = replace(first.clock, block_start=torch.tensor(opening))
+        return replace(
+            first, request_ids=prompts, cost=spent, clock=clock, details=seen, finished=done
+        )
 
-    done = (replace(last.done[0], cost=Work(5, 77, 0)),)
+    done = (replace(last.finished[0], cost=TokenCost(5, 77, 0)),)
     told = [
         step((0, 1), [1, 1], [20, 30], [True, True]),  # 50 columns, packed
         step((0, None), [4, 1], [44, 30], [False, True], seen=None),  # replayed: 3 passes of 2 x 8
@@ -87,4 +91,4 @@ def test_slots_are_in_use_until_nothing_waits():
     assert tally.occupancy == 1.0
     assert tally.useful is None  # on a CPU
     assert tallied(steps(), len(PROMPTS)).occupancy is None
-    assert sorted(row.prompt for row in tally.done) == [0, 1, 2, 3]
+    assert sorted(row.request_id for row in tally.done) == [0, 1, 2, 3]

@@ -27,7 +27,7 @@ def test_the_real_shapes_have_the_parameters_they_are_named_for(known, billions)
 def random_ids(shape):
     from lastword import TokenIds
 
-    return TokenIds(mask=1, end=0, pad=0, vocabulary=shape.vocabulary)
+    return TokenIds(mask=1, end=0, pad=0, vocab_size=shape.vocab_size)
 
 
 def test_traffic_is_weights_once_a_pass_and_keys_once_a_row():

@@ -237,7 +237,7 @@ def test_a_sixth_of_the_time_for_half_a_point(kept):
         share = fast.milliseconds(found, kept[2]) / fast.milliseconds(found, CAREFUL)
         assert 1 / 7 < share < 1 / 6
         assert 0.25 < -sum(fast.points(found, kept[2], CAREFUL)) / len(MODELS) < 0.75
-    for text in (PAGE.read_text(), names.RECIPES["fast"].says):
+    for text in (PAGE.read_text(), names.RECIPES["fast"].description):
         assert "a sixth of" in text
         assert "half a point" in text
 

@@ -58,7 +58,9 @@ def test_a_probe_of_the_planned_canvas_opens_it_as_a_pass_of_its_own_does():
         for cache in (plain.cache, probed)
     )
     assert [one.tokens for one in before] == [one.tokens for one in after]
-    assert all(one.cost.columns > other.cost.columns for one, other in zip(before, after))
+    assert all(
+        one.cost.tokens_computed > other.cost.tokens_computed for one, other in zip(before, after)
+    )
 
 
 def test_a_probe_of_a_longer_canvas_leaves_what_was_planned_of_it():
@@ -67,4 +69,4 @@ def test_a_probe_of_a_longer_canvas_leaves_what_was_planned_of_it():
     made = lastword.generate(model, "Calculate 3 + 4.", length="fixed:32", block=16, cache=cache)
     assert len(made.canvas) == 32
     # The first block without an opening, the second with one of the answer alone.
-    assert made.cost.columns == 16 * 16 + 32 + 15 * 16
+    assert made.cost.tokens_computed == 16 * 16 + 32 + 15 * 16

@@ -32,7 +32,7 @@ from lastword.models.base import MaskPredictor
 from lastword.models.weights import fingerprint, model_key
 from lastword.policies.length.policy import LengthPolicy
 from lastword.policies.length.wrapper import Wrapper
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from lastword.survival.conformal import factor_needed
 from lastword.tasks.frozen import load_frozen
 
@@ -135,15 +135,15 @@ def test_decoding_puts_the_survival_in_its_place():
     for wrap in (lambda policy: policy, StopAtEnd, lambda p: StopAtEnd(GrowWhenFull(p))):
         recipe = Recipe(length=wrap(Calibrated(0.95)), block=8)
         assert (
-            settle(recipe, model).length
-            == settle(replace(recipe, length=wrap(plain)), model).length
+            resolve(recipe, model).length
+            == resolve(replace(recipe, length=wrap(plain)), model).length
         )
         one, other = (
             lastword.generate(model, "abc", length=wrap(policy), block=8)
             for policy in (Calibrated(0.95), plain)
         )
         assert (one.tokens, one.horizon, one.cost) == (other.tokens, other.horizon, other.cost)
-        assert one.probe_cost.columns == 3 + 64
+        assert one.probe_cost.tokens_computed == 3 + 64
 
 
 @pytest.mark.parametrize("length", [Calibrated(), StopAtEnd(Calibrated())], ids=str)
@@ -154,7 +154,7 @@ def test_a_model_that_was_not_calibrated_is_refused_before_the_first_pass(length
 
 @dataclass(frozen=True)
 class Forgetful(LengthPolicy):
-    """A policy around another that does not pass `settled` on."""
+    """A policy around another that does not pass `resolved` on."""
 
     wrapped: LengthPolicy
 
@@ -166,7 +166,7 @@ class Forgetful(LengthPolicy):
 class ForgetfulWrapper(Wrapper):
     """One that shows what it wraps, and forgets it as well."""
 
-    def settled(self, slots):
+    def resolved(self, slots):
         return self
 
 
@@ -175,7 +175,7 @@ def test_a_wrapper_that_does_not_pass_the_calibration_on_is_told_to(wrap):
     model = lastword.Toy()
     model.calibration = replace(found(), weights=model_key(model))
     with pytest.raises(
-        SettingError, match=r"`settled`.*as lastword\.policies\.length\.wrapper\.Wrapper"
+        SettingError, match=r"`resolved`.*as lastword\.policies\.length\.wrapper\.Wrapper"
     ):
         lastword.generate(model, "abc", length=wrap(Calibrated()))
 
@@ -202,12 +202,12 @@ def test_a_recipe_that_decodes_otherwise_is_refused(change, words):
     said = {"recipe": json.loads(MADE_WITH.to_json())}
     model.calibration = replace(found(), weights=model_key(model), made_with=said)
     same = replace(MADE_WITH, length=Calibrated(0.5))
-    assert isinstance(settle(same, model).length, Survival)
-    model.keeps_memory = True
-    assert settle(replace(same, cache=lastword.FeatureCache()), model)
+    assert isinstance(resolve(same, model).length, Survival)
+    model.supports_cache = True
+    assert resolve(replace(same, cache=lastword.FeatureCache()), model)
     with pytest.raises(SettingError, match=f"{words}.*calibrate for this recipe"):
-        settle(replace(same, **change), model)
-    assert settle(replace(same, **change, length=Survival(9)), model)  # nobody asks
+        resolve(replace(same, **change), model)
+    assert resolve(replace(same, **change, length=Survival(9)), model)  # nobody asks
 
 
 def test_a_calibration_belongs_to_weights_dtype_and_ends(checkpoint):
@@ -242,14 +242,14 @@ class Counted(MaskPredictor):
     """Says the alphabet and ends after as many letters as the prompt has, twice over."""
 
     name = "counted"
-    ids, positions, device = lastword.Toy.ids, 2**31, torch.device("cpu")
+    ids, max_seq_len, device = lastword.Toy.ids, 2**31, torch.device("cpu")
     tokenizer = lastword.Toy.tokenizer
 
     def __init__(self):
         self.calibration = None
 
     def __call__(self, tokens, read, *, valid=None, stale=None, memory=None):
-        logits = torch.zeros(*tokens.shape, self.ids.vocabulary)
+        logits = torch.zeros(*tokens.shape, self.ids.vocab_size)
         for row in range(len(tokens)):
             real = torch.ones_like(tokens[row], dtype=torch.bool) if valid is None else valid[row]
             prompt = int((tokens[row][real] == 1).sum())  # the prompt is all b, the answer all a
@@ -260,7 +260,7 @@ class Counted(MaskPredictor):
             logits[row, :, 0] = 30.0 - torch.arange(tokens.shape[1]) / 100
             logits[row, end:, 0] = 0
             logits[row, end:, self.ids.end] = 30.0
-        return logits.gather(1, read[..., None].expand(-1, -1, self.ids.vocabulary))
+        return logits.gather(1, read[..., None].expand(-1, -1, self.ids.vocab_size))
 
 
 class Chatty(Counted):
@@ -377,7 +377,7 @@ def test_what_is_of_the_wrong_type_is_said_by_us(in_plain_python):
 
 def test_the_longest_prompt_must_leave_room_before_the_first_pass():
     model = Unasked()
-    model.positions = 50
+    model.max_seq_len = 50
     with pytest.raises(CapacityError, match=r"horizon 32 \+ prompt 20 exceeds"):
         calibrate(model, [*PROMPTS, "b" * 20], limit=32)
 

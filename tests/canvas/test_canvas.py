@@ -25,26 +25,26 @@ def test_valid_columns_are_prompt_and_answer(canvas):
 
 def test_filling_masks_moves_nothing(canvas):
     filled = canvas.write(canvas.masked, torch.zeros_like(canvas.tokens))
-    assert filled.moved_since(canvas).tolist() == [False, False]
+    assert filled.changed_since(canvas).tolist() == [False, False]
 
 
 def test_a_row_that_changed_its_length_moved(canvas):
-    assert canvas.crop(torch.tensor([2, 1])).moved_since(canvas).tolist() == [False, True]
+    assert canvas.crop(torch.tensor([2, 1])).changed_since(canvas).tolist() == [False, True]
 
 
 def test_a_row_whose_written_tokens_changed_moved(canvas):
     filled = canvas.write(canvas.masked, torch.zeros_like(canvas.tokens))
     changed = filled.tokens.clone()
     changed[0, 4] = 5
-    assert filled.overwrite(changed).moved_since(filled).tolist() == [True, False]
+    assert filled.replace_answer(changed).changed_since(filled).tolist() == [True, False]
 
 
 def test_a_write_returns_a_new_canvas(canvas):
     where = torch.zeros(2, 6, dtype=torch.bool)
     where[0, 4] = True
     written = canvas.write(where, torch.full((2, 6), 5))
-    assert written.answer_of(0) == [6, 5]
-    assert canvas.answer_of(0) == [6, 6]
+    assert written.answer_ids(0) == [6, 5]
+    assert canvas.answer_ids(0) == [6, 6]
 
 
 def test_a_write_does_not_work_out_again_where_the_answer_lies(canvas):
@@ -75,7 +75,7 @@ def test_a_mask_id_in_the_prompt_is_refused(ids):
 
 def test_overwrite_may_change_answers_but_never_prompts(canvas):
     written = canvas.write(canvas.masked, torch.full((2, 6), 5))
-    hooked = written.overwrite(torch.full((2, 6), 0))
+    hooked = written.replace_answer(torch.full((2, 6), 0))
     assert hooked.tokens.tolist() == [[1, 2, 3, 0, 0, 7], [7, 7, 4, 0, 0, 0]]
 
 
@@ -121,16 +121,16 @@ def test_a_block_wider_than_the_answer_ends_with_it(canvas):
 def test_a_row_that_only_ever_gets_masks_is_given_up(canvas):
     open_masks = canvas.masked
     written = canvas.write(open_masks, torch.tensor([[6] * 6, [5] * 6]))
-    after = written.give_up(open_masks, open_masks)
-    assert after.given_up.int().tolist() == [[0, 0, 0, 1, 1, 0], [0] * 6]
+    after = written.abandon(open_masks, open_masks)
+    assert after.abandoned.int().tolist() == [[0, 0, 0, 1, 1, 0], [0] * 6]
     assert not after.masked.any()
-    assert after.answer_of(0) == [6, 6]
+    assert after.answer_ids(0) == [6, 6]
 
 
 def test_a_row_is_not_given_up_while_some_open_mask_was_not_tried(canvas):
     tried = canvas.masked.clone()
     tried[:, 3] = False
-    assert not canvas.give_up(canvas.masked, tried).given_up.any()
+    assert not canvas.abandon(canvas.masked, tried).abandoned.any()
 
 
 def test_unfinished_is_the_whole_answer_of_rows_with_masks(canvas):
@@ -154,7 +154,7 @@ def test_no_prompts_at_all_are_refused(ids):
 def test_an_answer_grows_at_its_end(canvas):
     mask = canvas.ids.mask
     longer = canvas.extend(torch.tensor([3, 0]))
-    assert [longer.answer_of(row) for row in (0, 1)] == [[mask] * 5, [mask] * 3]
+    assert [longer.answer_ids(row) for row in (0, 1)] == [[mask] * 5, [mask] * 3]
     assert longer.width == 8
     assert longer.horizon.tolist() == [5, 3]
     assert torch.equal(longer.tokens[:, : canvas.start], canvas.tokens[:, : canvas.start])
@@ -162,17 +162,17 @@ def test_an_answer_grows_at_its_end(canvas):
 
 
 def test_an_answer_may_grow_by_more_than_its_width(canvas):
-    assert canvas.extend(torch.tensor([40, 1])).answer_of(0) == [canvas.ids.mask] * 42
+    assert canvas.extend(torch.tensor([40, 1])).answer_ids(0) == [canvas.ids.mask] * 42
 
 
 def test_an_answer_may_be_followed_by_end_tokens_that_are_not_the_model_s(canvas):
-    closed = canvas.followed_by(canvas.ids.end, torch.tensor([2, 1]))
+    closed = canvas.append_suffix(canvas.ids.end, torch.tensor([2, 1]))
     assert closed.suffix.tolist() == [2, 1]
-    assert [closed.answer_of(row) for row in (0, 1)] == [[6, 6, 7, 7], [6, 6, 6, 7]]
+    assert [closed.answer_ids(row) for row in (0, 1)] == [[6, 6, 7, 7], [6, 6, 6, 7]]
     assert not closed.ended.any()
-    assert closed.least_horizon.tolist() == [1, 1]
+    assert closed.min_horizon.tolist() == [1, 1]
     longer = closed.extend(torch.tensor([1, 0]))
-    assert longer.answer_of(0) == [6, 6, 6, 7, 7]
+    assert longer.answer_ids(0) == [6, 6, 6, 7, 7]
     assert longer.crop(torch.tensor([4, 2])).suffix.tolist() == [1, 0]
     ended = closed.write(closed.masked, torch.full_like(closed.tokens, 7))
     assert ended.ended.sum(-1).tolist() == [2, 3]
@@ -180,16 +180,16 @@ def test_an_answer_may_be_followed_by_end_tokens_that_are_not_the_model_s(canvas
 
 def test_a_cropped_answer_grows_masks_again(canvas):
     again = canvas.crop(torch.tensor([1, 1])).extend(torch.tensor([1, 2]))
-    assert [again.answer_of(row) for row in (0, 1)] == [[6, 6], [6, 6, 6]]
+    assert [again.answer_ids(row) for row in (0, 1)] == [[6, 6], [6, 6, 6]]
     assert again.width == canvas.width
 
 
 def test_masks_may_be_inserted_anywhere_in_an_answer(ids):
     canvas = Canvas.blank([[0, 0], [0]], torch.tensor([3, 4]), ids)
-    canvas = canvas.overwrite(torch.tensor([[0, 0, 1, 6, 3, 7], [7, 0, 1, 2, 3, 4]]))
-    longer = canvas.insert(torch.tensor([3, 4]), torch.tensor([2, 0]))
-    assert longer.answer_of(0) == [1, 6, 6, 6, 3]
-    assert longer.answer_of(1) == [1, 2, 3, 4]
+    canvas = canvas.replace_answer(torch.tensor([[0, 0, 1, 6, 3, 7], [7, 0, 1, 2, 3, 4]]))
+    longer = canvas.insert_masks(torch.tensor([3, 4]), torch.tensor([2, 0]))
+    assert longer.answer_ids(0) == [1, 6, 6, 6, 3]
+    assert longer.answer_ids(1) == [1, 2, 3, 4]
     assert longer.tokens[:, :2].tolist() == [[0, 0], [7, 0]]
     assert longer.tokens[1, 6:].tolist() == [ids.pad]
 
@@ -198,7 +198,7 @@ def test_a_mask_that_was_given_up_stays_so_where_it_moves(ids):
     canvas = Canvas.blank([[0]], torch.tensor([3]), ids)
     for column, moved in [(3, [0, 1, 1, 1, 1, 0]), (1, [0, 0, 1, 1, 1, 1])]:
         there = torch.arange(4)[None] == column
-        longer = canvas.give_up(there, there).insert(torch.tensor([2]), torch.tensor([2]))
+        longer = canvas.abandon(there, there).insert_masks(torch.tensor([2]), torch.tensor([2]))
         assert longer.masked.int().tolist() == [moved]
 
 
@@ -218,5 +218,5 @@ def test_a_mask_that_was_given_up_stays_so_where_it_moves(ids):
 )
 def test_the_least_horizon_keeps_the_text(answer, least, ids):
     canvas = Canvas.blank([[7], [0]], torch.tensor([4, 2]), ids)
-    canvas = canvas.overwrite(torch.tensor([[0, *answer], [0, 1, 2, 5, 5]]))
-    assert canvas.least_horizon.tolist() == [least, 2]
+    canvas = canvas.replace_answer(torch.tensor([[0, *answer], [0, 1, 2, 5, 5]]))
+    assert canvas.min_horizon.tolist() == [least, 2]

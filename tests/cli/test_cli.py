@@ -124,7 +124,7 @@ def test_predict_says_how_it_read_the_signal(lastword):
     assert (code, "read as hazard\n" in out) == (0, True)
     code, out, _ = lastword("predict", "abc", "-m", "toy", "--limit", "64", "--json")
     data = json.loads(out)
-    assert data["read_as"].startswith("first boundary: ends add up to 3.20")
+    assert data["explanation"].startswith("first boundary: ends add up to 3.20")
     assert data["expected_length"] < 11  # 20 slots of 0.05 each, not a product
 
 
@@ -180,7 +180,7 @@ def test_generate_json_is_one_object(lastword):
     data = json.loads(out)
     assert (code, err) == (0, "")
     assert data["text"].startswith("defg")
-    assert data["probe_cost"]["columns"] == 19
+    assert data["probe_cost"]["tokens_computed"] == 19
 
 
 def test_the_default_length_may_be_given_a_limit(lastword):
@@ -191,7 +191,7 @@ def test_the_default_length_may_be_given_a_limit(lastword):
     ):
         code, out, _ = lastword("generate", "abc", "-m", "toy", *length, "--json")
         assert code == 0
-        assert json.loads(out)["probe_cost"]["columns"] == 3 + slots
+        assert json.loads(out)["probe_cost"]["tokens_computed"] == 3 + slots
 
 
 def test_generate_from_ids_on_a_checkpoint_without_tokenizer(lastword, golden):
@@ -210,7 +210,7 @@ def test_a_cache_is_chosen_by_name_and_settings(lastword, golden):
     cost = json.loads(out)["cost"]
     # Three layers; passes 0 and 5 refresh the answer, 0 the prompt; else 2 of 8 columns are chosen.
     spent = [11, *[-(-(11 + 2 * 2) // 3)] * 4, -(-(11 + 2 * 8) // 3), *[-(-(11 + 2 * 2) // 3)] * 2]
-    assert (code, cost["passes"], cost["columns"]) == (0, 8, sum(spent))
+    assert (code, cost["forward_passes"], cost["tokens_computed"]) == (0, 8, sum(spent))
 
 
 def test_options_set_the_recipe(lastword):
@@ -245,7 +245,7 @@ def test_parts_by_their_text(lastword, choice):
     assert code == 0, err
     answer = json.loads(out)
     assert len(answer["text"]) <= 6
-    assert 1 <= answer["cost"]["passes"] <= 6
+    assert 1 <= answer["cost"]["forward_passes"] <= 6
 
 
 def test_a_recipe_file_is_used_and_options_override_it(lastword, tmp_path):
@@ -316,7 +316,7 @@ def test_recipes_lists_every_part(lastword):
     for parts in PARTS.values():
         for name, cls in parts.items():
             assert name in flat
-            assert f"price: {cls.price}" in flat
+            assert f"price: {cls.cost_summary}" in flat
             assert f"source: {cls.source}" in flat
     assert "initial=null, limit=null, by=8, window=32" in flat
     assert "length=survival, by=32, limit=null" in flat
@@ -337,7 +337,7 @@ def test_every_axis_may_be_chosen_at_once(lastword, model):
         assert code == 0, err
         answer = json.loads(out)
         assert 32 <= answer["horizon"] <= 64
-        assert answer["probe_cost"]["passes"] > 0
+        assert answer["probe_cost"]["forward_passes"] > 0
 
 
 def test_what_goes_together_may_still_not_fit_a_small_model(lastword):
@@ -530,7 +530,7 @@ def test_advice_on_the_command_line_names_its_options(lastword, golden):
     _, _, err = lastword(
         "predict", "1 2", "--ids", "-m", str(golden / "llada-tiny"), "--limit", "95"
     )
-    assert "--beyond-positions" in err
+    assert "--exceed-max-seq-len" in err
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_json_is_one_object(listed):
     done = listed("--json")
     models = json.loads(done.stdout)["models"]
     assert [one["name"] for one in models] == [*cli_order()]
-    assert models[0]["slots"] == 256
+    assert models[0]["default_max_new_tokens"] == 256
     assert models[-1]["to_fetch"] == 2 * models[-1]["parameters"]
 
 

@@ -19,27 +19,27 @@ PROMPTS = [
 @contextmanager
 def shapes(*, fixed, on="cpu"):
     """Decode in fixed shapes, or not, whatever the device; on a canvas as small as the answers allow."""
-    before = layout.DEVICES, layout.LEAST
-    layout.DEVICES, layout.LEAST = {on} if fixed else set(), 1
+    before = layout.DEVICES, layout.MIN_COLUMNS
+    layout.DEVICES, layout.MIN_COLUMNS = {on} if fixed else set(), 1
     try:
         yield
     finally:
-        layout.DEVICES, layout.LEAST = before
+        layout.DEVICES, layout.MIN_COLUMNS = before
 
 
 def steps(model, recipe, prompts=PROMPTS, *, seeds=None, **settings):
-    dice = lastword.Dice(range(len(prompts)) if seeds is None else seeds)
-    return lastword.decode(model, prompts, recipe, dice=dice, **settings)
+    dice = lastword.RowGenerators(range(len(prompts)) if seeds is None else seeds)
+    return lastword.decode(model, prompts, recipe, generators=dice, **settings)
 
 
 def answers(model, recipe, prompts=PROMPTS, **settings):
     """Of every prompt: the answer's canvas, the horizon planned, what the probes and decoding cost."""
     found = {}
     for step in steps(model, recipe, prompts, **settings):
-        for done in step.done:
-            assert done.prompt not in found
+        for done in step.finished:
+            assert done.request_id not in found
             ledger = (done.horizon, done.probe_cost, done.cost)
-            found[done.prompt] = (done.canvas.answer_of(0), *ledger)
+            found[done.request_id] = (done.canvas.answer_ids(0), *ledger)
     return [found[index] for index in range(len(prompts))]
 
 

@@ -97,9 +97,10 @@ class Away:
     device = DEVICE
 
     def __init__(self, model):
-        self.ids, self.positions, self.slots = model.ids, model.positions, model.slots
+        self.ids, self.max_seq_len = model.ids, model.max_seq_len
+        self.default_max_new_tokens = model.default_max_new_tokens
         self.tokenizer, self.calibration = model.tokenizer, model.calibration
-        self.keeps_memory = model.keeps_memory
+        self.supports_cache = model.supports_cache
         self._model = model
 
     def __call__(self, tokens, read, **given):

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas.tree import each, tensors
-from lastword.decoding.batch_state import Rows, Stage
-from lastword.decoding.cuda_graph import Captured, Graphs, graphs_of
+from lastword.canvas.tree import tree_map, tree_tensors
+from lastword.decoding.batch_state import BatchState, Phase
+from lastword.decoding.cuda_graph import CapturedStep, GraphCache, graphs_of
 from lastword.decoding.loop import Step
-from lastword.decoding.running_batch import Slots
-from lastword.decoding.static_shapes import Turns
+from lastword.decoding.running_batch import RunningBatch
+from lastword.decoding.static_shapes import PhaseScheduler
 from lastword.decoding.step import Stepper
 from lastword.errors import SettingError
-from lastword.models.storage import KeyValues
+from lastword.models.storage import KVStorage
 from tests.decoding.asking import PROMPTS, answers, shapes, steps
 from tests.laws.axes import tiny
 
@@ -26,12 +26,14 @@ RECIPE = lastword.Recipe(length=lastword.Fixed(9), cache=lastword.DualCache(), b
 def rows(monkeypatch):
     """Rows as a decoding begins with."""
     begun = []
-    monkeypatch.setattr(Slots, "look", lambda self: begun.append(self.now) or look(self))
+    monkeypatch.setattr(
+        RunningBatch, "sync_phases", lambda self: begun.append(self.state) or look(self)
+    )
     next(iter(steps(tiny("llada-tiny"), RECIPE)))
     return begun[0]
 
 
-look = Slots.look
+look = RunningBatch.sync_phases
 
 
 class Graph:
@@ -45,14 +47,14 @@ class Graph:
         self.left -= 1
         own = self.captured._rows
         own.canvas.tokens[0, own.canvas.start] = self.replays
-        own.stage[0] = Stage.WITHIN if self.left else Stage.DONE
+        own.phase[0] = Phase.IN_BLOCK if self.left else Phase.DONE
 
 
 def captured(rows, replays):
     """A step that was captured; no graph of a CPU can be."""
-    made = Captured.__new__(Captured)
-    made._rows, made._told = each(torch.clone, rows), torch.empty(2, len(rows.stage)).long()
-    made._rows.stage.fill_(Stage.WITHIN)
+    made = CapturedStep.__new__(CapturedStep)
+    made._rows, made._told = tree_map(torch.clone, rows), torch.empty(2, len(rows.phase)).long()
+    made._rows.phase.fill_(Phase.IN_BLOCK)
     made._graph, made.reason = Graph(made, replays), None
     return made
 
@@ -61,22 +63,22 @@ def test_a_graph_is_replayed_until_a_row_waits_for_something_else(rows):
     step = captured(rows, replays=3)
     after = step(step.rows)
     assert step._graph.replays == 3
-    assert after.stage.tolist() == [Stage.DONE] + [Stage.WITHIN] * (len(PROMPTS) - 1)
+    assert after.phase.tolist() == [Phase.DONE] + [Phase.IN_BLOCK] * (len(PROMPTS) - 1)
     assert int(after.canvas.tokens[0, after.canvas.start]) == 3
 
 
 def test_rows_of_others_are_copied_and_its_own_are_not(rows):
-    within = each(torch.clone, rows)
-    within.stage.fill_(Stage.WITHIN)
+    within = tree_map(torch.clone, rows)
+    within.phase.fill_(Phase.IN_BLOCK)
     step = captured(rows, replays=1)
-    held = [*tensors(step._rows)]
+    held = [*tree_tensors(step._rows)]
     within.canvas.tokens[1] = 5
     after = step(within)
     assert (after.canvas.tokens[1] == 5).all()
-    assert all(one is other for one, other in zip(tensors(after), held))  # addresses stay
+    assert all(one is other for one, other in zip(tree_tensors(after), held))  # addresses stay
     after.canvas.tokens[1] = 6  # what a later replay would have written
     step._graph.left = 1
-    after.stage.fill_(Stage.WITHIN)
+    after.phase.fill_(Phase.IN_BLOCK)
     assert (step(after).canvas.tokens[1] == 6).all()
 
 
@@ -88,7 +90,7 @@ def test_what_was_worked_out_of_rows_is_not_kept_with_them(rows):
 
 
 def test_graphs_of_one_shape_share_a_memory():
-    graphs, made = Graphs(), []
+    graphs, made = GraphCache(), []
 
     def make():
         made.append(object())
@@ -123,29 +125,31 @@ def test_nothing_is_replayed_on_a_cpu(monkeypatch):
 
     monkeypatch.setattr("lastword.decoding.static_shapes.graphs_of", none)
     with shapes(fixed=True):
-        replayed = answers(tiny("llada-tiny"), RECIPE, replay=True)
+        replayed = answers(tiny("llada-tiny"), RECIPE, use_cuda_graphs=True)
     assert replayed == answers(tiny("llada-tiny"), RECIPE)
 
 
 def test_a_replayed_step_has_nothing_to_look_at():
     seen = next(iter(steps(tiny("llada-tiny"), RECIPE)))
     fields = [getattr(seen, name) for name in Step.__dataclass_fields__]
-    assert seen.chosen is seen.seen.chosen
-    assert seen.prediction is seen.seen.prediction
+    assert seen.chosen is seen.details.chosen
+    assert seen.prediction is seen.details.prediction
     replayed = Step(*fields[:-1], None)
     for name in ("chosen", "prediction"):
-        with pytest.raises(SettingError, match=r"replayed as a captured graph.*replay=False"):
+        with pytest.raises(
+            SettingError, match=r"replayed as a captured graph.*use_cuda_graphs=False"
+        ):
             getattr(replayed, name)
 
 
 @pytest.mark.parametrize(
     ("waiting", "openings"),
     [
-        ([Stage.OPENING], True),
-        ([Stage.WITHIN, Stage.DONE], False),
-        ([Stage.OPENING] + 4 * [Stage.WITHIN], True),
-        ([Stage.OPENING] + 5 * [Stage.WITHIN], False),
-        ([Stage.OPENING] * 2 + 5 * [Stage.WITHIN], True),
+        ([Phase.BLOCK_START], True),
+        ([Phase.IN_BLOCK, Phase.DONE], False),
+        ([Phase.BLOCK_START] + 4 * [Phase.IN_BLOCK], True),
+        ([Phase.BLOCK_START] + 5 * [Phase.IN_BLOCK], False),
+        ([Phase.BLOCK_START] * 2 + 5 * [Phase.IN_BLOCK], True),
     ],
 )
 def test_openings_wait_until_they_are_worth_a_pass(waiting, openings, rows):
@@ -154,7 +158,7 @@ def test_openings_wait_until_they_are_worth_a_pass(waiting, openings, rows):
     asked = []
 
     class Asked(Stepper):
-        memory, recipe = KeyValues(*rows.canvas.tokens.shape), RECIPE
+        memory, recipe = KVStorage(*rows.canvas.tokens.shape), RECIPE
 
         def __init__(self):
             pass
@@ -167,23 +171,23 @@ def test_openings_wait_until_they_are_worth_a_pass(waiting, openings, rows):
             asked.append("within")
             return rows, None
 
-    Turns(Asked(), tiny("llada-tiny"), replay=False)(rows, waiting)
+    PhaseScheduler(Asked(), tiny("llada-tiny"), replay=False)(rows, waiting)
     assert asked == ["opening" if openings else "within"]
 
 
 def test_rows_can_be_taken_and_replaced(rows):
     """On a canvas as wide as the wider."""
     index = torch.tensor([4, 1])
-    some = rows.taken(index)
+    some = rows.select(index)
     wider = some.widened(some.canvas.width + 3)
     assert not wider.canvas.masked[:, -3:].any()
     wider.clock.step.fill_(7)
-    put = rows.replaced(torch.tensor([0, 5]), wider)
-    assert isinstance(put, Rows)
+    put = rows.with_rows(torch.tensor([0, 5]), wider)
+    assert isinstance(put, BatchState)
     assert put.canvas.width == wider.canvas.width
     assert put.clock.step.tolist() == [7, 0, 0, 0, 0, 7]
     assert torch.equal(put.canvas.prompt_length[[0, 5]], rows.canvas.prompt_length[index])
     for old, new in zip(
-        tensors(rows.taken(torch.arange(1, 5))), tensors(put.taken(torch.arange(1, 5)))
+        tree_tensors(rows.select(torch.arange(1, 5))), tree_tensors(put.select(torch.arange(1, 5)))
     ):
         assert torch.equal(old, new[:, : old.shape[1]] if old.ndim > 1 else new)

@@ -56,7 +56,7 @@ def test_every_part_decodes_where_the_model_is(choices):
     recipe = lastword.Recipe(**{"length": lastword.Fixed(5), "block": 2, **choices})
     here = answers(model, recipe, PROMPTS)
     with shapes(fixed=True, on=DEVICE.type), machine():
-        assert answers(Away(model), recipe, PROMPTS, slots=2) == here
+        assert answers(Away(model), recipe, PROMPTS, max_batch_size=2) == here
 
 
 def test_hooks_are_handed_tensors_of_the_device():

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas.tree import tensors
+from lastword.canvas.tree import tree_tensors
 from lastword.decoding import layout
 from lastword.decoding import static_shapes as turns
-from lastword.decoding.batch_state import Stage
-from lastword.decoding.cuda_graph import Captured
-from lastword.decoding.layout import fixes_shapes
-from lastword.decoding.static_shapes import Turns
+from lastword.decoding.batch_state import Phase
+from lastword.decoding.cuda_graph import CapturedStep
+from lastword.decoding.layout import supports_static_shapes
+from lastword.decoding.static_shapes import PhaseScheduler
 from lastword.decoding.step import Stepper
 from lastword.errors import CapacityError, NumericError, SettingError
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
@@ -56,7 +56,7 @@ LENGTHS = [
 def in_both(model, recipe, **settings):
     """Decoded in fixed shapes and without."""
     with shapes(fixed=True):
-        assert fixes_shapes(CPU, recipe, lastword.Hooks(), 16)
+        assert supports_static_shapes(CPU, recipe, lastword.Hooks(), 16)
         fixed = answers(model, recipe, **settings)
     return fixed, answers(model, recipe, **settings)
 
@@ -64,7 +64,9 @@ def in_both(model, recipe, **settings):
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_every_rule_writes_the_same(rule):
     model = tiny(("llada-tiny", "dream-tiny")[RULES.index(rule) % 2])
-    fixed, plain = in_both(model, replace(FIXED, unmask=rule), prompts=PROMPTS[:3], slots=2)
+    fixed, plain = in_both(
+        model, replace(FIXED, unmask=rule), prompts=PROMPTS[:3], max_batch_size=2
+    )
     assert fixed == plain
 
 
@@ -127,7 +129,7 @@ class Counting(UnmaskRule):
 class Growing(LengthPolicy):
     """Rows of 6 to 10 slots; one that completes its first block gets another slot."""
 
-    traits = LengthTraits(resizes="between blocks", grows=True, limit=11)
+    traits = LengthTraits(resizes="between blocks", grows=True, max_slots=11)
 
     def plan(self, probe):
         horizon = torch.arange(probe.rows) % 5 + 6
@@ -136,7 +138,10 @@ class Growing(LengthPolicy):
     def revise(self, canvas, prediction, clock, state):
         complete = ~(canvas.masked & clock.window.columns(canvas.width)).any(-1)
         grows = (
-            complete & prediction.columns.took_part & (clock.openings == 1) & canvas.masked.any(-1)
+            complete
+            & prediction.columns.participates
+            & (clock.blocks_started == 1)
+            & canvas.masked.any(-1)
         )
         return canvas.extend(grows.long()), Count(state.count + 1)
 
@@ -144,24 +149,24 @@ class Growing(LengthPolicy):
 def test_rows_that_wait_do_not_change(monkeypatch):
     waited = set()
 
-    class Watched(Turns):
+    class Watched(PhaseScheduler):
         def __call__(self, rows, stages, tickets):
             after, seen = super().__call__(rows, stages, tickets)
-            passes = after.cost.passes - rows.cost.passes
+            passes = after.cost.forward_passes - rows.cost.forward_passes
             for row, stage in enumerate(stages):
                 if not passes[row]:
                     waited.add(stage)
-                    for old, new in zip(tensors(rows), tensors(after)):
+                    for old, new in zip(tree_tensors(rows), tree_tensors(after)):
                         assert torch.equal(old[row], new[row])
             return after, seen
 
-    monkeypatch.setattr("lastword.decoding.loop.Turns", Watched)
+    monkeypatch.setattr("lastword.decoding.loop.PhaseScheduler", Watched)
     monkeypatch.setattr(turns, "OPENINGS", 1)  # with few rows openings wait too
     rule = lastword.LeftmostFirst(Counting())
     recipe = replace(FIXED, length=Growing(), unmask=rule, block=3)
     fixed, plain = in_both(tiny("dream-tiny"), recipe)
     assert fixed == plain
-    assert waited == {Stage.DONE, Stage.WITHIN, Stage.OPENING}
+    assert waited == {Phase.DONE, Phase.IN_BLOCK, Phase.BLOCK_START}
 
 
 # Errors, which fixed shapes note and the host raises
@@ -203,7 +208,7 @@ class NeverAgain(UnmaskRule):
     """Fills one mask when a block opens, and then none."""
 
     def choose(self, prediction, open, clock, state):
-        return open & (open.cumsum(-1) == 1) & clock.opening[:, None], state
+        return open & (open.cumsum(-1) == 1) & clock.block_start[:, None], state
 
 
 def test_a_rule_that_does_not_let_decoding_end_is_refused():
@@ -220,7 +225,7 @@ class Understated(LengthPolicy):
     plans: int
     grows: int
 
-    traits = LengthTraits(resizes="between blocks", grows=True, limit=8)
+    traits = LengthTraits(resizes="between blocks", grows=True, max_slots=8)
 
     def plan(self, probe):
         return Plan(torch.full((probe.rows,), self.plans))
@@ -264,7 +269,7 @@ def test_a_lone_row_without_a_cache_comes_out_the_same(name, length, block):
 @pytest.mark.parametrize("cache", [lastword.NoCache(), DUAL], ids=repr)
 def test_a_lone_row_longer_than_the_model_is_refused(cache):
     model = tiny("llada-tiny")
-    recipe = replace(FIXED, length=lastword.Fixed(model.positions), cache=cache)
+    recipe = replace(FIXED, length=lastword.Fixed(model.max_seq_len), cache=cache)
     with shapes(fixed=True), pytest.raises(CapacityError, match="exceeds the model's"):
         answers(model, recipe, [[1, 2]])
 
@@ -274,7 +279,7 @@ def test_a_lone_row_longer_than_the_model_is_refused(cache):
 
 def test_which_recipes_fix_their_shapes():
     def fixes(device=CPU, hooks=lastword.Hooks(), **changed):
-        return fixes_shapes(device, replace(FIXED, **changed), hooks, 16)
+        return supports_static_shapes(device, replace(FIXED, **changed), hooks, 16)
 
     assert not fixes()  # a CPU does not care
     with shapes(fixed=True):
@@ -297,14 +302,16 @@ def test_which_recipes_fix_their_shapes():
         for cache in (lastword.NoCache(), lastword.PrefixCache(), lastword.FeatureCache()):
             assert not fixes(cache=cache)
         lone = replace(FIXED, cache=lastword.NoCache())
-        assert fixes_shapes(CPU, lone, lastword.Hooks(), 1)  # all of a lone row, in every pass
+        assert supports_static_shapes(
+            CPU, lone, lastword.Hooks(), 1
+        )  # all of a lone row, in every pass
 
 
 def test_calls_that_are_alike_share_a_layout():
-    assert layout.Layout.of(FIXED, 200) == layout.Layout.of(FIXED, 3)
-    long = layout.Layout.of(FIXED, 257)
+    assert layout.CanvasLayout.of(FIXED, 200) == layout.CanvasLayout.of(FIXED, 3)
+    long = layout.CanvasLayout.of(FIXED, 257)
     assert (long.start, long.width) == (512, 512 + 256)
-    wide = layout.Layout.of(replace(FIXED, length=lastword.Fixed(256)), 200)
+    wide = layout.CanvasLayout.of(replace(FIXED, length=lastword.Fixed(256)), 200)
     assert (wide.start, wide.width) == (256, 256 + 512)  # room for a block behind the answer
 
 
@@ -325,7 +332,7 @@ def in_both_packed(name, recipe, **settings):
     recipe = replace(recipe, cache=lastword.NoCache())
     with packed(tiny(name)) as model:
         with shapes(fixed=True):
-            assert fixes_shapes(CPU, recipe, lastword.Hooks(), 3, packs=True)
+            assert supports_static_shapes(CPU, recipe, lastword.Hooks(), 3, packs=True)
             fixed = answers(model, recipe, **settings)
         return fixed, answers(model, recipe, **settings)
 
@@ -333,7 +340,7 @@ def in_both_packed(name, recipe, **settings):
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_every_rule_writes_the_same_without_a_cache(rule):
     name, block = (("llada-tiny", None), ("dream-tiny", 4))[RULES.index(rule) % 2]
-    fixed, plain = in_both_packed(name, replace(FIXED, unmask=rule, block=block), slots=3)
+    fixed, plain = in_both_packed(name, replace(FIXED, unmask=rule, block=block), max_batch_size=3)
     assert fixed == plain
 
 
@@ -344,7 +351,7 @@ def test_every_rule_writes_the_same_without_a_cache(rule):
 def test_every_length_comes_out_the_same_without_a_cache(length, name):
     for block in (4, 64):
         recipe = replace(FIXED, length=length, block=block)
-        fixed, plain = in_both_packed(name, recipe, prompts=PROMPTS[:4], slots=2)
+        fixed, plain = in_both_packed(name, recipe, prompts=PROMPTS[:4], max_batch_size=2)
         assert fixed == plain
 
 
@@ -363,7 +370,7 @@ def test_rows_that_are_about_as_long_together_share_a_shape(monkeypatch):
     assert asked[0].columns >= 6 * (11 + 1)
 
 
-class AsItStands(Captured):
+class AsItStands(CapturedStep):
     """A step that is not captured."""
 
     def __init__(self, advance):
@@ -386,8 +393,8 @@ def test_a_lone_row_opens_its_blocks_in_fixed_shapes(monkeypatch, name, length, 
             opened.append(shape[0])
         return AsItStands(lambda own: advance(self._stepper, own)[0])
 
-    monkeypatch.setattr(Turns, "_replays", True)
-    monkeypatch.setattr(Turns, "_captured", as_it_stands)
+    monkeypatch.setattr(PhaseScheduler, "_replays", True)
+    monkeypatch.setattr(PhaseScheduler, "_captured", as_it_stands)
     monkeypatch.setattr(turns, "WIDTHS", 4)  # as canvases are small
     recipe = replace(FIXED, length=length, cache=lastword.DualCache(every))
     with packed(tiny(name)) if packs else nullcontext(tiny(name)) as model:

@@ -58,7 +58,7 @@ def test_replayed_passes_write_what_watched_ones_write(rule, every, pair):
     watched = ledgers(model, recipe, on_step=lambda step: step.prediction)
     assert ledgers(model, recipe) == watched
     assert ledgers(model, recipe) == watched  # the graph of the first call, and its memory
-    assert ledgers(model, recipe, slots=2) == watched
+    assert ledgers(model, recipe, max_batch_size=2) == watched
     for index, prompt in enumerate(PROMPTS[:2]):
         assert ledgers(model, recipe, [prompt], seed=index) == [watched[index]]
 
@@ -67,9 +67,9 @@ def test_passes_are_replayed(pair):
     """Fewer steps than passes: the host looks at rows that wait for something else."""
     model, _ = pair
     recipe = replace(RECIPE, unmask=lastword.MostConfident())
-    steps = list(lastword.decode(model, PROMPTS, recipe, replay=True))
-    assert any(step.seen is None for step in steps)
-    passes = max(done.cost.passes for step in steps for done in step.done)
+    steps = list(lastword.decode(model, PROMPTS, recipe, use_cuda_graphs=True))
+    assert any(step.details is None for step in steps)
+    passes = max(done.cost.forward_passes for step in steps for done in step.finished)
     assert len(steps) < passes
 
 
@@ -98,7 +98,7 @@ def test_what_asks_the_host_is_not_captured_and_says_why(changed, pair, caplog):
 def test_an_error_of_a_captured_pass_is_raised(pair):
     class NeverAgain(lastword.UnmaskRule):
         def choose(self, prediction, open, clock, state):
-            return open & (open.cumsum(-1) == 1) & clock.opening[:, None], state
+            return open & (open.cumsum(-1) == 1) & clock.block_start[:, None], state
 
     with pytest.raises(lastword.errors.SettingError, match="NeverAgain chose no mask"):
         ledgers(pair[0], replace(RECIPE, unmask=NeverAgain()))
@@ -126,7 +126,7 @@ def test_every_part_decodes_on_a_gpu(choices, pair):
         pytest.skip("parts that do not go together")
     model, on_cpu = pair
     found = ledgers(model, recipe)
-    assert ledgers(model, recipe, slots=2) == found
+    assert ledgers(model, recipe, max_batch_size=2) == found
     draws = recipe.sampling.temperature or any(
         name in recipe.label() for name in ("random", "coin", "maskgit", "order_temperature")
     )
@@ -140,8 +140,8 @@ def test_tensors_of_a_step_live_where_the_model_is(pair):
     for tensor in (
         step.canvas.tokens,
         step.clock.step,
-        step.cost.passes,
+        step.cost.forward_passes,
         step.prediction.confidence,
     ):
         assert tensor.device.type == "cuda"
-    assert step.done == () or step.done[0].canvas.tokens.is_cpu
+    assert step.finished == () or step.finished[0].canvas.tokens.is_cpu

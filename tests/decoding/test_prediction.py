@@ -6,7 +6,7 @@ import torch
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
 from lastword.decoding.prediction import Prediction
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import NumericError
 
 INF = torch.inf
@@ -16,26 +16,28 @@ def test_views_stand_at_the_columns_read_and_unread_ones_are_never_chosen(predic
     prediction = predicted(sure(0.9, 0.5), sure(0.9), prompt=2)
     columns = prediction.columns
     assert columns.index.tolist() == [[2, 3], [2, 2]]
-    assert prediction.covers.int().tolist() == [[0, 0, 1, 1], [0, 0, 1, 0]]
+    assert prediction.read_mask.int().tolist() == [[0, 0, 1, 1], [0, 0, 1, 0]]
     assert prediction.tokens.tolist() == [[0, 0], [0, 6]]
-    assert prediction.written.tolist() == [[6, 6, 0, 0], [6, 6, 0, 6]]
+    assert prediction.tokens_on_canvas.tolist() == [[6, 6, 0, 0], [6, 6, 0, 6]]
     assert prediction.confidence.flatten().tolist() == pytest.approx([0.9, 0.5, 0.9, -INF])
     assert (prediction.entropy[1, 1], prediction.margin[1, 1]) == (INF, -INF)
-    assert (prediction.gap[1, 1], prediction.ending[1, 1]) == (-INF, 0)
-    assert prediction.likeliest.tolist() == [[0, 0], [0, 6]]
+    assert (prediction.gap[1, 1], prediction.end_probability[1, 1]) == (-INF, 0)
+    assert prediction.argmax_tokens.tolist() == [[0, 0], [0, 6]]
 
 
 def test_a_row_that_took_no_part_is_never_chosen_from(ids, sure):
     canvas = Canvas.blank([[0], [0]], torch.tensor([2, 2]), ids)
     read = canvas.answer & torch.tensor([[False], [True]])
     logits = sure(0.9, 0.5)[None].float()  # of the second row alone
-    prediction = Prediction.of(logits, Columns.of(read), canvas, Sampling(), Dice([0, 1]))
+    prediction = Prediction.from_logits(
+        logits, Columns.from_mask(read), canvas, Sampling(), RowGenerators([0, 1])
+    )
     assert prediction.columns.rows.tolist() == [1]
     assert prediction.tokens.tolist() == [[6, 6], [0, 0]]
     assert prediction.confidence.flatten().tolist() == pytest.approx([-INF, -INF, 0.9, 0.5])
-    assert prediction.covers.int().tolist() == [[0, 0, 0], [0, 1, 1]]
-    assert prediction.speaks_for(canvas.answer).tolist() == [False, True]
-    assert prediction.speaks_for(torch.zeros_like(read)).tolist() == [False, True]
+    assert prediction.read_mask.int().tolist() == [[0, 0, 0], [0, 1, 1]]
+    assert prediction.covers_all(canvas.answer).tolist() == [False, True]
+    assert prediction.covers_all(torch.zeros_like(read)).tolist() == [False, True]
 
 
 def test_margin_gap_and_entropy_by_hand(predicted):
@@ -51,8 +53,10 @@ def test_confidence_is_float32_where_bfloat16_would_tie(ids):
     canvas = Canvas.blank([[0]], torch.tensor([2]), ids)
     logits = torch.zeros(1, 2, 8, dtype=torch.bfloat16)
     logits[0, :, 0] = torch.tensor([9.0, 10.0])
-    columns = Columns.of(canvas.answer)
-    confidence = Prediction.of(logits, columns, canvas, Sampling(), Dice([0])).confidence[0]
+    columns = Columns.from_mask(canvas.answer)
+    confidence = Prediction.from_logits(
+        logits, columns, canvas, Sampling(), RowGenerators([0])
+    ).confidence[0]
     assert confidence.dtype == torch.float32
     assert confidence[0] < confidence[1] < 1
 
@@ -61,10 +65,10 @@ def test_ending_sums_every_end_token_and_ignores_sampling(predicted, sure):
     logits = sure(0.3)
     plain = predicted(logits)
     banned = predicted(logits, sampling=Sampling(forbid_end=True, end_last=True, temperature=2.0))
-    assert plain.ending[0, 0].item() == pytest.approx(0.1)
+    assert plain.end_probability[0, 0].item() == pytest.approx(0.1)
     assert plain.probability_of(7, 0)[0, 0].item() == pytest.approx(0.4)
-    assert plain.ending.dtype == torch.float64
-    assert torch.equal(plain.ending, banned.ending)
+    assert plain.end_probability.dtype == torch.float64
+    assert torch.equal(plain.end_probability, banned.end_probability)
 
 
 def test_the_mask_gives_way_to_the_next_best_token_unless_it_may_be_proposed(predicted):
@@ -159,7 +163,7 @@ def test_views_computed_in_pieces_equal_views_computed_at_once(predicted, monkey
     sampling = Sampling(temperature=1.0)
     whole = predicted(logits, sampling=sampling, seeds=[1])
     expected = (whole.tokens, whole.confidence, whole.margin, whole.entropy)
-    monkeypatch.setattr(sys.modules["lastword.decoding.prediction"], "NUMBERS_AT_ONCE", 16)
+    monkeypatch.setattr(sys.modules["lastword.decoding.prediction"], "MAX_CHUNK_NUMBERS", 16)
     pieces = predicted(logits, sampling=sampling, seeds=[1])
     found = (pieces.tokens, pieces.confidence, pieces.margin, pieces.entropy)
     assert all(torch.equal(a, b) for a, b in zip(expected, found))
@@ -168,15 +172,15 @@ def test_views_computed_in_pieces_equal_views_computed_at_once(predicted, monkey
 def test_a_pass_speaks_for_rows_it_read_in_full(predicted, sure):
     prediction = predicted(sure(0.5, 0.5), sure(0.5, 0.5, 0.5))
     canvas = prediction.canvas
-    assert prediction.speaks_for(canvas.answer).tolist() == [True, True]
-    assert prediction.speaks_for(canvas.valid).tolist() == [False, False]  # the prompt was not read
+    assert prediction.covers_all(canvas.answer).tolist() == [True, True]
+    assert prediction.covers_all(canvas.valid).tolist() == [False, False]  # the prompt was not read
     first = torch.tensor([[False, True, False, False]] * 2)
-    assert prediction.speaks_for(first).tolist() == [True, True]
+    assert prediction.covers_all(first).tolist() == [True, True]
 
 
 def test_the_likeliest_token_is_the_model_s_whatever_may_be_proposed(predicted, ids):
     logits = torch.zeros(2, 8)
     logits[0, ids.end], logits[1, ids.mask] = 5.0, 5.0
     prediction = predicted(logits, sampling=Sampling(forbid_end=True))
-    assert prediction.likeliest[0].tolist() == [ids.end, ids.mask]
+    assert prediction.argmax_tokens[0].tolist() == [ids.end, ids.mask]
     assert prediction.tokens[0].tolist() == [0, 0]

@@ -7,13 +7,13 @@ import torch
 
 import lastword
 from lastword.decoding import static_shapes as turns
-from lastword.decoding.loop import steps
-from lastword.decoding.planning import Ticket, planned
-from lastword.decoding.running_batch import Queue
-from lastword.decoding.sampling import Dice
+from lastword.decoding.loop import decode_steps
+from lastword.decoding.planning import PlannedRequest, plan_lengths
+from lastword.decoding.running_batch import RequestQueue
+from lastword.decoding.sampling import RowGenerators
 from lastword.errors import SettingError
-from lastword.models.storage import PooledKeyValues
-from lastword.recipe.resolve import settle
+from lastword.models.storage import PooledKVStorage
+from lastword.recipe.resolve import resolve
 from tests.decoding.asking import PROMPTS, alone, answers, shapes
 from tests.laws.axes import recipe_of, tiny
 
@@ -26,7 +26,7 @@ RECIPES = [
 BOTH = pytest.mark.parametrize("fixed", [False, True], ids=["as wide as needed", "fixed shapes"])
 
 
-class Visitors(Queue):
+class Visitors(RequestQueue):
     """Prompts by the pass before which they come, and those that leave before another."""
 
     def __init__(self, model, recipe, comes, leaves=()):
@@ -39,23 +39,25 @@ class Visitors(Queue):
             del self._comes[number]
         return [self._ticket(number) for number in due]
 
-    def dropped(self):
+    def cancelled(self):
         return {number for number, at in self._leaves.items() if at == self.passes}
 
     def _ticket(self, number):
         prompt = torch.tensor(PROMPTS[number])
-        ((plan, cost),) = planned(self._model, self._recipe, [prompt])
-        return Ticket(number, prompt, plan, cost, Dice([number]))
+        ((plan, cost),) = plan_lengths(self._model, self._recipe, [prompt])
+        return PlannedRequest(number, prompt, plan, cost, RowGenerators([number]))
 
 
 def visited(model, recipe, comes, leaves=(), slots=3, columns=None):
-    recipe, longest = settle(recipe, model, PROMPTS), max(map(len, PROMPTS))
+    recipe, longest = resolve(recipe, model, PROMPTS), max(map(len, PROMPTS))
     queue, found = Visitors(model, recipe, comes, leaves), {}
-    for step in steps(model, recipe, queue, slots=slots, longest=longest, columns=columns):
+    for step in decode_steps(
+        model, recipe, queue, max_batch_size=slots, max_prompt_tokens=longest, pool_tokens=columns
+    ):
         queue.passes += 1
-        for done in step.done:
+        for done in step.finished:
             ledger = (done.horizon, done.probe_cost, done.cost)
-            found[done.prompt] = (done.canvas.answer_of(0), *ledger)
+            found[done.request_id] = (done.canvas.answer_ids(0), *ledger)
     return found
 
 
@@ -86,12 +88,12 @@ def test_whoever_leaves_frees_a_slot_and_disturbs_nobody(fixed):
 def test_rows_in_a_pool_are_what_they_are_alone(columns, name, every, monkeypatch):
     """Their regions are as long as predicted; rows outgrow them, leave them and take those of others."""
     moves, made = [], []
-    real, begin = PooledKeyValues._move, PooledKeyValues.__init__
+    real, begin = PooledKVStorage._move, PooledKVStorage.__init__
     monkeypatch.setattr(
-        PooledKeyValues, "_move", lambda pool, *to: moves.append(to) or real(pool, *to)
+        PooledKVStorage, "_move", lambda pool, *to: moves.append(to) or real(pool, *to)
     )
     monkeypatch.setattr(
-        PooledKeyValues, "__init__", lambda pool, *of: made.append(pool) or begin(pool, *of)
+        PooledKVStorage, "__init__", lambda pool, *of: made.append(pool) or begin(pool, *of)
     )
     monkeypatch.setattr(turns, "WIDTHS", 1)
     model = tiny(name)
@@ -111,12 +113,12 @@ def test_rows_in_a_pool_are_what_they_are_alone(columns, name, every, monkeypatc
 @pytest.mark.parametrize("recipe", RECIPES[:2], ids=lambda recipe: recipe.label())
 def test_whoever_left_is_computed_no_more(recipe, fixed):
     model = tiny("llada-tiny-eos")
-    recipe, longest = settle(recipe, model, PROMPTS), max(map(len, PROMPTS))
+    recipe, longest = resolve(recipe, model, PROMPTS), max(map(len, PROMPTS))
     queue, spent = Visitors(model, recipe, {0: 0, 1: 0}, {0: 2}), []
     with shapes(fixed=fixed):
-        for step in steps(model, recipe, queue, slots=2, longest=longest):
+        for step in decode_steps(model, recipe, queue, max_batch_size=2, max_prompt_tokens=longest):
             queue.passes += 1
-            spent.append(int(step.cost.passes[0]))
+            spent.append(int(step.cost.forward_passes[0]))
     assert len(spent) > 3  # the other one goes on
     assert len({*spent[2:]}) == 1
 
@@ -130,20 +132,20 @@ def test_when_everybody_left_decoding_is_over():
 def test_no_answer_is_longer_than_its_bound(recipe, fixed):
     model, most = tiny("llada-tiny-eos"), [3, 1, 2, 40, 5, 4]
     solo = [
-        answers(model, recipe, [prompt], seeds=[index], most=[most[index]])[0]
+        answers(model, recipe, [prompt], seeds=[index], max_new_tokens=[most[index]])[0]
         for index, prompt in enumerate(PROMPTS)
     ]
     assert all(len(answer) <= bound for (answer, *_), bound in zip(solo, most))
     with shapes(fixed=fixed):
-        assert answers(model, recipe, most=most, slots=2) == solo
+        assert answers(model, recipe, max_new_tokens=most, max_batch_size=2) == solo
 
 
 def test_a_bound_that_nobody_meets_changes_nothing():
     model, recipe = tiny("llada-tiny-eos"), RECIPES[0]
-    assert answers(model, recipe, most=[1000] * 6) == answers(model, recipe)
+    assert answers(model, recipe, max_new_tokens=[1000] * 6) == answers(model, recipe)
 
 
 @pytest.mark.parametrize("most", [[3], [0] * 6])
 def test_bounds_that_are_none_are_refused(most):
-    with pytest.raises(SettingError, match=r"most|bounds"):
-        answers(tiny("llada-tiny-eos"), RECIPES[0], most=most)
+    with pytest.raises(SettingError, match=r"max_new_tokens|bounds"):
+        answers(tiny("llada-tiny-eos"), RECIPES[0], max_new_tokens=most)

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas.tree import each
+from lastword.canvas.tree import tree_map
 from lastword.decoding import static_shapes as turns
-from lastword.decoding.cuda_graph import Captured, _copy
-from lastword.decoding.static_shapes import Turns
+from lastword.decoding.cuda_graph import CapturedStep, _copy
+from lastword.decoding.static_shapes import PhaseScheduler
 from tests.decoding.asking import PROMPTS, answers, shapes
 from tests.decoding.test_fixed_shapes import LENGTHS, packed
 from tests.laws.axes import tiny
@@ -24,12 +24,12 @@ RULES = [
 CACHES = [lastword.NoCache(), lastword.DualCache(), lastword.DualCache(0)]
 
 
-class OnCpu(Captured):
+class OnCpu(CapturedStep):
     """As captured on a GPU: the rows keep their tensors, and a replay writes to them."""
 
     def __init__(self, advance, rows):
-        self._rows, self._advance = each(torch.clone, rows), advance
-        self._told = torch.empty(2, len(rows.stage), dtype=torch.long)
+        self._rows, self._advance = tree_map(torch.clone, rows), advance
+        self._told = torch.empty(2, len(rows.phase), dtype=torch.long)
         self._graph, self.reason, self.replays = self, None, 0
 
     def replay(self):
@@ -49,8 +49,8 @@ def graphs(monkeypatch):
             kept[key] = OnCpu(lambda own: advance(self._stepper, own)[0], rows)
         return kept[key]
 
-    monkeypatch.setattr(Turns, "_replays", True)
-    monkeypatch.setattr(Turns, "_captured", captured)
+    monkeypatch.setattr(PhaseScheduler, "_replays", True)
+    monkeypatch.setattr(PhaseScheduler, "_captured", captured)
     monkeypatch.setattr(turns, "WIDTHS", 4)  # as canvases are small
     monkeypatch.setattr(turns, "LEAVING", 2)
     return kept
@@ -65,9 +65,12 @@ def test_replayed_steps_write_what_others_write(graphs, name, rule, length, cach
     bare = isinstance(cache, lastword.NoCache)
     with packed(tiny(name)) if bare else nullcontext(tiny(name)) as model:
         for slots, prompts in ((1, PROMPTS[:1]), (3, PROMPTS)):
-            plain = answers(model, recipe, prompts, slots=slots)
+            plain = answers(model, recipe, prompts, max_batch_size=slots)
             with shapes(fixed=True):
-                assert answers(model, recipe, prompts, slots=slots, replay=True) == plain
+                assert (
+                    answers(model, recipe, prompts, max_batch_size=slots, use_cuda_graphs=True)
+                    == plain
+                )
     assert sum(graph.replays for graph in graphs.values()) >= len(graphs) > 0
 
 
@@ -78,4 +81,4 @@ def test_rows_without_blocks_leave_some_at_a_time(graphs):
     with packed(tiny("llada-tiny-eos")) as model:
         plain = answers(model, recipe)
         with shapes(fixed=True):
-            assert answers(model, recipe, replay=True) == plain
+            assert answers(model, recipe, use_cuda_graphs=True) == plain

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.canvas.tree import tensors
+from lastword.canvas.tree import tree_tensors
 from lastword.errors import SettingError
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
 from tests.decoding.asking import PROMPTS, alone, answers, shapes, steps
@@ -37,9 +37,9 @@ def test_rows_through_fewer_slots_are_what_they_are_alone(choices):
     model = tiny(("llada-tiny-eos", "dream-tiny")[RECIPES.index(choices) % 2])
     recipe = recipe_of(block=4, **choices)
     solo = alone(model, recipe, PROMPTS[:3])
-    assert answers(model, recipe, PROMPTS[:3], slots=2) == solo
+    assert answers(model, recipe, PROMPTS[:3], max_batch_size=2) == solo
     with shapes(fixed=True):
-        assert answers(model, recipe, PROMPTS[:3], slots=2) == solo
+        assert answers(model, recipe, PROMPTS[:3], max_batch_size=2) == solo
 
 
 @pytest.mark.full
@@ -54,17 +54,17 @@ def test_any_recipe_goes_through_any_slots(name, recipe, slots, fixed):
     prompts = PROMPTS[:3]
     together = answers(tiny(name), recipe, prompts)
     with shapes(fixed=fixed):
-        assert answers(tiny(name), recipe, prompts, slots=slots) == together
+        assert answers(tiny(name), recipe, prompts, max_batch_size=slots) == together
 
 
 @dataclass(frozen=True)
 class ByPrompt(LengthPolicy):
     """A slot more than the prompt has tokens, as what a pass over one slot costs tells."""
 
-    traits = LengthTraits(limit=10)
+    traits = LengthTraits(max_slots=10)
 
     def plan(self, probe):
-        return Plan(probe.most(torch.ones(probe.rows, dtype=torch.long)).columns)
+        return Plan(probe.max_cost(torch.ones(probe.rows, dtype=torch.long)).tokens_computed)
 
 
 def crowd(count):
@@ -83,15 +83,17 @@ def test_slots_are_busy_until_no_prompt_waits(prompts, slots, fixed):
     recipe = lastword.Recipe(length=ByPrompt(), cache=lastword.DualCache(), block=10)
     begun, finished = set(), []
     with shapes(fixed=fixed):
-        for step in steps(tiny("llada-tiny-eos"), recipe, prompts, slots=slots):
-            assert len(step.prompts) == slots == len(step.canvas.horizon) == len(step.plan.horizon)
-            at_work = [prompt for prompt in step.prompts if prompt is not None]
+        for step in steps(tiny("llada-tiny-eos"), recipe, prompts, max_batch_size=slots):
+            assert (
+                len(step.request_ids) == slots == len(step.canvas.horizon) == len(step.plan.horizon)
+            )
+            at_work = [prompt for prompt in step.request_ids if prompt is not None]
             assert not {*at_work} & {*finished}
             begun |= {*at_work}
             if len(begun) < len(prompts):
-                assert None not in step.prompts
-            finished += [done.prompt for done in step.done]
-            assert {*(done.prompt for done in step.done)} <= {*at_work}
+                assert None not in step.request_ids
+            finished += [done.request_id for done in step.finished]
+            assert {*(done.request_id for done in step.finished)} <= {*at_work}
     assert sorted(finished) == [*range(len(prompts))]
 
 
@@ -101,25 +103,31 @@ def test_a_step_shows_whose_each_slot_is():
     recipe = lastword.Recipe(length=GROWS, block=4)
     model = tiny("dream-tiny")
     whole = answers(model, recipe, prompts)
-    for step in steps(model, recipe, prompts, slots=3):
+    for step in steps(model, recipe, prompts, max_batch_size=3):
         start = step.canvas.start
-        for slot, prompt in enumerate(step.prompts):
+        for slot, prompt in enumerate(step.request_ids):
             if prompt is None:
                 continue
             own = step.canvas.tokens[slot, start - len(prompts[prompt]) : start]
             assert own.tolist() == prompts[prompt]
             assert int(step.plan.horizon[slot]) == whole[prompt][1]
             assert step.probe_cost.row(slot) == whole[prompt][2]
-        for row in step.done:
-            done[row.prompt] = row
-            assert step.cost.row(step.prompts.index(row.prompt)) == row.cost == whole[row.prompt][3]
+        for row in step.finished:
+            done[row.request_id] = row
+            assert (
+                step.cost.row(step.request_ids.index(row.request_id))
+                == row.cost
+                == whole[row.request_id][3]
+            )
             assert row.lengths.hazard.dim() == 1
-    assert [done[index].canvas.answer_of(0) for index in range(7)] == [row[0] for row in whole]
+    assert [done[index].canvas.answer_ids(0) for index in range(7)] == [row[0] for row in whole]
 
 
 def test_answers_come_in_the_order_of_the_prompts():
     model, prompts = tiny("dream-tiny"), crowd(5)
-    some = lastword.generate(model, prompts, length="survival:12", block=4, seed=3, slots=2)
+    some = lastword.generate(
+        model, prompts, length="survival:12", block=4, seed=3, max_batch_size=2
+    )
     every = lastword.generate(model, prompts, length="survival:12", block=4, seed=3)
     assert [answer.prompt for answer in some] == prompts
     for one, other in zip(some, every):
@@ -131,27 +139,31 @@ def test_answers_come_in_the_order_of_the_prompts():
 def test_of_the_planned_the_longest_begins_first():
     prompts = [[1], [2, 2, 2, 2], [3, 3], [4, 4, 4]]
     recipe = lastword.Recipe(length=lastword.Fixed(4))
-    first = next(iter(steps(tiny("llada-tiny"), recipe, prompts, slots=3)))
-    assert first.prompts == (1, 2, 0)
-    first = next(iter(steps(tiny("llada-tiny"), recipe, prompts, slots=4)))
-    assert first.prompts == (0, 1, 2, 3)  # nobody waits: as they were given
+    first = next(iter(steps(tiny("llada-tiny"), recipe, prompts, max_batch_size=3)))
+    assert first.request_ids == (1, 2, 0)
+    first = next(iter(steps(tiny("llada-tiny"), recipe, prompts, max_batch_size=4)))
+    assert first.request_ids == (0, 1, 2, 3)  # nobody waits: as they were given
 
 
 def test_what_left_its_slot_stays_as_it_is():
     """Rows that came later change the slot, not what was handed out."""
     recipe = lastword.Recipe(length=lastword.Fixed(5), block=2)
     handed, copies = [], []
-    for step in steps(tiny("llada-tiny"), recipe, crowd(6), slots=2):
-        handed += step.done
-        copies += [[tensor.clone() for tensor in tensors(done.canvas)] for done in step.done]
+    for step in steps(tiny("llada-tiny"), recipe, crowd(6), max_batch_size=2):
+        handed += step.finished
+        copies += [
+            [tensor.clone() for tensor in tree_tensors(done.canvas)] for done in step.finished
+        ]
     for done, copy in zip(handed, copies):
-        assert all(map(torch.equal, tensors(done.canvas), copy))
+        assert all(map(torch.equal, tree_tensors(done.canvas), copy))
 
 
 def test_hooks_see_all_rows_at_once():
     hooks = lastword.Hooks(tokens=lambda step, canvas: canvas.tokens)
-    with pytest.raises(SettingError, match=r"slots=2\) was given with hooks, which see all rows"):
-        next(iter(lastword.decode(tiny("llada-tiny"), PROMPTS, hooks=hooks, slots=2)))
+    with pytest.raises(
+        SettingError, match=r"max_batch_size=2\) was given with hooks, which see all rows"
+    ):
+        next(iter(lastword.decode(tiny("llada-tiny"), PROMPTS, hooks=hooks, max_batch_size=2)))
     rows = []
 
     def noted(step, canvas):
@@ -159,7 +171,7 @@ def test_hooks_see_all_rows_at_once():
         return canvas.tokens
 
     hooks = lastword.Hooks(tokens=noted)
-    lastword.generate(tiny("llada-tiny"), PROMPTS, length="fixed:2", hooks=hooks, slots=2)
+    lastword.generate(tiny("llada-tiny"), PROMPTS, length="fixed:2", hooks=hooks, max_batch_size=2)
     assert {*rows} == {len(PROMPTS)}
 
 
@@ -167,21 +179,41 @@ def test_hooks_see_all_rows_at_once():
     ("call", "kind", "says"),
     [
         (
-            "generate(toy, 'abc', slots=0)",
+            "generate(toy, 'abc', max_batch_size=0)",
             "SettingError",
-            "generate(slots=0) was given; slots must be",
+            "generate(max_batch_size=0) was given; max_batch_size must be",
         ),
-        ("generate(toy, 'abc', slots=True)", "WrongTypeError", "generate(slots=True) was given"),
-        ("generate(toy, 'abc', slots='a')", "WrongTypeError", "generate(slots='a') was given"),
-        ("generate(toy, 'abc', slots=2**40)", "SettingError", "at most 1048576"),
-        ("next(lastword.decode(toy, [[1]], slots=0))", "SettingError", "decode(slots=0) was given"),
-        ("next(lastword.decode(toy, [[1]], slots=1.5))", "WrongTypeError", "decode(slots=1.5)"),
         (
-            "next(lastword.decode(toy, [[1]], replay='x'))",
-            "SettingError",
-            "decode(replay='x') was given",
+            "generate(toy, 'abc', max_batch_size=True)",
+            "WrongTypeError",
+            "generate(max_batch_size=True) was given",
         ),
-        ("next(lastword.decode(toy, [[1]], replay=1))", "WrongTypeError", "must be True or False"),
+        (
+            "generate(toy, 'abc', max_batch_size='a')",
+            "WrongTypeError",
+            "generate(max_batch_size='a') was given",
+        ),
+        ("generate(toy, 'abc', max_batch_size=2**40)", "SettingError", "at most 1048576"),
+        (
+            "next(lastword.decode(toy, [[1]], max_batch_size=0))",
+            "SettingError",
+            "decode(max_batch_size=0) was given",
+        ),
+        (
+            "next(lastword.decode(toy, [[1]], max_batch_size=1.5))",
+            "WrongTypeError",
+            "decode(max_batch_size=1.5)",
+        ),
+        (
+            "next(lastword.decode(toy, [[1]], use_cuda_graphs='x'))",
+            "SettingError",
+            "decode(use_cuda_graphs='x') was given",
+        ),
+        (
+            "next(lastword.decode(toy, [[1]], use_cuda_graphs=1))",
+            "WrongTypeError",
+            "must be True or False",
+        ),
     ],
 )
 def test_what_is_no_number_of_slots_is_refused(call, kind, says, in_plain_python):

@@ -28,7 +28,7 @@ class Fake:
     ):
         self.workers, self.script, self.run = workers, script, run
         self.events, self.given, self.starts = [], [], []
-        self.dice = random.Random(seed) if not order else None
+        self.generators = random.Random(seed) if not order else None
         self.count, self.closed = 0, False
         self.about = WORKER.about()
 
@@ -51,7 +51,7 @@ class Fake:
     def wait(self, seconds):
         if not self.events:
             return []
-        at = self.dice.randrange(len(self.events)) if self.dice else 0
+        at = self.generators.randrange(len(self.events)) if self.generators else 0
         return [self.events.pop(at)]
 
     def awaited(self):

@@ -8,7 +8,7 @@ from lastword.engines.engine import Engine, Predicts, Question
 from lastword.engines.local import TRIES, Local
 from lastword.errors import SettingError
 from lastword.models.toy import Toy
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 
 FIVE = lastword.Recipe(length=lastword.Fixed(5))
 POISON = 25  # the id of "z"
@@ -33,7 +33,7 @@ def asked(*firsts, most=None):
 
 
 def replies(model, questions, recipe=FIVE, rows=4):
-    batches = Local(model).ask(questions, settle(recipe, model), rows=rows)
+    batches = Local(model).ask(questions, resolve(recipe, model), rows=rows)
     found = [reply for batch in batches for reply in batch]
     assert sorted(reply.key for reply in found) == sorted(questions)  # each once
     return {reply.key: reply for reply in found}
@@ -86,7 +86,7 @@ def test_lengths_are_predicted_as_they_are_planned_then():
         for text, most in zip(prompts, (None, 9))
     }
     questions["too long"] = Question([5] * 1000, 0)
-    recipe = settle(lastword.Recipe.named("fast"), model)
+    recipe = resolve(lastword.Recipe.named("fast"), model)
     predicted = {}
     for some in Local(model).predict(questions, recipe, rows=2):
         predicted |= some
@@ -97,6 +97,6 @@ def test_lengths_are_predicted_as_they_are_planned_then():
 
 
 def test_what_cannot_be_planned_is_not_predicted():
-    recipe = settle(lastword.Recipe(length=lastword.Survival(8)), Poisoned())
+    recipe = resolve(lastword.Recipe(length=lastword.Survival(8)), Poisoned())
     found = list(Local(Poisoned()).predict(asked(1, 2, POISON, 3), recipe, rows=2))
     assert [set(some) for some in found if some] == [{0, 1}]

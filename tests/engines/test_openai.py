@@ -19,7 +19,7 @@ from lastword.evaluate.run import evaluate
 from lastword.evaluate.task import Sample
 from lastword.models.toy import Toy
 from lastword.paper.overview import tables
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 
 pytest.importorskip("httpx", reason="needs the package httpx")
 FIXED = lastword.Recipe(length=lastword.Fixed(6))
@@ -114,7 +114,10 @@ def test_our_server_gives_the_records_of_this_process(ours, tmp_path):
     for here, there in zip(local, found, strict=True):
         one, other = asdict(here), asdict(there)
         assert other["probe_cost"] is None
-        assert (here.passes, here.columns) == (there.passes, there.columns)
+        assert (here.forward_passes, here.tokens_computed) == (
+            there.forward_passes,
+            there.tokens_computed,
+        )
         assert other["expected_length"] == pytest.approx(one["expected_length"], abs=1e-3)
         for name in unlike | {"cost", "probe_cost", "expected_length"}:
             one.pop(name), other.pop(name)
@@ -127,7 +130,7 @@ def test_our_server_gives_the_records_of_this_process(ours, tmp_path):
 
 def test_ids_are_sent_as_they_are(ours):
     questions = {"a": Question([0, 1, 2], 0), "b": Question([0, 1, 2], 0, most=2)}
-    recipe = settle(FIXED, lastword.load("toy"))
+    recipe = resolve(FIXED, lastword.load("toy"))
     with OpenAI(ours, "toy") as engine:
         found = {one.key: one for b in engine.ask(questions, recipe, rows=2) for one in b}
     assert [found[key].text for key in "ab"] == ["defghi", "de"]

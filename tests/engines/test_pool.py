@@ -14,11 +14,11 @@ from lastword.engines.local import Local
 from lastword.engines.pool import STARTS, Pool
 from lastword.engines.worker import predicting
 from lastword.errors import EngineError, LastwordError, SettingError
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from tests.engines.fake import RECIPE, WORKER, Dying, Fake, Lacking, Mute
 
 TIMES = ("seconds", "batch_seconds", "rows")
-SETTLED = settle(RECIPE, WORKER.model)
+SETTLED = resolve(RECIPE, WORKER.model)
 
 
 def questions(count):
@@ -256,7 +256,7 @@ def test_settings_are_checked(wrong):
 def test_leaving_closes():
     places = Fake(1)
     with Pool(places) as pool:
-        assert pool.model.slots == 64
+        assert pool.model.default_max_new_tokens == 64
     assert places.closed
 
 

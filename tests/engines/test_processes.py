@@ -19,10 +19,10 @@ from lastword.evaluate import Journal
 from lastword.evaluate.run import evaluate
 from lastword.evaluate.task import Sample
 from lastword.models.toy import Toy
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 
 TIMES = ("seconds", "batch_seconds", "rows")
-RECIPE = settle(lastword.Recipe(length=lastword.Survival(limit=16)), lastword.load("toy"))
+RECIPE = resolve(lastword.Recipe(length=lastword.Survival(limit=16)), lastword.load("toy"))
 POISON = 25  # the letter z
 
 

@@ -16,7 +16,7 @@ from lastword.recipe.recipe import Recipe
 from tests.models.rank_jobs import ROOT
 
 QUESTIONS = {f"q{number}": Question(list(range(5, 8 + number)), seed=number) for number in range(6)}
-RECIPE = Recipe.checked("fast").with_choices(length="default:32")
+RECIPE = Recipe.coerce("fast").with_choices(length="default:32")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from lastword.models.weights import model_key
 from lastword.paper.overview import tables, unfit
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import PARTS
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from lastword.survival.estimate import Mean
 from lastword.survival.interpretation import Hazard
 from tests.evaluate.oracle import AT_ONCE, oracle
@@ -88,15 +88,15 @@ LENGTHS = lastword.Calibration(
 def test_every_policy_keeps_to_the_room_it_is_given(name):
     """On a model with room for 80 slots, a policy asks for no more than those."""
     model = Toy()
-    model.positions, model.slots = 83, 256
+    model.max_seq_len, model.default_max_new_tokens = 83, 256
     model.calibration = replace(LENGTHS, weights=model_key(model))
     block = {"block": 16} if name in ("stop-at-end", "grow-when-full", "reread") else {}
     bound = {"passes": 256} if name == "budget" else {}
     length = PARTS["length"][name](**bound)
     recipe = Recipe(length=length, unmask=lastword.AboveThreshold(0.1), **block)
-    settled = settle(recipe, model)
-    shorter = within_room(settled, model, 3)
-    assert shorter != settled
+    resolved = resolve(recipe, model)
+    shorter = within_room(resolved, model, 3)
+    assert shorter != resolved
     assert within_room(shorter, model, 3) == shorter
     assert lastword.generate(model, "abc", recipe=shorter).horizon <= 80
 
@@ -125,7 +125,7 @@ def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
     from lastword.evaluate.harness_model import LastwordLM
 
     model = Toy()
-    model.positions, model.calibration = 100, replace(LENGTHS, weights=model_key(model))
+    model.max_seq_len, model.calibration = 100, replace(LENGTHS, weights=model_key(model))
     lm = LastwordLM(
         model, Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
     )

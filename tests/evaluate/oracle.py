@@ -43,10 +43,10 @@ def oracle(
     known = {
         tuple(tokenizer.encode(prompt)): tokenizer.encode(text) for prompt, text in answers.items()
     }
-    ids = TokenIds(mask=mask, end=end, pad=end, vocabulary=tokenizer.size)
+    ids = TokenIds(mask=mask, end=end, pad=end, vocab_size=tokenizer.size)
 
     def forward(tokens: torch.Tensor) -> torch.Tensor:
-        logits = torch.zeros(*tokens.shape, ids.vocabulary)
+        logits = torch.zeros(*tokens.shape, ids.vocab_size)
         for row, given in enumerate(tokens.tolist()):
             start = given.index(mask)
             slots = len(given) - start
@@ -54,7 +54,7 @@ def oracle(
             logits[row, range(start, len(given)), answer[:slots]] = 50.0
         return logits
 
-    return lastword.Adapter(forward, ids, positions=positions, tokenizer=tokenizer)
+    return lastword.Adapter(forward, ids, max_seq_len=positions, tokenizer=tokenizer)
 
 
 def reference(task: str, doc: Mapping[str, Any]) -> str:

@@ -33,7 +33,9 @@ def record(index, **more):
 
 def kept(one):
     """What an archive keeps."""
-    bare = {name: replace(getattr(one, name), squares=None) for name in ("cost", "probe_cost")}
+    bare = {
+        name: replace(getattr(one, name), attention_pairs=None) for name in ("cost", "probe_cost")
+    }
     return replace(one, text=None, prompt=None, seconds=None, **bare)
 
 

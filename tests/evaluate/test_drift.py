@@ -65,7 +65,7 @@ def test_a_step_that_was_not_read_is_measured_and_none_is_lost(model, tmp_path):
 def test_prompts_without_room_for_the_canvas_are_left_out(tmp_path, caplog):
     task = Echo(30, 84, 85, 200)
     model = Toy()
-    model.positions = 100
+    model.max_seq_len = 100
 
     def measure(slots):
         journal = Journal(tmp_path / f"{slots}.jsonl")

@@ -56,9 +56,15 @@ def test_a_record_says_everything_a_table_needs(model, tmp_path):
     one = records[0]
     assert (one.model, one.recipe) == ("m", RECIPE)
     assert one.prompt == tiny_tasks(["algebra"])[0].samples()[one.index].digest
-    assert one.cost.passes == 24
+    assert one.cost.forward_passes == 24
     assert one.versions["lastword"] == lastword.__version__
-    assert None not in (one.seconds, one.batch_seconds, one.text, one.length, one.cost.squares)
+    assert None not in (
+        one.seconds,
+        one.batch_seconds,
+        one.text,
+        one.length,
+        one.cost.attention_pairs,
+    )
     line = json.loads(journal.path.read_text().splitlines()[0])
     assert line["recipe"]["length"] == {"name": "fixed", "slots": 24}
     assert {"hardware", "dtype", "seconds", "expected_length", "finish", "score"} <= set(line)
@@ -117,7 +123,7 @@ def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(
             return {"sandbox": {"level": sandbox_level().value}}
 
     monkeypatch.setattr("lastword.sandbox.level.works", lambda level: False)
-    monkeypatch.setattr("lastword.engines.local.answers", None)
+    monkeypatch.setattr("lastword.engines.local.generate_ids", None)
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     with pytest.raises(SandboxError, match="--unsafe-code"):
         evaluate(model, "m", [Code()], RECIPE, Journal(tmp_path / "a.jsonl"))
@@ -138,7 +144,7 @@ def test_what_is_recorded_is_not_asked_again(model, tmp_path, monkeypatch):
     journal = Journal(tmp_path / "a.jsonl")
     tasks = tiny_tasks(["algebra"])
     first = evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2)
-    monkeypatch.setattr("lastword.engines.local.answers", None)
+    monkeypatch.setattr("lastword.engines.local.generate_ids", None)
     assert evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2) == first
     with pytest.raises(
         EngineError, match="NoneType"

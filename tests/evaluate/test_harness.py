@@ -396,7 +396,7 @@ def test_a_recipe_inside_the_harness_scores_the_same_and_logs_its_costs(hub):
     assert results["config"]["recipe"] == AT_ONCE.to_json()
     wanted = {(task.name, sample.index) for task in tasks for sample in task.samples()}
     assert {(entry["task"], entry["doc_id"]) for entry in lm.log} == wanted
-    assert {entry["cost"].passes for entry in lm.log} == {1}
+    assert {entry["cost"].forward_passes for entry in lm.log} == {1}
 
 
 def test_the_answer_cache_of_the_harness_is_refused(hub, tmp_path):
@@ -501,6 +501,8 @@ def test_without_the_harness_a_misspelt_task_is_told_from_one_to_install(monkeyp
 
 
 def test_nothing_heavy_is_imported_before_a_task_of_the_harness_is_named():
-    probe = "import sys, lastword.evaluate; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
+    probe = (
+        "import sys, lastword.evaluate; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.replace("'", '"')) == []

@@ -38,9 +38,9 @@ def test_records_of_one_recipe_share_its_value():
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"cost": {}}, "cost.passes"),
-        ({"cost": {"passes": -1, "columns": 2}}, "cost.passes"),
-        ({"cost": {"passes": 1, "columns": 10**30}}, "cost.columns"),
+        ({"cost": {}}, "cost.forward_passes"),
+        ({"cost": {"forward_passes": -1, "tokens_computed": 2}}, "cost.forward_passes"),
+        ({"cost": {"forward_passes": 1, "tokens_computed": 10**30}}, "cost.tokens_computed"),
         ({"recipe": None}, "recipe"),
         ({"recipe": "fixed"}, "recipe"),
         ({"recipe": {"length": {"name": "fixed", "slots": "many"}}}, "recipe"),
@@ -174,5 +174,5 @@ def test_the_command_says_which_line_is_wrong(tmp_path):
 
 def test_a_frozen_record_says_what_it_cost_with_its_probe():
     record = answer()
-    assert (record.passes, record.columns, record.right) == (2, 20, True)
+    assert (record.forward_passes, record.tokens_computed, record.right) == (2, 20, True)
     assert isinstance(record, Answer)

@@ -61,5 +61,5 @@ def model(family: str) -> Any:
 
 def computed_per_pass(steps: list[lastword.Step]) -> list[int]:
     """The columns each pass of a single row computed; a step's cost is that of all so far."""
-    so_far = torch.cat([step.cost.columns for step in steps])
+    so_far = torch.cat([step.cost.tokens_computed for step in steps])
     return so_far.diff(prepend=torch.tensor([0])).tolist()

@@ -43,7 +43,7 @@ def recipe_of(case) -> lastword.Recipe:
 def run(case):
     prompts = recorded()[f"{case['name']}.prompt"].tolist()
     return list(
-        lastword.decode(model(case["model"]), prompts, recipe_of(case), beyond_positions=True)
+        lastword.decode(model(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True)
     )
 
 
@@ -63,7 +63,7 @@ def test_pass_by_pass(case):
     canvases = [steps[0].prediction.canvas, *(step.canvas for step in steps)]
     assert len(steps) == case["stage2_passes"]
     for row in range(case["batch"]):
-        assert [canvas.answer_of(row) for canvas in canvases] == theirs(case, row)
+        assert [canvas.answer_ids(row) for canvas in canvases] == theirs(case, row)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
@@ -71,7 +71,7 @@ def test_stage_one(case):
     step, settings = run(case)[0], case["settings"]
     assert step.plan.horizon.tolist() == case["length_after_stage1"]
     tail = [full - slots for full, slots in zip(case["length_after_eos_tail"], step.plan.horizon)]
-    assert step.plan.ends.tolist() == tail
+    assert step.plan.end_suffix.tolist() == tail
     # A row is probed at each length it had, but not at its limit, where their code looks once more
     # in vain; nor for the sake of a longer row of its batch.
     grown = [slots - settings["initial_gen_length"] for slots in case["length_after_stage1"]]
@@ -79,6 +79,6 @@ def test_stage_one(case):
         growth // settings["expansion_factor"] + (slots < settings["max_gen_length"])
         for growth, slots in zip(grown, case["length_after_stage1"])
     ]
-    assert step.probe_cost.passes.tolist() == probes
+    assert step.probe_cost.forward_passes.tolist() == probes
     at_limit = case["length_after_stage1"] == [settings["max_gen_length"]]
     assert max(probes) + at_limit == case["stage1_passes"]

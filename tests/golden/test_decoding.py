@@ -76,9 +76,9 @@ def dream_hooks(case: Case) -> lastword.Hooks:
 def run(case: Case, recipe: lastword.Recipe, **more) -> torch.Tensor:
     """The answers after each of our passes: [passes, rows, slots]."""
     seed = case.facts.get("torch_seed")
-    dice = None if seed is None else lastword.Dice([seed])
+    dice = None if seed is None else lastword.RowGenerators([seed])
     steps = lastword.decode(
-        model(case.family), case.prompts, recipe, dice=dice, beyond_positions=True, **more
+        model(case.family), case.prompts, recipe, generators=dice, exceed_max_seq_len=True, **more
     )
     return torch.stack([step.canvas.tokens[:, step.canvas.start :] for step in steps])
 
@@ -115,11 +115,11 @@ def test_dream_pass_by_pass(case, monkeypatch):
 def choose_by_topk(rule, prediction, open, clock, state):
     """As the authors do, among all columns of the canvas."""
     score = rule.score(prediction).masked_fill(~open, -torch.inf)
-    every = prediction.columns.spread(score, -torch.inf)
+    every = prediction.columns.scatter(score, -torch.inf)
     chosen = torch.zeros_like(every, dtype=torch.bool)
     for row, k in enumerate(rule.schedule.quota(open.sum(-1), clock).tolist()):
         chosen[row, every[row].topk(k).indices] = True
-    return prediction.columns.at(chosen), state
+    return prediction.columns.gather(chosen), state
 
 
 # Where the model proposes masks, its passes do not fill what they planned.
@@ -153,7 +153,9 @@ def test_batches_of_the_authors_are_rows_alone(case):
     recipe = llada_recipe(case) if case.family == "llada" else dream_recipe(case, keep_idle=True)
     together = run(case, recipe)[-1]
     for row, prompt in enumerate(case.prompts):
-        alone = lastword.generate(model(case.family), prompt, recipe=recipe, beyond_positions=True)
+        alone = lastword.generate(
+            model(case.family), prompt, recipe=recipe, exceed_max_seq_len=True
+        )
         assert alone.canvas == together[row].tolist()
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import lastword
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost
+from lastword.canvas.cost import BatchCost
 from lastword.decoding.forward import Forward
 from tests.golden.cases import FOLDER
 
@@ -52,8 +52,8 @@ def test_pass_by_pass(case):
     # Where the mask itself is likeliest theirs proposes it; ours takes the next best.
     proposals, confidences = recorded()[f"{name}.proposal"], recorded()[f"{name}.confidence"]
     for step, proposal, confidence in zip(steps, proposals, confidences):
-        read = step.prediction.covers[0] & (proposal != case["mask_id"])
-        ours = step.prediction.columns.spread(step.prediction.confidence)[0]
+        read = step.prediction.read_mask[0] & (proposal != case["mask_id"])
+        ours = step.prediction.columns.scatter(step.prediction.confidence)[0]
         assert torch.allclose(ours[read], confidence[read], atol=1e-3)
 
 
@@ -66,8 +66,8 @@ class StoredGuidance:
     def __init__(self, case):
         self.cache, self.settings = recipe_of(case).cache, case["settings"]
         self.model = model(case["model"])
-        self.forward = Forward(self.model, lastword.Sampling(), lastword.Dice([0]))
-        self.cost = Cost.nothing(1)
+        self.forward = Forward(self.model, lastword.Sampling(), lastword.RowGenerators([0]))
+        self.cost = BatchCost.zeros(1)
         self.memory, self.clock, self.difference = None, None, None
 
     def __call__(self, step, canvas, columns, logits):
@@ -104,7 +104,7 @@ def test_stored_guidance_is_a_hook_away():
     ]
     theirs = [*theirs[1:], recorded()[f"{name}.output"].long()]
     assert len(steps) == len(theirs)
-    assert len(steps) + int(hook.cost.passes) == GUIDED["forward_calls"]
+    assert len(steps) + int(hook.cost.forward_passes) == GUIDED["forward_calls"]
     assert all(torch.equal(step.canvas.tokens, canvas) for step, canvas in zip(steps, theirs))
 
 
@@ -118,5 +118,5 @@ def test_our_guidance_computes_the_promptless_branch_in_full():
         for sampling in (lastword.Sampling(), scale)
     ]
     whole = len(prompt[0]) + GUIDED["settings"]["gen_length"]
-    assert cost[1].passes == cost[0].passes
-    assert cost[1].columns == cost[0].columns + cost[0].passes * whole
+    assert cost[1].forward_passes == cost[0].forward_passes
+    assert cost[1].tokens_computed == cost[0].tokens_computed + cost[0].forward_passes * whole

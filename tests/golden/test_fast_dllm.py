@@ -45,7 +45,7 @@ def test_pass_by_pass(case):
     name, slots = case["name"], case["settings"]["gen_length"]
     prompt = recorded()[f"{name}.prompt"].tolist()
     steps = list(
-        lastword.decode(model(case["model"]), prompt, recipe_of(case), beyond_positions=True)
+        lastword.decode(model(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True)
     )
     ours = [step.canvas.tokens[0, step.canvas.start :] for step in steps]
     # Their loop runs a cached pass even when the full one finished the block: it changes nothing.
@@ -63,5 +63,5 @@ def test_columns_computed_are_those_they_fed(case):
     counted = zip(spans, case["commits_per_pass"], strict=True)
     fed = [last - first for (first, last), count in counted if count]
     prompt = recorded()[f"{name}.prompt"].tolist()
-    steps = lastword.decode(model(case["model"]), prompt, recipe_of(case), beyond_positions=True)
+    steps = lastword.decode(model(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True)
     assert computed_per_pass(list(steps)) == fed

@@ -39,7 +39,7 @@ def test_survival_curve_agrees(case):
         prompt,
         limit=case.facts["masks"],
         reading=Hazard(),
-        beyond_positions=True,
+        exceed_max_seq_len=True,
     )
     torch.testing.assert_close(
         lengths.hazard, case.tensor("eos_prob", "survival"), atol=1e-5, rtol=0
@@ -48,7 +48,7 @@ def test_survival_curve_agrees(case):
     assert lengths.mean.item() == pytest.approx(expected["expected_length"], abs=1e-3)
 
     survival = lastword.Survival(limit=case.facts["masks"])
-    answer = lastword.generate(model(case.family), prompt, length=survival, beyond_positions=True)
+    answer = lastword.generate(model(case.family), prompt, length=survival, exceed_max_seq_len=True)
     assert answer.horizon == expected["predicted_length"]
 
 

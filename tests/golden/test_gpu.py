@@ -30,7 +30,7 @@ def on_gpu():
 def test_gpu_and_cpu_write_the_same(case, on_gpu):
     recipe = llada_recipe(case) if case.family == "llada" else dream_recipe(case, keep_idle=True)
     answers = {
-        device: lastword.generate(where, case.prompts, recipe=recipe, beyond_positions=True)
+        device: lastword.generate(where, case.prompts, recipe=recipe, exceed_max_seq_len=True)
         for device, where in (("cpu", model(case.family)), ("cuda", on_gpu[case.family]))
     }
     for ours, theirs in zip(answers["cuda"], answers["cpu"]):

@@ -57,7 +57,7 @@ def recipe_of(case) -> lastword.Recipe:
 def run(case) -> list[lastword.Step]:
     prompts = recorded()[f"{case['name']}.prompt"].tolist()
     return list(
-        lastword.decode(model(case["model"]), prompts, recipe_of(case), beyond_positions=True)
+        lastword.decode(model(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True)
     )
 
 
@@ -65,7 +65,7 @@ def ours(case, row) -> list[list[int]]:
     """The row's answer before every pass it took part in, then as it ended."""
     steps = [step for step in run(case) if step.prediction.canvas.masked[row].any()]
     canvases = [steps[0].prediction.canvas, *(step.canvas for step in steps)]
-    return [canvas.answer_of(row) for canvas in canvases]
+    return [canvas.answer_ids(row) for canvas in canvases]
 
 
 def theirs(case, row) -> list[list[int]]:
@@ -155,7 +155,7 @@ def test_pass_by_pass(case, row):
 def test_number_of_passes(case):
     if case["batch"] == 1 and (case["name"], 0) not in CUT_TO_NOTHING:
         assert len(run(case)) == case["forward_calls"]
-    assert run(case)[0].probe_cost.passes.tolist() == [0] * case["batch"]
+    assert run(case)[0].probe_cost.forward_passes.tolist() == [0] * case["batch"]
 
 
 def test_what_the_recorded_crop_cut_was_an_end_token_behind_masks():

@@ -61,10 +61,10 @@ def test_every_pass_computes_the_columns_they_fed(case):
     prompt = recorded()[f"{case['name']}.prompt"].tolist()
     steps = lastword.decode(model(case["model"]), prompt, recipe_of(case))
     costs = [step.cost for step in steps]
-    paid = [0, *(int(cost.columns[0]) for cost in costs)]
+    paid = [0, *(int(cost.tokens_computed[0]) for cost in costs)]
     ours = [after - before for before, after in pairwise(paid)]
     assert ours == [int(last - first) for first, last in busy(case, "trace_span")]
-    assert int(costs[-1].squares[0]) == sum(width**2 for width in ours)
+    assert int(costs[-1].attention_pairs[0]) == sum(width**2 for width in ours)
     assert len(set(ours)) > 1 or not case["truncated_passes"]
 
 

@@ -16,7 +16,7 @@ import torch
 import lastword
 from lastword.calibration.ratios import Ratios
 from lastword.models.weights import model_key
-from lastword.prompts import as_batch
+from lastword.prompts import tokenize_prompts
 from lastword.recipe.registry import PARTS
 from tests.laws.axes import recipe_of
 
@@ -155,7 +155,7 @@ def model(family):
 
 @cache
 def batch(family):
-    return [list(ids) for ids in as_batch(model(family), PROMPTS)]
+    return [list(ids) for ids in tokenize_prompts(model(family), PROMPTS)]
 
 
 def check_run(choices):
@@ -169,7 +169,9 @@ def check_run(choices):
         for row, prompt in enumerate(prompts):
             assert canvas.tokens[row, canvas.start - len(prompt) : canvas.start].tolist() == prompt
         assert (canvas.horizon <= LIMIT).all()
-        now = torch.stack((step.cost.passes, step.cost.columns, step.cost.squares))
+        now = torch.stack(
+            (step.cost.forward_passes, step.cost.tokens_computed, step.cost.attention_pairs)
+        )
         passes, columns, squares = now if spent is None else now - spent
         width, took_part = read.valid.sum(-1), read.masked.any(-1)
         assert torch.equal(passes, took_part.long())
@@ -237,9 +239,9 @@ def test_every_pair_of_parts_works(place):
 def test_every_pair_of_parts_works_and_a_row_equals_its_solo_run(place):
     choices, row = RUNS[place], place // 4 % 2
     together, family = check_run(choices), choices["family"]
-    dice, prompt = lastword.Dice([row]), batch(family)[row]
-    *_, alone = lastword.decode(model(family), [prompt], recipe_in(choices), dice=dice)
-    assert together.canvas.answer_of(row) == alone.canvas.answer_of(0)
+    dice, prompt = lastword.RowGenerators([row]), batch(family)[row]
+    *_, alone = lastword.decode(model(family), [prompt], recipe_in(choices), generators=dice)
+    assert together.canvas.answer_ids(row) == alone.canvas.answer_ids(0)
     assert together.plan.horizon[row] == alone.plan.horizon[0]
     assert together.cost.row(row) == alone.cost.row(0)
     assert together.probe_cost.row(row) == alone.probe_cost.row(0)

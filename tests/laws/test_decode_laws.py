@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.canvas.cost import Work
+from lastword.canvas.cost import TokenCost
 from tests.golden.cases import model
 from tests.laws.axes import LENGTHS, MODELS, RESIZING, RULES, prompts, recipes, tiny
 
@@ -61,13 +61,13 @@ def test_rules_stay_inside_the_window(family, batch, rule, block):
 def test_any_length_works_with_any_block(slots, block):
     answer = lastword.generate(model("llada"), [5, 6], length=lastword.Fixed(slots), block=block)
     assert len(answer.canvas) == slots
-    assert answer.cost == Work(slots, slots * (slots + 2), slots * (slots + 2) ** 2)
+    assert answer.cost == TokenCost(slots, slots * (slots + 2), slots * (slots + 2) ** 2)
 
 
 def test_the_probe_is_paid_for_and_apart():
     answer = lastword.generate(model("llada"), [5, 6, 7], length=lastword.Survival(limit=40))
-    assert answer.probe_cost == Work(1, 43, 43**2)
-    assert answer.cost.passes == answer.horizon
+    assert answer.probe_cost == TokenCost(1, 43, 43**2)
+    assert answer.cost.forward_passes == answer.horizon
 
 
 def test_guidance_pays_for_both_branches():
@@ -78,8 +78,8 @@ def test_guidance_pays_for_both_branches():
         length=lastword.Fixed(8),
         sampling=lastword.Sampling(guidance=1.0),
     )
-    assert guided.cost.passes == plain.cost.passes
-    assert guided.cost.columns == 2 * plain.cost.columns
+    assert guided.cost.forward_passes == plain.cost.forward_passes
+    assert guided.cost.tokens_computed == 2 * plain.cost.tokens_computed
 
 
 def test_finished_rows_leave_the_forward():

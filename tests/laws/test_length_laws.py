@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.policies.length.wrapper import Wrapper, traits_of
+from lastword.policies.length.wrapper import Wrapper, combined_traits
 from tests.laws.axes import (
     BLOCKS,
     CACHES,
@@ -41,22 +41,22 @@ class Watched(Wrapper):
         before, after = canvas.horizon, revised.horizon
         changed = before != after
         open_still = (canvas.masked & clock.window.columns(canvas.width)).any(-1)
-        traits = traits_of(self.length)
+        traits = combined_traits(self.length)
         if traits.resizes == "never":
             assert not changed.any()
         if traits.resizes == "between blocks":  # or as the row ends
             assert not (changed & open_still & revised.masked.any(-1)).any()
         assert traits.grows or (after <= before).all()
         assert (after >= 1).all()
-        assert not (changed & ~prediction.covers.any(-1)).any()  # a finished row is left alone
+        assert not (changed & ~prediction.read_mask.any(-1)).any()  # a finished row is left alone
         for row in range(len(after)):
             assert text(canvas, row) == text(revised, row)
-            assert len(revised.answer_of(row)) == after[row]
+            assert len(revised.answer_ids(row)) == after[row]
         return revised, after_state
 
 
 def text(canvas, row):
-    kept = canvas.answer_of(row)[: int(canvas.least_horizon[row])]
+    kept = canvas.answer_ids(row)[: int(canvas.min_horizon[row])]
     return [token for token in kept if token != canvas.ids.mask]
 
 
@@ -109,9 +109,9 @@ def test_no_row_spends_more_than_its_budget(name, batch, recipe):
     *_, last = lastword.decode(tiny(name), batch, recipe)
     for row in range(len(batch)):
         cost, probe = last.cost.row(row), last.probe_cost.row(row)
-        for what in ("passes", "columns"):
-            most = getattr(recipe.length, what)
-            assert most is None or getattr(cost, what) + getattr(probe, what) <= most
+        spent = [ours + theirs for ours, theirs in zip(cost, probe)]
+        for bound, value in zip((recipe.length.passes, recipe.length.columns), spent):
+            assert bound is None or value <= bound
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_probes_are_counted_apart_from_passes(length, probes):
     recipe = lastword.Recipe(length=length, block=32)
     for step in lastword.decode(tiny("llada-tiny"), [[5, 6, 7]], recipe):
         seen.append(step)
-    assert seen[-1].probe_cost.passes.tolist() == [probes]
-    assert seen[-1].cost.passes.tolist() == [len(seen)]
+    assert seen[-1].probe_cost.forward_passes.tolist() == [probes]
+    assert seen[-1].cost.forward_passes.tolist() == [len(seen)]
 
 
 def test_a_resizing_policy_survives_json():

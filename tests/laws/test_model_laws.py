@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword.canvas.columns import columns_of
-from lastword.models.storage import KeyValues
+from lastword.canvas.columns import column_indices
+from lastword.models.storage import KVStorage
 from tests.golden.cases import model
 
 families = st.sampled_from(["llada", "dream"])
@@ -53,7 +53,7 @@ def test_padding_on_the_left_changes_nothing(family, seed):
 @given(families, seeds, st.data())
 def test_recomputing_unchanged_columns_changes_nothing(family, seed, data):
     tokens, valid = random_canvas(family, seed)
-    memory = KeyValues(*tokens.shape).at(torch.arange(len(tokens)))
+    memory = KVStorage(*tokens.shape).at(torch.arange(len(tokens)))
     every = every_column(tokens)
     full = model(family)(tokens, every, valid=valid, stale=every, memory=memory)
     first = data.draw(st.integers(6, 18))
@@ -67,7 +67,7 @@ def test_recomputing_unchanged_columns_changes_nothing(family, seed, data):
 def test_memory_makes_a_difference_when_a_column_changes(family):
     tokens, valid = random_canvas(family, seed=1)
     every = every_column(tokens)
-    memory = KeyValues(*tokens.shape).at(torch.arange(len(tokens)))
+    memory = KVStorage(*tokens.shape).at(torch.arange(len(tokens)))
     model(family)(tokens, every, valid=valid, stale=every, memory=memory)
     changed = tokens.clone()
     changed[:, 8] = 7
@@ -80,7 +80,7 @@ def test_memory_makes_a_difference_when_a_column_changes(family):
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
 def test_columns_of_lists_the_true_columns_in_order(rows):
     chosen = torch.tensor(rows)
-    columns = columns_of(chosen)
+    columns = column_indices(chosen)
     for row, listed in zip(chosen, columns):
         expected = row.nonzero()[:, 0].tolist()
         assert listed.tolist()[: len(expected)] == expected

@@ -49,7 +49,11 @@ def test_a_bar_out_of_reach_is_never_and_a_bar_of_nothing_is_at_once(kind, cache
     far = run(commit=kind(**dict.fromkeys(fields, 1e9)))
     never = run()
     assert [(a.canvas, a.cost) for a in far] == [(a.canvas, a.cost) for a in never]
-    assert [a.cost.passes for a in run(commit=kind(**dict.fromkeys(fields, 0.0)))] == [1, 1, 1]
+    assert [a.cost.forward_passes for a in run(commit=kind(**dict.fromkeys(fields, 0.0)))] == [
+        1,
+        1,
+        1,
+    ]
 
 
 # What a pass does not see
@@ -63,7 +67,10 @@ def test_what_lies_behind_the_span_cannot_matter(family, rule):
     narrow = 0
     before = 0
     for step in lastword.decode(model(family), [[5, 6, 7]], recipe):
-        width, before = int(step.cost.columns[0]) - before, int(step.cost.columns[0])
+        width, before = (
+            int(step.cost.tokens_computed[0]) - before,
+            int(step.cost.tokens_computed[0]),
+        )
         if width < 27:
             narrow += 1
             tokens = step.prediction.canvas.tokens[:, :width]
@@ -103,7 +110,10 @@ logits = st.integers(2, 12).flatmap(
 def chosen(rule, prediction):
     """The slots a rule chooses in a first pass over one row."""
     canvas = prediction.canvas
-    clock, open_masks = Clock.start(canvas).tick(canvas, None), prediction.columns.at(canvas.masked)
+    clock, open_masks = (
+        Clock.start(canvas).tick(canvas, None),
+        prediction.columns.gather(canvas.masked),
+    )
     slots, _ = rule.choose(prediction, open_masks, clock, rule.begin(canvas))
     return set(slots[0].nonzero()[:, 0].tolist())
 
@@ -209,7 +219,7 @@ def test_a_threshold_of_one_is_one_token_a_pass_where_float32_calls_all_certain(
 
 
 def adapted(forward):
-    return lastword.Adapter(forward, lastword.TokenIds(mask=6, end=7, pad=7, vocabulary=8))
+    return lastword.Adapter(forward, lastword.TokenIds(mask=6, end=7, pad=7, vocab_size=8))
 
 
 def test_a_model_that_proposes_the_mask_gets_its_next_best_token():

@@ -116,7 +116,7 @@ def test_a_row_is_read_as_if_it_were_alone(signal, reading):
     for row in range(len(signal)):
         alone = reading(signal.row(row))
         assert torch.equal(together.hazard[row], alone.hazard[0])
-        assert together.row(row).read_as == alone.row(0).read_as
+        assert together.row(row).interpretation == alone.row(0).interpretation
 
 
 @settings(deadline=None)

@@ -119,9 +119,9 @@ def columns_chosen(parallel: int, name: str) -> list[Any]:
     """What every layer recomputes where the values of all heads say so."""
     import pytest
 
-    from lastword.models.feature_storage import RowFeatures
+    from lastword.models.feature_storage import RowFeatureStorage
 
-    seen, part = [], RowFeatures.part
+    seen, part = [], RowFeatureStorage.part
 
     def watched(*given: Any) -> Any:
         columns = part(*given)
@@ -129,16 +129,16 @@ def columns_chosen(parallel: int, name: str) -> list[Any]:
         return columns
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RowFeatures, "part", watched)
+        patch.setattr(RowFeatureStorage, "part", watched)
         answers(parallel, name, length="fixed:16", cache="feature")
     return seen
 
 
 def heads_kept(parallel: int, name: str) -> list[int]:
     """The shape of a layer's keys after a pass."""
-    from lastword.models.storage import KeyValues
+    from lastword.models.storage import KVStorage
 
-    memory, tokens = KeyValues(1, 6), torch.arange(6)[None]
+    memory, tokens = KVStorage(1, 6), torch.arange(6)[None]
     every = torch.ones(1, 6, dtype=torch.bool)
     part = memory.at(torch.tensor([0]), every)
     model(parallel, name)(tokens, tokens, stale=tokens, memory=part)

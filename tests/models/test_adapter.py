@@ -9,7 +9,7 @@ import lastword
 from lastword.errors import NumericError, SettingError
 from lastword.models.adapter import Adapter
 from lastword.models.base import MaskPredictor
-from lastword.models.storage import KeyValues
+from lastword.models.storage import KVStorage
 
 PROMPTS = [[5, 42, 17, 100, 63], [9, 11], [7]]
 
@@ -32,7 +32,7 @@ def spell(column_plus, ids):
 
     def forward(tokens):
         word = (torch.arange(tokens.shape[1]) + column_plus) % 6
-        return torch.nn.functional.one_hot(word, ids.vocabulary).float().expand(len(tokens), -1, -1)
+        return torch.nn.functional.one_hot(word, ids.vocab_size).float().expand(len(tokens), -1, -1)
 
     return forward
 
@@ -93,7 +93,7 @@ def test_without_mask_rows_are_run_alone_without_their_padding(ids):
 def test_the_golden_network_through_an_adapter_decodes_like_the_native_model(
     llada, network, takes_mask
 ):
-    wrapped = Adapter(network, llada.ids, takes_mask=takes_mask, positions=llada.positions)
+    wrapped = Adapter(network, llada.ids, takes_mask=takes_mask, max_seq_len=llada.max_seq_len)
     settings = {"length": lastword.Survival(40), "block": 8}
     native = lastword.generate(llada, PROMPTS, **settings)
     adapted = lastword.generate(wrapped, PROMPTS, **settings)
@@ -113,7 +113,7 @@ def test_the_golden_dream_through_a_shifted_adapter_decodes_like_the_native_mode
 
 
 def test_positions_are_respected(ids):
-    model = Adapter(spell(0, ids), ids, positions=8)
+    model = Adapter(spell(0, ids), ids, max_seq_len=8)
     with pytest.raises(lastword.errors.CapacityError):
         lastword.generate(model, [1, 2, 3], length="fixed:6")
 
@@ -143,5 +143,5 @@ def test_it_cannot_be_cached(ids):
             torch.zeros(1, 3, dtype=torch.long),
             torch.tensor([[2]]),
             stale=torch.tensor([[2]]),
-            memory=KeyValues(1, 3).at(torch.tensor([0])),
+            memory=KVStorage(1, 3).at(torch.tensor([0])),
         )

@@ -13,7 +13,7 @@ from lastword.embedded import EMBEDDED, FOLDER
 from lastword.errors import CheckpointError
 from lastword.models.config import GenerationConfig
 from lastword.models.dream import DreamConfig
-from lastword.models.layers import Shape
+from lastword.models.layers import TransformerConfig
 from lastword.models.llada import LLaDAConfig
 from lastword.models.path_safety import check_inside
 
@@ -47,9 +47,9 @@ DREAM_7B = {
 
 def test_the_published_configs_are_read():
     llada = LLaDAConfig.of(LLADA_8B, Path("config.json"))
-    assert llada.shape() == Shape(
-        width=4096, layers=32, heads=32, kv_heads=32, mlp_width=12288, vocabulary=126464,
-        rope_theta=500000.0, norm_eps=1e-5, positions=4096, qkv_bias=False, tied_head=False,
+    assert llada.shape() == TransformerConfig(
+        hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, intermediate_size=12288, vocab_size=126464,
+        rope_theta=500000.0, norm_eps=1e-5, max_seq_len=4096, qkv_bias=False, tied_head=False,
         rotate_in_float32=True,
     )  # fmt: skip
     assert (llada.mask_token_id, llada.eos_token_id, llada.pad_token_id) == (
@@ -58,9 +58,9 @@ def test_the_published_configs_are_read():
         126081,
     )
     dream = DreamConfig.of(DREAM_7B, Path("config.json"))
-    assert dream.shape() == Shape(
-        width=3584, layers=28, heads=28, kv_heads=4, mlp_width=18944, vocabulary=152064,
-        rope_theta=1000000.0, norm_eps=1e-6, positions=131072, qkv_bias=True, tied_head=False,
+    assert dream.shape() == TransformerConfig(
+        hidden_size=3584, num_layers=28, num_heads=28, num_kv_heads=4, intermediate_size=18944, vocab_size=152064,
+        rope_theta=1000000.0, norm_eps=1e-6, max_seq_len=131072, qkv_bias=True, tied_head=False,
         rotate_in_float32=False,
     )  # fmt: skip
     assert (dream.mask_token_id, dream.eos_token_id) == (151666, [151643])
@@ -69,7 +69,7 @@ def test_the_published_configs_are_read():
 def test_null_is_absent_and_for_a_switch_false():
     nulls = dict.fromkeys(["n_kv_heads", "mlp_hidden_size", "embedding_size", "rope_theta"])
     shape = LLaDAConfig.of({**LLADA_8B, **nulls, "rope_full_precision": None}, Path("c")).shape()
-    assert (shape.kv_heads, shape.mlp_width, shape.vocabulary) == (32, 4 * 4096, 126464)
+    assert (shape.num_kv_heads, shape.intermediate_size, shape.vocab_size) == (32, 4 * 4096, 126464)
     assert shape.rope_theta == 10_000.0
     assert not shape.rotate_in_float32
     published = GenerationConfig.of({"mask_token_id": None, "steps": 512, "top_k": None}, Path("g"))
@@ -80,7 +80,7 @@ def test_a_mark_before_the_text_is_nothing(checkpoint):
     folder = checkpoint()
     path = folder / "config.json"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert lastword.load(folder, device="cpu").positions == 96
+    assert lastword.load(folder, device="cpu").max_seq_len == 96
 
 
 # Links

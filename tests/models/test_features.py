@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lastword.models.feature_storage import Features
+from lastword.models.feature_storage import FeatureStorage
 
 VALID = torch.ones(1, 6, dtype=torch.bool)
 ANSWER = torch.tensor([[False, False, True, True, True, True]])
@@ -11,7 +11,7 @@ ANSWER = torch.tensor([[False, False, True, True, True, True]])
 
 def stored(values, share):
     """A memory of one row whose layer 1 holds `values` [L, D], seen with one head."""
-    memory = Features(1, 6, share)
+    memory = FeatureStorage(1, 6, share)
     everything = memory.at(torch.tensor([0]), VALID, ANSWER, ANSWER, VALID)
     every = torch.arange(6)[None]
     everything.update(1, every, values[None, None], values[None, None])
@@ -110,7 +110,7 @@ def test_a_share_of_nothing_asks_no_column_and_renews_no_value():
 
 
 def test_the_first_layer_recomputes_everything_and_keeps_nothing():
-    row = Features(1, 6, 0.5).at(torch.tensor([0]), NOTHING, ANSWER, ANSWER, VALID)
+    row = FeatureStorage(1, 6, 0.5).at(torch.tensor([0]), NOTHING, ANSWER, ANSWER, VALID)
     assert row.part(0, BEFORE[None], lambda x: x[:, None]) is None
     keys, values = row.update(0, torch.arange(6)[None], BEFORE[None, None], BEFORE[None, None])
     assert torch.equal(keys, values)
@@ -128,7 +128,7 @@ def test_a_row_with_nothing_to_recompute_keeps_what_it_has_beside_one_that_has()
     """A quarter of 3 columns is none; the slot its neighbour needs must not be written."""
     rows, valid = torch.tensor([0, 1]), VALID.expand(2, -1)
     answer = torch.stack((ANSWER[0], torch.tensor([False, False, False, True, True, True])))
-    memory, every = Features(2, 6, 0.25), torch.arange(6).expand(2, -1)
+    memory, every = FeatureStorage(2, 6, 0.25), torch.arange(6).expand(2, -1)
     row, both = memory.at(rows, valid, answer, answer, valid), BEFORE.expand(2, -1, -1)
     row.update(1, every, both[:, None], both[:, None])
     row.filled(1, "mlp", every, both)

@@ -41,11 +41,14 @@ def test_every_built_in_name_is_listed_as_it_loads(tmp_path):
     for name in ("tiny-llada-base", "tiny-dream-instruct"):
         model, one = load(name), found[name]
         assert one.parameters == sum(part.numel() for part in model.network.parameters())
-        assert (one.slots, one.positions) == (model.slots, model.positions)
+        assert (one.default_max_new_tokens, one.max_seq_len) == (
+            model.default_max_new_tokens,
+            model.max_seq_len,
+        )
         assert one.chat == (model.tokenizer.chat_template is not None)
         assert (one.here, one.wrong, one.family) == ("whole", None, type(model).__name__)
         assert one.size > 10_000_000
-    assert found["toy"].slots == load("toy").slots
+    assert found["toy"].default_max_new_tokens == load("toy").default_max_new_tokens
 
 
 def test_published_names_have_the_sizes_of_their_shapes(tmp_path):
@@ -53,7 +56,7 @@ def test_published_names_have_the_sizes_of_their_shapes(tmp_path):
     for one in PUBLISHED:
         shape = shapes[one.family]
         assert one.parameters == pytest.approx(shape.parameters, rel=0.01)
-        assert one.positions == shape.positions
+        assert one.max_seq_len == shape.max_seq_len
         assert one.chat == ("Base" not in one.name)
     assert all(listed(tmp_path)[one.name].here == "no" for one in PUBLISHED)
     assert listed(tmp_path)[NAME].to_fetch == pytest.approx(16e9, rel=0.01)
@@ -62,7 +65,12 @@ def test_published_names_have_the_sizes_of_their_shapes(tmp_path):
 def test_a_checkpoint_in_the_cache_says_what_its_files_say(cached):
     cache, _ = cached
     one = listed(cache)[NAME]
-    assert (one.here, one.slots, one.positions, one.chat) == ("whole", 256, 1024, True)
+    assert (one.here, one.default_max_new_tokens, one.max_seq_len, one.chat) == (
+        "whole",
+        256,
+        1024,
+        True,
+    )
     assert one.size == sum(f.stat().st_size for f in (FOLDER / "tiny-llada-instruct").iterdir())
     assert (one.wrong, one.to_fetch) == (None, 0)
     assert listed(cache)["GSAI-ML/LLaDA-8B-Base"].here == "no"

@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lastword.models.layers import RMSNorm, Rotation, Shape, fuse
+from lastword.models.layers import RMSNorm, Rotation, TransformerConfig, fuse
 
-SHAPE = Shape(
-    width=64,
-    layers=1,
-    heads=4,
-    kv_heads=4,
-    mlp_width=64,
-    vocabulary=8,
+SHAPE = TransformerConfig(
+    hidden_size=64,
+    num_layers=1,
+    num_heads=4,
+    num_kv_heads=4,
+    intermediate_size=64,
+    vocab_size=8,
     rope_theta=500000.0,
     norm_eps=1e-5,
-    positions=4096,
+    max_seq_len=4096,
     qkv_bias=False,
     tied_head=False,
     rotate_in_float32=True,

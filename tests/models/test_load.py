@@ -380,7 +380,7 @@ def test_a_hub_name_that_cannot_be_fetched_is_refused_with_advice(monkeypatch):
 
 def test_a_folder_without_tokenizer_has_none(llada):
     assert llada.tokenizer is None
-    assert isinstance(llada.positions, int)
+    assert isinstance(llada.max_seq_len, int)
 
 
 def test_paths_may_be_strings_or_paths(golden):
@@ -400,9 +400,9 @@ def generation(folder, **fields):
 def test_a_checkpoint_says_what_canvas_it_is_made_for(checkpoint):
     folder = checkpoint()
     generation(folder, max_new_tokens=None)
-    assert load(folder).slots == 1024
+    assert load(folder).default_max_new_tokens == 1024
     generation(folder, max_new_tokens=40)
-    assert load(folder).slots == 40
+    assert load(folder).default_max_new_tokens == 40
     assert lastword.predict_length(load(folder), [5, 6]).slots == 40
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lastword.canvas.columns import columns_of
-from lastword.models.storage import KeyValues
+from lastword.canvas.columns import column_indices
+from lastword.models.storage import KVStorage
 
 
 def numbers(*shape, seed=0):
@@ -12,7 +12,7 @@ def numbers(*shape, seed=0):
 
 
 def test_what_is_written_comes_back_at_its_columns():
-    memory = KeyValues(rows=2, width=4)
+    memory = KVStorage(rows=2, width=4)
     columns = torch.tensor([[0, 2], [1, 3]])
     keys, values = numbers(2, 3, 2, 5), numbers(2, 3, 2, 5, seed=1)
     all_keys, all_values = memory.at(torch.tensor([0, 1])).update(0, columns, keys, values)
@@ -23,7 +23,7 @@ def test_what_is_written_comes_back_at_its_columns():
 
 
 def test_later_writes_replace_their_columns_only():
-    memory = KeyValues(rows=1, width=3)
+    memory = KVStorage(rows=1, width=3)
     row, everything = torch.tensor([0]), torch.tensor([[0, 1, 2]])
     first = numbers(1, 1, 3, 2)
     memory.at(row).update(0, everything, first, first)
@@ -34,7 +34,7 @@ def test_later_writes_replace_their_columns_only():
 
 
 def test_rows_and_layers_do_not_mix():
-    memory = KeyValues(rows=2, width=1)
+    memory = KVStorage(rows=2, width=1)
     column, ones = torch.tensor([[0]]), torch.ones(1, 1, 1, 1)
     memory.at(torch.tensor([1])).update(0, column, ones, ones)
     other_row, _ = memory.at(torch.tensor([0])).update(0, column, 2 * ones, ones)
@@ -45,7 +45,7 @@ def test_rows_and_layers_do_not_mix():
 
 @pytest.mark.parametrize("width", [2, 6])
 def test_a_memory_may_change_its_width_on_the_right(width):
-    memory = KeyValues(rows=1, width=4)
+    memory = KVStorage(rows=1, width=4)
     keys = numbers(1, 2, 4, 3)
     memory.at(torch.tensor([0])).update(0, torch.tensor([[0, 1, 2, 3]]), keys, keys)
     memory.fit(width)
@@ -58,7 +58,7 @@ def test_a_memory_may_change_its_width_on_the_right(width):
 
 def test_columns_of_lists_true_columns_and_repeats_the_last():
     chosen = torch.tensor([[0, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]]).bool()
-    assert columns_of(chosen).tolist() == [[1, 3, 3, 3], [0, 0, 0, 0], [0, 1, 2, 3]]
+    assert column_indices(chosen).tolist() == [[1, 3, 3, 3], [0, 0, 0, 0], [0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("name", ["llada", "dream"])
@@ -66,7 +66,7 @@ def test_recomputing_every_column_through_memory_equals_no_memory(name, request)
     model = request.getfixturevalue(name)
     tokens = torch.arange(12).view(1, -1) + 40
     read = torch.tensor([[7, 8, 11]])
-    memory = KeyValues(1, 12).at(torch.tensor([0]))
+    memory = KVStorage(1, 12).at(torch.tensor([0]))
     every = torch.arange(12)[None]
     valid = torch.ones_like(tokens, dtype=torch.bool)
     cached = model(tokens, read, valid=valid, stale=every, memory=memory)

@@ -7,12 +7,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lastword
-from lastword.canvas.columns import columns_of
+from lastword.canvas.columns import column_indices
 from lastword.models.kernels.attention import attend_alone
 from lastword.models.kernels.gate import gated_plain
 from lastword.models.packed import Packing
 from lastword.models.quantize import to_float8
-from lastword.models.storage import KeyValues
+from lastword.models.storage import KVStorage
 from lastword.models.weights import fingerprint, model_key
 
 MODELS = ("llada", "dream", "grouped")
@@ -49,7 +49,7 @@ def same(plain, packed):
 TOKENS = torch.arange(36).view(3, 12) + 40
 # Rows of different lengths, padded on both sides; side by side within a row.
 VALID = torch.tensor([[1] * 12, [0] * 3 + [1] * 7 + [0] * 2, [0] * 1 + [1] * 4 + [0] * 7]).bool()
-READ = columns_of(
+READ = column_indices(
     torch.tensor(
         [[0] * 6 + [1] * 6, [0] * 5 + [1] * 5 + [0] * 2, [0] * 3 + [1] * 2 + [0] * 7]
     ).bool()
@@ -85,7 +85,7 @@ def test_stale_columns_over_a_memory(model, both):
     stale[0, 3:5] = True
     changed = TOKENS.clone()
     changed[stale] += 3
-    memories = [opened(model, KeyValues(3, 12)) for _ in range(2)]
+    memories = [opened(model, KVStorage(3, 12)) for _ in range(2)]
     rows, nothing = torch.arange(3), torch.zeros_like(stale)
     asked = [memory.at(rows, stale, nothing, nothing, VALID) for memory in memories]
     same(
@@ -95,14 +95,14 @@ def test_stale_columns_over_a_memory(model, both):
         )
     )  # fmt: skip
     assert torch.equal(asked[0].computed, asked[1].computed)
-    for layer in range(model.network.shape.layers):
-        like = torch.zeros(1, model.network.shape.kv_heads, 1, model.network.shape.head_width)
+    for layer in range(model.network.shape.num_layers):
+        like = torch.zeros(1, model.network.shape.num_kv_heads, 1, model.network.shape.head_width)
         for plain, packed in zip(*(memory.storage(layer, like) for memory in memories)):
             torch.testing.assert_close(packed, plain, atol=2e-5, rtol=1e-5)
 
 
 def test_some_rows_of_a_memory(model, both):
-    memories = [opened(model, KeyValues(3, 12)) for _ in range(2)]
+    memories = [opened(model, KVStorage(3, 12)) for _ in range(2)]
     rows, stale = torch.tensor([0, 2]), torch.tensor([[7, 8], [3, 4]])
     asked = [memory.at(rows) for memory in memories]
     same(
@@ -114,7 +114,7 @@ def test_some_rows_of_a_memory(model, both):
 
 
 def test_all_columns_into_a_memory(model, both):
-    asked = [KeyValues(3, 12).at(torch.arange(3)) for _ in range(2)]
+    asked = [KVStorage(3, 12).at(torch.arange(3)) for _ in range(2)]
     same(*both(TOKENS, READ, valid=VALID, plain_memory=asked[0], packed_memory=asked[1]))
 
 
@@ -123,7 +123,7 @@ BLOCK = torch.tensor([[6, 7, 8], [5, 6, 7], [2, 3, 4]])
 
 @pytest.mark.parametrize("reads", [[0, 1, 2], [1, 2]])
 def test_rows_that_carry_as_many_columns_need_no_packing(model, both, monkeypatch, reads):
-    memories = [opened(model, KeyValues(3, 12)) for _ in range(2)]
+    memories = [opened(model, KVStorage(3, 12)) for _ in range(2)]
     rows = torch.arange(3)
     plain = memories[0].at(rows)
     packed = memories[1].carrying(rows, BLOCK)
@@ -133,7 +133,7 @@ def test_rows_that_carry_as_many_columns_need_no_packing(model, both, monkeypatc
     )
     same(*said)
     monkeypatch.setattr(model, "packs", False)
-    uniform = opened(model, KeyValues(3, 12)).carrying(rows, BLOCK)
+    uniform = opened(model, KVStorage(3, 12)).carrying(rows, BLOCK)
     same(said[0], model(TOKENS + 1, read, valid=VALID, stale=BLOCK, memory=uniform))
     shifted = type(model).__name__ == "Dream"
     assert packed.computed.tolist() == [3 + (shifted and 0 in reads)] * 3
@@ -143,7 +143,7 @@ def test_rows_that_carry_as_many_columns_need_no_packing(model, both, monkeypatc
 
 def test_such_a_pass_asks_the_device_nothing(model, monkeypatch):
     """What a captured pass cannot do: read a number back, or find where something is true."""
-    memory = opened(model, KeyValues(3, 12))
+    memory = opened(model, KVStorage(3, 12))
     monkeypatch.setattr(model, "packs", True)
     from lastword.models import packed
 
@@ -161,7 +161,7 @@ def test_such_a_pass_asks_the_device_nothing(model, monkeypatch):
 
 def test_such_a_pass_is_packed_in_few_kernels(model):
     """Each costs more to start than to run."""
-    memory = opened(model, KeyValues(3, 12)).carrying(torch.arange(3), BLOCK)
+    memory = opened(model, KVStorage(3, 12)).carrying(torch.arange(3), BLOCK)
     Packing.of(TOKENS, BLOCK, VALID, BLOCK, memory)  # makes what is kept
     with Launches() as seen:
         packing = Packing.of(TOKENS, BLOCK, VALID, BLOCK, memory)
@@ -203,8 +203,8 @@ def test_the_keys_of_a_lone_row_are_known_to_the_host(model, both, monkeypatch, 
     if opening:
         row, whole, own = torch.tensor([0]), torch.arange(3, 10)[None], slice(3, 10)
         given |= {
-            "plain_memory": KeyValues(1, 12).at(row),
-            "packed_memory": KeyValues(1, 12).carrying(row, whole, own=own),
+            "plain_memory": KVStorage(1, 12).at(row),
+            "packed_memory": KVStorage(1, 12).carrying(row, whole, own=own),
             "stale": whole,
         }
     same(*both(TOKENS[1:2] + 1, torch.arange(5, 10)[None], **given))
@@ -225,10 +225,10 @@ def test_the_mlp_of_many_columns_is_computed_some_at_a_time(golden, monkeypatch,
         return gated_plain(wide, dtype)
 
     monkeypatch.setattr(packed, "gated", gated)
-    wide = 2 * model.network.shape.mlp_width
+    wide = 2 * model.network.shape.intermediate_size
     monkeypatch.setattr(packed, "NUMBERS_AT_ONCE", 10 * wide)
     torch.testing.assert_close(model(TOKENS, READ, valid=VALID), whole, atol=1e-4, rtol=1e-4)
-    assert lengths == [8, 8, 7] * model.network.shape.layers  # 23 columns, in three parts
+    assert lengths == [8, 8, 7] * model.network.shape.num_layers  # 23 columns, in three parts
 
 
 def test_a_first_column_speaks_for_itself(grouped, monkeypatch):
@@ -241,7 +241,7 @@ def test_a_first_column_speaks_for_itself(grouped, monkeypatch):
 
 def test_head_and_states_are_the_two_halves_of_a_pass(model):
     states = model.states(TOKENS, READ, valid=VALID)
-    assert states.shape == (*READ.shape, model.network.shape.width)
+    assert states.shape == (*READ.shape, model.network.shape.hidden_size)
     assert torch.equal(model.head(states), model(TOKENS, READ, valid=VALID))
 
 

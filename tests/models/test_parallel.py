@@ -195,7 +195,7 @@ def test_shares_are_the_chunks_that_torch_splits_into(size):
 def test_passes_of_several_ranks_are_not_captured(monkeypatch, llada):
     """Where a lone model's shapes would be fixed for graphs, theirs are not."""
     monkeypatch.setattr(
-        "lastword.decoding.loop.fixes_shapes", lambda *_, **__: pytest.fail("asked")
+        "lastword.decoding.loop.supports_static_shapes", lambda *_, **__: pytest.fail("asked")
     )
     silent = SimpleNamespace(rank=0, check_same=lambda *_: None, summed=lambda own: own)
     monkeypatch.setattr(llada, "ranks", silent)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword.models.storage import PooledKeyValues
+from lastword.models.storage import PooledKVStorage
 
 ROWS, WIDTH = 4, 16
 MOVES = st.lists(
@@ -16,7 +16,7 @@ MOVES = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 40), MOVES)
 def test_what_a_row_wrote_stays_its_own(columns, moves):
-    pool, known, owners = PooledKeyValues(ROWS, WIDTH, columns), {}, {}
+    pool, known, owners = PooledKVStorage(ROWS, WIDTH, columns), {}, {}
     for number, (row, first, count, leaves) in enumerate(moves, 1):
         if leaves:
             pool.end(row)
@@ -40,7 +40,7 @@ def test_what_a_row_wrote_stays_its_own(columns, moves):
 
 
 def test_a_row_that_fits_stays_where_it_is():
-    pool, me = PooledKeyValues(2, 8, 16), object()
+    pool, me = PooledKVStorage(2, 8, 16), object()
     pool.lend(0, 2, 6, to=me)
     before = pool.base(torch.device("cpu")).clone()
     pool.lend(0, 2, 5, to=me)
@@ -48,14 +48,14 @@ def test_a_row_that_fits_stays_where_it_is():
 
 
 def test_another_row_in_the_same_slot_begins_anew():
-    pool = PooledKeyValues(1, 8, 16)
+    pool = PooledKVStorage(1, 8, 16)
     pool.lend(0, 4, 4, to=object())
     pool.lend(0, 1, 3, to=object())
     assert pool.base(torch.device("cpu")).tolist() == [-1]
 
 
 def test_the_pool_grows_where_nothing_else_helps():
-    pool = PooledKeyValues(3, 8, 10)
+    pool = PooledKVStorage(3, 8, 10)
     pool.lend(0, 0, 6, to="a")
     pool.lend(1, 0, 6, to="b")
     assert pool.grown == 1

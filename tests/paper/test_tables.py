@@ -290,7 +290,7 @@ def test_the_export_can_be_queried(tmp_path):
     export(ALL, tmp_path / "r.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "r.parquet")
     assert table.num_rows == len(ALL)
-    assert table.column("cost_columns").to_pylist()[:4] == [100] * 4
+    assert table.column("cost_tokens_computed").to_pylist()[:4] == [100] * 4
     assert json.loads(table.column("recipe").to_pylist()[0])["length"]["name"] == "fixed"
     with pytest.raises(SettingError, match="parquet"):
         export(ALL, tmp_path / "r.xlsx")

@@ -10,7 +10,7 @@ import torch
 from lastword.decoding.loop import decode
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
-from lastword.models.storage import KeyValues
+from lastword.models.storage import KVStorage
 from lastword.policies.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.policies.commit import Prophet
 from lastword.policies.length.budget import Budget
@@ -69,7 +69,7 @@ class Idle(UnmaskRule):
 
 @dataclass(frozen=True)
 class IdleCounted(Idle):
-    def most_passes(self, masks):
+    def max_passes(self, masks):
         return 2 * masks
 
 
@@ -304,7 +304,7 @@ class Shortsighted(UnmaskRule):
 @dataclass(frozen=True)
 class Hoarding(Cache):
     def open(self, canvas):
-        return KeyValues(*canvas.tokens.shape)
+        return KVStorage(*canvas.tokens.shape)
 
     def stale(self, canvas, clock):
         return canvas.valid
@@ -331,7 +331,7 @@ def test_with_one_block_a_block_cache_keeps_the_prompt(cache, llada):
     """As Fast-dLLM's run of one block does (golden case f08)."""
     whole, later = 3 + 8, 8
     *_, last = decode(llada, [[5, 42, 17]], Recipe(length=Fixed(8), cache=cache, block=8))
-    assert last.cost.columns.tolist() == [whole + 7 * later]
+    assert last.cost.tokens_computed.tolist() == [whole + 7 * later]
 
 
 @pytest.mark.parametrize(
@@ -354,9 +354,9 @@ def test_under_a_block_cache_a_row_is_resized_where_the_block_opens(cache, lengt
             fresh = llada(canvas.tokens, columns)
             torch.testing.assert_close(step.prediction.logits, fresh, atol=1e-4, rtol=0)
         changed = step.canvas.horizon != canvas.horizon
-        assert not (changed & ~step.clock.opening).any()
+        assert not (changed & ~step.clock.block_start).any()
         resized += int(changed.sum())
-        left_alone += int((~step.clock.opening).sum())
+        left_alone += int((~step.clock.block_start).sum())
     assert resized > 2
     assert left_alone > 0
 
@@ -366,7 +366,7 @@ class Late(RhoEos):
     """Wants to grow in every pass but those that open a block."""
 
     def revise(self, canvas, prediction, clock, state):
-        if bool(clock.opening.all()):
+        if bool(clock.block_start.all()):
             return canvas, state
         return super().revise(canvas, prediction, clock, state)
 

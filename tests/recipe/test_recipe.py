@@ -18,7 +18,7 @@ from lastword.policies.length.grow_when_full import GrowWhenFull
 from lastword.policies.length.policy import LengthPolicy
 from lastword.policies.length.stop_at_end import StopAtEnd
 from lastword.policies.length.survival import Survival
-from lastword.policies.length.wrapper import traits_of
+from lastword.policies.length.wrapper import combined_traits
 from lastword.policies.unmask.coin_flip import CoinFlip
 from lastword.policies.unmask.leftmost_first import LeftmostFirst
 from lastword.policies.unmask.ranked import LowestEntropy, MostConfident
@@ -28,10 +28,10 @@ from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import ALIASES, DEFAULT, PARTS, default_length
 from lastword.recipe.registry import RECIPES as NAMED
-from lastword.recipe.resolve import settle
-from lastword.recipe.text import as_text, part
+from lastword.recipe.resolve import resolve
+from lastword.recipe.text import as_text, parse_part
 from lastword.survival.estimate import Mean, Quantile, Scaled
-from lastword.survival.interpretation import Auto, Boundary, Reading, TurnEnd
+from lastword.survival.interpretation import Auto, Boundary, Interpretation, TurnEnd
 
 RECIPES = [
     Recipe(),
@@ -59,7 +59,7 @@ def test_every_part_survives_json_and_has_a_text_form():
             made, text = cls(**bound), f"{name}:passes=40" if bound else name
             recipe = Recipe(**{axis: made}, block=8)
             assert Recipe.from_json(recipe.to_json()) == recipe, name
-            assert part(axis, text) == made, name
+            assert parse_part(axis, text) == made, name
             assert as_text(made) == text
 
 
@@ -67,7 +67,7 @@ def test_every_part_says_what_it_is_what_it_costs_and_where_it_is_from():
     for name, cls in ((name, cls) for parts in PARTS.values() for name, cls in parts.items()):
         own = vars(cls)  # what it inherits was said of another part
         assert own["name"] == name
-        for said in ("price", "source"):
+        for said in ("cost_summary", "source"):
             assert 0 < len(own.get(said, "").strip()) < 90, (name, said)
         assert len(own["__doc__"].splitlines()[0]) > 10, name
 
@@ -80,7 +80,7 @@ def test_every_public_part_has_its_name_in_the_table():
         "commit": CommitRule,
         "cache": Cache,
         "schedule": Schedule,
-        "reading": Reading,
+        "reading": Interpretation,
     }
     public = [getattr(lastword, name) for name in lastword.__all__]
     for axis, kind in kinds.items():
@@ -153,14 +153,14 @@ TEXT_FORMS = (
 
 def test_text_forms():
     for axis, text, made in TEXT_FORMS:
-        assert part(axis, text) == made, text
+        assert parse_part(axis, text) == made, text
 
 
 def test_any_name_goes_through_text_and_back():
     for family in ("a,b", "a)b", "(", '"', 'say "a, b"', "\\", "12", "a=b:c", "é"):
         plain = Calibrated(0.8, family)
         for made in (plain, StopAtEnd(GrowWhenFull(plain, by=8))):
-            assert part("length", as_text(made)) == made, family
+            assert parse_part("length", as_text(made)) == made, family
 
 
 def test_a_part_of_one_s_own_is_labelled_by_its_class():
@@ -177,7 +177,7 @@ def test_the_fields_own_names_suggest_ours():
         axis = next(axis for axis, parts in PARTS.items() if ours in parts)
         for spelling in (theirs, theirs.upper(), theirs.replace("_", "-")):
             with pytest.raises(RecipeError, match=f"did you mean '{ours}'"):
-                part(axis, spelling)
+                parse_part(axis, spelling)
 
 
 def test_a_slip_suggests_the_nearest_name():
@@ -191,14 +191,14 @@ def test_a_slip_suggests_the_nearest_name():
         ("cache", "dllm_cache", "feature"),
     ):
         with pytest.raises(RecipeError, match=f"did you mean '{ours}'"):
-            part(axis, wrong)
+            parse_part(axis, wrong)
 
 
 def test_a_name_like_no_other_lists_what_is_known():
     with pytest.raises(
         RecipeError, match=r"known: budget, calibrated, .*, survival-at-step, default"
     ):
-        part("length", "qqqq")
+        parse_part("length", "qqqq")
 
 
 def test_text_that_says_nothing_we_know_is_refused():
@@ -219,12 +219,12 @@ def test_text_that_says_nothing_we_know_is_refused():
         ("Default", "did you mean 'default'"),
     ):
         with pytest.raises(RecipeError, match=words):
-            part("length", text)
+            parse_part("length", text)
 
 
 def test_a_part_without_fields_takes_no_value():
     with pytest.raises(RecipeError, match="no fields"):
-        part("commit", "never:3")
+        parse_part("commit", "never:3")
 
 
 def test_json_that_is_no_recipe_is_refused():
@@ -301,17 +301,17 @@ def test_a_recipe_goes_by_its_name():
     assert Recipe.named("paper") == Recipe(length=Survival(), unmask=one)
     assert Recipe.named("fixed") == Recipe(length=Fixed(), unmask=one)
     for name in NAMED:
-        assert Recipe.checked(name) == Recipe.named(name)
+        assert Recipe.coerce(name) == Recipe.named(name)
         assert Recipe.from_json(Recipe.named(name).to_json()) == Recipe.named(name)
-    assert Recipe.checked(None) == Recipe() == Recipe.named(DEFAULT)
+    assert Recipe.coerce(None) == Recipe() == Recipe.named(DEFAULT)
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_recipe_by_name_is_settled_for_a_model_like_any(name, toy):
-    settled = settle(name, toy)
-    assert settled == settle(Recipe.named(name), toy)
-    assert traits_of(settled.length).most == toy.slots
-    assert settled.block == (32 if name in ("careful", "fast") else None)
+    resolved = resolve(name, toy)
+    assert resolved == resolve(Recipe.named(name), toy)
+    assert combined_traits(resolved.length).upper_bound == toy.default_max_new_tokens
+    assert resolved.block == (32 if name in ("careful", "fast") else None)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_a_recipe_by_name_is_settled_for_a_model_like_any(name, toy):
 )
 def test_an_unknown_name_is_refused_with_those_that_are_known(name, hint):
     with pytest.raises(RecipeError, match=hint) as refused:
-        Recipe.checked(name)
+        Recipe.coerce(name)
     assert all(known in str(refused.value) for known in NAMED)
 
 
@@ -330,7 +330,7 @@ def test_an_unknown_name_is_refused_with_those_that_are_known(name, hint):
 def test_the_default_length_keeps_to_its_limit():
     length = default_length(96)
     assert as_text(length) == "stop-at-end:(grow-when-full:(survival:96,reading=auto),limit=96)"
-    assert part("length", as_text(length)) == length
+    assert parse_part("length", as_text(length)) == length
 
 
 def test_the_default_length_is_written_as_what_it_is_made_of():
@@ -342,7 +342,7 @@ def test_the_default_length_is_written_as_what_it_is_made_of():
     assert json.loads(recipe.to_json())["length"]["name"] == "stop-at-end"
     assert "default" not in recipe.label()
     with pytest.raises(SettingError, match="limit=0"):
-        part("length", "default:0")
+        parse_part("length", "default:0")
 
 
 def test_every_part_goes_with_the_default_length():

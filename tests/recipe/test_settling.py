@@ -32,23 +32,23 @@ from lastword.calibration.ratios import Calibration, Ratios
 from lastword.errors import CapacityError, SettingError
 from lastword.models.toy import Toy
 from lastword.models.weights import model_key
-from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan, Terms
-from lastword.policies.length.wrapper import layers, traits_of
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan
+from lastword.policies.length.wrapper import combined_traits, policy_layers
 from lastword.recipe.registry import PARTS, default_length
-from lastword.recipe.resolve import BeyondTrainingWarning, settle
+from lastword.recipe.resolve import BeyondTrainingWarning, resolve
 
 
 class Unasked(Toy):
     """Made for 256 slots, with 2048 positions; no pass of it may be run."""
 
-    slots, positions, keeps_memory = 256, 2048, True
+    default_max_new_tokens, max_seq_len, supports_cache = 256, 2048, True
 
     def __call__(self, tokens, read, **given):
         raise AssertionError("a pass was run")
 
 
 class Sized(Toy):
-    slots, positions, keeps_memory = 256, 2048, True
+    default_max_new_tokens, max_seq_len, supports_cache = 256, 2048, True
 
 
 PROMPT = [0, 1, 2]
@@ -62,8 +62,8 @@ def silent():
         yield
 
 
-def settled(length, model=None, **settings):
-    return settle(Recipe(length=length), model or Unasked(), **settings).length
+def resolved(length, model=None, **settings):
+    return resolve(Recipe(length=length), model or Unasked(), **settings).length
 
 
 # What was left unsaid
@@ -91,20 +91,20 @@ UNSAID = (
 
 def test_a_number_that_was_left_out_is_the_model_s(silent):
     for unsaid, sized in UNSAID:
-        assert settled(unsaid) == sized
-    assert settle(Recipe(), Unasked()).length == default_length(256)
+        assert resolved(unsaid) == sized
+    assert resolve(Recipe(), Unasked()).length == default_length(256)
 
 
 def test_where_the_model_is_small_the_first_canvas_is_no_larger(silent):
     small = Unasked()
-    small.slots = 48
+    small.default_max_new_tokens = 48
     for unsaid, sized in (
         (Secant(), Secant(48, 48)),
         (Daedal(), Daedal(48, 48)),
         (RhoEos(initial=8), RhoEos(8, 48)),
         (Fixed(), Fixed(48)),
     ):
-        assert settled(unsaid, small) == sized
+        assert resolved(unsaid, small) == sized
 
 
 def test_growth_without_a_limit_keeps_to_the_one_inside_or_the_model_s(silent):
@@ -116,14 +116,14 @@ def test_growth_without_a_limit_keeps_to_the_one_inside_or_the_model_s(silent):
         (GrowWhenFull(Survival()), 256),
         (GrowWhenFull(Survival(), limit=128), 128),
     ):
-        assert settled(unsaid).limit == limit, unsaid
+        assert resolved(unsaid).limit == limit, unsaid
 
 
 def test_a_model_that_does_not_say_has_the_usual_canvas():
     def forward(tokens):
         raise AssertionError("no pass is run")
 
-    assert settled(Fixed(), lastword.Adapter(forward, Toy.ids)) == Fixed(1024)
+    assert resolved(Fixed(), lastword.Adapter(forward, Toy.ids)) == Fixed(1024)
 
 
 def test_every_length_is_settled_completely_and_to_itself(silent):
@@ -132,11 +132,11 @@ def test_every_length_is_settled_completely_and_to_itself(silent):
     model.calibration = calibration(model)
     made = [cls() for cls in PARTS["length"].values() if cls is not Budget]
     for length in [*made, *map(StopAtEnd, made), *(unsaid for unsaid, _ in UNSAID)]:
-        once = settle(Recipe(length=length), model, [PROMPT])
-        for policy in layers(once.length):
+        once = resolve(Recipe(length=length), model, [PROMPT])
+        for policy in policy_layers(once.length):
             holds = {name: getattr(policy, name, 0) for name in ("slots", "limit", "initial")}
             assert None not in holds.values(), policy
-        assert settle(once, model, [PROMPT]) == once
+        assert resolve(once, model, [PROMPT]) == once
 
 
 def test_blocks_of_32_come_with_the_parts_that_work_by_block(silent):
@@ -153,20 +153,20 @@ def test_blocks_of_32_come_with_the_parts_that_work_by_block(silent):
         (Recipe(length=GrowWhenFull(StopAtEnd(Fixed(9)))), 32),
         (Recipe(length=Budget(Reread(), passes=256)), 32),
     ):
-        assert settle(recipe, Unasked()).block == block, recipe
+        assert resolve(recipe, Unasked()).block == block, recipe
 
 
 def test_decoding_says_what_ran():
     model = Sized()
     recipe = Recipe(length=StopAtEnd(GrowWhenFull(Survival(16))), unmask=AboveThreshold(0.3))
-    ran = settle(recipe, model)
+    ran = resolve(recipe, model)
     assert (ran.block, ran.length) == (32, StopAtEnd(GrowWhenFull(Survival(16), limit=16)))
     first, *_ = lastword.decode(model, [PROMPT], recipe)
     assert first.recipe == ran
     seen = []
     answer = lastword.generate(model, PROMPT, recipe=recipe, on_step=seen.append)
     assert answer.recipe == ran
-    assert len(seen) == answer.cost.passes
+    assert len(seen) == answer.cost.forward_passes
     assert all(step.recipe == ran for step in seen)
 
 
@@ -192,10 +192,10 @@ def test_more_than_the_model_is_made_for_is_kept_with_one_warning():
     for length in PROMISED:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            kept = settle(Recipe(length=length), Unasked(), [PROMPT])
-        assert kept.length == length.settled(Terms(256)), length
-        traits = traits_of(kept.length)
-        assert max(traits.least, traits.limit or 0) == 1024, length
+            kept = resolve(Recipe(length=length), Unasked(), [PROMPT])
+        assert kept.length == length.resolved(ModelLimits(256)), length
+        traits = combined_traits(kept.length)
+        assert max(traits.min_slots, traits.max_slots or 0) == 1024, length
         assert [one.category for one in warned] == [BeyondTrainingWarning], length
         assert "1024 slots were asked for and the model is made for 256" in str(warned[0].message)
     assert settled_quietly(Fixed(1024)) == Fixed(1024)
@@ -204,7 +204,7 @@ def test_more_than_the_model_is_made_for_is_kept_with_one_warning():
 def settled_quietly(length, **settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BeyondTrainingWarning)
-        return settled(length, **settings)
+        return resolved(length, **settings)
 
 
 def test_a_decoding_beyond_training_warns_once():
@@ -218,17 +218,17 @@ def test_a_decoding_beyond_training_warns_once():
 
 def test_what_the_model_is_made_for_warns_of_nothing(silent):
     for length in (Fixed(256), Survival(256), GrowWhenFull(Fixed(9), limit=256), Fixed(9), Fixed()):
-        settled(length, prompts=[PROMPT])
+        resolved(length, prompts=[PROMPT])
 
 
 def test_what_does_not_fit_the_positions_is_refused_before_any_pass_unless_allowed():
     cramped = Unasked()
-    cramped.positions = 1026
+    cramped.max_seq_len = 1026
     for length in PROMISED:
         with pytest.raises(CapacityError, match=r"horizon 1024 \+ prompt 3 exceeds .* 1026.* 1023"):
             next(lastword.decode(cramped, [[1], PROMPT], Recipe(length=length)))
         allowed = settled_quietly(
-            length, model=cramped, prompts=[[1], PROMPT], beyond_positions=True
+            length, model=cramped, prompts=[[1], PROMPT], exceed_max_seq_len=True
         )
         assert allowed == settled_quietly(length)
         assert settled_quietly(length, model=cramped, prompts=[[1], [1, 2]]) == allowed  # it fits
@@ -236,33 +236,33 @@ def test_what_does_not_fit_the_positions_is_refused_before_any_pass_unless_allow
 
 def test_a_refusal_is_not_preceded_by_a_warning(silent):
     cramped = Unasked()
-    cramped.positions = 1026
+    cramped.max_seq_len = 1026
     with pytest.raises(CapacityError):
-        settled(Fixed(1024), cramped, prompts=[PROMPT])
+        resolved(Fixed(1024), cramped, prompts=[PROMPT])
 
 
 def test_a_limit_that_was_left_out_fits_behind_the_prompt(silent):
     cramped = Unasked()
-    cramped.positions = 200
-    assert settled(Survival(), cramped, prompts=[PROMPT]) == Survival(197)
-    assert settled(default_length(), cramped, prompts=[PROMPT]) == default_length(197)
-    assert settled(Survival(), cramped) == Survival(256)
-    assert settled(Survival(), cramped, prompts=[PROMPT], beyond_positions=True) == Survival(256)
+    cramped.max_seq_len = 200
+    assert resolved(Survival(), cramped, prompts=[PROMPT]) == Survival(197)
+    assert resolved(default_length(), cramped, prompts=[PROMPT]) == default_length(197)
+    assert resolved(Survival(), cramped) == Survival(256)
+    assert resolved(Survival(), cramped, prompts=[PROMPT], exceed_max_seq_len=True) == Survival(256)
 
 
 def test_prompts_that_leave_different_room_have_no_one_limit():
     cramped = Unasked()
-    cramped.positions = 200
+    cramped.max_seq_len = 200
     with pytest.raises(CapacityError, match="leaves 190 of the 256 slots"):
-        settled(Survival(), cramped, prompts=[[1] * 10, PROMPT])
-    assert settled(Survival(190), cramped, prompts=[[1] * 10, PROMPT]) == Survival(190)
+        resolved(Survival(), cramped, prompts=[[1] * 10, PROMPT])
+    assert resolved(Survival(190), cramped, prompts=[[1] * 10, PROMPT]) == Survival(190)
     with pytest.raises(CapacityError, match="the prompt alone is too long"):
-        settled(Survival(), cramped, prompts=[[1] * 200])
+        resolved(Survival(), cramped, prompts=[[1] * 200])
 
 
 def test_rows_that_leave_less_room_decode_apart_and_as_if_alone():
     cramped = Sized()
-    cramped.positions = 40
+    cramped.max_seq_len = 40
     prompts = [[1, 2], [1] * 30, [3], [2] * 30]
     lengths = (Survival(), StopAtEnd(Survival()), Survival(10))
     for length in lengths:
@@ -290,39 +290,39 @@ def test_room_shortens_what_was_said_and_what_was_not(silent):
         (GrowWhenFull(Fixed(64)), GrowWhenFull(Fixed(64), limit=100)),
         (Budget(StopAtEnd(Fixed(300)), 9), Budget(StopAtEnd(Fixed(100)), 9)),
     ):
-        assert settled(length, room=100) == short
-    recipe = settle(Recipe(length=default_length(1024)), Unasked(), room=100)
-    assert settle(recipe, Unasked(), room=2000) == recipe  # what is settled stays
+        assert resolved(length, room=100) == short
+    recipe = resolve(Recipe(length=default_length(1024)), Unasked(), room=100)
+    assert resolve(recipe, Unasked(), room=2000) == recipe  # what is settled stays
 
 
 def test_where_nothing_is_left_to_grow_to():
     """An evaluation goes on without growth; an unsaid limit leaves room for one; a said one is refused."""
-    assert settled(GrowWhenFull(Fixed(100)), room=64) == Fixed(64)
+    assert resolved(GrowWhenFull(Fixed(100)), room=64) == Fixed(64)
     with pytest.warns(BeyondTrainingWarning, match="288 slots"):
-        assert settled(GrowWhenFull(Fixed())) == GrowWhenFull(Fixed(256), limit=288)
+        assert resolved(GrowWhenFull(Fixed())) == GrowWhenFull(Fixed(256), limit=288)
     with pytest.raises(SettingError, match="limit of 256 around a plan of 256 slots"):
-        settled(GrowWhenFull(Fixed(256), limit=256))
+        resolved(GrowWhenFull(Fixed(256), limit=256))
 
 
 def test_a_first_canvas_beyond_the_model_is_kept_beside_an_unsaid_limit():
     for length in (Daedal(initial=300), RhoEos(initial=300), Secant(initial=300)):
         with pytest.warns(BeyondTrainingWarning, match="300 slots"):
-            assert (settled(length).initial, settled(length).limit) == (300, 300)
+            assert (resolved(length).initial, resolved(length).limit) == (300, 300)
 
 
 def test_a_cache_is_refused_before_the_first_pass_for_a_model_that_keeps_nothing():
     with pytest.raises(SettingError, match="DualCache was given for a Toy"):
-        settle(Recipe(length=Fixed(8), cache=DualCache()), Toy())
+        resolve(Recipe(length=Fixed(8), cache=DualCache()), Toy())
 
 
 @dataclass(frozen=True)
 class Half(LengthPolicy):
-    """A policy of a user's own that passes `settled` on, and is no Wrapper."""
+    """A policy of a user's own that passes `resolved` on, and is no Wrapper."""
 
     inner: LengthPolicy
 
-    def settled(self, terms):
-        return replace(self, inner=self.inner.settled(terms))
+    def resolved(self, limits):
+        return replace(self, inner=self.inner.resolved(limits))
 
     def plan(self, probe):
         return self.inner.plan(probe)
@@ -332,9 +332,9 @@ def test_what_holds_calibrated_anywhere_is_held_to_the_calibration():
     model = Unasked()
     made_with = {"recipe": json.loads(Recipe(length=Fixed(9), block=8).to_json())}
     model.calibration = replace(calibration(model), made_with=made_with)
-    assert settle(Recipe(length=Half(Calibrated(0.5)), block=8), model)
+    assert resolve(Recipe(length=Half(Calibrated(0.5)), block=8), model)
     with pytest.raises(SettingError, match="with block 8, and this recipe has no block"):
-        settle(Recipe(length=Half(Calibrated(0.5))), model)
+        resolve(Recipe(length=Half(Calibrated(0.5))), model)
 
 
 # Calibration
@@ -360,8 +360,8 @@ def test_a_calibration_takes_its_place_and_keeps_its_own_limit(silent):
         (StopAtEnd(Calibrated(0.9)), StopAtEnd(plain)),
         (GrowWhenFull(Calibrated(0.9)), GrowWhenFull(plain, limit=200)),
     ):
-        assert settled(length, model) == sized
-    assert settled(Calibrated(0.9), model, room=90) == replace(plain, limit=90)
+        assert resolved(length, model) == sized
+    assert resolved(Calibrated(0.9), model, room=90) == replace(plain, limit=90)
 
 
 # Lengths of one's own
@@ -371,7 +371,7 @@ def test_a_calibration_takes_its_place_and_keeps_its_own_limit(silent):
 class Roomy(LengthPolicy):
     """Says how many slots it may come to."""
 
-    traits = LengthTraits(limit=5000)
+    traits = LengthTraits(max_slots=5000)
 
     def plan(self, probe):
         raise AssertionError("a plan was made")
@@ -389,8 +389,8 @@ class Quiet(LengthPolicy):
 
 def test_a_length_of_one_s_own_is_held_to_what_it_says():
     with pytest.raises(CapacityError, match="horizon 5000"):
-        settled(Roomy(), prompts=[PROMPT])
-    assert settled_quietly(Roomy(), prompts=[PROMPT], beyond_positions=True) == Roomy()
+        resolved(Roomy(), prompts=[PROMPT])
+    assert settled_quietly(Roomy(), prompts=[PROMPT], exceed_max_seq_len=True) == Roomy()
 
 
 def test_one_that_does_not_say_is_refused_by_its_first_pass():

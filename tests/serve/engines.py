@@ -8,9 +8,9 @@ from functools import cache
 
 import torch
 
-from lastword.api import generation_of
+from lastword.api import build_generation
 from lastword.decoding.loop import decode
-from lastword.decoding.sampling import Dice
+from lastword.decoding.sampling import RowGenerators
 from lastword.models.toy import LETTERS, Toy
 from lastword.serve.engine import Engine
 from lastword.serve.job import Answer, Job, Text
@@ -57,12 +57,12 @@ def alone(model, job):
         model,
         [list(job.prompt)],
         job.recipe,
-        dice=Dice([job.seed], model.device),
-        most=None if job.most is None else [job.most],
+        generators=RowGenerators([job.seed], model.device),
+        max_new_tokens=None if job.most is None else [job.most],
         in_chat={job.in_chat},
     )
-    ((done, recipe),) = [(done, step.recipe) for step in steps for done in step.done]
-    text = generation_of(model, done, recipe, list(job.prompt), 0.0).text
+    ((done, recipe),) = [(done, step.recipe) for step in steps for done in step.finished]
+    text = build_generation(model, done, recipe, list(job.prompt), 0.0).text
     return stopped(text, job.stop)
 
 

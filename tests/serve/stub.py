@@ -11,7 +11,7 @@ from threading import Thread
 
 import lastword
 from lastword.serve.api.page import page
-from lastword.viz.frames import Frame, Traces
+from lastword.viz.frames import BatchTrace, Frame
 
 PAUSE = 0.01  # seconds a pass takes at least, for a browser to see it
 
@@ -26,7 +26,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(200, page(), "text/html; charset=utf-8")
         if self.locked():
             return None
-        own = {"slots": self.server.model.slots}
+        own = {"slots": self.server.model.default_max_new_tokens}
         if self.server.chat is not None:
             own["chat"] = self.server.chat
         return self.reply(200, {"data": [{"id": self.server.name, "lastword": own}]})
@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.spells:  # the toy reads letters only
             prompt = "abc"
         choices = {key: body[key] for key in ("recipe", "length") if key in body}
-        traces, last = Traces(model.tokenizer, model.ids), Frame(0, (), (), (), (), "", 0)
+        traces, last = BatchTrace(model.tokenizer, model.ids), Frame(0, (), (), (), (), "", 0)
 
         def show(step):
             nonlocal last
@@ -89,12 +89,12 @@ class Handler(BaseHTTPRequestHandler):
             return self.event({"error": said})
         except OSError:
             return self.server.left.append(last.passes)  # the reader has gone
-        passes = answer.cost.passes + answer.probe_cost.passes
+        passes = answer.cost.forward_passes + answer.probe_cost.forward_passes
         ledger = {
             "predicted_length": answer.to_data()["expected_length"],
             "horizon": answer.horizon,
             "passes": passes,
-            "columns": answer.cost.columns + answer.probe_cost.columns,
+            "columns": answer.cost.tokens_computed + answer.probe_cost.tokens_computed,
             "tokens_per_forward": len(answer.tokens) / passes,
             "seconds_queued": 0.0,
             "seconds_decoding": time.perf_counter() - began,

@@ -10,7 +10,7 @@ from lastword.serve.committed import BROKEN, Committed
 from tests.serve.engines import stopped
 
 MASK, END, OTHER_END = 256, 257, 258
-IDS = TokenIds(mask=MASK, end=END, pad=END, vocabulary=259, turn_ends=(OTHER_END,))
+IDS = TokenIds(mask=MASK, end=END, pad=END, vocab_size=259, turn_ends=(OTHER_END,))
 
 
 class Bytes:

@@ -126,7 +126,7 @@ def test_a_job_that_is_cancelled_leaves_its_slot_between_two_passes():
             return passes, answer, rest
 
     passes, answer, rest = run(ask())
-    assert passes <= answer.generation.cost.passes + 1  # the one under way
+    assert passes <= answer.generation.cost.forward_passes + 1  # the one under way
     assert rest == [alone(SHORT, own) for own in others]
 
 

@@ -51,8 +51,8 @@ def test_a_chat_is_answered_as_the_library_answers(client, solo):
     assert ledger["horizon"] == solo.horizon
     assert ledger["predicted_length"] == pytest.approx(solo.lengths.mean.item(), abs=1e-3)
     assert set(ledger["quantiles"]) == {"0.5", "0.9"}
-    assert ledger["passes"] == solo.cost.passes + solo.probe_cost.passes
-    assert ledger["columns"] == solo.cost.columns + solo.probe_cost.columns
+    assert ledger["passes"] == solo.cost.forward_passes + solo.probe_cost.forward_passes
+    assert ledger["columns"] == solo.cost.tokens_computed + solo.probe_cost.tokens_computed
     assert ledger["recipe"] == solo.recipe.label()
     assert ledger["ended_by"] in ("model", "canvas")
     assert ledger["tokens_per_forward"] == pytest.approx(

@@ -26,7 +26,7 @@ def body(prompt="abc", **more):
 
 def expected(text):
     """The solo run."""
-    recipe = Recipe.checked(None).with_choices(length="fixed:8")
+    recipe = Recipe.coerce(None).with_choices(length="fixed:8")
     return alone(SHORT, Job(prompt_of(text), recipe))
 
 
@@ -143,7 +143,7 @@ def test_a_poisoned_request_among_a_hundred(live, capsys):
     others = [(prompt, own) for prompt, own in zip(prompts, found) if prompt in WORDS]
     assert len(others) == 99
     for prompt, (status, text, _) in others:
-        job = Job(prompt_of(prompt), Recipe.checked(None).with_choices(length="fixed:8"), most=3)
+        job = Job(prompt_of(prompt), Recipe.coerce(None).with_choices(length="fixed:8"), most=3)
         assert (status, text) == (200, alone(SHORT, job))
     with capsys.disabled():
         print(f"\n1 of 100 was poisoned: 99 right after {time.monotonic() - began:.1f} s")
@@ -212,7 +212,7 @@ def test_sigterm_under_load_answers_those_in_hand_and_leaves(capsys):
     for number, lines in enumerate(found):
         chunks = texts(lines)
         text = "".join(own["text"] for chunk in chunks for own in chunk["choices"])
-        recipe = Recipe.checked(None).with_choices(length="fixed:32")
+        recipe = Recipe.coerce(None).with_choices(length="fixed:32")
         assert text == alone(TOY, Job(prompt_of(WORDS[number % len(WORDS)]), recipe))
     with capsys.disabled():
         print(f"\nSIGTERM with 24 streams in hand: all complete, exit 0 after {seconds:.2f} s")

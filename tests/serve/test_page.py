@@ -418,16 +418,16 @@ def test_a_replay_of_python_plays_steps_and_scrubs(browser, tmp_path):
     )
     browser.one("[aria-label=Pause]").click()
     script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
-    for passes in (0, 3, answer.cost.passes):
+    for passes in (0, 3, answer.cost.forward_passes):
         browser.driver.execute_script(script, browser.one("input[type=range]"), passes)
         frame = answer.frames[passes]
         assert len(browser.all(".canvas .mask")) == frame.tokens.count(None)
-        assert browser.one(".where").text == f"pass {passes} of {answer.cost.passes}"
+        assert browser.one(".where").text == f"pass {passes} of {answer.cost.forward_passes}"
     browser.one("[aria-label='Step back']").click()
     assert len(browser.all(".canvas .mask")) == answer.frames[-2].tokens.count(None)
     for word in ("mean", "median", "0.9 quantile", "planned"):
         assert word in browser.one(".marks").text
-    assert str(answer.cost.passes) in browser.one(".ledger").text
+    assert str(answer.cost.forward_passes) in browser.one(".ledger").text
     assert not browser.complaints()
 
 

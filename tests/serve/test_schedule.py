@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 import lastword
 from lastword.decoding.loop import decode
-from lastword.decoding.planning import planned
+from lastword.decoding.planning import plan_lengths
 from lastword.decoding.sampling import Sampling
 from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from lastword.serve.schedule import (
     GUESSED,
     MOST_PASSED,
@@ -128,8 +128,8 @@ def test_nobody_starves(jobs, overtaking, slots):
 @pytest.fixture(scope="module")
 def plan_of(toy):
     def plan(recipe, most=None):
-        recipe = settle(recipe, toy, [[0, 1, 2]])
-        ((made, _),) = planned(toy, recipe, [torch.tensor([0, 1, 2])], most=most)
+        recipe = resolve(recipe, toy, [[0, 1, 2]])
+        ((made, _),) = plan_lengths(toy, recipe, [torch.tensor([0, 1, 2])], max_new_tokens=most)
         return recipe, made
 
     return plan
@@ -143,9 +143,9 @@ def test_a_fixed_canvas_is_all_work(plan_of):
 def test_a_probe_says_what_to_reserve_and_what_to_expect(plan_of):
     recipe, plan = plan_of(Recipe.named("careful"))
     found = Predicted.of(recipe, plan)
-    assert found.tokens == pytest.approx(min(float(plan.lengths.mean), plan.slots))
-    assert found.slots == max(plan.slots, int(plan.lengths.quantile(0.9)))
-    assert found.fewest <= plan.slots < found.slots
+    assert found.tokens == pytest.approx(min(float(plan.lengths.mean), plan.max_horizon))
+    assert found.slots == max(plan.max_horizon, int(plan.lengths.quantile(0.9)))
+    assert found.fewest <= plan.max_horizon < found.slots
 
 
 def test_a_cap_bounds_what_is_reserved(plan_of):
@@ -185,8 +185,8 @@ def test_no_answer_takes_fewer_passes_than_its_deadline_was_held_against(toy, na
     """Of answers as long as the shortest likely one or longer."""
     recipe = Recipe.named(name).with_choices(sampling=Sampling(temperature=0.7))
     answer = lastword.generate(toy, "abc", recipe=recipe, seed=seed)
-    settled = answer.recipe
-    assert answer.cost.passes >= fewest_passes(settled, len(answer.tokens) or 1)
+    resolved = answer.recipe
+    assert answer.cost.forward_passes >= fewest_passes(resolved, len(answer.tokens) or 1)
 
 
 def test_a_pace_is_learnt_from_passes_and_answers():
@@ -240,4 +240,4 @@ def test_no_answer_takes_fewer_passes_than_its_deadline_is_held_against(toy, pac
     """A schedule slower than a token a pass says more passes than it takes."""
     recipe = Recipe(lastword.Fixed(9), MostConfident(EqualShares(pace)), block=block)
     (*_, last) = decode(toy, [[0, 1, 2]], recipe)
-    assert fewest_passes(last.recipe, 9) <= last.done[0].cost.passes
+    assert fewest_passes(last.recipe, 9) <= last.finished[0].cost.forward_passes

@@ -160,8 +160,8 @@ def test_a_prompt_alone_says_what_its_row_says(name):
 def test_what_a_row_was_read_as_goes_with_it():
     rows = torch.ones(2, 3)
     both = LengthDistribution(rows, ("this", "that"), (Hazard(), EndedBy()))
-    assert (both.row(1).read_as, both.row(1).readings) == ("that", EndedBy())
-    for wrong in ({"read_as": ("this",)}, {"readings": (Hazard(),)}):
+    assert (both.row(1).explanation, both.row(1).interpretation) == ("that", EndedBy())
+    for wrong in ({"explanation": ("this",)}, {"interpretation": (Hazard(),)}):
         with pytest.raises(WrongTypeError, match="must be None or a"):
             LengthDistribution(rows[0], **wrong)
 

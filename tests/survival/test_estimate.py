@@ -47,11 +47,11 @@ def test_a_priced_quantile_is_the_cheapest_length():
     lengths = LengthDistribution.from_hazard(torch.full((1, 400), 0.05, dtype=torch.float64))
     slots = torch.arange(1, 401).double()
 
-    def price(n):
+    def cost(n):
         off = slots - n
         return (torch.where(off > 0, 4 * off, -off) * lengths.density[0]).sum().item()
 
-    best = min(range(1, 401), key=price)
+    best = min(range(1, 401), key=cost)
     assert Quantile.priced(missing=4.0, extra=1.0)(lengths).item() == best
 
 

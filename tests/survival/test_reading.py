@@ -18,7 +18,7 @@ from lastword.survival.interpretation import (
     FirstBoundary,
     Hazard,
     TurnEnd,
-    rising,
+    isotonic,
 )
 from lastword.survival.signal import EndSignal
 
@@ -194,18 +194,18 @@ def test_auto_picks_the_reading_of_the_training_and_says_why(signal, reading):
     assert choice.reading == reading
     lengths = Auto()(signal)
     assert torch.equal(lengths.hazard, reading(signal).hazard)
-    assert lengths.read_as == (choice.why,)
+    assert lengths.explanation == (choice.why,)
 
 
 def test_auto_picks_row_by_row():
     one, two = padded(LENGTHS["uniform"]), packed(LENGTHS["uniform"], spread_over(100, 140))
     both = EndSignal.of(torch.cat((one.document, two.document)))
     lengths = Auto()(both)
-    assert [sentence.split(":")[0] for sentence in lengths.read_as] == [
+    assert [sentence.split(":")[0] for sentence in lengths.explanation] == [
         "ended by",
         "first boundary",
     ]
-    assert lengths.row(1).read_as == lengths.read_as[1]
+    assert lengths.row(1).explanation == lengths.explanation[1]
     assert lengths.mean.tolist() == pytest.approx([65, 65])
 
 
@@ -217,9 +217,9 @@ def test_readings_are_plain_data(reading):
 
 def test_rising_is_the_nearest_curve_that_never_falls():
     values = torch.tensor([[3.0, 1.0, 2.0, 5.0, 4.0]], dtype=torch.float64)
-    assert rising(values).tolist() == [[2.0, 2.0, 2.0, 4.5, 4.5]]
-    assert rising(values.sort().values).tolist() == values.sort().values.tolist()
-    assert rising(values[:0]).shape == (0, 5)
+    assert isotonic(values).tolist() == [[2.0, 2.0, 2.0, 4.5, 4.5]]
+    assert isotonic(values.sort().values).tolist() == values.sort().values.tolist()
+    assert isotonic(values[:0]).shape == (0, 5)
 
 
 def test_signals_of_different_shapes_are_refused(in_plain_python):

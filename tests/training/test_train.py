@@ -79,7 +79,14 @@ def settings(folder: Path, family: str, rows_are: str, steps: int = 20) -> Setti
         causal=0.2 if family == "dream" else 0.0,
         log_every=5,
         validate_every=10,
-        body=Body(width=32, layers=2, heads=2, kv_heads=1, mlp_width=48, positions=128),
+        body=Body(
+            hidden_size=32,
+            num_layers=2,
+            num_heads=2,
+            num_kv_heads=1,
+            intermediate_size=48,
+            max_seq_len=128,
+        ),
         rows=Rows(tokens=512, grain=8, canvas=24, smallest=4, widest=64),
         rate=Rate(warmup=4),
     )
@@ -153,7 +160,7 @@ def test_instruct_starts_from_base(folder: Path, tmp_path: Path) -> None:
     run.begin()
     rounded = base.optimiser.average.head.weight.bfloat16().float()
     assert torch.equal(run.optimiser.network.head.weight, rounded)
-    wider = replace(recipe, body=replace(recipe.body, width=48))
+    wider = replace(recipe, body=replace(recipe.body, hidden_size=48))
     with pytest.raises(SettingError, match="another shape"):
         Run(wider, tmp_path, CPU).begin()
 
@@ -376,7 +383,7 @@ from training import objective
 from training.optimise import fresh
 from training.settings import Body, Settings
 
-body = Body(width=32, layers=2, heads=2, kv_heads=1, mlp_width=32)
+body = Body(hidden_size=32, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=32)
 settings = Settings("m", "dream", "padded", "", "", 1, body=body)
 network, tokens = fresh(settings.shape(30), 1), torch.arange(24).view(2, 12)
 given = (network, tokens, tokens, torch.ones(2, 12), False)

@@ -30,7 +30,7 @@ def test_a_run_is_written_whole(answer, tmp_path):
     (run,) = data(page)["runs"]
     assert page.startswith(BEGINS)
     assert (run["prompt"], run["text"]) == ("abc", answer.text)
-    assert run["ledger"]["passes"] == answer.cost.passes
+    assert run["ledger"]["passes"] == answer.cost.forward_passes
     assert run["ledger"]["tokens"] == len(answer.tokens)
     assert run["lengths"]["mean"] == pytest.approx(answer.lengths.mean.item(), abs=1e-3)
     assert len(run["lengths"]["survival"]) == 21

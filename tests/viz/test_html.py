@@ -99,11 +99,11 @@ def test_an_answer_without_frames_is_its_text_and_ledger(toy):
     answer = lastword.generate(toy, "abc", length="survival:20")
     page = Page(answer._repr_html_())
     assert page.titles == []
-    passes = answer.cost.passes + answer.probe_cost.passes
+    passes = answer.cost.forward_passes + answer.probe_cost.forward_passes
     for said in (
         answer.text,
         f"{answer.horizon} slots",
-        f"{answer.cost.columns:,} + {answer.probe_cost.columns:,} to probe",
+        f"{answer.cost.tokens_computed:,} + {answer.probe_cost.tokens_computed:,} to probe",
         f"{len(answer.tokens) / passes:.2f}",
         f"{answer.lengths.mean:.1f}",
         answer.finish.value,

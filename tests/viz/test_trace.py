@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import lastword
-from lastword.viz.frames import Trace, moved
+from lastword.viz.frames import RowTrace, align_frame
 
 TOY = lastword.load("toy")
 M, E = TOY.ids.mask, TOY.ids.end
 
 
 def trace():
-    return Trace(TOY.tokenizer, TOY.ids)
+    return RowTrace(TOY.tokenizer, TOY.ids)
 
 
 def test_a_slot_keeps_the_pass_that_filled_it():
@@ -59,7 +59,7 @@ def test_what_a_pass_wrote_tells_where_masks_were_inserted():
 
 
 def test_masks_inserted_where_the_right_end_falls_off():
-    assert moved([0, M, 2, E, E], [0, M, M, M, 2], M) == [0, 1, None, None, 2]
+    assert align_frame([0, M, 2, E, E], [0, M, M, M, 2], M) == [0, 1, None, None, 2]
 
 
 def test_a_rewritten_answer_is_new():
@@ -103,7 +103,7 @@ def test_no_answer_breaks_it(steps):
 @settings(deadline=None, max_examples=60)
 @given(answers, answers)
 def test_every_slot_comes_from_one_place(old, new):
-    found = moved(old, new, M)
+    found = align_frame(old, new, M)
     kept = [slot for slot in found if slot is not None]
     assert len(found) == len(new)
     assert kept == sorted(set(kept))
@@ -111,14 +111,14 @@ def test_every_slot_comes_from_one_place(old, new):
 
 
 def test_parts_of_a_character_are_shown_as_that_character():
-    ids = lastword.TokenIds(mask=256, end=257, pad=257, vocabulary=258)
-    frame = Trace(Bytes(), ids).after([*"a→b".encode(), 256], None, 1)
+    ids = lastword.TokenIds(mask=256, end=257, pad=257, vocab_size=258)
+    frame = RowTrace(Bytes(), ids).after([*"a→b".encode(), 256], None, 1)
     assert frame.texts == ("a", "→", "", "", "b", "")
     assert frame.text == "a→b"
 
 
 def test_a_model_without_a_tokenizer_shows_ids():
-    frame = Trace(None, TOY.ids).after([4, M], None, 1)
+    frame = RowTrace(None, TOY.ids).after([4, M], None, 1)
     assert (frame.texts, frame.text) == (("4 ", ""), "4 ")
 
 
@@ -139,8 +139,8 @@ def test_every_policy_can_be_watched(length):
     last = answer.frames[-1]
     assert last.text == answer.text
     assert [token for token in last.tokens if token is not None] == answer.canvas
-    assert [frame.passes for frame in answer.frames] == [*range(answer.cost.passes + 1)]
-    assert last.columns == answer.cost.columns
+    assert [frame.passes for frame in answer.frames] == [*range(answer.cost.forward_passes + 1)]
+    assert last.columns == answer.cost.tokens_computed
     wrote = [at for at, fixed in enumerate(last.fixed) if fixed]
     assert wrote
     assert all(0 < last.confidence[at] <= 1 for at in wrote)

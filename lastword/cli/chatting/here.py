@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lastword.api import Generation, generation_of
+from lastword.api import Generation, build_generation
 from lastword.cli.chatting.heard import (
     Added,
     Drawn,
@@ -19,15 +19,15 @@ from lastword.cli.chatting.heard import (
     Wishes,
 )
 from lastword.decoding.loop import decode
-from lastword.decoding.sampling import Dice
+from lastword.decoding.sampling import RowGenerators
 from lastword.errors import CapacityError, SettingError
-from lastword.models.base import MaskPredictor, decoded
-from lastword.prompts import as_batch, asked_in_chat
+from lastword.models.base import MaskPredictor, decode_text
+from lastword.prompts import prompts_in_chat, tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.serve.api.answered import ledger
 from lastword.serve.committed import Committed
 from lastword.serve.job import Answer, Job
-from lastword.viz.frames import Frame, Traces
+from lastword.viz.frames import BatchTrace, Frame
 
 SEEDS = 2**32
 
@@ -49,8 +49,8 @@ class Here:
 
     def ask(self, turns: Sequence[Turn], *, drawn: bool) -> Iterator[Heard]:
         given: Any = list(turns) if self.chats else turns[-1]["content"]
-        (prompt,) = as_batch(self._model, given)
-        positions = self._model.positions
+        (prompt,) = tokenize_prompts(self._model, given)
+        positions = self._model.max_seq_len
         if len(prompt) >= positions:
             raise CapacityError(
                 f"this takes {len(prompt)} tokens, and {self.name} has {positions} positions for it and the "
@@ -60,27 +60,27 @@ class Here:
 
     def _decoded(self, prompt: list[int], given: Any, seed: int) -> Iterator[Heard]:
         model, most, began = self._model, self._wishes.most, time.perf_counter()
-        traces, frames = Traces(self._tokenizer, model.ids), list[Frame]()
+        traces, frames = BatchTrace(self._tokenizer, model.ids), list[Frame]()
         committed = Committed(self._tokenizer, model.ids)
         steps = decode(
             model,
             [prompt],
             self._recipe,
-            dice=Dice([seed], model.device),
-            in_chat=asked_in_chat(given),
-            most=None if most is None else [most],
+            generators=RowGenerators([seed], model.device),
+            in_chat=prompts_in_chat(given),
+            max_new_tokens=None if most is None else [most],
         )
         for step in steps:
             for _, frame in traces.of(step):
                 frames.append(frame)
                 yield Drawn(_texts(frame), frame.fixed, frame.passes, frame.end)
-            if more := committed.read(step.canvas.answer_of(0), complete=bool(step.done)):
+            if more := committed.read(step.canvas.answer_ids(0), complete=bool(step.finished)):
                 yield Added(more)
-            for done in step.done:
+            for done in step.finished:
                 seconds = time.perf_counter() - began
-                made = generation_of(model, done, step.recipe, prompt, seconds)
-                asked = decoded(self._tokenizer, prompt)
-                self._last = replace(made, frames=tuple(frames), asked=asked)
+                made = build_generation(model, done, step.recipe, prompt, seconds)
+                asked = decode_text(self._tokenizer, prompt)
+                self._last = replace(made, frames=tuple(frames), prompt_text=asked)
                 cut = made.finish.name != "ENDED"
                 answer = Answer(made, committed.text, committed.count, cut, None, 0.0, seconds)
                 job = Job(tuple(prompt), step.recipe, seed, most)

@@ -19,7 +19,7 @@ from lastword.cli.chatting.heard import (
 )
 from lastword.cli.chatting.http import Http, Unanswered
 from lastword.errors import RecipeError, SettingError
-from lastword.io.files import user_path, why
+from lastword.io.files import os_error_reason, user_path
 from lastword.serve.api.replies import Frame, Ledger
 
 
@@ -105,5 +105,5 @@ def _recipe(given: str | None) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as wrong:
-        reason = why(wrong)
+        reason = os_error_reason(wrong)
         raise RecipeError(f"the recipe file {given!r:.200} cannot be read ({reason})") from wrong

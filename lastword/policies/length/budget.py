@@ -12,7 +12,7 @@ from torch import Tensor
 from lastword.errors import SettingError
 from lastword.policies.length.policy import LengthTraits, Plan, Probe
 from lastword.policies.length.wrapper import Wrapper
-from lastword.validation import MOST_COUNTED, check_whole
+from lastword.validation import MAX_COUNT, check_int
 
 MOST_SLOTS = 20  # powers of two: a million
 
@@ -33,7 +33,7 @@ class Budget(Wrapper):
     """
 
     name: ClassVar[str] = "budget"
-    price: ClassVar[str] = "nothing; bounds the passes and columns of everything else"
+    cost_summary: ClassVar[str] = "nothing; bounds the passes and columns of everything else"
     source: ClassVar[str] = "ours"
 
     passes: int | None = None
@@ -43,7 +43,7 @@ class Budget(Wrapper):
         super().__post_init__()
         for name in ("passes", "columns"):
             if getattr(self, name) is not None:
-                check_whole("Budget", name, getattr(self, name), least=1, most=MOST_COUNTED)
+                check_int("Budget", name, getattr(self, name), minimum=1, maximum=MAX_COUNT)
         if self.passes is None and self.columns is None:
             raise SettingError(
                 "Budget was given without a bound; say what it allows: passes=256, columns=100000 or both "
@@ -59,30 +59,35 @@ class Budget(Wrapper):
         for power in reversed(range(MOST_SLOTS)):
             more = slots + 2**power
             slots = torch.where(self._pays(probe, more), more, slots)
-        most = slots if plan.most is None else torch.minimum(slots, plan.most)
-        ends = torch.zeros_like(most) if plan.ends is None else plan.ends
+        most = slots if plan.max_new_tokens is None else torch.minimum(slots, plan.max_new_tokens)
+        ends = torch.zeros_like(most) if plan.end_suffix is None else plan.end_suffix
         horizon = torch.minimum(plan.horizon, (most - ends).clamp(min=1))
-        return replace(plan, horizon=horizon, ends=torch.minimum(ends, most - horizon), most=most)
+        return replace(
+            plan,
+            horizon=horizon,
+            end_suffix=torch.minimum(ends, most - horizon),
+            max_new_tokens=most,
+        )
 
     def _pays(self, probe: Probe, slots: Int[Tensor, "B"]) -> Bool[Tensor, "B"]:
-        spent, most = probe.cost, probe.most(slots)
+        spent, most = probe.cost, probe.max_cost(slots)
         pays = torch.ones_like(slots, dtype=torch.bool)
         if self.passes is not None:
-            pays = pays & (spent.passes + most.passes <= self.passes)
+            pays = pays & (spent.forward_passes + most.forward_passes <= self.passes)
         if self.columns is not None:
-            pays = pays & (spent.columns + most.columns <= self.columns)
+            pays = pays & (spent.tokens_computed + most.tokens_computed <= self.columns)
         return pays
 
     def _refuse(self, broke: Bool[Tensor, "B"], probe: Probe) -> None:
         if not bool(broke.any()):
             return
         row = int(broke.long().argmax())
-        one = probe.most(torch.ones(probe.rows, dtype=torch.long))
+        one = probe.max_cost(torch.ones(probe.rows, dtype=torch.long))
         spent, more = probe.cost.row(row), one.row(row)
         raise SettingError(
             f"Budget(passes={self.passes}, columns={self.columns}) was given, but for prompt {row} the "
-            f"plan alone took {spent.passes} passes and {spent.columns} columns, and one slot may take "
-            f"{more.passes} and {more.columns} more: allow at least {spent.passes + more.passes} "
-            f"passes and {spent.columns + more.columns} columns, or plan with less, such as "
+            f"plan alone took {spent.forward_passes} passes and {spent.tokens_computed} columns, and one slot may take "
+            f"{more.forward_passes} and {more.tokens_computed} more: allow at least {spent.forward_passes + more.forward_passes} "
+            f"passes and {spent.tokens_computed + more.tokens_computed} columns, or plan with less, such as "
             "Survival(limit=64) or Fixed(64)"
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lastword.errors import SettingError
-from lastword.policies.length.policy import LengthPolicy, Plan, Probe, Terms
+from lastword.policies.length.policy import LengthPolicy, ModelLimits, Plan, Probe
 from lastword.policies.length.survival import Survival
 from lastword.validation import check_number, check_type
 
@@ -28,7 +28,7 @@ class Calibrated(LengthPolicy):
     """
 
     name: ClassVar[str] = "calibrated"
-    price: ClassVar[str] = "one probe of the calibration's limit"
+    cost_summary: ClassVar[str] = "one probe of the calibration's limit"
     source: ClassVar[str] = "ours; split-conformal prediction (Vovk et al., 2005)"
 
     coverage: float = 0.9
@@ -39,15 +39,15 @@ class Calibrated(LengthPolicy):
         if self.family is not None:
             check_type("Calibrated", "family", self.family, str, "a family's name, or None")
 
-    def settled(self, terms: Terms) -> Survival:
-        calibration = terms.calibration
+    def resolved(self, limits: ModelLimits) -> Survival:
+        calibration = limits.calibration
         if calibration is None:
             raise SettingError(
                 "Calibrated was given for a model that was not calibrated; run lastword calibrate, load the "
                 "model with its file (calibration=..., on the command line --calibration), or use Survival()"
             )
         return Survival(
-            terms.of(calibration.limit),
+            limits.resolve(calibration.limit),
             calibration.bound(self.coverage, self.family),
             calibration.ends,
             calibration.reading,
@@ -56,5 +56,5 @@ class Calibrated(LengthPolicy):
     def plan(self, probe: Probe) -> Plan:
         raise SettingError(
             "Calibrated was asked for a plan before it was settled for a model: decode with it in a Recipe, "
-            "and let a policy of your own around it pass `settled` on, as length.wrapper.Wrapper does"
+            "and let a policy of your own around it pass `resolved` on, as length.wrapper.Wrapper does"
         )

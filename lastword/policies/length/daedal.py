@@ -11,20 +11,20 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.columns import leftmost
+from lastword.canvas.columns import first_true
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.policies.length.policy import (
     LengthPolicy,
     LengthTraits,
+    ModelLimits,
     Plan,
     Probe,
-    Terms,
-    check_said,
-    said,
+    check_optional_slots,
+    resolved_slots,
 )
-from lastword.validation import check_number, check_whole
+from lastword.validation import check_int, check_number
 
 USUAL = 64  # slots to begin with, of both papers
 
@@ -41,8 +41,8 @@ class Resizer(LengthPolicy):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        check_said(name, "initial", self.initial)
-        check_said(name, "limit", self.limit)
+        check_optional_slots(name, "initial", self.initial)
+        check_optional_slots(name, "limit", self.limit)
         if self.initial is not None and self.limit is not None and self.initial > self.limit:
             raise SettingError(
                 f"{name}(initial={self.initial}, limit={self.limit}) was given; it starts at "
@@ -52,12 +52,14 @@ class Resizer(LengthPolicy):
     @property
     def traits(self) -> LengthTraits:
         return LengthTraits(
-            resizes="any time", reads="answer", grows=True, by_confidence=True, limit=self.limit
+            resizes="any time", reads="answer", grows=True, by_confidence=True, max_slots=self.limit
         )
 
-    def settled(self, terms: Terms) -> Resizer:
-        limit = max(terms.of(self.limit), 0 if self.limit else terms.of(self.initial or 1))
-        initial = min(USUAL, limit) if self.initial is None else terms.of(self.initial)
+    def resolved(self, limits: ModelLimits) -> Resizer:
+        limit = max(
+            limits.resolve(self.limit), 0 if self.limit else limits.resolve(self.initial or 1)
+        )
+        initial = min(USUAL, limit) if self.initial is None else limits.resolve(self.initial)
         return replace(self, initial=initial, limit=limit)
 
 
@@ -69,7 +71,7 @@ def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:
     Needs logits of the whole answer.
     """
     end = prediction.canvas.ids.end
-    ending = (prediction.likeliest == end) & prediction.columns.read
+    ending = (prediction.argmax_tokens == end) & prediction.columns.read
     from_the_right = ending.flip(-1).cumsum(-1).flip(-1)
     counted = ending & (from_the_right <= count)
     return prediction.probability_of(end).masked_fill(~counted, 0).sum(-1) / count
@@ -95,7 +97,7 @@ class Daedal(Resizer):
     """
 
     name: ClassVar[str] = "daedal"
-    price: ClassVar[str] = (
+    cost_summary: ClassVar[str] = (
         "a probe per `by` slots grown at first; logits of the whole answer in every pass"
     )
     source: ClassVar[str] = "DAEDAL (Li et al., 2025, arXiv 2508.00819)"
@@ -109,12 +111,12 @@ class Daedal(Resizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("by", "window"):
-            check_whole("Daedal", name, getattr(self, name), least=1)
+            check_int("Daedal", name, getattr(self, name), minimum=1)
         for name in ("enough", "keep_growing", "lost"):
-            check_number("Daedal", name, getattr(self, name), least=0, most=1)
+            check_number("Daedal", name, getattr(self, name), minimum=0, maximum=1)
 
     def plan(self, probe: Probe) -> Plan:
-        slots, limit = said(self, self.initial), said(self, self.limit)
+        slots, limit = resolved_slots(self, self.initial), resolved_slots(self, self.limit)
         horizon = torch.full((probe.rows,), slots)
         growing = torch.ones(probe.rows, dtype=torch.bool)
         while slots < limit and bool(growing.any()):
@@ -122,22 +124,22 @@ class Daedal(Resizer):
             growing = growing & (end_confidence(prediction, self.window) < self.enough)
             slots = min(slots + self.by, limit)
             horizon = torch.where(growing, slots, horizon)
-        return Plan(horizon, ends=(limit - horizon).clamp(max=self.window // 2))
+        return Plan(horizon, end_suffix=(limit - horizon).clamp(max=self.window // 2))
 
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
     ) -> tuple[Canvas, State]:
-        columns, limit = prediction.columns, said(self, self.limit)
-        left = columns.at(canvas.masked & clock.window.columns(canvas.width))
+        columns, limit = prediction.columns, resolved_slots(self, self.limit)
+        left = columns.gather(canvas.masked & clock.window.columns(canvas.width))
         doubt = prediction.confidence.masked_fill(~left, torch.inf)
         lowest = doubt.amin(-1)
         grows = (lowest < self.lost) & (canvas.horizon < limit)
-        grows = grows & prediction.speaks_for(canvas.answer)
+        grows = grows & prediction.covers_all(canvas.answer)
         if not bool(grows.any()):
             return canvas, state  # most passes: what follows reads every logit of the answer
         grows = grows & (end_confidence(prediction, self.window) < self.keep_growing)
-        count = (limit - canvas.least_horizon).clamp(0, self.by - 1)
-        first = leftmost(doubt == lowest[:, None]).clamp(max=doubt.shape[1] - 1)
+        count = (limit - canvas.min_horizon).clamp(0, self.by - 1)
+        first = first_true(doubt == lowest[:, None]).clamp(max=doubt.shape[1] - 1)
         column = columns.index.gather(1, first[:, None])[:, 0]
         full = torch.full_like(canvas.horizon, limit)
-        return canvas.insert(column, torch.where(grows, count, 0)).crop(full), state
+        return canvas.insert_masks(column, torch.where(grows, count, 0)).crop(full), state

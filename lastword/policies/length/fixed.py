@@ -10,11 +10,11 @@ import torch
 from lastword.policies.length.policy import (
     LengthPolicy,
     LengthTraits,
+    ModelLimits,
     Plan,
     Probe,
-    Terms,
-    check_said,
-    said,
+    check_optional_slots,
+    resolved_slots,
 )
 
 
@@ -23,20 +23,20 @@ class Fixed(LengthPolicy):
     """`slots` masks for every prompt; without a number, as many as the model is made for. No probe."""
 
     name: ClassVar[str] = "fixed"
-    price: ClassVar[str] = "no probe; every pass as wide as the canvas"
+    cost_summary: ClassVar[str] = "no probe; every pass as wide as the canvas"
     source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
 
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        check_said("Fixed", "slots", self.slots)
+        check_optional_slots("Fixed", "slots", self.slots)
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(least=self.slots or 1)
+        return LengthTraits(min_slots=self.slots or 1)
 
-    def settled(self, terms: Terms) -> Fixed:
-        return replace(self, slots=terms.of(self.slots))
+    def resolved(self, limits: ModelLimits) -> Fixed:
+        return replace(self, slots=limits.resolve(self.slots))
 
     def plan(self, probe: Probe) -> Plan:
-        return Plan(torch.full((probe.rows,), said(self, self.slots)))
+        return Plan(torch.full((probe.rows,), resolved_slots(self, self.slots)))

@@ -11,9 +11,15 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.length.policy import LengthPolicy, LengthTraits, Terms, check_said, said
-from lastword.policies.length.wrapper import Wrapper, layers, traits_of
-from lastword.validation import check_whole
+from lastword.policies.length.policy import (
+    LengthPolicy,
+    LengthTraits,
+    ModelLimits,
+    check_optional_slots,
+    resolved_slots,
+)
+from lastword.policies.length.wrapper import Wrapper, combined_traits, policy_layers
+from lastword.validation import check_int
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class GrowWhenFull(Wrapper):
     """
 
     name: ClassVar[str] = "grow-when-full"
-    price: ClassVar[str] = "no probe; one block of width ahead of a row that has not ended"
+    cost_summary: ClassVar[str] = "no probe; one block of width ahead of a row that has not ended"
     source: ClassVar[str] = "ours"
 
     by: int = 32
@@ -42,19 +48,22 @@ class GrowWhenFull(Wrapper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("GrowWhenFull", "by", self.by, least=1)
-        check_said("GrowWhenFull", "limit", self.limit)
+        check_int("GrowWhenFull", "by", self.by, minimum=1)
+        check_optional_slots("GrowWhenFull", "limit", self.limit)
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(resizes="between blocks", grows=True, limit=self.limit)
+        return LengthTraits(resizes="between blocks", grows=True, max_slots=self.limit)
 
-    def settled(self, terms: Terms) -> LengthPolicy:
-        inner = self.length.settled(terms)
-        inside = next((t.limit for p in layers(inner) if (t := p.traits).limit is not None), None)
-        limit = terms.of(inside if self.limit is None else self.limit)
-        least = traits_of(inner).least
-        if least >= limit and terms.room is not None:
+    def resolved(self, limits: ModelLimits) -> LengthPolicy:
+        inner = self.length.resolved(limits)
+        inside = next(
+            (t.max_slots for p in policy_layers(inner) if (t := p.traits).max_slots is not None),
+            None,
+        )
+        limit = limits.resolve(inside if self.limit is None else self.limit)
+        least = combined_traits(inner).min_slots
+        if least >= limit and limits.room is not None:
             return inner  # there is no room to grow in
         if least >= limit and self.limit is None:
             limit = least + self.by
@@ -69,5 +78,5 @@ class GrowWhenFull(Wrapper):
         at_most_a_block = canvas.masked.sum(-1) <= window.last - window.first
         worked_on = prediction.columns.read.any(-1)  # a row at the bound of a budget asks once
         grows = complete & at_most_a_block & worked_on & ~canvas.ended.any(-1)
-        room = (said(self, self.limit) - canvas.horizon).clamp(0, self.by)
+        room = (resolved_slots(self, self.limit) - canvas.horizon).clamp(0, self.by)
         return canvas.extend(torch.where(grows, room, 0)), state

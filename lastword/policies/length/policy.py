@@ -13,22 +13,22 @@ from torch import Tensor, cat, long, maximum, minimum
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost
+from lastword.canvas.cost import BatchCost
 from lastword.canvas.tokens import PromptIds, TokenIds
-from lastword.canvas.tree import State, each
+from lastword.canvas.tree import State, tree_map
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError, WrongTypeError
 from lastword.survival.distribution import LengthDistribution
-from lastword.validation import MOST_SLOTS, check_whole, shown
+from lastword.validation import MAX_SLOTS, check_int, short_repr
 
 
-def check_said(owner: str, name: str, value: int | None) -> None:
+def check_optional_slots(owner: str, name: str, value: int | None) -> None:
     """None, which leaves it to the model, or a whole number, 1 or more."""
     if value is not None:
-        check_whole(owner, name, value, least=1)
+        check_int(owner, name, value, minimum=1)
 
 
-def said(policy: object, value: int | None) -> int:
+def resolved_slots(policy: object, value: int | None) -> int:
     """A number that settling has filled in by now."""
     if value is None:
         raise SettingError(
@@ -60,13 +60,13 @@ class LengthTraits:
     by_confidence: bool = False  # does it go by how sure the model is of what it left?
     bounds_work: bool = False  # does it promise that decoding costs no more than it planned?
     needs_blocks: bool = False  # does it change little where the whole answer is one block?
-    least: int = 1  # slots it plans at least
-    limit: int | None = None  # slots it plans or grows to at most; None: it does not say
+    min_slots: int = 1  # slots it plans at least
+    max_slots: int | None = None  # slots it plans or grows to at most; None: it does not say
 
     @property
-    def most(self) -> int:
+    def upper_bound(self) -> int:
         """The most slots it asks for, as far as it says."""
-        return max(self.least, self.limit or 0)
+        return max(self.min_slots, self.max_slots or 0)
 
     def with_inner(self, inner: LengthTraits) -> LengthTraits:
         """What holds for a policy and the one it wraps, at work on one canvas."""
@@ -78,8 +78,8 @@ class LengthTraits:
             self.by_confidence or inner.by_confidence,
             self.bounds_work or inner.bounds_work,
             self.needs_blocks or inner.needs_blocks,
-            max(self.least, inner.least),
-            max((t.limit for t in (self, inner) if t.limit is not None), default=None),
+            max(self.min_slots, inner.min_slots),
+            max((t.max_slots for t in (self, inner) if t.max_slots is not None), default=None),
         )
 
 
@@ -94,14 +94,14 @@ class Probe(Protocol):
     rows: int  # how many prompts are being planned for
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> BatchCost:
         """What the calls have cost so far."""
 
-    def most(self, slots: Int[Tensor, "B"]) -> Cost:
+    def max_cost(self, slots: Int[Tensor, "B"]) -> BatchCost:
         """What decoding canvases of so many slots costs at most, whatever the model says."""
 
     def __call__(
-        self, slots: int | Int[Tensor, "B"], asking: Bool[Tensor, "B"] | None = None
+        self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None
     ) -> Prediction: ...
 
 
@@ -113,11 +113,11 @@ class Plan:
     lengths: LengthDistribution | None = None  # what says so, if a distribution was read
     state: State = ()  # of the policy, before its first `revise`
     # End tokens to write behind each row's slots, as its suffix
-    ends: Int[Tensor, "B"] | None = None
-    most: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
+    end_suffix: Int[Tensor, "B"] | None = None
+    max_new_tokens: Int[Tensor, "B"] | None = None  # slots no row may exceed, whoever lets it grow
 
     @property
-    def slots(self) -> int:
+    def max_horizon(self) -> int:
         """The most slots of a row."""
         return int(self.horizon.max())
 
@@ -126,64 +126,70 @@ class Plan:
         slots = self.horizon
         if self.lengths is not None:
             slots = maximum(slots, self.lengths.quantile(share))
-        return int((slots if self.most is None else minimum(slots, self.most)).max())
+        return int(
+            (slots if self.max_new_tokens is None else minimum(slots, self.max_new_tokens)).max()
+        )
 
     def row(self, index: int) -> Plan:
         """The plan of one row."""
         lengths = None if self.lengths is None else self.lengths.row(index)
         bare = replace(self, lengths=None)
-        return replace(each(lambda rows: rows[index : index + 1], bare), lengths=lengths)
+        return replace(tree_map(lambda rows: rows[index : index + 1], bare), lengths=lengths)
 
     @classmethod
-    def joined(cls, plans: Sequence[Plan]) -> Plan:
+    def concat(cls, plans: Sequence[Plan]) -> Plan:
         """The plans of some rows as one; what a distribution said of each row stays with its own plan."""
         bare = [replace(plan, lengths=None) for plan in plans]
-        return each(lambda *rows: cat(rows), *bare) if len(bare) > 1 else bare[0]
+        return tree_map(lambda *rows: cat(rows), *bare) if len(bare) > 1 else bare[0]
 
-    def at_most(self, most: Int[Tensor, "B"]) -> Plan:
+    def capped(self, max_new_tokens: Int[Tensor, "B"]) -> Plan:
         """The same with no row longer than this, now or later."""
-        bound = most if self.most is None else minimum(self.most, most)
-        return replace(self, horizon=minimum(self.horizon, most), most=bound)
+        bound = (
+            max_new_tokens
+            if self.max_new_tokens is None
+            else minimum(self.max_new_tokens, max_new_tokens)
+        )
+        return replace(self, horizon=minimum(self.horizon, max_new_tokens), max_new_tokens=bound)
 
     def canvas(
         self, prompts: Sequence[PromptIds], ids: TokenIds, start: int | None = None
     ) -> Canvas:
         """The canvas the plan asks for; answers begin at column `start` or behind the longest prompt."""
         canvas = Canvas.blank(prompts, self.horizon, ids, start)
-        return canvas if self.ends is None else canvas.followed_by(ids.end, self.ends)
+        return canvas if self.end_suffix is None else canvas.append_suffix(ids.end, self.end_suffix)
 
 
-def checked_plan(plan: object, policy: object, rows: int) -> Plan:
+def check_plan(plan: object, policy: object, rows: int) -> Plan:
     """What a policy planned, held to what a canvas can be made of."""
     if not isinstance(plan, Plan):
         raise WrongTypeError(
-            f"{type(policy).__name__} planned {shown(plan)}; `plan` returns a lastword.Plan"
+            f"{type(policy).__name__} planned {short_repr(plan)}; `plan` returns a lastword.Plan"
         )
-    for name in ("horizon", "ends", "most"):
+    for name in ("horizon", "end_suffix", "max_new_tokens"):
         given = getattr(plan, name)
         fits = isinstance(given, Tensor) and (given.shape, given.dtype) == ((rows,), long)
         if not fits and (given is not None or name == "horizon"):
             raise WrongTypeError(
-                f"{type(policy).__name__} planned {name}={shown(given)}; it must be a tensor of {rows} whole "
+                f"{type(policy).__name__} planned {name}={short_repr(given)}; it must be a tensor of {rows} whole "
                 "numbers (torch.int64), one for each prompt"
             )
-    if int(plan.horizon.max()) > MOST_SLOTS:
+    if int(plan.horizon.max()) > MAX_SLOTS:
         raise SettingError(
-            f"{type(policy).__name__} planned {int(plan.horizon.max())} slots; at most {MOST_SLOTS} can be"
+            f"{type(policy).__name__} planned {int(plan.horizon.max())} slots; at most {MAX_SLOTS} can be"
         )
     return plan
 
 
-class Terms(NamedTuple):
+class ModelLimits(NamedTuple):
     """What a policy is settled on: a model's slots and calibration, and perhaps less room than was said."""
 
-    slots: int  # where a policy does not say
+    max_new_tokens: int  # where a policy does not say
     room: int | None = None  # evaluation shortens what was said; decoding keeps it
     calibration: Calibration | None = None
 
-    def of(self, said: int | None) -> int:
+    def resolve(self, slots: int | None) -> int:
         """A number of slots, as it was said or left unsaid."""
-        slots = self.slots if said is None else said
+        slots = self.max_new_tokens if slots is None else slots
         return slots if self.room is None else min(slots, self.room)
 
 
@@ -195,7 +201,7 @@ class LengthPolicy(ABC):
         """What the policy itself says, without the one it wraps: `wrapper.traits_of` adds them up."""
         return LengthTraits()
 
-    def settled(self, terms: Terms) -> LengthPolicy:
+    def resolved(self, limits: ModelLimits) -> LengthPolicy:
         """The policy with what was left unsaid filled in, for a model; most hold no such number."""
         return self
 

@@ -15,11 +15,18 @@ from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.policies.length.calibrated import Calibrated
-from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms, said
+from lastword.policies.length.policy import (
+    LengthPolicy,
+    LengthTraits,
+    ModelLimits,
+    Plan,
+    Probe,
+    resolved_slots,
+)
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto
-from lastword.validation import check_choice, check_type, check_whole
+from lastword.validation import check_choice, check_int, check_type
 
 SPENT = 1e-3  # a curve that leaves no more than this behind a slot says nothing of what lies there
 
@@ -53,7 +60,7 @@ class Reread(LengthPolicy):
     """
 
     name: ClassVar[str] = "reread"
-    price: ClassVar[str] = "the probe of `length`; logits of the whole answer in every pass"
+    cost_summary: ClassVar[str] = "the probe of `length`; logits of the whole answer in every pass"
     source: ClassVar[str] = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
 
     length: Survival = Survival()
@@ -61,7 +68,7 @@ class Reread(LengthPolicy):
     shrink: bool = True
 
     def __post_init__(self) -> None:
-        check_whole("Reread", "by", self.by, least=1)
+        check_int("Reread", "by", self.by, minimum=1)
         check_choice("Reread", "shrink", self.shrink, True, False)
         if isinstance(self.length, Calibrated):
             raise SettingError(
@@ -86,28 +93,30 @@ class Reread(LengthPolicy):
             grows=True,
             replans=True,
             needs_blocks=True,
-            limit=self.length.limit,
+            max_slots=self.length.limit,
         )
 
-    def settled(self, terms: Terms) -> Reread:
-        return replace(self, length=self.length.settled(terms))
+    def resolved(self, limits: ModelLimits) -> Reread:
+        return replace(self, length=self.length.resolved(limits))
 
     def plan(self, probe: Probe) -> Plan:
         plan = self.length.plan(probe)
-        return plan if plan.lengths is None else replace(plan, state=Heard.of(plan.lengths))
+        return (
+            plan if plan.lengths is None else replace(plan, state=RereadState.initial(plan.lengths))
+        )
 
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
     ) -> tuple[Canvas, State]:
         left, policy = canvas.masked, self.length
         complete = ~(left & clock.window.columns(canvas.width)).any(-1)
-        heard = complete & left.any(-1) & ~canvas.ended.any(-1) & prediction.speaks_for(left)
-        heard = heard & (canvas.horizon <= said(self, policy.limit))
+        heard = complete & left.any(-1) & ~canvas.ended.any(-1) & prediction.covers_all(left)
+        heard = heard & (canvas.horizon <= resolved_slots(self, policy.limit))
         if not state or not bool(heard.any()):
             return canvas, state
-        hazard, picked = Heard(*state)
+        hazard, picked = RereadState(*state)
         signal = policy.signal(prediction, canvas)
-        written = torch.maximum(clock.window.last - canvas.start, canvas.least_horizon)
+        written = torch.maximum(clock.window.last - canvas.start, canvas.min_horizon)
         survival = LengthDistribution(hazard).survival
         hazard, horizon = hazard.clone(), canvas.horizon.clone()
         for row in heard.nonzero()[:, 0].tolist():
@@ -124,10 +133,10 @@ class Reread(LengthPolicy):
         if not self.shrink:
             horizon = torch.maximum(horizon, canvas.horizon)
         longer = (horizon - canvas.horizon).clamp(0, self.by)
-        return canvas.crop(horizon).extend(longer), Heard(hazard, picked)
+        return canvas.crop(horizon).extend(longer), RereadState(hazard, picked)
 
 
-class Heard(NamedTuple):
+class RereadState(NamedTuple):
     """What was last read of each row's length, and as what: the state of Reread."""
 
     hazard: Float[Tensor, "B T"]
@@ -136,9 +145,11 @@ class Heard(NamedTuple):
     ]  # of Auto's readings, the row's own; -1 where the policy names the reading
 
     @classmethod
-    def of(cls, lengths: LengthDistribution) -> Heard:
+    def initial(cls, lengths: LengthDistribution) -> RereadState:
         rows = len(lengths.hazard)
-        known = lengths.readings if isinstance(lengths.readings, tuple) else (None,) * rows
+        known = (
+            lengths.interpretation if isinstance(lengths.interpretation, tuple) else (None,) * rows
+        )
         picked = [Auto.readings.index(one) if one in Auto.readings else -1 for one in known]
         return cls(lengths.hazard, torch.tensor(picked))
 

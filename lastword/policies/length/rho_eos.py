@@ -14,8 +14,8 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.length.daedal import Resizer, end_confidence
-from lastword.policies.length.policy import Plan, Probe, said
-from lastword.validation import check_choice, check_number, check_whole
+from lastword.policies.length.policy import Plan, Probe, resolved_slots
+from lastword.validation import check_choice, check_int, check_number
 
 MOST_UNITS = 8
 SEGMENT = 0.1
@@ -42,7 +42,7 @@ class RhoEos(Resizer):
     """
 
     name: ClassVar[str] = "rho-eos"
-    price: ClassVar[str] = "no probe; logits of the whole answer in every pass"
+    cost_summary: ClassVar[str] = "no probe; logits of the whole answer in every pass"
     source: ClassVar[str] = "rho-EOS (arXiv 2601.22527)"
 
     low: float = 0.4
@@ -56,26 +56,26 @@ class RhoEos(Resizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("unit", "window"):
-            check_whole("RhoEos", name, getattr(self, name), least=1)
-        check_whole("RhoEos", "passes", self.passes, least=0)
-        check_number("RhoEos", "low", self.low, least=0, most=1)
-        check_number("RhoEos", "high", self.high, least=self.low, most=1)
+            check_int("RhoEos", name, getattr(self, name), minimum=1)
+        check_int("RhoEos", "passes", self.passes, minimum=0)
+        check_number("RhoEos", "low", self.low, minimum=0, maximum=1)
+        check_number("RhoEos", "high", self.high, minimum=self.low, maximum=1)
         check_choice("RhoEos", "pace", self.pace, "exp", "linear", "const")
         check_choice("RhoEos", "signal", self.signal, "density", "released")
 
     def plan(self, probe: Probe) -> Plan:
-        return Plan(torch.full((probe.rows,), said(self, self.initial)))
+        return Plan(torch.full((probe.rows,), resolved_slots(self, self.initial)))
 
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
     ) -> tuple[Canvas, State]:
-        limit = said(self, self.limit)
+        limit = resolved_slots(self, self.limit)
         heard = (clock.step < self.passes) & (canvas.horizon < limit)
-        heard = heard & prediction.speaks_for(canvas.answer)
+        heard = heard & prediction.covers_all(canvas.answer)
         if not bool(heard.any()):
             return canvas, state
         change = torch.where(heard, self.change(prediction), 0)
-        shorter = torch.maximum(canvas.horizon + change.clamp(max=0), canvas.least_horizon)
+        shorter = torch.maximum(canvas.horizon + change.clamp(max=0), canvas.min_horizon)
         longer = torch.minimum(change.clamp(min=0), (limit - canvas.horizon).clamp(min=0))
         return canvas.crop(shorter).extend(longer), state
 
@@ -95,8 +95,8 @@ class RhoEos(Resizer):
 
     def density(self, prediction: Prediction) -> Float[Tensor, "B"]:
         """The share of masks at which the model would end; 0 where no mask is left."""
-        masks = prediction.columns.at(prediction.canvas.masked)
-        ending = masks & (prediction.likeliest == prediction.canvas.ids.end)
+        masks = prediction.columns.gather(prediction.canvas.masked)
+        ending = masks & (prediction.argmax_tokens == prediction.canvas.ids.end)
         return ending.sum(-1).double() / masks.sum(-1).clamp(min=1)
 
     def released(self, prediction: Prediction) -> Float[Tensor, "B"]:

@@ -12,16 +12,16 @@ from lastword.errors import SettingError
 from lastword.policies.length.policy import (
     LengthPolicy,
     LengthTraits,
+    ModelLimits,
     Plan,
     Probe,
-    Terms,
-    check_said,
-    said,
+    check_optional_slots,
+    resolved_slots,
 )
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
-from lastword.survival.interpretation import Auto, Boundary, EndedBy, FirstBoundary, Reading
-from lastword.validation import check_number, check_type, check_whole
+from lastword.survival.interpretation import Auto, Boundary, EndedBy, FirstBoundary, Interpretation
+from lastword.validation import check_int, check_number, check_type
 
 USUAL = 128  # slots of the first canvas
 
@@ -50,7 +50,7 @@ class Secant(LengthPolicy):
     """
 
     name: ClassVar[str] = "secant"
-    price: ClassVar[str] = "one to `probes` probes, each as long as the canvas it tries"
+    cost_summary: ClassVar[str] = "one to `probes` probes, each as long as the canvas it tries"
     source: ClassVar[str] = "ours, for stage 1 of DAEDAL (Li et al., 2025, arXiv 2508.00819)"
 
     limit: int | None = None
@@ -58,15 +58,17 @@ class Secant(LengthPolicy):
     probes: int = 4
     enough: float = 0.95
     within: int = 8
-    reading: Reading = EndedBy()
+    reading: Interpretation = EndedBy()
 
     def __post_init__(self) -> None:
         for name in ("limit", "initial"):
-            check_said("Secant", name, getattr(self, name))
+            check_optional_slots("Secant", name, getattr(self, name))
         for name in ("probes", "within"):
-            check_whole("Secant", name, getattr(self, name), least=1)
+            check_int("Secant", name, getattr(self, name), minimum=1)
         check_number("Secant", "enough", self.enough, above=0, below=1)
-        check_type("Secant", "reading", self.reading, Reading, "EndedBy(), TurnEnd() or Hazard()")
+        check_type(
+            "Secant", "reading", self.reading, Interpretation, "EndedBy(), TurnEnd() or Hazard()"
+        )
         if isinstance(self.reading, (Boundary, FirstBoundary, Auto)):
             raise SettingError(
                 f"Secant(reading={self.reading!r}) was given, which reads a canvas that shows all of the "
@@ -81,11 +83,13 @@ class Secant(LengthPolicy):
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(limit=self.limit)
+        return LengthTraits(max_slots=self.limit)
 
-    def settled(self, terms: Terms) -> Secant:
-        limit = max(terms.of(self.limit), 0 if self.limit else terms.of(self.initial or 1))
-        initial = min(USUAL, limit) if self.initial is None else terms.of(self.initial)
+    def resolved(self, limits: ModelLimits) -> Secant:
+        limit = max(
+            limits.resolve(self.limit), 0 if self.limit else limits.resolve(self.initial or 1)
+        )
+        initial = min(USUAL, limit) if self.initial is None else limits.resolve(self.initial)
         return replace(self, limit=limit, initial=initial)
 
     def plan(self, probe: Probe) -> Plan:
@@ -110,11 +114,11 @@ class _Search:
         self._policy = policy
         self._short, self._said = 0, 0.0  # a canvas too short, and what it said
         self.sufficient, self._sure = (
-            said(policy, policy.limit),
+            resolved_slots(policy, policy.limit),
             1.0,
         )  # until proven, the limit must do
         self._proven = False
-        self.next, self.done = said(policy, policy.initial), False
+        self.next, self.done = resolved_slots(policy, policy.initial), False
 
     def tell(self, lengths: LengthDistribution) -> None:
         """What the canvas of `next` slots says of itself."""

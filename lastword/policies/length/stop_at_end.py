@@ -9,7 +9,7 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.columns import leftmost
+from lastword.canvas.columns import first_true
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.length.policy import LengthTraits
@@ -28,7 +28,7 @@ class StopAtEnd(Wrapper):
     """
 
     name: ClassVar[str] = "stop-at-end"
-    price: ClassVar[str] = "nothing; saves every pass behind the end"
+    cost_summary: ClassVar[str] = "nothing; saves every pass behind the end"
     source: ClassVar[str] = "built into DPad, dInfer and others"
 
     traits = LengthTraits(resizes="between blocks", needs_blocks=True)
@@ -37,6 +37,6 @@ class StopAtEnd(Wrapper):
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
     ) -> tuple[Canvas, State]:
         canvas, state = super().revise(canvas, prediction, clock, state)
-        end = leftmost(canvas.ended)
-        done = end < leftmost(canvas.masked)
+        end = first_true(canvas.ended)
+        done = end < first_true(canvas.masked)
         return canvas.crop(torch.where(done, end + 1 - canvas.start, canvas.horizon)), state

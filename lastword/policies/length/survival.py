@@ -10,23 +10,23 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.columns import counted
+from lastword.canvas.columns import cached_arange
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError, WrongTypeError
 from lastword.policies.length.policy import (
     LengthPolicy,
     LengthTraits,
+    ModelLimits,
     Plan,
     Probe,
-    Terms,
-    check_said,
-    said,
+    check_optional_slots,
+    resolved_slots,
 )
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.estimate import Estimate, Mean
-from lastword.survival.interpretation import Hazard, Reading, TurnEnd
+from lastword.survival.interpretation import Hazard, Interpretation, TurnEnd
 from lastword.survival.signal import EndSignal
-from lastword.validation import check_choice, check_function, check_type, shown
+from lastword.validation import check_callable, check_choice, check_type, short_repr
 
 
 @dataclass(frozen=True)
@@ -47,29 +47,31 @@ class Survival(LengthPolicy):
     """
 
     name: ClassVar[str] = "survival"
-    price: ClassVar[str] = "one probe of `limit` slots"
+    cost_summary: ClassVar[str] = "one probe of `limit` slots"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
 
     limit: int | None = None
     estimate: Estimate = Mean()
     ends: str = "document"
-    reading: Reading = Hazard()
+    reading: Interpretation = Hazard()
 
     def __post_init__(self) -> None:
-        check_said("Survival", "limit", self.limit)
+        check_optional_slots("Survival", "limit", self.limit)
         check_choice("Survival", "ends", self.ends, "document", "any")
-        if not callable(self.estimate) or isinstance(self.estimate, (type, Reading)):
+        if not callable(self.estimate) or isinstance(self.estimate, (type, Interpretation)):
             raise WrongTypeError(
-                f"Survival(estimate={shown(self.estimate)}) was given; it must be Mean(), Quantile(q), "
+                f"Survival(estimate={short_repr(self.estimate)}) was given; it must be Mean(), Quantile(q), "
                 "Cheapest(cut) or Scaled(factor)"
             )
-        if not hasattr(type(self.estimate), "price"):  # one of ours is called as it should be
-            check_function("Survival", "estimate", self.estimate, ("lengths",))
+        if not hasattr(
+            type(self.estimate), "cost_summary"
+        ):  # one of ours is called as it should be
+            check_callable("Survival", "estimate", self.estimate, ("lengths",))
         check_type(
             "Survival",
             "reading",
             self.reading,
-            Reading,
+            Interpretation,
             "Hazard(), EndedBy(), Boundary(), FirstBoundary(), TurnEnd() or Auto()",
         )
         if self.ends == "any" and isinstance(self.reading, TurnEnd):
@@ -80,21 +82,21 @@ class Survival(LengthPolicy):
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(limit=self.limit)
+        return LengthTraits(max_slots=self.limit)
 
-    def settled(self, terms: Terms) -> Survival:
-        return replace(self, limit=terms.of(self.limit))
+    def resolved(self, limits: ModelLimits) -> Survival:
+        return replace(self, limit=limits.resolve(self.limit))
 
     def lengths(self, probe: Probe) -> LengthDistribution:
         """The length distribution behind the plan."""
-        return self.read(probe(said(self, self.limit)))
+        return self.read(probe(resolved_slots(self, self.limit)))
 
     def read(self, prediction: Prediction) -> LengthDistribution:
         """The distribution any pass over `limit` slots speaks of: a written slot ends or does not."""
         lengths = self.reading(self.signal(prediction))
         if not isinstance(lengths, LengthDistribution):
             raise WrongTypeError(
-                f"{type(self.reading).__name__} returned {shown(lengths)}; a reading returns a "
+                f"{type(self.reading).__name__} returned {short_repr(lengths)}; a reading returns a "
                 "LengthDistribution"
             )
         return lengths
@@ -105,20 +107,23 @@ class Survival(LengthPolicy):
         With `canvas`, words count as they stand there: those this pass chose included.
         """
         canvas = canvas or prediction.canvas
-        ids, slots = canvas.ids, slice(canvas.start, canvas.start + said(self, self.limit))
+        ids, slots = (
+            canvas.ids,
+            slice(canvas.start, canvas.start + resolved_slots(self, self.limit)),
+        )
         written = canvas.answer & (canvas.tokens != ids.mask)
         turns = [end for end in ids.turn_ends if end != ids.end]
         turned = torch.isin(
             canvas.tokens, torch.tensor(turns, dtype=torch.long, device=canvas.device)
         )
         ends, others = (
-            prediction.columns.spread(prediction.probability_of(*some), 0.0)
+            prediction.columns.scatter(prediction.probability_of(*some), 0.0)
             for some in ([ids.end], turns)
         )
         document = torch.where(written, canvas.ended.double(), ends)
         turn = torch.where(written, turned.double(), others)
         words = (written & (canvas.ended.cumsum(-1) == 0))[:, slots]
-        reached = (words * (counted(words.shape[-1], canvas.device) + 1)).amax(-1)
+        reached = (words * (cached_arange(words.shape[-1], canvas.device) + 1)).amax(-1)
         signal = EndSignal(
             document[:, slots], turn[:, slots], reached.cpu()
         )  # lengths are read there
@@ -129,10 +134,10 @@ class Survival(LengthPolicy):
         estimated = self.estimate(lengths)
         if not isinstance(estimated, Tensor) or estimated.shape != lengths.tail.shape:
             raise WrongTypeError(
-                f"the estimate {type(self.estimate).__name__} returned {shown(estimated)}; it returns a "
+                f"the estimate {type(self.estimate).__name__} returned {short_repr(estimated)}; it returns a "
                 "tensor with a number of slots a row"
             )
-        return estimated.clamp(1, said(self, self.limit)).ceil().long()
+        return estimated.clamp(1, resolved_slots(self, self.limit)).ceil().long()
 
     def plan(self, probe: Probe) -> Plan:
         lengths = self.lengths(probe)

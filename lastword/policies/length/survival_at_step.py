@@ -14,14 +14,14 @@ from lastword.decoding.prediction import Prediction
 from lastword.policies.length.policy import (
     LengthPolicy,
     LengthTraits,
+    ModelLimits,
     Plan,
     Probe,
     Reads,
-    Terms,
-    said,
+    resolved_slots,
 )
 from lastword.policies.length.survival import Survival
-from lastword.validation import check_type, check_whole
+from lastword.validation import check_int, check_type
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class SurvivalAtStep(LengthPolicy):
     """
 
     name: ClassVar[str] = "survival-at-step"
-    price: ClassVar[str] = "no probe; `step` + 1 passes on the canvas of `limit` slots"
+    cost_summary: ClassVar[str] = "no probe; `step` + 1 passes on the canvas of `limit` slots"
     source: ClassVar[str] = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), step ablation"
 
     step: int = 5
     length: Survival = Survival()
 
     def __post_init__(self) -> None:
-        check_whole("SurvivalAtStep", "step", self.step, least=0)
+        check_int("SurvivalAtStep", "step", self.step, minimum=0)
         check_type(
             "SurvivalAtStep",
             "length",
@@ -59,13 +59,13 @@ class SurvivalAtStep(LengthPolicy):
     @property
     def traits(self) -> LengthTraits:
         reads: Reads = "one step" if self.step else "answer"  # the first pass reads all there is
-        return LengthTraits(resizes="any time", reads=reads, limit=self.length.limit)
+        return LengthTraits(resizes="any time", reads=reads, max_slots=self.length.limit)
 
-    def settled(self, terms: Terms) -> SurvivalAtStep:
-        return replace(self, length=self.length.settled(terms))
+    def resolved(self, limits: ModelLimits) -> SurvivalAtStep:
+        return replace(self, length=self.length.resolved(limits))
 
     def plan(self, probe: Probe) -> Plan:
-        return Plan(torch.full((probe.rows,), said(self, self.length.limit)))
+        return Plan(torch.full((probe.rows,), resolved_slots(self, self.length.limit)))
 
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
@@ -74,6 +74,6 @@ class SurvivalAtStep(LengthPolicy):
         if not bool(now.any()):
             return canvas, state
         predicted = self.length.horizon(self.length.read(prediction))
-        horizon = torch.maximum(predicted.to(canvas.device), canvas.least_horizon)
-        heard = now & prediction.speaks_for(canvas.answer)
+        horizon = torch.maximum(predicted.to(canvas.device), canvas.min_horizon)
+        heard = now & prediction.covers_all(canvas.answer)
         return canvas.crop(torch.where(heard, horizon, canvas.horizon)), state

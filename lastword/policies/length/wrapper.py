@@ -11,11 +11,11 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan, Probe, Terms
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe
 from lastword.policies.length.survival import Survival
 from lastword.validation import check_type
 
-MOST_LAYERS = 8  # there are three wrappers, and none is needed twice
+MAX_LAYERS = 8  # there are three wrappers, and none is needed twice
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Wrapper(LengthPolicy):
             LengthPolicy,
             "a length policy, such as Survival() or Fixed()",
         )
-        if sum(1 for _ in layers(self)) > MOST_LAYERS:
+        if sum(1 for _ in policy_layers(self)) > MAX_LAYERS:
             raise SettingError(
-                f"{name} was put around {MOST_LAYERS} policies; no more than {MOST_LAYERS} go together"
+                f"{name} was put around {MAX_LAYERS} policies; no more than {MAX_LAYERS} go together"
             )
 
-    def settled(self, terms: Terms) -> LengthPolicy:
-        return replace(self, length=self.length.settled(terms))
+    def resolved(self, limits: ModelLimits) -> LengthPolicy:
+        return replace(self, length=self.length.resolved(limits))
 
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)
@@ -53,13 +53,13 @@ class Wrapper(LengthPolicy):
         return self.length.revise(canvas, prediction, clock, state)
 
 
-def layers(policy: LengthPolicy) -> Iterator[LengthPolicy]:
+def policy_layers(policy: LengthPolicy) -> Iterator[LengthPolicy]:
     """A policy and those it wraps, from the outside in; the last one plans."""
     yield policy
     if isinstance(policy, Wrapper):
-        yield from layers(policy.length)
+        yield from policy_layers(policy.length)
 
 
-def traits_of(policy: LengthPolicy) -> LengthTraits:
+def combined_traits(policy: LengthPolicy) -> LengthTraits:
     """What holds for a policy together with those it wraps."""
-    return reduce(LengthTraits.with_inner, (layer.traits for layer in layers(policy)))
+    return reduce(LengthTraits.with_inner, (layer.traits for layer in policy_layers(policy)))

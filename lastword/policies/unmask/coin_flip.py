@@ -26,7 +26,7 @@ class CoinFlip(UnmaskRule):
     """
 
     name: ClassVar[str] = "coin-flip"
-    price: ClassVar[str] = "as many passes as the schedule says"
+    cost_summary: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "Dream origin (Ye et al., 2025)"
 
     schedule: Timesteps = Timesteps()
@@ -36,11 +36,11 @@ class CoinFlip(UnmaskRule):
 
     traits = RuleTraits(follows_schedule=True, heeds_model=False)
 
-    def most_passes(self, masks: int) -> int:
+    def max_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
 
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
         share = torch.tensor(self.schedule.share(clock), dtype=torch.float32, device=open.device)
-        return open & (prediction.dice.uniform_at(open) < share[:, None]), state
+        return open & (prediction.generators.uniform_at(open) < share[:, None]), state

@@ -27,14 +27,14 @@ class EntropyBound(UnmaskRule):
     """
 
     name: ClassVar[str] = "entropy-bound"
-    price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    cost_summary: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
     source: ClassVar[str] = "EB-Sampler (Ben-Hamu et al., 2025, arXiv 2505.24857)"
 
     gamma: float = 0.1
     order: str = "entropy"
 
     def __post_init__(self) -> None:
-        check_number("EntropyBound", "gamma", self.gamma, least=0)
+        check_number("EntropyBound", "gamma", self.gamma, minimum=0)
         check_choice("EntropyBound", "order", self.order, "entropy", "confidence", "margin")
 
     def choose(

@@ -30,7 +30,7 @@ class LeftmostFirst(UnmaskRule):
     """
 
     name: ClassVar[str] = "leftmost-first"
-    price: ClassVar[str] = "about one pass more per block"
+    cost_summary: ClassVar[str] = "about one pass more per block"
     source: ClassVar[str] = "Fast-dLLM on Dream (Wu et al., 2025)"
 
     unmask: UnmaskRule = AboveThreshold()
@@ -52,9 +52,9 @@ class LeftmostFirst(UnmaskRule):
     def traits(self) -> RuleTraits:
         return self.unmask.traits
 
-    def most_passes(self, masks: int) -> int | None:
+    def max_passes(self, masks: int) -> int | None:
         # A schedule that fills several in a pass is late by what its first pass left.
-        passes = self.unmask.most_passes(masks)
+        passes = self.unmask.max_passes(masks)
         return passes if passes is None or passes >= masks else passes + 1
 
     def begin(self, canvas: Canvas) -> State:
@@ -68,4 +68,4 @@ class LeftmostFirst(UnmaskRule):
     ) -> tuple[Bool[Tensor, "B S"], State]:
         leftmost = open & (open.cumsum(-1) == 1)
         later, state = self.unmask.choose(prediction, open, clock, state)
-        return leftmost.where(clock.opening[:, None], later), state
+        return leftmost.where(clock.block_start[:, None], later), state

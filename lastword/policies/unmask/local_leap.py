@@ -14,7 +14,7 @@ from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.unmask.ranked import best
 from lastword.policies.unmask.rule import UnmaskRule
-from lastword.validation import check_number, check_whole
+from lastword.validation import check_int, check_number
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LocalLeap(UnmaskRule):
     """
 
     name: ClassVar[str] = "local-leap"
-    price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    cost_summary: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
     source: ClassVar[str] = "LocalLeap (Kong et al., 2025, arXiv 2510.07081)"
 
     threshold: float = 0.9
@@ -34,18 +34,18 @@ class LocalLeap(UnmaskRule):
     radius: int = 4
 
     def __post_init__(self) -> None:
-        check_number("LocalLeap", "threshold", self.threshold, above=0, most=1)
-        check_number("LocalLeap", "relaxed", self.relaxed, above=0, most=self.threshold)
-        check_whole("LocalLeap", "radius", self.radius, least=0)
+        check_number("LocalLeap", "threshold", self.threshold, above=0, maximum=1)
+        check_number("LocalLeap", "relaxed", self.relaxed, above=0, maximum=self.threshold)
+        check_int("LocalLeap", "radius", self.radius, minimum=0)
 
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
         confidence = prediction.confidence.masked_fill(~open, -torch.inf)
-        anchors = prediction.columns.spread(confidence >= self.threshold)
+        anchors = prediction.columns.scatter(confidence >= self.threshold)
         around = torch.nn.functional.max_pool1d(
             anchors.float()[:, None], 2 * self.radius + 1, stride=1, padding=self.radius
         )
-        near = prediction.columns.at(around[:, 0] > 0)
+        near = prediction.columns.gather(around[:, 0] > 0)
         bar = torch.where(near, self.relaxed, self.threshold)
         return (confidence >= bar) | best(confidence, open.any(-1).long()), state

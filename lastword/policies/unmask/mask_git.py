@@ -28,7 +28,7 @@ class MaskGit(UnmaskRule):
     """
 
     name: ClassVar[str] = "maskgit"
-    price: ClassVar[str] = "as many passes as the schedule says"
+    cost_summary: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
 
     schedule: Schedule = Cosine()
@@ -36,11 +36,11 @@ class MaskGit(UnmaskRule):
 
     def __post_init__(self) -> None:
         check_type("MaskGit", "schedule", self.schedule, Schedule, "a schedule, such as Cosine()")
-        check_number("MaskGit", "noise", self.noise, least=0)
+        check_number("MaskGit", "noise", self.noise, minimum=0)
 
     traits = RuleTraits(follows_schedule=True)
 
-    def most_passes(self, masks: int) -> int:
+    def max_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
 
     def choose(
@@ -55,10 +55,10 @@ class MaskGit(UnmaskRule):
     def _noise(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock
     ) -> Float[Tensor, "B S"]:
-        steps = self.schedule.steps_of(clock.opened)
+        steps = self.schedule.steps_of(clock.masks_at_start)
         scale = self.noise * (1 - (clock.in_window + 1).double() / steps).clamp(min=0)
         scale = scale.masked_fill(~open.any(-1), 0)[:, None]
         own = prediction.canvas.valid & (scale > 0)
-        uniform = prediction.dice.uniform_at(own, torch.float64).clamp(min=1e-300)
+        uniform = prediction.generators.uniform_at(own, torch.float64).clamp(min=1e-300)
         noise = torch.where(own, -scale * torch.log(-torch.log(uniform)), 0)
-        return prediction.columns.at(noise)
+        return prediction.columns.gather(noise)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lastword.canvas.clock import Clock
-from lastword.canvas.columns import counted
+from lastword.canvas.columns import cached_arange
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.unmask.rule import RuleTraits, UnmaskRule
@@ -39,7 +39,7 @@ class RankedRule(UnmaskRule):
 
     traits = RuleTraits(follows_schedule=True)
 
-    def most_passes(self, masks: int) -> int:
+    def max_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
 
     @abstractmethod
@@ -59,16 +59,16 @@ class RankedRule(UnmaskRule):
         self, score: Float[Tensor, "B S"], quota: Int[Tensor, "B"], prediction: Prediction
     ) -> Bool[Tensor, "B S"]:
         # The authors draw among all columns of the row: so many weights, so many numbers.
-        every = prediction.columns.spread(score, -torch.inf)
+        every = prediction.columns.scatter(score, -torch.inf)
         picked = torch.zeros_like(every, dtype=torch.bool)
         for row, count in enumerate(quota.tolist()):
             if count:
                 own = prediction.canvas.valid[row].nonzero()[:, 0]
                 weights = (every[row, own] / self.order_temperature).softmax(-1)
                 likely = min(count, int((weights > 0).sum()))
-                drawn = prediction.dice.choose(row, weights, likely, replace=False)
+                drawn = prediction.generators.multinomial(row, weights, likely, replace=False)
                 picked[row, own[drawn.cpu()]] = True
-        chosen = prediction.columns.at(picked)
+        chosen = prediction.columns.gather(picked)
         # A low temperature rounds the weight of unlikely masks to 0; they follow in order of score.
         missing = quota - chosen.sum(-1)
         return chosen | best(score.masked_fill(chosen, -torch.inf), missing)
@@ -91,7 +91,7 @@ def ranking(score: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
 
 def leading(order: Int[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
     """The first `count` columns of each row's ranking, as a mask."""
-    taken = counted(order.shape[1], order.device) < count[:, None]
+    taken = cached_arange(order.shape[1], order.device) < count[:, None]
     return torch.zeros_like(taken).scatter(1, order, taken)
 
 
@@ -104,7 +104,7 @@ class MostConfident(RankedRule):
     """
 
     name: ClassVar[str] = "most-confident"
-    price: ClassVar[str] = "as many passes as the schedule says"
+    cost_summary: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022); LLaDA low_confidence, Dream maskgit_plus"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
@@ -116,7 +116,7 @@ class LargestMargin(RankedRule):
     """Fill where the best token leads the second best by most (Kim et al., 2025)."""
 
     name: ClassVar[str] = "largest-margin"
-    price: ClassVar[str] = "as many passes as the schedule says"
+    cost_summary: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "Kim et al., 2025; Dream topk_margin"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
@@ -128,7 +128,7 @@ class LowestEntropy(RankedRule):
     """Fill where the distribution is least spread: the order behind Dream's published numbers."""
 
     name: ClassVar[str] = "lowest-entropy"
-    price: ClassVar[str] = "as many passes as the schedule says"
+    cost_summary: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "Dream entropy (Ye et al., 2025)"
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
@@ -140,7 +140,7 @@ class AtRandom(RankedRule):
     """Fill a fixed count of masks, anywhere. The baseline every order should beat."""
 
     name: ClassVar[str] = "at-random"
-    price: ClassVar[str] = "as many passes as the schedule says"
+    cost_summary: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "LLaDA random (Nie et al., 2025)"
 
     traits = RuleTraits(follows_schedule=True, heeds_model=False)
@@ -148,4 +148,4 @@ class AtRandom(RankedRule):
     def score(self, prediction: Prediction) -> Float[Tensor, "B S"]:
         columns = prediction.columns
         own = prediction.canvas.valid & columns.read.any(-1, keepdim=True)
-        return columns.at(prediction.dice.uniform_at(own))
+        return columns.gather(prediction.generators.uniform_at(own))

@@ -55,7 +55,7 @@ class UnmaskRule(ABC):
     ) -> tuple[Bool[Tensor, "B S"], State]:
         """A subset of `open`, the masks of each row's window among the columns read; the state after."""
 
-    def most_passes(self, masks: int) -> int | None:
+    def max_passes(self, masks: int) -> int | None:
         """The most passes a window of so many masks takes, whatever the model says.
 
         A rule that follows a schedule may idle, so it says so itself; None: it does not say.
@@ -63,7 +63,7 @@ class UnmaskRule(ABC):
         return None if self.traits.follows_schedule else masks
 
 
-def checked_choice(
+def check_choice_of_rule(
     rule: UnmaskRule, chosen: Tensor, open: Bool[Tensor, "B S"], clock: Clock
 ) -> Bool[Tensor, "B S"]:
     """What a rule chose of the open masks, held to its promise: else decoding would never end."""
@@ -77,11 +77,11 @@ def checked_choice(
     idle = (open.any(-1) & ~chosen.any(-1)).nonzero()[:, 0].tolist()
     stuck = [row for row in idle if not _may_idle(rule, clock, row)]
     if stuck:
-        raise no_choice(rule, stuck[0], int(clock.step[stuck[0]]))
+        raise stuck_error(rule, stuck[0], int(clock.step[stuck[0]]))
     return chosen
 
 
-def no_choice(rule: UnmaskRule, row: int, step: int) -> SettingError:
+def stuck_error(rule: UnmaskRule, row: int, step: int) -> SettingError:
     """What to say of a rule that does not let decoding end."""
     return SettingError(
         f"{type(rule).__name__} chose no mask of row {row} in step {step}, and decoding would never end; a "
@@ -91,18 +91,18 @@ def no_choice(rule: UnmaskRule, row: int, step: int) -> SettingError:
 
 
 def stuck_rows(
-    chosen: Bool[Tensor, "B S"], open: Bool[Tensor, "B S"], clock: Clock, most: Int[Tensor, "M"]
+    chosen: Bool[Tensor, "B S"], open: Bool[Tensor, "B S"], clock: Clock, max_idle: Int[Tensor, "M"]
 ) -> Bool[Tensor, "B"]:
     """Rows that break that promise, where asking would stop the device; `most` is the rule's `idles`."""
-    over = clock.in_window >= most[clock.opened.clamp(max=len(most) - 1)]
+    over = clock.in_window >= max_idle[clock.masks_at_start.clamp(max=len(max_idle) - 1)]
     return open.any(-1) & ~chosen.any(-1) & over
 
 
-def idles(rule: UnmaskRule, masks: int) -> list[int]:
+def max_idle_steps(rule: UnmaskRule, masks: int) -> list[int]:
     """In how many passes of a window that opened with 0, 1, ... `masks` masks the rule may fill none."""
     if not rule.traits.follows_schedule:
         return [0] * (masks + 1)
-    counts = [rule.most_passes(count) for count in range(masks + 1)]
+    counts = [rule.max_passes(count) for count in range(masks + 1)]
     return [NEVER_OVER if count is None else count for count in counts]
 
 
@@ -110,5 +110,5 @@ def _may_idle(rule: UnmaskRule, clock: Clock, row: int) -> bool:
     """A schedule may leave a pass out, as long as it is not over."""
     if not rule.traits.follows_schedule:
         return False
-    most = rule.most_passes(int(clock.opened[row]))
+    most = rule.max_passes(int(clock.masks_at_start[row]))
     return most is None or int(clock.in_window[row]) < most

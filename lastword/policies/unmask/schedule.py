@@ -31,7 +31,7 @@ class Schedule(ABC):
     pace: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number(type(self).__name__, "pace", self.pace, least=SLOWEST)
+        check_number(type(self).__name__, "pace", self.pace, minimum=SLOWEST)
 
     def steps(self, masks: int) -> int:
         """How many passes a window that opened with `masks` masks takes."""
@@ -54,11 +54,11 @@ class EqualShares(Schedule):
     """
 
     name: ClassVar[str] = "equal-shares"
-    price: ClassVar[str] = "masks / pace passes"
+    cost_summary: ClassVar[str] = "masks / pace passes"
     source: ClassVar[str] = "LLaDA (Nie et al., 2025)"
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
-        opened, step = clock.opened, clock.in_window
+        opened, step = clock.masks_at_start, clock.in_window
         steps = self.steps_of(opened)
         share = opened // steps + (step < opened % steps)
         # Behind the last step only where the model proposed masks: finish what is left.
@@ -76,14 +76,14 @@ class Cosine(Schedule):
     """
 
     name: ClassVar[str] = "cosine"
-    price: ClassVar[str] = "masks / pace passes"
+    cost_summary: ClassVar[str] = "masks / pace passes"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
-        passes, steps = clock.in_window + 1, self.steps_of(clock.opened)
+        passes, steps = clock.in_window + 1, self.steps_of(clock.masks_at_start)
         share = torch.cos(math.pi * passes.double() / (2 * steps))
         # The tolerance keeps 78 cos(pi / 3) at 39, whichever side floating point puts it on.
-        left = (clock.opened * share + 1e-9).floor().clamp(min=1).long()
+        left = (clock.masks_at_start * share + 1e-9).floor().clamp(min=1).long()
         left = left.masked_fill(passes >= steps, 0)
         return torch.minimum((remaining - left).clamp(min=1), remaining)
 
@@ -102,7 +102,7 @@ class Timesteps(Schedule):
     """
 
     name: ClassVar[str] = "timesteps"
-    price: ClassVar[str] = "masks / pace passes, less those that fill nothing"
+    cost_summary: ClassVar[str] = "masks / pace passes, less those that fill nothing"
     source: ClassVar[str] = "Dream (Ye et al., 2025)"
 
     eps: float = 1e-3
@@ -110,13 +110,13 @@ class Timesteps(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("Timesteps", "eps", self.eps, least=LEAST_TIME, below=1)
+        check_number("Timesteps", "eps", self.eps, minimum=LEAST_TIME, below=1)
         check_choice("Timesteps", "keep_idle", self.keep_idle, True, False)
 
     def share(self, clock: Clock) -> list[float]:
         """1 - s/t at each row's step; 1 from the last step on."""
         shares = []
-        for opened, step in zip(clock.opened.tolist(), clock.in_window.tolist()):
+        for opened, step in zip(clock.masks_at_start.tolist(), clock.in_window.tolist()):
             row = _shares(self.steps(opened), self.eps)
             shares.append(float(row[min(step, len(row) - 1)]))
         return shares
@@ -129,7 +129,7 @@ class Timesteps(Schedule):
             ]
         else:
             counts = []
-            for opened, step in zip(clock.opened.tolist(), clock.in_window.tolist()):
+            for opened, step in zip(clock.masks_at_start.tolist(), clock.in_window.tolist()):
                 plan = _plan(opened, self.steps(opened), self.eps)
                 counts.append(plan[step] if step < len(plan) else opened)
         return torch.minimum(torch.tensor(counts, device=remaining.device), remaining)

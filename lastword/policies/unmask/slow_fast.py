@@ -15,7 +15,7 @@ from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.unmask.ranked import best
 from lastword.policies.unmask.rule import RuleTraits, UnmaskRule
-from lastword.validation import check_choice, check_number, check_whole
+from lastword.validation import check_choice, check_int, check_number
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SlowFast(UnmaskRule):
     """
 
     name: ClassVar[str] = "slow-fast"
-    price: ClassVar[str] = "fewer passes, most of them without what lies behind the span"
+    cost_summary: ClassVar[str] = "fewer passes, most of them without what lies behind the span"
     source: ClassVar[str] = "Slow-Fast Sampling (2025, arXiv 2506.10848)"
 
     sure: float = 0.85
@@ -48,11 +48,11 @@ class SlowFast(UnmaskRule):
     as_released: bool = False
 
     def __post_init__(self) -> None:
-        check_number("SlowFast", "sure", self.sure, above=0, most=1)
-        check_number("SlowFast", "reach", self.reach, least=0, most=1)
-        check_whole("SlowFast", "explore", self.explore, least=1)
-        check_whole("SlowFast", "history", self.history, least=1)
-        check_number("SlowFast", "spread", self.spread, least=0)
+        check_number("SlowFast", "sure", self.sure, above=0, maximum=1)
+        check_number("SlowFast", "reach", self.reach, minimum=0, maximum=1)
+        check_int("SlowFast", "explore", self.explore, minimum=1)
+        check_int("SlowFast", "history", self.history, minimum=1)
+        check_number("SlowFast", "spread", self.spread, minimum=0)
         check_choice("SlowFast", "as_released", self.as_released, True, False)
 
     @classmethod
@@ -62,10 +62,10 @@ class SlowFast(UnmaskRule):
 
     traits = RuleTraits(drops_columns=True)
 
-    def begin(self, canvas: Canvas) -> Cycles:
+    def begin(self, canvas: Canvas) -> SlowFastState:
         zero = torch.zeros_like(canvas.horizon)
         notes = torch.full((len(zero), self.history), torch.nan, dtype=torch.float64)
-        return Cycles(zero, notes.to(zero.device), zero, zero - 1, zero.bool(), zero)
+        return SlowFastState(zero, notes.to(zero.device), zero, zero - 1, zero.bool(), zero)
 
     def sees(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
         cycles = self._now(canvas, clock, state)
@@ -87,9 +87,9 @@ class SlowFast(UnmaskRule):
         reached = torch.where(confidence >= self.reach, column + 1, 0).amax(-1)
         return chosen, self._after(cycles, torch.maximum(reached, cycles.start + 1))
 
-    def _now(self, canvas: Canvas, clock: Clock, state: State) -> Cycles:
+    def _now(self, canvas: Canvas, clock: Clock, state: State) -> SlowFastState:
         """The cycles this pass belongs to, given what earlier passes really wrote."""
-        cycles = Cycles(*state)
+        cycles = SlowFastState(*state)
         column = torch.arange(canvas.width, device=cycles.start.device)
         masks = canvas.masked & clock.window.columns(canvas.width)
         ahead = masks & (column >= cycles.start[:, None])
@@ -97,25 +97,25 @@ class SlowFast(UnmaskRule):
         cycles = cycles.restarted(filled, cycles.end)
         # In a new window, and where a caller's hook put masks back behind the cycle, all begins anew.
         ahead = masks & (column >= cycles.start[:, None])
-        return cycles.restarted(clock.opening | ~ahead.any(-1), clock.window.first)
+        return cycles.restarted(clock.block_start | ~ahead.any(-1), clock.window.first)
 
-    def _after(self, cycles: Cycles, note: Int[Tensor, "B"]) -> Cycles:
+    def _after(self, cycles: SlowFastState, note: Int[Tensor, "B"]) -> SlowFastState:
         """The cycles after a pass in which slow rows noted a possible end."""
         slow = ~cycles.fast
         notes = torch.cat((cycles.notes[:, 1:], note[:, None].double()), dim=1)
         passes = cycles.slow_passes + 1
         # Notes not made yet are NaN and compare false: too few are never settled.
-        settled = notes.std(-1, correction=0) < self.spread
+        resolved = notes.std(-1, correction=0) < self.spread
         mean = notes.nanmean(-1).long()
         if self.as_released:
             # The first note that settles stays the end, though the slow passes go on.
             done = passes >= self.explore
-            end = torch.where(settled, note, torch.where(done, mean, -1))
+            end = torch.where(resolved, note, torch.where(done, mean, -1))
             end = torch.where(cycles.end >= 0, cycles.end, end)
         else:
-            done = settled | (passes >= self.explore)
+            done = resolved | (passes >= self.explore)
             end = torch.where(done, mean, cycles.end)
-        return Cycles(
+        return SlowFastState(
             cycles.start,
             torch.where(slow[:, None], notes, cycles.notes),
             torch.where(slow, passes, cycles.slow_passes),
@@ -125,7 +125,7 @@ class SlowFast(UnmaskRule):
         )
 
 
-class Cycles(NamedTuple):
+class SlowFastState(NamedTuple):
     """Where each row stands in its cycle; columns count from the left of the canvas."""
 
     start: Int[Tensor, "B"]
@@ -137,9 +137,9 @@ class Cycles(NamedTuple):
     fast: Bool[Tensor, "B"]  # has the fast phase begun?
     fast_passes: Int[Tensor, "B"]
 
-    def restarted(self, rows: Bool[Tensor, "B"], start: Int[Tensor, "B"]) -> Cycles:
+    def restarted(self, rows: Bool[Tensor, "B"], start: Int[Tensor, "B"]) -> SlowFastState:
         """A new cycle for some rows."""
-        return Cycles(
+        return SlowFastState(
             torch.where(rows, start, self.start),
             self.notes.masked_fill(rows[:, None], torch.nan),
             self.slow_passes.masked_fill(rows, 0),

@@ -31,16 +31,16 @@ class AboveThreshold(UnmaskRule):
     """
 
     name: ClassVar[str] = "threshold"
-    price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    cost_summary: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     threshold: float = 0.9
     pace: float | None = None
 
     def __post_init__(self) -> None:
-        check_number("AboveThreshold", "threshold", self.threshold, above=0, most=1)
+        check_number("AboveThreshold", "threshold", self.threshold, above=0, maximum=1)
         if self.pace is not None:
-            check_number("AboveThreshold", "pace", self.pace, least=1)
+            check_number("AboveThreshold", "pace", self.pace, minimum=1)
 
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
@@ -54,7 +54,7 @@ class AboveThreshold(UnmaskRule):
             share = (
                 self.pace * (clock.in_window + 1).double() + 1e-9
             ).long()  # 3 x 0.1 is a hair off
-            left = share - (clock.opened - remaining)
+            left = share - (clock.masks_at_start - remaining)
             passing = passing & best(confidence, left)
         return best(confidence, one) | passing, state
 
@@ -69,7 +69,7 @@ class Factor(UnmaskRule):
     """
 
     name: ClassVar[str] = "factor"
-    price: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
+    cost_summary: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025), later versions"
 
     factor: float = 1.0

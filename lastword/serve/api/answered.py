@@ -108,11 +108,11 @@ def predicted(lengths: LengthDistribution | None, horizon: int) -> replies.Predi
 def ledger(job: Job, answer: Answer) -> replies.Ledger:
     """What an answer was predicted to be, and what it took."""
     made = answer.generation
-    passes = made.probe_cost.passes + made.cost.passes
+    passes = made.probe_cost.forward_passes + made.cost.forward_passes
     return replies.Ledger(
         **predicted(made.lengths, made.horizon).model_dump(),
         passes=passes,
-        columns=made.probe_cost.columns + made.cost.columns,
+        columns=made.probe_cost.tokens_computed + made.cost.tokens_computed,
         tokens_per_forward=per_forward(answer.tokens, passes),
         seconds_queued=round(answer.queued, 6),
         seconds_decoding=round(answer.decoding, 6),

@@ -85,5 +85,5 @@ class Answering:
             quantiles={str(q): int(found.quantile(q)) for q in wanted},
             curve=[round(share, 9) for share in found.survival.tolist()],
             tail=found.tail.item(),
-            reading=as_text(probe.reading) if found.read_as is None else str(found.read_as),
+            reading=as_text(probe.reading) if found.explanation is None else str(found.explanation),
         )

@@ -77,8 +77,8 @@ def create_app(
         created=int(time.time()),
         lastword=replies.ModelLimits(
             chat=engine.tokenizer.chat_template is not None,
-            slots=limits.horizon or engine.model.slots,
-            positions=engine.model.positions,
+            slots=limits.horizon or engine.model.default_max_new_tokens,
+            positions=engine.model.max_seq_len,
             weights=fingerprint(engine.model),
             dtype=dtype_of(engine.model),
             hardware=surroundings(engine.model)["hardware"],

@@ -9,17 +9,17 @@ import secrets
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from lastword.canvas.canvas import checked_prompts
-from lastword.decoding.sampling import checked_seed
+from lastword.canvas.canvas import validate_prompts
+from lastword.decoding.sampling import check_seed
 from lastword.models.base import MaskPredictor
-from lastword.prompts import as_batch
+from lastword.prompts import tokenize_prompts
 from lastword.recipe.text import from_data
 from lastword.serve.api.chosen import chosen, most_slots, within
 from lastword.serve.api.invalid import Invalid, about
 from lastword.serve.api.schema import ChatRequest, CompletionRequest, LengthsRequest, Message
 from lastword.serve.job import Job
 from lastword.serve.limits import Limits
-from lastword.survival.interpretation import Auto, Reading
+from lastword.survival.interpretation import Auto, Interpretation
 
 SEEDS = 2**53  # those that every client's JSON can hold
 
@@ -30,7 +30,7 @@ class Probe(NamedTuple):
     prompt: tuple[int, ...]
     limit: int
     ends: str
-    reading: Reading
+    reading: Interpretation
 
 
 def jobs(
@@ -56,7 +56,7 @@ def jobs(
         )
     recipe = chosen(request, limits)
     prompts = _prompts(given, field, model, limits)
-    settled = [within(recipe, request, prompt, in_chat, model, limits) for prompt in prompts]
+    resolved = [within(recipe, request, prompt, in_chat, model, limits) for prompt in prompts]
     stop = request.stop or ()
     first = Job(
         prompt=(),
@@ -71,9 +71,9 @@ def jobs(
     if seed is None:
         seed = secrets.randbelow(SEEDS) if recipe.sampling.temperature else 0
     with about("seed"):
-        seeds = [checked_seed("request", seed + choice) for choice in range(count * each)]
+        seeds = [check_seed("request", seed + choice) for choice in range(count * each)]
     return [
-        replace(first, prompt=prompts[at // each], recipe=settled[at // each], seed=seeds[at])
+        replace(first, prompt=prompts[at // each], recipe=resolved[at // each], seed=seeds[at])
         for at in range(count * each)
     ]
 
@@ -90,7 +90,7 @@ def probe(request: LengthsRequest, model: MaskPredictor, limits: Limits) -> Prob
     else:
         given, field = _conversation(request.messages, model), "messages"
     (prompt,) = _prompts(given, field, model, limits)
-    most = min(most_slots(model, limits), model.positions - len(prompt))
+    most = min(most_slots(model, limits), model.max_seq_len - len(prompt))
     if request.limit is not None and request.limit > most:
         raise Invalid(
             f"a limit of {request.limit} was asked for; behind this prompt it is at most {most}",
@@ -144,9 +144,9 @@ def _count(prompt: object) -> int:
 def _prompts(given: Any, field: str, model: MaskPredictor, limits: Limits) -> list[tuple[int, ...]]:
     """Every prompt as ids of the model, none too long."""
     with about(field):
-        batch = as_batch(model, given)
-        checked_prompts(batch, model.ids)
-    most = min(limits.prompt or model.positions, model.positions - 1)
+        batch = tokenize_prompts(model, given)
+        validate_prompts(batch, model.ids)
+    most = min(limits.prompt or model.max_seq_len, model.max_seq_len - 1)
     for number, prompt in enumerate(batch):
         if len(prompt) > most:
             raise Invalid(

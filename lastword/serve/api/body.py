@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from lastword.io.schema import parse_object
 from lastword.serve.api.invalid import Invalid, NotJson, TooLarge, TooSlow, invalid
 from lastword.serve.limits import Limits
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -24,7 +24,7 @@ async def read(request: Request, kind: type[Kind], limits: Limits) -> Kind:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != JSON:
         raise NotJson(
-            f"a body of type {shown(media)} was sent; send JSON with the header `Content-Type: {JSON}`"
+            f"a body of type {short_repr(media)} was sent; send JSON with the header `Content-Type: {JSON}`"
         )
     try:
         return kind.model_validate(parse_object(await content(request, limits)))

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from lastword.decoding.sampling import Sampling
 from lastword.models.base import MaskPredictor
-from lastword.policies.length.wrapper import traits_of
+from lastword.policies.length.wrapper import combined_traits
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import settle
+from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data
 from lastword.serve.api.invalid import Invalid, about
 from lastword.serve.api.schema import Asking
@@ -30,7 +30,7 @@ def chosen(request: Asking, limits: Limits) -> Recipe:
         elif isinstance(request.recipe, dict):
             recipe = Recipe.from_json(json.dumps(request.recipe))
         else:
-            recipe = Recipe.checked(request.recipe)
+            recipe = Recipe.coerce(request.recipe)
     if request.length is not None:
         with about("length"):
             recipe = replace(recipe, length=from_data("length", request.length))
@@ -60,7 +60,7 @@ def _is_greedy(sampling: Sampling) -> bool:
 
 def most_slots(model: MaskPredictor, limits: Limits) -> int:
     """Slots of a canvas that are allowed."""
-    return limits.horizon or model.slots
+    return limits.horizon or model.default_max_new_tokens
 
 
 def within(
@@ -73,10 +73,10 @@ def within(
 ) -> Recipe:
     """The recipe as it runs, what it left unsaid within limits; what it said is kept or refused."""
     param = "recipe" if request.length is None else "length"
-    horizon, room = most_slots(model, limits), model.positions - len(prompt)
+    horizon, room = most_slots(model, limits), model.max_seq_len - len(prompt)
 
     def check(asked: Recipe) -> None:
-        most = traits_of(asked.length).most
+        most = combined_traits(asked.length).upper_bound
         if most > min(horizon, room):
             whose = "were asked for"
             if request.recipe is None and request.length is None:
@@ -90,6 +90,6 @@ def within(
 
     check(recipe)
     with about(param):
-        settled = settle(recipe, model, [prompt], in_chat=[in_chat], room=horizon)
-    check(settled)
-    return settled
+        resolved = resolve(recipe, model, [prompt], in_chat=[in_chat], room=horizon)
+    check(resolved)
+    return resolved

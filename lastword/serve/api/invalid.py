@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from lastword.errors import LastwordError
 from lastword.io.schema import first_error
 from lastword.serve.errors import Refusal
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 
 class Invalid(Refusal):
@@ -78,7 +78,7 @@ def invalid(kind: type[BaseModel], wrong: ValidationError) -> Invalid:
         return Invalid(f"{field} is not supported: {first['msg']}", field, "unsupported_field")
     if not field:
         return Invalid(str(first["msg"]))
-    return Invalid(f"{field}: {first['msg']} (given: {shown(first['input'])})", field)
+    return Invalid(f"{field}: {first['msg']} (given: {short_repr(first['input'])})", field)
 
 
 def _near(field: str, names: Collection[str]) -> str:

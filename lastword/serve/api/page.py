@@ -18,7 +18,7 @@ PLACE = 3  # of the example among each family's test prompts: none was picked fo
 @cache
 def page(recipe: Recipe | None = None) -> str:
     """The whole page as HTML; `recipe` is the server's own. Nothing else in it depends on the server."""
-    recipes = {name: named.says for name, named in RECIPES.items()}
+    recipes = {name: named.description for name, named in RECIPES.items()}
     usual = DEFAULT
     if recipe is not None:
         usual = next((name for name in RECIPES if Recipe.named(name) == recipe), OWN)

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from lastword.io.schema import CHECKED, LongText, Seed, Text
 from lastword.serve.api.unsupported import Unsupported
-from lastword.validation import MOST_COUNTED, MOST_SLOTS
+from lastword.validation import MAX_COUNT, MAX_SLOTS
 
 
 def _in_words(words: str) -> WrapValidator:
@@ -34,7 +34,7 @@ Stops = Annotated[
     StopText | Annotated[list[StopText], Field(max_length=MOST_STOPS)],
     _in_words(f"give a text, or a list of at most {MOST_STOPS} texts, none of them empty"),
 ]
-Ids = Annotated[list[int], Field(min_length=1, max_length=MOST_SLOTS)]
+Ids = Annotated[list[int], Field(min_length=1, max_length=MAX_SLOTS)]
 Prompts = Annotated[
     LongText
     | Annotated[list[LongText], Field(min_length=1)]
@@ -46,7 +46,7 @@ OnePrompt = Annotated[LongText | Ids, _in_words("give text, or a list of token i
 Named = Annotated[
     Text | dict[str, Any], _in_words("give a name, or an object with a name and fields")
 ]
-Cap = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
+Cap = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Seconds = Annotated[float, Field(gt=0)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
 
@@ -200,7 +200,7 @@ class LengthsRequest(BaseModel):
     model: Text | None = Field(None, description="The name of the model; left out, the one here.")
     prompt: OnePrompt | None = None
     messages: Messages | None = None
-    limit: Annotated[int, Field(ge=1, le=MOST_SLOTS)] | None = Field(
+    limit: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = Field(
         None, description="Masks that the probe looks at."
     )
     ends: Literal["document", "any"] | None = Field(

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from lastword.validation import shown
+from lastword.validation import short_repr
 
 
 @dataclass(frozen=True, eq=False)  # neutral 0 is not neutral False, and typing keeps one of equals
@@ -32,7 +32,7 @@ class Unsupported:
                 {
                     "why": self.why,
                     "instead": f", or give {allowed}" if allowed else "",
-                    "given": shown(value),
+                    "given": short_repr(value),
                 },
             )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lastword.errors import SettingError
 from lastword.serve.ray.report import ROUTINGS
-from lastword.validation import check_number, check_whole
+from lastword.validation import check_int, check_number
 
 MOST = 10_000
 
@@ -30,18 +30,18 @@ class Replicas:
 
     def __post_init__(self) -> None:
         for name in ("least", "most"):
-            check_whole("Replicas", name, getattr(self, name), least=1, most=MOST)
+            check_int("Replicas", name, getattr(self, name), minimum=1, maximum=MOST)
         if self.most < self.least:
             raise SettingError(
                 f"replicas {self.least}:{self.most} were given; the second number is the larger one"
             )
-        check_number("Replicas", "cpus", self.cpus, least=0)
+        check_number("Replicas", "cpus", self.cpus, minimum=0)
         if self.gpus is not None:
-            check_number("Replicas", "gpus", self.gpus, least=0)
+            check_number("Replicas", "gpus", self.gpus, minimum=0)
         for name in ("seconds", "patience"):
             check_number("Replicas", name, getattr(self, name), above=0)
         for name in ("up", "down"):
-            check_number("Replicas", name, getattr(self, name), least=0)
+            check_number("Replicas", name, getattr(self, name), minimum=0)
         if self.routing not in ROUTINGS:
             raise SettingError(
                 f"routing {self.routing!r} was given; allowed: {', '.join(ROUTINGS)}"

@@ -25,7 +25,7 @@ from lastword.models.kernels.gate import gated, gated_plain
 from lastword.models.kernels.norm import add_norm, add_norm_plain
 from lastword.models.kernels.rotary import rotate_and_store, rotate_and_store_plain
 from lastword.models.kernels.vocabulary import summarise, summarise_plain
-from lastword.models.storage import KeyValues
+from lastword.models.storage import KVStorage
 
 DEVICE = torch.device(os.environ.get("KERNELS_ON", "cpu"))
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -162,7 +162,7 @@ def hold_summary(dtype, rows, width):
             )  # fmt: skip
         assert all(0 <= int(token) < width for token in given.candidate)
     first = 0 if 0 not in banned else 1
-    assert int(given.likeliest[0]) == 0
+    assert int(given.argmax_tokens[0]) == 0
     assert int(given.candidate[0]) == first
 
 
@@ -179,7 +179,7 @@ def hold_model(name, dtype, weights):
     )
     said = []
     for model.packs in (False, True):
-        memory = KeyValues(2, 12)
+        memory = KVStorage(2, 12)
         whole = model(tokens, block, valid=valid, memory=memory.at(rows))
         part = memory.carrying(rows, block)
         part.uniform = model.packs

@@ -19,13 +19,13 @@ from lastword.models.kernels.gate import gated
 from lastword.models.kernels.norm import add_norm
 from lastword.models.kernels.rotary import rotate_and_store
 from lastword.models.kernels.vocabulary import summarise
-from lastword.models.layers import RMSNorm, Rotation, Shape
+from lastword.models.layers import RMSNorm, Rotation, TransformerConfig
 
 ROOT = Path(__file__).parent.parent.parent
 HALVES = (torch.float32, torch.bfloat16, torch.float16)
-SHAPE = Shape(
-    width=64, layers=1, heads=4, kv_heads=2, mlp_width=64, vocabulary=8, rope_theta=500000.0, norm_eps=1e-5,
-    positions=4096, qkv_bias=False, tied_head=False, rotate_in_float32=True,
+SHAPE = TransformerConfig(
+    hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, intermediate_size=64, vocab_size=8, rope_theta=500000.0, norm_eps=1e-5,
+    max_seq_len=4096, qkv_bias=False, tied_head=False, rotate_in_float32=True,
 )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_add_norm_is_the_sum_and_its_norm(dtype):
 @pytest.mark.parametrize("dtype", HALVES)
 def test_rotation_is_that_of_the_layers_and_what_is_turned_is_stored(dtype, in_float32):
     positions, slots = torch.tensor([3, 2000, 17]), torch.tensor([4, 0, 2])
-    shape = Shape(**{**vars(SHAPE), "rotate_in_float32": in_float32})
+    shape = TransformerConfig(**{**vars(SHAPE), "rotate_in_float32": in_float32})
     rotation = Rotation.of(positions[None], shape, dtype)
     qkv = numbers(3, 8 * 16, dtype=dtype)
     query, key, value = torch.split(qkv.view(3, 8, 16), [4, 2, 2], 1)
@@ -159,7 +159,7 @@ def test_summary_is_what_rules_judge_by(sampling, predicted, ids, monkeypatch):
     unjudged = [ids.end] * sampling.forbid_end + [*ids.ends] * sampling.end_last
     found = summarise(logits, banned=banned, unjudged=unjudged)
     assert torch.equal(found.candidate[None], prediction.tokens)
-    assert torch.equal(found.likeliest[None], prediction.likeliest)
+    assert torch.equal(found.likeliest[None], prediction.argmax_tokens)
     assert int(found.candidate[2]) == 0
     for name in ("confidence", "margin", "entropy", "gap"):
         assert torch.equal(getattr(found, name)[None], getattr(prediction, name)), name

@@ -9,12 +9,12 @@ import torch
 import lastword
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost
+from lastword.canvas.cost import BatchCost
 from lastword.decoding.forward import Forward
 from lastword.decoding.loop import decode
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import SettingError
-from lastword.models.storage import KeyValues
+from lastword.models.storage import KVStorage
 from lastword.policies.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.policies.commit import Never, StableMargin
 from lastword.policies.length.fixed import Fixed
@@ -32,7 +32,7 @@ class Everything(Cache):
     """A cache that keeps everything and trusts nothing."""
 
     def open(self, canvas):
-        return KeyValues(len(canvas.horizon), canvas.width)
+        return KVStorage(len(canvas.horizon), canvas.width)
 
     def stale(self, canvas, clock):
         return canvas.valid
@@ -104,10 +104,10 @@ def test_a_kept_prompt_is_as_old_as_its_last_refresh(kind, name, request):
     model, prompt = request.getfixturevalue(name), [5, 42, 17]
     recipe = Recipe(length=Fixed(6), cache=kind(0), block=2)
     every, before, openings = torch.arange(9)[None], None, 0
-    memory = KeyValues(1, 9).at(torch.tensor([0]))
+    memory = KVStorage(1, 9).at(torch.tensor([0]))
     for step in decode(model, [prompt], recipe):
         canvas = step.prediction.canvas
-        if step.clock.opening:
+        if step.clock.block_start:
             openings += 1
             columns = every if openings == 1 else every[:, 3:]
             hidden = model.network.hidden(canvas.tokens, None, columns, memory)
@@ -115,14 +115,14 @@ def test_a_kept_prompt_is_as_old_as_its_last_refresh(kind, name, request):
             at = torch.tensor([[first - int(columns[0, 0])]])
             expected = model.network.logits(hidden, at)[0, 0]
             torch.testing.assert_close(step.prediction.logits[0, 0], expected, atol=1e-4, rtol=0)
-            spent = step.cost.columns.item() - (before or 0)
+            spent = step.cost.tokens_computed.item() - (before or 0)
             assert spent == columns.shape[1]
         else:  # as the cache does, block by block
             first, last = int(step.clock.window.first), int(step.clock.window.last)
             begins = first - (name == "dream" and bool(canvas.masked[0, first]))
             columns = every[:, begins : (last if kind is DualCache else 9)]
             model.network.hidden(canvas.tokens, None, columns, memory)
-        before = step.cost.columns.item()
+        before = step.cost.tokens_computed.item()
     assert openings == 3
 
 
@@ -139,7 +139,7 @@ def test_rows_that_keep_their_prompts_decode_as_if_alone(cache, name, request):
         alone = lastword.generate(model, prompt, recipe=recipe)
         assert (answer.canvas, answer.cost) == (alone.canvas, alone.cost)
     full = lastword.generate(model, prompts, recipe=recipe.with_choices(cache=type(cache)()))
-    assert sum(a.cost.columns for a in together) < sum(a.cost.columns for a in full)
+    assert sum(a.cost.tokens_computed for a in together) < sum(a.cost.tokens_computed for a in full)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, None, "2"])
@@ -204,11 +204,11 @@ def test_dream_reads_a_blocks_first_column_from_the_one_before_it(cache, dream):
     every = torch.arange(15)[None]
     for step in decode(dream, [prompt], recipe):
         first, last = int(step.clock.window.first), int(step.clock.window.last)
-        cost, spent = int(step.cost.columns) - spent, int(step.cost.columns)
-        if step.clock.opening:
+        cost, spent = int(step.cost.tokens_computed) - spent, int(step.cost.tokens_computed)
+        if step.clock.block_start:
             opened = before
         elif before.masked[0, first]:
-            memory = KeyValues(1, 15).at(torch.tensor([0]))
+            memory = KVStorage(1, 15).at(torch.tensor([0]))
             dream.network.hidden(opened.tokens, None, every, memory)
             columns = every[:, first - 1 : (last if cache == DualCache() else 15)]
             hidden = dream.network.hidden(before.tokens, None, columns, memory)
@@ -228,9 +228,9 @@ def test_rows_out_of_step_come_back_in_order(name, request):
     canvas = Canvas.blank(
         [[n + 1] * (n + 1) for n in range(rows)], torch.full((rows,), 6), model.ids
     )
-    forward = Forward(model, Sampling(), Dice(range(rows)))
+    forward = Forward(model, Sampling(), RowGenerators(range(rows)))
     memory, read = DualCache().open(canvas), canvas.answer
-    spent = Cost.nothing(rows)
+    spent = BatchCost.zeros(rows)
     forward(canvas, read, spent, stale=canvas.valid, memory=memory)
     fresh = torch.tensor([False, True, False, True, True])[:, None]
     fresh = canvas.valid & (fresh | canvas.answer)
@@ -245,8 +245,8 @@ def test_what_is_read_is_right_wherever_it_lies(cache, name, request):
     """A rule may read the whole answer while the cache refreshes a block, or nothing at all."""
     model = request.getfixturevalue(name)
     canvas = Canvas.blank([[5, 6, 7], [8]], torch.tensor([9, 6]), model.ids)
-    forward, memory = Forward(model, Sampling(), Dice(range(2))), cache.open(canvas)
-    spent = Cost.nothing(2)
+    forward, memory = Forward(model, Sampling(), RowGenerators(range(2))), cache.open(canvas)
+    spent = BatchCost.zeros(2)
     full, _ = forward(canvas, canvas.answer, spent, stale=canvas.valid, memory=memory)
     block = canvas.answer & (torch.arange(canvas.width) < canvas.start + 3)
     again, _ = forward(canvas, canvas.answer, spent, stale=block, memory=memory)
@@ -274,10 +274,10 @@ def test_who_asks_for_the_answer_gets_what_the_cache_computes(name, cache, later
     assert torch.equal(steps[-1].canvas.tokens, same[-1].canvas.tokens)
     for step in steps:
         computed = cache.stale(step.prediction.canvas, step.clock)
-        assert torch.equal(step.prediction.covers, step.prediction.canvas.answer & computed)
+        assert torch.equal(step.prediction.read_mask, step.prediction.canvas.answer & computed)
     # The output before the block speaks for its first column in Dream: one column more in later passes.
     before = 6 if name == "dream" and cache != NoCache() else 0
-    assert steps[-1].cost.columns.tolist() == [2 * 11 + later + before]
+    assert steps[-1].cost.tokens_computed.tolist() == [2 * 11 + later + before]
 
 
 @pytest.mark.parametrize(("name", "layers"), [("llada", 3), ("dream", 2)])
@@ -288,5 +288,5 @@ def test_who_asks_a_cache_that_fills_in_gets_the_answer_in_every_pass(name, laye
     assert [cache for cache in CACHES if cache.traits.fills_in] == [FeatureCache()]
     asking = Recipe(length=Fixed(8), commit=StableMargin(start=1e6, end=1e6), cache=kept, block=4)
     for step in decode(model, [[5, 42, 17]], asking):
-        assert torch.equal(step.prediction.covers, step.prediction.canvas.answer)
-    assert step.cost.columns.tolist() == [11 + 7 * -(-11 // layers)]
+        assert torch.equal(step.prediction.read_mask, step.prediction.canvas.answer)
+    assert step.cost.tokens_computed.tolist() == [11 + 7 * -(-11 // layers)]

@@ -51,8 +51,8 @@ def with_masks(canvas, row, place, count):
     widened[row, place + count : end + count] = old[place:end]
     horizon = canvas.horizon.clone()
     horizon[row] += count
-    given_up = torch.nn.functional.pad(canvas.given_up, (0, count))
-    return replace(canvas, tokens=widened, horizon=horizon, given_up=given_up)
+    given_up = torch.nn.functional.pad(canvas.abandoned, (0, count))
+    return replace(canvas, tokens=widened, horizon=horizon, abandoned=given_up)
 
 
 def run(family, cache, prompts=UNEQUAL, length=Given(HORIZONS), block=4):
@@ -75,7 +75,7 @@ def test_refreshing_everything_equals_no_cache(family, cache):
         assert torch.equal(a.prediction.columns.read, b.prediction.columns.read)
         assert torch.equal(a.canvas.tokens, b.canvas.tokens)
         torch.testing.assert_close(a.prediction.logits, b.prediction.logits, atol=1e-4, rtol=0)
-    assert torch.equal(plain[-1].cost.columns, cached[-1].cost.columns)
+    assert torch.equal(plain[-1].cost.tokens_computed, cached[-1].cost.tokens_computed)
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def test_it_does_cache(family):
     """Otherwise every law above would hold for nothing."""
     cached = run(family, lastword.FeatureCache(100, 100, 0.25))
     plain = run(family, lastword.NoCache())
-    assert cached[-1].cost.columns.sum() < plain[-1].cost.columns.sum()
+    assert cached[-1].cost.tokens_computed.sum() < plain[-1].cost.tokens_computed.sum()
     differences = [
         (a.prediction.logits - b.prediction.logits).abs().max()
         for a, b in zip(plain[:2], cached[:2], strict=True)
@@ -145,7 +145,7 @@ def test_an_answer_that_moved_is_recomputed(family, at):
 
 def test_a_resize_keeps_the_prompt():
     steps = run("llada", lastword.FeatureCache(100, 100, 0.0), [UNEQUAL[0]], Given((8,), 6))
-    columns = [int(step.cost.columns) for step in steps]
+    columns = [int(step.cost.tokens_computed) for step in steps]
     spent = [b - a for a, b in zip([0, *columns], columns)]
     after = next(n for n in range(1, len(steps)) if steps[n - 1].canvas.horizon[0] == 14)
     prompt = len(UNEQUAL[0])

@@ -103,7 +103,7 @@ def test_a_cached_pass_reads_only_what_it_computed(name, cache, request):
     model = request.getfixturevalue(name)
     for step in decode(model, [[5, 6], [7]], recipe):
         stale = recipe.cache.stale(step.prediction.canvas, step.clock)
-        assert not (step.prediction.covers & ~stale).any()
+        assert not (step.prediction.read_mask & ~stale).any()
 
 
 # Rules that measure a lead
@@ -160,7 +160,7 @@ def test_prophets_bar_falls_with_work_done(predicted, filled, bar):
 def test_end_tokens_written_behind_an_answer_are_none_of_its_work(predicted):
     """Two slots of four are filled, and two end tokens close them: progress is a half, not two thirds."""
     prediction = predicted(torch.zeros(4, 8))
-    canvas = prediction.canvas.followed_by(prediction.canvas.ids.end, torch.tensor([2]))
+    canvas = prediction.canvas.append_suffix(prediction.canvas.ids.end, torch.tensor([2]))
     first = canvas.answer & (torch.arange(canvas.width) < canvas.start + 2)
     canvas = canvas.write(first, torch.zeros_like(canvas.tokens))
     asked = []
@@ -218,7 +218,7 @@ def test_literals_are_written_first_and_cost_no_pass(llada):
         assert answers[:, 2].tolist() == [11, 11]
         assert answers[:, 7].tolist() == [22, 22]
     # The first block's clock opened with the masks that were left in it.
-    assert steps[0].clock.opened.tolist() == [3, 3]
+    assert steps[0].clock.masks_at_start.tolist() == [3, 3]
 
 
 @pytest.mark.parametrize(

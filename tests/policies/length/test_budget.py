@@ -24,7 +24,7 @@ from lastword import (
 )
 from lastword.errors import SettingError
 from lastword.policies.commit import CommitRule
-from lastword.policies.length.policy import LengthPolicy, Plan, Terms
+from lastword.policies.length.policy import LengthPolicy, ModelLimits, Plan
 from tests.laws.test_decode_laws import RULES
 
 PROMPT = [5, 42, 17]
@@ -34,7 +34,7 @@ def spent(model, recipe, prompts=(PROMPT,), **settings):
     *_, last = lastword.decode(model, list(prompts), recipe, **settings)
     return last, {
         name: (getattr(last.cost, name) + getattr(last.probe_cost, name)).tolist()
-        for name in ("passes", "columns")
+        for name in ("forward_passes", "tokens_computed")
     }
 
 
@@ -55,25 +55,25 @@ def test_the_canvas_is_what_the_rule_can_fill_at_worst(unmask, block, slots, lla
     recipe = Recipe(length=Budget(Fixed(60), passes=10), unmask=unmask, block=block)
     last, cost = spent(llada, recipe)
     assert last.plan.horizon.tolist() == [slots]
-    assert cost["passes"][0] <= 10
+    assert cost["forward_passes"][0] <= 10
 
 
 def test_the_probe_is_part_of_the_bill(llada):
     length = Budget(Survival(40, Quantile(0.99)), passes=10)
     last, cost = spent(llada, Recipe(length=length))
     assert last.plan.horizon.tolist() == [9]
-    assert cost["passes"] == [10]
+    assert cost["forward_passes"] == [10]
 
 
 def test_columns_are_counted_at_full_width(llada):
     # n passes of 3 + n columns: 9 of 12 make 108, 10 of 13 would make 130.
     last, cost = spent(llada, Recipe(length=Budget(Fixed(40), columns=129)))
     assert last.plan.horizon.tolist() == [9]
-    assert cost["columns"] == [108]
+    assert cost["tokens_computed"] == [108]
     guided = Recipe(length=Budget(Fixed(40), columns=129), sampling=Sampling(guidance=0.5))
     last, cost = spent(llada, guided)
     assert last.plan.horizon.tolist() == [6]
-    assert cost["columns"] == [2 * 6 * 9]
+    assert cost["tokens_computed"] == [2 * 6 * 9]
 
 
 def test_a_plan_within_the_budget_stays_as_it_is(llada):
@@ -85,7 +85,7 @@ def test_each_row_has_a_budget_of_its_own(llada):
     length = Budget(Fixed(40), columns=100)
     together, cost = spent(llada, Recipe(length=length), [[5] * 2, [6] * 20])
     assert together.plan.horizon.tolist() == [9, 4]
-    assert max(cost["columns"]) <= 100
+    assert max(cost["tokens_computed"]) <= 100
 
 
 def test_growth_stops_where_the_money_does():
@@ -93,7 +93,11 @@ def test_growth_stops_where_the_money_does():
     grown = lastword.generate(
         toy, "abc", length=Budget(GrowWhenFull(Fixed(4), by=4), passes=11), block=2
     )
-    assert (grown.finish, len(grown.tokens), grown.cost.passes) == (Finish.TRUNCATED, 11, 11)
+    assert (grown.finish, len(grown.tokens), grown.cost.forward_passes) == (
+        Finish.TRUNCATED,
+        11,
+        11,
+    )
     around = lastword.generate(
         toy, "abc", length=GrowWhenFull(Budget(Fixed(4), passes=11), by=4), block=2
     )
@@ -146,9 +150,9 @@ def test_a_budget_that_pays_for_nothing_is_refused_with_what_it_takes(length, wo
 
 
 def test_only_what_is_given_is_bounded():
-    assert Budget(columns=90000).settled(Terms(64)).passes is None
+    assert Budget(columns=90000).resolved(ModelLimits(64)).passes is None
     toy = lastword.Toy()
-    toy.slots = 300
+    toy.default_max_new_tokens = 300
     recipe = Recipe(length=Budget(Fixed(300), columns=10**6))
     first = next(lastword.decode(toy, [[0]], recipe))
     assert first.plan.horizon.tolist() == [300]
@@ -162,17 +166,17 @@ class Closed(LengthPolicy):
     ends: int
 
     def plan(self, probe):
-        return Plan(torch.tensor([self.slots]), ends=torch.tensor([self.ends]))
+        return Plan(torch.tensor([self.slots]), end_suffix=torch.tensor([self.ends]))
 
 
 @pytest.mark.parametrize(("slots", "ends"), [(30, 4), (9, 4), (3, 12), (2, 3), (30, 40)])
 def test_end_tokens_that_close_the_answer_are_paid_for(slots, ends, llada):
     recipe = Recipe(length=Budget(Closed(slots, ends), columns=108))
     last, cost = spent(llada, recipe)
-    assert cost["columns"][0] <= 108  # nine passes of 3 + 9 columns, to the last one
+    assert cost["tokens_computed"][0] <= 108  # nine passes of 3 + 9 columns, to the last one
     assert int(last.canvas.horizon) == min(slots + ends, 9)
     suffix = int(last.canvas.suffix)
-    assert last.canvas.answer_of(0)[-suffix:] == [llada.ids.end] * suffix
+    assert last.canvas.answer_ids(0)[-suffix:] == [llada.ids.end] * suffix
     assert suffix <= ends
     assert bool(last.canvas.fillable[0, last.canvas.start])  # the model writes at least a slot
 
@@ -188,8 +192,8 @@ class Hasty(CommitRule):
 def test_a_row_that_asks_for_room_nobody_pays_for_is_committed_all_the_same(llada):
     length = Budget(Reread(Survival(40), by=1), passes=7)
     last, cost = spent(llada, Recipe(length=length, commit=Hasty(), block=2))
-    assert last.canvas.horizon.tolist() == last.plan.most.tolist() == [6]
-    assert cost["passes"] == [1 + 2]
+    assert last.canvas.horizon.tolist() == last.plan.max_new_tokens.tolist() == [6]
+    assert cost["forward_passes"] == [1 + 2]
 
 
 def test_a_budget_needs_a_bound():

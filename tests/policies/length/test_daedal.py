@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost
+from lastword.canvas.cost import BatchCost
 from lastword.policies.length.daedal import Daedal, end_confidence
 from lastword.policies.unmask.threshold import AboveThreshold
 
@@ -25,8 +25,10 @@ def after_a_pass(prediction, threshold=0.9):
     """The canvas an AboveThreshold pass without blocks leaves, and its clock."""
     canvas = prediction.canvas
     clock, columns = Clock.start(canvas).tick(canvas, None), prediction.columns
-    chosen, _ = AboveThreshold(threshold).choose(prediction, columns.at(canvas.masked), clock, ())
-    return canvas.write(columns.spread(chosen), prediction.written), clock
+    chosen, _ = AboveThreshold(threshold).choose(
+        prediction, columns.gather(canvas.masked), clock, ()
+    )
+    return canvas.write(columns.scatter(chosen), prediction.tokens_on_canvas), clock
 
 
 def revised(policy, prediction):
@@ -59,15 +61,15 @@ GROWING = Daedal(initial=2, limit=20, by=4, window=2, keep_growing=0.9, lost=0.3
 
 def test_the_least_sure_mask_becomes_several(predicted):
     prediction = predicted(logits((1, 0.95), (2, 0.25), (3, 0.2), (END, 0.8)))
-    assert after_a_pass(prediction)[0].answer_of(0) == [1, MASK, MASK, MASK]
+    assert after_a_pass(prediction)[0].answer_ids(0) == [1, MASK, MASK, MASK]
     after = revised(GROWING, prediction)
-    assert after.answer_of(0) == [1, MASK, MASK, MASK, MASK, MASK, MASK]
+    assert after.answer_ids(0) == [1, MASK, MASK, MASK, MASK, MASK, MASK]
     assert after.horizon.tolist() == [4 + 3]
 
 
 def test_what_stands_right_of_the_insertion_moves(predicted):
     prediction = predicted(logits((2, 0.2), (3, 0.95)))
-    assert revised(GROWING, prediction).answer_of(0) == [MASK] * 4 + [3]
+    assert revised(GROWING, prediction).answer_ids(0) == [MASK] * 4 + [3]
 
 
 @pytest.mark.parametrize(
@@ -97,15 +99,15 @@ def test_at_the_limit_end_tokens_fall_off_but_no_text_does(predicted):
         logits((2, 0.2), (1, 0.95), (2, 0.5), (1, 0.95)),
     )
     after = revised(policy, prediction)
-    assert after.answer_of(0) == [MASK, MASK, MASK, MASK, 1]
-    assert after.answer_of(1) == [MASK, MASK, 1, MASK, 1]
+    assert after.answer_ids(0) == [MASK, MASK, MASK, MASK, 1]
+    assert after.answer_ids(1) == [MASK, MASK, 1, MASK, 1]
 
 
 def test_a_row_at_its_limit_is_left_alone(predicted):
     policy = Daedal(initial=2, limit=3, by=4, window=2, lost=0.3)
     prediction = predicted(logits((2, 0.2), (1, 0.2), (END, 0.8)))
     canvas, _ = after_a_pass(prediction)
-    assert revised(policy, prediction).answer_of(0) == canvas.answer_of(0)
+    assert revised(policy, prediction).answer_ids(0) == canvas.answer_ids(0)
     assert "likeliest" not in prediction.__dict__  # nor is the whole answer read for it
 
 
@@ -114,13 +116,13 @@ class FakeProbe:
 
     def __init__(self, predicted, *enough):
         self.rows, self.enough, self.predicted = len(enough), enough, predicted
-        self.asked, self.cost = [], Cost.nothing(len(enough))
+        self.asked, self.cost = [], BatchCost.zeros(len(enough))
 
-    def most(self, slots):
+    def max_cost(self, slots):
         return self.cost
 
-    def __call__(self, slots, asking=None):
-        self.asked.append((slots, asking.tolist()))
+    def __call__(self, slots, rows=None):
+        self.asked.append((slots, rows.tolist()))
         return self.predicted(
             *(logits(*[(END if slots >= need else 1, 0.9)] * slots) for need in self.enough)
         )
@@ -139,10 +141,10 @@ def test_stage_one_asks_growing_rows_only_and_never_at_the_limit(predicted):
 
 def test_the_plan_closes_with_half_a_window_of_end_tokens_within_the_limit(predicted, ids):
     plan = Daedal(initial=3, limit=10, by=3, window=7).plan(FakeProbe(predicted, 99, 99))
-    assert plan.ends.tolist() == [0, 0]
+    assert plan.end_suffix.tolist() == [0, 0]
     plan = Daedal(initial=8, limit=10, by=3, window=7, enough=0.0).plan(FakeProbe(predicted, 1))
-    assert plan.ends.tolist() == [2]
-    assert plan.canvas([[0]], ids).answer_of(0) == [MASK] * 8 + [END] * 2
+    assert plan.end_suffix.tolist() == [2]
+    assert plan.canvas([[0]], ids).answer_ids(0) == [MASK] * 8 + [END] * 2
 
 
 def test_the_closing_tokens_do_not_make_an_answer_look_ended(llada):

@@ -18,9 +18,9 @@ from lastword import (
 )
 from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
-from lastword.policies.length.policy import Terms
+from lastword.policies.length.policy import ModelLimits
 
-IDS = TokenIds(mask=6, end=7, pad=7, vocabulary=8)
+IDS = TokenIds(mask=6, end=7, pad=7, vocab_size=8)
 PROMPT = 2
 
 
@@ -95,8 +95,8 @@ def test_stop_at_end_drops_the_room_that_was_not_needed():
     assert roomy.tokens == stopped.tokens == WORDS[:5]
     assert stopped.canvas == [*WORDS[:5], IDS.end]
     # The room was seen, not filled: as many passes as without growth.
-    assert stopped.cost.passes == answer(5, Fixed(6), block=2).cost.passes == 6
-    assert roomy.cost.passes == 10
+    assert stopped.cost.forward_passes == answer(5, Fixed(6), block=2).cost.forward_passes == 6
+    assert roomy.cost.forward_passes == 10
 
 
 def test_the_order_of_the_wrappers_does_not_matter():
@@ -116,17 +116,19 @@ def test_blocks_that_were_not_given_are_those_of_32():
     alone, given = (answer(9, length, block) for block in (None, 32))
     assert (alone.canvas, alone.cost) == (given.canvas, given.cost)
     assert alone.recipe.block == 32
-    assert len(alone.canvas) == alone.cost.passes == 10  # nine words and the end
-    assert answer(9, Fixed(70)).cost.passes == 70  # no policy that acts between blocks, no blocks
+    assert len(alone.canvas) == alone.cost.forward_passes == 10  # nine words and the end
+    assert (
+        answer(9, Fixed(70)).cost.forward_passes == 70
+    )  # no policy that acts between blocks, no blocks
 
 
 @pytest.mark.parametrize("slot", [3, 40, 75])
 def test_generate_without_a_choice_finishes_the_answer_and_says_how_it_read_the_probe(slot):
     done = lastword.generate(ending_at(slot), [1, 1])
     assert (done.finish, done.tokens) == (Finish.ENDED, [place % 5 for place in range(slot)])
-    assert done.lengths.read_as is not None
+    assert done.lengths.explanation is not None
     paper = lastword.generate(ending_at(slot), [1, 1], length="survival")
-    assert paper.lengths.read_as is None
+    assert paper.lengths.explanation is None
 
 
 def test_without_a_limit_it_has_that_of_the_policy_inside_or_the_model_s():
@@ -139,7 +141,7 @@ def test_without_a_limit_it_has_that_of_the_policy_inside_or_the_model_s():
         (GrowWhenFull(Fixed(48)), 512),
         (GrowWhenFull(Survival()), 512),
     ):
-        assert policy.settled(Terms(512)).limit == most, policy
+        assert policy.resolved(ModelLimits(512)).limit == most, policy
 
 
 def test_growth_to_a_limit_nobody_said_is_refused(predicted, sure):

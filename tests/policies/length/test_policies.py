@@ -8,10 +8,10 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.cost import Cost, Work
+from lastword.canvas.cost import BatchCost, TokenCost
 from lastword.decoding.forward import Forward
 from lastword.decoding.planning import ModelProbe
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import CapacityError, SettingError
 from lastword.models.toy import Toy
 from lastword.policies.length.budget import Budget
@@ -25,7 +25,7 @@ from lastword.policies.length.secant import Secant
 from lastword.policies.length.stop_at_end import StopAtEnd
 from lastword.policies.length.survival import Survival
 from lastword.policies.length.survival_at_step import SurvivalAtStep
-from lastword.policies.length.wrapper import layers, traits_of
+from lastword.policies.length.wrapper import combined_traits, policy_layers
 from lastword.survival.estimate import Mean, Quantile
 from lastword.survival.interpretation import Auto, Boundary, EndedBy, Hazard, TurnEnd
 
@@ -57,9 +57,9 @@ class CountingProbe(ModelProbe):
         super().__init__(model, prompts, **settings)
         self.asked = []
 
-    def __call__(self, slots, asking=None):
+    def __call__(self, slots, rows=None):
         self.asked.append(slots)
-        return super().__call__(slots, asking)
+        return super().__call__(slots, rows)
 
 
 def test_a_plan_has_a_whole_number_of_slots_per_row(toy):
@@ -88,14 +88,14 @@ def test_fixed_never_probes(toy):
     assert plan.horizon.tolist() == [9, 9]
     assert plan.lengths is None
     assert probe.asked == []
-    assert probe.cost.row(0).passes == 0
+    assert probe.cost.row(0).forward_passes == 0
 
 
 def test_survival_probes_once_over_its_limit(toy):
     probe = CountingProbe(toy, [[1], [2, 3]])
     Survival(20).plan(probe)
     assert probe.asked == [20]
-    assert probe.cost.row(1) == Work(1, 22, 22**2)
+    assert probe.cost.row(1) == TokenCost(1, 22, 22**2)
 
 
 @pytest.mark.parametrize("hazard", [0.5, 0.25, 0.05])
@@ -150,7 +150,7 @@ def test_the_turn_end_counts_only_where_asked(golden):
 def test_a_probe_beyond_the_models_positions_is_refused_unless_allowed(llada):
     with pytest.raises(CapacityError, match=r"horizon 94 \+ prompt 3 exceeds .* 96 positions.* 93"):
         Survival(94).plan(CountingProbe(llada, [[1, 2, 3]]))
-    assert Survival(94).plan(CountingProbe(llada, [[1, 2, 3]], beyond_positions=True)).horizon > 0
+    assert Survival(94).plan(CountingProbe(llada, [[1, 2, 3]], exceed_max_seq_len=True)).horizon > 0
     assert Survival(93).plan(CountingProbe(llada, [[1, 2, 3]])).horizon > 0
 
 
@@ -166,23 +166,28 @@ def test_a_policy_says_when_it_and_what_it_wraps_resize():
         (Budget(GrowWhenFull(RhoEos()), passes=9), "never", "any time"),
     ):
         assert policy.traits.resizes == own, policy
-        assert traits_of(policy).resizes == together, policy
+        assert combined_traits(policy).resizes == together, policy
 
 
 def test_traits_add_up_over_what_is_wrapped():
     policy = StopAtEnd(GrowWhenFull(Budget(Reread(Survival(48)), passes=9), limit=96))
-    assert [type(layer) for layer in layers(policy)] == [StopAtEnd, GrowWhenFull, Budget, Reread]
-    assert traits_of(policy) == LengthTraits(
+    assert [type(layer) for layer in policy_layers(policy)] == [
+        StopAtEnd,
+        GrowWhenFull,
+        Budget,
+        Reread,
+    ]
+    assert combined_traits(policy) == LengthTraits(
         resizes="between blocks",
         reads="ahead",
         grows=True,
         replans=True,
         bounds_work=True,
         needs_blocks=True,
-        limit=96,
+        max_slots=96,
     )
-    assert traits_of(StopAtEnd(Fixed(48))).least == 48
-    assert traits_of(StopAtEnd(Fixed(48))).limit is None
+    assert combined_traits(StopAtEnd(Fixed(48))).min_slots == 48
+    assert combined_traits(StopAtEnd(Fixed(48))).max_slots is None
 
 
 def test_a_policy_that_plans_before_it_is_settled_says_so(toy):
@@ -216,10 +221,13 @@ def test_a_policy_that_plans_before_it_is_settled_says_so(toy):
 )
 def test_a_policy_that_reads_the_answer_waits_for_a_pass_that_does(policy, llada):
     canvas = Canvas.blank([[5, 42, 17]], torch.tensor([8]), llada.ids)
-    clock, forward = Clock.start(canvas).tick(canvas, 4), Forward(llada, Sampling(), Dice([0]))
+    clock, forward = (
+        Clock.start(canvas).tick(canvas, 4),
+        Forward(llada, Sampling(), RowGenerators([0])),
+    )
     block = clock.window.columns(canvas.width)
     horizons = [
-        policy.revise(canvas, forward(canvas, read, Cost.nothing(1))[0], clock, ())[
+        policy.revise(canvas, forward(canvas, read, BatchCost.zeros(1))[0], clock, ())[
             0
         ].horizon.tolist()
         for read in (block, canvas.answer)

@@ -24,7 +24,7 @@ from lastword import (
 )
 from lastword.canvas.clock import Clock
 from lastword.errors import SettingError
-from lastword.policies.length.reread import Heard
+from lastword.policies.length.reread import RereadState
 from lastword.survival.signal import EndSignal
 
 END, MASK = 7, 6
@@ -44,7 +44,7 @@ def reread(policy, predicted, answer, chances, believed, block=2):
 
     The plan believed `believed`.
     """
-    heard = Heard.of(LengthDistribution(torch.tensor([believed])))
+    heard = RereadState.initial(LengthDistribution(torch.tensor([believed])))
     canvas, state = revised(policy, predicted(ending(*chances)), answer, heard, block)
     return canvas, state.hazard[0].tolist()
 
@@ -52,7 +52,7 @@ def reread(policy, predicted, answer, chances, believed, block=2):
 def revised(policy, prediction, answer, heard, block=2):
     before = prediction.canvas
     clock = Clock.start(before).tick(before, block)
-    canvas = before.overwrite(torch.tensor([[0] * PROMPT + answer]))
+    canvas = before.replace_answer(torch.tensor([[0] * PROMPT + answer]))
     return policy.revise(canvas, prediction, clock, heard)
 
 
@@ -65,7 +65,7 @@ def test_new_hazards_are_joined_to_the_old_ones_behind_the_canvas(predicted):
     assert hazard == pytest.approx([0, 0, *[0.5] * 4, 0.25, 1])
     # Left: 1 + 1/2 + 1/4 + 1/8 + 1/16 and 3/4 of that: 1.984 slots, so two.
     assert canvas.horizon.tolist() == [2 + 2]
-    assert canvas.answer_of(0) == [1, 2, MASK, MASK]
+    assert canvas.answer_ids(0) == [1, 2, MASK, MASK]
 
 
 def test_an_answer_that_will_not_fit_gets_more_room(predicted):
@@ -73,7 +73,7 @@ def test_an_answer_that_will_not_fit_gets_more_room(predicted):
     canvas, _ = reread(Reread(Survival(8)), predicted, [1, 2, *[MASK] * 4], never, OLD)
     # Terms 3 to 6 are sure to be text, then 1/4 ends in slot 7 and the rest in slot 8.
     assert canvas.horizon.tolist() == [8]
-    assert canvas.answer_of(0) == [1, 2, *[MASK] * 6]
+    assert canvas.answer_ids(0) == [1, 2, *[MASK] * 6]
     slow, hazard = reread(Reread(Survival(8), by=1), predicted, [1, 2, *[MASK] * 4], never, OLD)
     assert slow.horizon.tolist() == [7]
     assert hazard == pytest.approx([0] * 6 + [0.25, 1])
@@ -112,13 +112,13 @@ def test_the_estimate_is_asked_about_what_is_left(estimate, left, predicted):
 )
 def test_a_row_is_left_alone_where(answer, why, predicted):
     canvas, hazard = reread(Reread(Survival(8)), predicted, answer, HALF, OLD)
-    assert canvas.answer_of(0) == answer, why
+    assert canvas.answer_ids(0) == answer, why
     assert hazard == pytest.approx(OLD), why
 
 
 def test_a_word_behind_the_block_is_not_cut(predicted):
     canvas, _ = reread(Reread(Survival(8)), predicted, [1, 2, MASK, MASK, 3, MASK], HALF, OLD)
-    assert canvas.answer_of(0)[:5] == [1, 2, MASK, MASK, 3]
+    assert canvas.answer_ids(0)[:5] == [1, 2, MASK, MASK, 3]
     assert canvas.horizon.item() >= 6
 
 
@@ -146,12 +146,12 @@ def test_every_reading_starts_behind_the_words(reading, hazards, predicted):
 def test_what_auto_picked_for_the_probe_holds_for_the_rest(predicted):
     padded = EndSignal.of(torch.linspace(0, 1, 40)[None])
     lengths = Auto()(padded)
-    assert lengths.readings == (EndedBy(),)
+    assert lengths.interpretation == (EndedBy(),)
     prediction = predicted(ending(0.0, 0.0, 0.01, 0.02, 0.03, 0.04))
-    assert Auto()(EndSignal.of(torch.tensor([[0.0, 0.0, 0.01, 0.02, 0.03, 0.04]]))).readings != (
-        EndedBy(),
-    )
-    heard = Heard.of(lengths)
+    assert Auto()(
+        EndSignal.of(torch.tensor([[0.0, 0.0, 0.01, 0.02, 0.03, 0.04]]))
+    ).interpretation != (EndedBy(),)
+    heard = RereadState.initial(lengths)
     policy = Reread(Survival(40, reading=Auto()))
     _, state = revised(policy, prediction, [1, 2, *[MASK] * 4], heard)
     ended = [0, 0, 0.01, 0.02, 0.03, 0.04]
@@ -161,7 +161,7 @@ def test_what_auto_picked_for_the_probe_holds_for_the_rest(predicted):
 
 # While decoding
 
-IDS = TokenIds(mask=6, end=7, pad=7, vocabulary=8)
+IDS = TokenIds(mask=6, end=7, pad=7, vocab_size=8)
 
 
 def changing_its_mind(first, later, after=4):
@@ -200,8 +200,8 @@ def test_an_answer_that_turns_out_longer_is_given_room_while_it_is_written():
     )
     assert (plain.finish, len(plain.tokens), plain.horizon) == (Finish.TRUNCATED, 9, 9)
     assert (again.finish, len(again.tokens), again.horizon) == (Finish.ENDED, 20, 9)
-    assert again.probe_cost.passes == 1
-    assert again.cost.passes == len(again.canvas)  # one token a pass and no pass beyond
+    assert again.probe_cost.forward_passes == 1
+    assert again.cost.forward_passes == len(again.canvas)  # one token a pass and no pass beyond
 
 
 def test_an_answer_that_turns_out_shorter_gives_its_room_back():
@@ -213,7 +213,7 @@ def test_an_answer_that_turns_out_shorter_gives_its_room_back():
         for length in (ROOMY, Reread(ROOMY))
     )
     assert plain.tokens == again.tokens
-    assert again.cost.columns < plain.cost.columns / 2
+    assert again.cost.tokens_computed < plain.cost.tokens_computed / 2
 
 
 def test_a_model_that_was_sure_and_changed_its_mind_is_believed():
@@ -243,7 +243,7 @@ def test_behind_a_spent_curve_the_estimate_says_how_far(predicted):
 def test_a_word_in_the_last_slot_there_may_be_leaves_nothing_to_ask(predicted):
     answer = [1, 2, MASK, MASK, MASK, 5]
     canvas, _ = reread(Reread(Survival(6)), predicted, answer, [0.0] * 6, [0.1] * 6)
-    assert canvas.answer_of(0) == answer
+    assert canvas.answer_ids(0) == answer
 
 
 def test_growth_when_full_is_insurance_around_it():
@@ -264,7 +264,7 @@ def test_under_a_cache_that_reads_ahead_it_acts_as_well(family, cache, request):
     def sizes(cache):
         recipe = Recipe(length=Reread(Survival(24)), cache=cache, block=4)
         steps = list(lastword.decode(model, [[5, 42, 17]], recipe))
-        assert steps[-1].probe_cost.passes.tolist() == [1]
+        assert steps[-1].probe_cost.forward_passes.tolist() == [1]
         return [int(step.canvas.horizon) for step in steps]
 
     assert len(set(sizes(cache))) > 1
@@ -281,8 +281,8 @@ def test_it_reads_again_for_survival_alone(in_plain_python):
 
 
 def test_its_text_form():
-    from lastword.recipe.text import part
+    from lastword.recipe.text import parse_part
 
     text = "stop-at-end:(grow-when-full:(reread:(survival:256,reading=auto),by=32),limit=256)"
     inner = Reread(Survival(256, reading=Auto()), by=32)
-    assert part("length", text) == StopAtEnd(GrowWhenFull(inner, limit=256))
+    assert parse_part("length", text) == StopAtEnd(GrowWhenFull(inner, limit=256))

@@ -73,7 +73,7 @@ def test_the_released_signal_is_the_trailing_end_confidence(predicted):
 
 def test_growth_appends_masks_and_stops_at_the_limit(predicted):
     grown = revised(RhoEos(initial=4, limit=9, unit=1), predicted(ending(0, of=4)))
-    assert grown.answer_of(0) == [MASK] * 9
+    assert grown.answer_ids(0) == [MASK] * 9
 
 
 def test_a_row_at_the_limit_is_left_alone(predicted):
@@ -100,8 +100,8 @@ def test_resizing_ends_after_some_passes(predicted):
 )
 def test_shrinking_keeps_text_and_one_slot(answer, left, predicted):
     prediction = predicted(ending(6, of=6))
-    canvas = prediction.canvas.overwrite(torch.tensor([[0, *answer]]))
-    assert revised(RhoEos(limit=64, unit=8), prediction, canvas).answer_of(0) == left
+    canvas = prediction.canvas.replace_answer(torch.tensor([[0, *answer]]))
+    assert revised(RhoEos(limit=64, unit=8), prediction, canvas).answer_ids(0) == left
 
 
 def test_rows_are_resized_apart(predicted):

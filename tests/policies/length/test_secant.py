@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lastword import Auto, Boundary, FirstBoundary, Hazard, Secant
-from lastword.canvas.cost import Cost
+from lastword.canvas.cost import BatchCost
 from lastword.errors import SettingError
 
 END = 7
@@ -16,21 +16,21 @@ class FakeProbe:
     def __init__(self, predicted, *said):
         self.rows, self.said, self.predicted = len(said), said, predicted
         self.tried = [[] for _ in said]
-        self.cost = Cost.nothing(len(said))
+        self.cost = BatchCost.zeros(len(said))
 
-    def most(self, slots):
+    def max_cost(self, slots):
         return self.cost
 
-    def __call__(self, slots, asking=None):
-        rows = []
-        for row, (count, asked) in enumerate(zip(slots.tolist(), asking.tolist())):
+    def __call__(self, slots, rows=None):
+        built = []
+        for row, (count, asked) in enumerate(zip(slots.tolist(), rows.tolist())):
             if asked:
                 self.tried[row].append(count)
             chance = torch.tensor([self.said[row](k, count) for k in range(1, count + 1)])
             logits = torch.full((count, 8), -torch.inf, dtype=torch.float64)
             logits[:, END], logits[:, 1] = chance.double().log(), (1 - chance.double()).log()
-            rows.append(logits)
-        return self.predicted(*rows)
+            built.append(logits)
+        return self.predicted(*built)
 
 
 def ends_by(n):

@@ -11,14 +11,14 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.columns import Columns
 from lastword.decoding.prediction import Prediction
-from lastword.decoding.sampling import Dice, Sampling
+from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
 from lastword.policies.length.wrapper import Wrapper
 from lastword.tasks import BENCHMARKS
 from lastword.tasks.frozen import load_frozen
 
-IDS = TokenIds(mask=6, end=7, pad=7, vocabulary=8)
+IDS = TokenIds(mask=6, end=7, pad=7, vocab_size=8)
 PROMPT = 2
 
 
@@ -49,7 +49,7 @@ def test_a_complete_block_with_an_end_token_ends_the_row():
     stopped = writing(model, length=StopAtEnd(Fixed(8)), block=2)
     assert full.tokens == stopped.tokens == [1, 2, 3]
     assert stopped.canvas == [1, 2, 3, 7]
-    assert (full.cost.passes, stopped.cost.passes) == (8, 4)
+    assert (full.cost.forward_passes, stopped.cost.forward_passes) == (8, 4)
     assert stopped.horizon == 8  # what was planned
     assert stopped.finish is lastword.Finish.ENDED
 
@@ -58,29 +58,29 @@ def test_an_end_token_alone_does_not_stop_an_unfinished_block():
     # Inside the block of four the end token comes first; the words to its left must still be written.
     stopped = writing(saying(*WORDS), length=StopAtEnd(Fixed(8)), block=4)
     assert stopped.tokens == [1, 2, 3]
-    assert stopped.cost.passes == 4
+    assert stopped.cost.forward_passes == 4
 
 
 def test_what_lies_behind_the_end_in_its_own_block_is_not_written():
     # Of the block 3, 7, 4, 5 the last slots are filled first, then the end, then the 3 before it.
     stopped = writing(saying(1, 2, *WORDS[2:]), length=StopAtEnd(Fixed(8)))
-    assert (stopped.canvas, stopped.cost.passes) == ([1, 2, 3, 7], 8)
+    assert (stopped.canvas, stopped.cost.forward_passes) == ([1, 2, 3, 7], 8)
     # From left to right the row is done with its end token, wherever the block ends.
     leftwards = saying(*WORDS, surest="first")
     for block, wrote in ((8, 4), (6, 4), (2, 4)):
         stopped = writing(leftwards, length=StopAtEnd(Fixed(8)), block=block)
-        assert (stopped.canvas, stopped.cost.passes) == ([1, 2, 3, 7], wrote)
+        assert (stopped.canvas, stopped.cost.forward_passes) == ([1, 2, 3, 7], wrote)
         assert stopped.finish is lastword.Finish.ENDED
 
 
 def test_a_suffix_of_given_ends_is_no_end_of_the_model_s_own():
-    canvas = Canvas.blank([[1, 1]], torch.tensor([3]), IDS).followed_by(7, torch.tensor([2]))
+    canvas = Canvas.blank([[1, 1]], torch.tensor([3]), IDS).append_suffix(7, torch.tensor([2]))
     words = torch.tensor([[0, 0, 1, 2, 3, 0, 0]])
     columns = torch.arange(7)[None]
     two, full = (canvas.write(columns < last, words) for last in (4, 5))
-    assert [revised(one).answer_of(0) for one in (two, full)] == [[1, 2, 6, 7, 7], [1, 2, 3, 7, 7]]
+    assert [revised(one).answer_ids(0) for one in (two, full)] == [[1, 2, 6, 7, 7], [1, 2, 3, 7, 7]]
     ended = canvas.write(columns < 4, torch.full((1, 7), 7))
-    assert revised(ended).answer_of(0) == [7]
+    assert revised(ended).answer_ids(0) == [7]
     assert revised(ended).suffix.tolist() == [0]
 
 
@@ -88,16 +88,20 @@ def test_masks_that_were_given_up_are_not_waited_for():
     """A model that may propose the mask token can refuse a slot before its end for ever."""
     canvas = Canvas.blank([[1, 1]], torch.tensor([4]), IDS)
     canvas = canvas.write(torch.tensor([[False] * 3 + [True] * 2 + [False]]), torch.full((1, 6), 7))
-    assert revised(canvas).answer_of(0) == [6, 7, 7, 6]  # the first slot may still be written
+    assert revised(canvas).answer_ids(0) == [6, 7, 7, 6]  # the first slot may still be written
     first = torch.tensor([[False, False, True, False, False, False]])
-    given_up = canvas.give_up(first, first)
-    assert revised(given_up).answer_of(0) == [6, 7]
+    given_up = canvas.abandon(first, first)
+    assert revised(given_up).answer_ids(0) == [6, 7]
 
 
 def revised(canvas):
     clock = Clock.start(canvas).tick(canvas, 32)
-    prediction = Prediction.of(
-        torch.zeros(1, canvas.width, 8), Columns.of(canvas.valid), canvas, Sampling(), Dice([0])
+    prediction = Prediction.from_logits(
+        torch.zeros(1, canvas.width, 8),
+        Columns.from_mask(canvas.valid),
+        canvas,
+        Sampling(),
+        RowGenerators([0]),
     )
     return StopAtEnd(Fixed(4)).revise(canvas, prediction, clock, ())[0]
 
@@ -142,10 +146,10 @@ def test_texts_are_those_of_stopping_at_the_block_s_end_for_fewer_passes(name, c
     )
     for mine, other in zip(ours, theirs):
         assert (mine.text, mine.finish) == (other.text, other.finish)
-        assert mine.cost.passes <= other.cost.passes
-        assert mine.cost.columns <= other.cost.columns
+        assert mine.cost.forward_passes <= other.cost.forward_passes
+        assert mine.cost.tokens_computed <= other.cost.tokens_computed
         assert mine.canvas == other.canvas[: len(mine.canvas)]
-    passes, before = (sum(answer.cost.passes for answer in arm) for arm in (ours, theirs))
+    passes, before = (sum(answer.cost.forward_passes for answer in arm) for arm in (ours, theirs))
     # Behind its end a base model writes on, word by word; an instruct model is sure of ends there.
     assert passes < (0.8 if name.endswith("base") else 1.0) * before
 
@@ -164,6 +168,6 @@ def test_it_wraps_length_policies_only():
 def test_the_cut_part_is_padding(llada):
     canvas = Canvas.blank([[1, 2]], torch.tensor([4]), llada.ids)
     cropped = canvas.crop(torch.tensor([2]))
-    assert cropped.answer_of(0) == [llada.ids.mask] * 2
+    assert cropped.answer_ids(0) == [llada.ids.mask] * 2
     assert not (cropped.masked & ~cropped.answer).any()
     assert canvas.crop(torch.tensor([9])).horizon.tolist() == [4]

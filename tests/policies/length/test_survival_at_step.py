@@ -16,9 +16,9 @@ def test_step_zero_predicts_what_the_probe_predicts(llada):
     survival = Survival(40)
     plan = survival.plan(ModelProbe(llada, prompts))
     step = next(lastword.decode(llada, prompts, Recipe(length=SurvivalAtStep(0, survival))))
-    least = step.prediction.canvas.write(step.chosen, step.prediction.written).least_horizon
+    least = step.prediction.canvas.write(step.chosen, step.prediction.tokens_on_canvas).min_horizon
     assert step.canvas.horizon.tolist() == torch.maximum(plan.horizon, least).tolist()
-    assert step.probe_cost.passes.tolist() == [0, 0, 0]
+    assert step.probe_cost.forward_passes.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("at", [0, 2, 5])
@@ -31,13 +31,13 @@ def test_the_canvas_is_cropped_once_after_the_pass_of_that_step(at, llada):
     assert horizons[at] < 40
     drift = list(lastword.decode(llada, [[5, 42, 17]], Recipe(length=Fixed(40))))[at]
     predicted = survival.horizon(survival.read(drift.prediction))
-    assert horizons[at] == max(int(predicted), int(drift.canvas.least_horizon))
+    assert horizons[at] == max(int(predicted), int(drift.canvas.min_horizon))
 
 
 def survival_of(prediction, answer, survival):
     """The reading of a pass over a canvas with these tokens."""
     object.__setattr__(
-        prediction, "canvas", prediction.canvas.overwrite(torch.tensor([[0, *answer]]))
+        prediction, "canvas", prediction.canvas.replace_answer(torch.tensor([[0, *answer]]))
     )
     return survival.read(prediction)
 
@@ -84,7 +84,7 @@ def test_what_is_written_before_a_word_is_text_for_the_other_readings(predicted)
 def test_the_crop_keeps_words_beyond_the_horizon(answer, left, predicted):
     prediction = predicted(half_ending(5))
     policy = SurvivalAtStep(0, Survival(5, Quantile(0.5)))
-    canvas = prediction.canvas.overwrite(torch.tensor([[0, *answer]]))
+    canvas = prediction.canvas.replace_answer(torch.tensor([[0, *answer]]))
     object.__setattr__(prediction, "canvas", canvas)
     clock = Clock.start(canvas).tick(canvas, None)
     assert policy.revise(canvas, prediction, clock, ())[0].horizon.tolist() == [left]

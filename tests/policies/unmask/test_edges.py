@@ -14,7 +14,7 @@ WORD, VOCABULARY = 0, 8
 
 def filled(rule, logits):
     """The slots each pass fills, for a model that says `logits` [T, 8] about a slot whatever it sees."""
-    ids = lastword.TokenIds(mask=6, end=7, pad=7, vocabulary=VOCABULARY)
+    ids = lastword.TokenIds(mask=6, end=7, pad=7, vocab_size=VOCABULARY)
 
     def forward(tokens):
         prompt = torch.zeros(tokens.shape[1] - len(logits), VOCABULARY)
@@ -22,7 +22,7 @@ def filled(rule, logits):
 
     recipe = lastword.Recipe(length=lastword.Fixed(len(logits)), unmask=rule)
     steps = list(lastword.decode(lastword.Adapter(forward, ids), [[1, 2]], recipe))
-    canvases = [[ids.mask] * len(logits), *(step.canvas.answer_of(0) for step in steps)]
+    canvases = [[ids.mask] * len(logits), *(step.canvas.answer_ids(0) for step in steps)]
     assert canvases[-1] == [WORD] * len(logits)
     return [
         [slot for slot, (a, b) in enumerate(zip(before, after)) if a != b]

@@ -6,7 +6,7 @@ def filled(rule, prediction):
     """The slots a rule fills in a first step, row by row."""
     canvas = prediction.canvas
     clock = Clock.start(canvas).tick(canvas, None)
-    chosen, _ = rule.choose(prediction, prediction.columns.at(canvas.masked), clock, ())
+    chosen, _ = rule.choose(prediction, prediction.columns.gather(canvas.masked), clock, ())
     return [row.nonzero()[:, 0].tolist() for row in chosen]
 
 

@@ -21,7 +21,7 @@ from lastword.policies.unmask.entropy_bound import EntropyBound
 from lastword.policies.unmask.leftmost_first import LeftmostFirst
 from lastword.policies.unmask.mask_git import MaskGit
 from lastword.policies.unmask.ranked import AtRandom, LargestMargin, LowestEntropy, MostConfident
-from lastword.policies.unmask.rule import RuleTraits, checked_choice
+from lastword.policies.unmask.rule import RuleTraits, check_choice_of_rule
 from lastword.policies.unmask.schedule import Cosine, EqualShares, Timesteps
 from lastword.policies.unmask.slow_fast import SlowFast
 from lastword.policies.unmask.threshold import AboveThreshold, Factor
@@ -71,8 +71,8 @@ def first_tick(prediction, block=None):
 def choose(rule, prediction, open_masks, clock):
     """What a rule chooses in a first step, over the canvas."""
     columns, state = prediction.columns, rule.begin(prediction.canvas)
-    chosen, _ = rule.choose(prediction, columns.at(open_masks), clock, state)
-    return columns.spread(chosen)
+    chosen, _ = rule.choose(prediction, columns.gather(open_masks), clock, state)
+    return columns.scatter(chosen)
 
 
 def chosen_words(rule, prediction, block=None):
@@ -103,10 +103,10 @@ def following(rule, prediction, block=None):
             return
         clock = clock.tick(canvas, block)
         seen = rule.sees(canvas, clock, state)
-        open_masks = columns.at(canvas.masked & clock.window.columns(canvas.width) & seen)
+        open_masks = columns.gather(canvas.masked & clock.window.columns(canvas.width) & seen)
         now = dataclasses.replace(prediction, canvas=canvas)
         chosen, after = rule.choose(now, open_masks, clock, state)
-        chosen = columns.spread(chosen)
+        chosen = columns.scatter(chosen)
         yield Pass(canvas, clock, now, state, seen, chosen)
         canvas, state = canvas.write(chosen, torch.zeros_like(canvas.tokens)), after
     raise AssertionError(f"{rule} does not seem to end")
@@ -179,7 +179,7 @@ def test_a_state_has_the_rows_first_and_says_all_that_a_rule_remembers(predicted
             before, told = copied(step.state), []
             for _ in range(2):
                 again = dataclasses.replace(predicted(*rows), canvas=step.canvas)
-                open_now = again.columns.at(open_masks & step.seen)
+                open_now = again.columns.gather(open_masks & step.seen)
                 told.append(rule.choose(again, open_now, step.clock, step.state))
                 assert torch.equal(rule.sees(step.canvas, step.clock, step.state), step.seen), rule
             assert torch.equal(told[0][0], told[1][0]), rule
@@ -419,11 +419,11 @@ def test_maskgits_last_pass_has_no_noise(predicted):
         prediction.canvas, None
     )  # pass 2 of 2, with masks to choose from
     open_masks, quiet = prediction.canvas.masked, MostConfident(EqualShares(3.0))
-    state = prediction.dice._generators[0].get_state()
+    state = prediction.generators._generators[0].get_state()
     chosen = choose(MaskGit(EqualShares(3.0), noise=1e6), prediction, open_masks, last)
     assert torch.equal(chosen, choose(quiet, prediction, open_masks, last))
     assert chosen.sum() == 3
-    assert torch.equal(prediction.dice._generators[0].get_state(), state)
+    assert torch.equal(prediction.generators._generators[0].get_state(), state)
 
 
 def test_maskgit_without_noise_is_most_confident(predicted):
@@ -540,13 +540,13 @@ class Unsaid(Idle):
 def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for(predicted, toy):
     prediction = predicted(noise(3, 8), noise(4, 8, seed=1))
     clock, columns = first_tick(prediction), prediction.columns
-    open_masks = columns.at(prediction.canvas.masked)
+    open_masks = columns.gather(prediction.canvas.masked)
     none, row_0 = torch.zeros_like(open_masks), torch.tensor([[True], [False]])
-    checked_choice(Idle(), open_masks, open_masks, clock)
-    checked_choice(Idle(), none, open_masks & none, clock)  # nothing to choose from
-    checked_choice(Idle(), open_masks & row_0, open_masks & row_0, clock)
+    check_choice_of_rule(Idle(), open_masks, open_masks, clock)
+    check_choice_of_rule(Idle(), none, open_masks & none, clock)  # nothing to choose from
+    check_choice_of_rule(Idle(), open_masks & row_0, open_masks & row_0, clock)
     with pytest.raises(SettingError, match="Idle chose no mask of row 1 in step 0"):
-        checked_choice(Idle(), open_masks & row_0, open_masks, clock)
+        check_choice_of_rule(Idle(), open_masks & row_0, open_masks, clock)
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Idle())
     with pytest.raises(SettingError, match="Idle chose no mask of row 0 in step 0"):
         list(lastword.decode(toy, [[1, 2]], recipe))
@@ -561,7 +561,7 @@ def test_a_rule_on_a_schedule_that_is_over_is_stopped_too(block, toy):
 
 
 def test_a_rule_that_does_not_say_how_long_it_takes_may_idle(toy):
-    assert Unsaid().most_passes(4) is None
+    assert Unsaid().max_passes(4) is None
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Unsaid())
     assert len(list(islice(lastword.decode(toy, [[1, 2]], recipe), 9))) == 9
 

@@ -24,9 +24,9 @@ def counts(schedule, masks, block=None):
                 step=torch.tensor([len(filled)]),
                 window=Window(torch.tensor([first]), torch.tensor([first + opened])),
                 in_window=torch.tensor([step]),
-                opened=torch.tensor([opened]),
-                opening=torch.tensor([step == 0]),
-                openings=torch.tensor([first // (block or masks) + 1]),
+                masks_at_start=torch.tensor([opened]),
+                block_start=torch.tensor([step == 0]),
+                blocks_started=torch.tensor([first // (block or masks) + 1]),
                 horizon=torch.tensor([masks]),
             )
             filled.append(schedule.quota(torch.tensor([left]), clock).item())
