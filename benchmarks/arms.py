@@ -89,9 +89,7 @@ ARMS: dict[str, Arm] = {
     "stop at end": _arm(STOP, PART, block=32),
     "DAEDAL": _arm(DAEDAL, PART, unmask=THRESHOLD, block=32),
     "rho-EOS": _arm(RHO_EOS, PART, unmask=THRESHOLD, block=32),
-    "rho-EOS, released signal": _arm(
-        replace(RHO_EOS, signal="released"), PART, unmask=THRESHOLD, block=32
-    ),
+    "rho-EOS, released signal": _arm(replace(RHO_EOS, signal="released"), PART, unmask=THRESHOLD, block=32),
     "DAEDAL, one token a pass": _arm(DAEDAL, block=32),
     "rho-EOS, one token a pass": _arm(RHO_EOS, block=32),
     "survival, blocks": _arm(PREDICTED, PART, block=32),
@@ -119,9 +117,7 @@ ARMS: dict[str, Arm] = {
     "leftmost first, threshold 0.9": _arm(PLAIN, PART, unmask=LeftmostFirst(THRESHOLD), block=32),
     "factor 1": _arm(PLAIN, PART, unmask=Factor(1.0), block=32),
     "entropy bound 0.1": _arm(PLAIN, PART, unmask=BOUND),
-    "entropy bound 0.1, by confidence": _arm(
-        PLAIN, PART, unmask=replace(BOUND, order="confidence")
-    ),
+    "entropy bound 0.1, by confidence": _arm(PLAIN, PART, unmask=replace(BOUND, order="confidence")),
     "entropy bound 0.1, by margin": _arm(PLAIN, PART, unmask=replace(BOUND, order="margin")),
     "SlowFast": _arm(PLAIN, PART, unmask=SlowFast()),
     "MaskGIT, cosine, two a pass": _arm(PLAIN, PART, unmask=MaskGit(Cosine(2.0))),
@@ -144,16 +140,10 @@ ARMS: dict[str, Arm] = {
     "survival + threshold + prefix cache": _arm(
         PREDICTED, PART, unmask=THRESHOLD, cache=PrefixCache(), block=32
     ),
-    "survival + threshold + dual cache": _arm(
-        PREDICTED, PART, unmask=THRESHOLD, cache=DualCache(), block=32
-    ),
-    "survival + threshold + feature cache": _arm(
-        PREDICTED, PART, unmask=THRESHOLD, cache=FEATURE, block=32
-    ),
+    "survival + threshold + dual cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=DualCache(), block=32),
+    "survival + threshold + feature cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=FEATURE, block=32),
     "auto + threshold": _arm(AUTO, CANDIDATE, unmask=THRESHOLD, block=32),
-    "auto, grow, stop + threshold": _arm(
-        _grow_stop(AUTO), CANDIDATE, PART, FAST, unmask=THRESHOLD, block=32
-    ),
+    "auto, grow, stop + threshold": _arm(_grow_stop(AUTO), CANDIDATE, PART, FAST, unmask=THRESHOLD, block=32),
     "auto, reread, grow, stop + threshold": _arm(
         _grow_stop(Reread(AUTO)), CANDIDATE, unmask=THRESHOLD, block=32
     ),

@@ -155,9 +155,7 @@ def unmask(rng: random.Random) -> lastword.UnmaskRule:
         lambda: lastword.AboveThreshold(bar, pace=rng.choice([None, 1.5, 4.0])),
         lambda: lastword.Factor(rng.uniform(0.3, 3.0)),
         lambda: lastword.EntropyBound(rng.uniform(0.05, 4.0)),
-        lambda: lastword.SlowFast(
-            bar, bar * rng.random(), rng.randint(1, 8), as_released=rng.random() < 0.5
-        ),
+        lambda: lastword.SlowFast(bar, bar * rng.random(), rng.randint(1, 8), as_released=rng.random() < 0.5),
         lambda: lastword.LeftmostFirst(lastword.AboveThreshold(bar)),
         lambda: lastword.LeftmostFirst(lastword.MostConfident(times)),
         lambda: rng.choice([*PARTS["unmask"].values()])(),  # one that is new here

@@ -54,9 +54,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
             longer = [index for index in batch if len(answers[index]) >= tokens]
             if not longer:
                 continue
-            signal = _signal(
-                model, [prompts[i] for i in longer], [answers[i][:tokens] for i in longer]
-            )
+            signal = _signal(model, [prompts[i] for i in longer], [answers[i][:tokens] for i in longer])
             # Auto chooses once, by the probe: the rest of a canvas looks like another kind of training.
             if tokens == 0:
                 picked = {i: c.reading for i, c in zip(longer, Auto().choose(signal))}

@@ -113,9 +113,7 @@ def run(rows: int, device: str, workers: int, per_family: int | None, folder: Pa
 def keep(results: Sequence[Result], folder: Path) -> None:
     """A file for each model and split: a line of JSON, and two columns an arm."""
     for model in MODELS:
-        mine = sorted(
-            (one for one in results if one.job.model == model), key=lambda one: one.job.arm
-        )
+        mine = sorted((one for one in results if one.job.model == model), key=lambda one: one.job.arm)
         if not mine:
             continue
         about, split = mine[0].about, mine[0].job.split
@@ -202,9 +200,7 @@ def confirmed(found: Found, arm: str) -> dict[str, bool]:
 
 def _p(models: Sequence[Arms], base: str, arm: str) -> float:
     """Of an exact paired test over the prompts of these models."""
-    before, after = (
-        [bool(right) for arms in models for right in arms[one].right] for one in (base, arm)
-    )
+    before, after = ([bool(right) for arms in models for right in arms[one].right] for one in (base, arm))
     return paired_p(before, after)
 
 
@@ -215,10 +211,7 @@ def candidates(found: Found) -> str:
     lines = [_head(found, "all", "passes", "columns", "ms", "by the rule")]
     for arm in arms:
         against = points(found, arm, CAREFUL)
-        cells = [
-            f"{arms[arm].points:.1f} ({gained:+.1f})"
-            for arms, gained in zip(found.values(), against)
-        ]
+        cells = [f"{arms[arm].points:.1f} ({gained:+.1f})" for arms, gained in zip(found.values(), against)]
         word = "chosen" if arm == winner else "allowed" if allowed(found, arm) else "out"
         cells += [f"{sum(against) / len(against):+.2f}", *_work(found, arm), word]
         lines.append(f"| {arm} | {' | '.join(cells)} |")

@@ -88,8 +88,7 @@ def measure_readings() -> dict[str, object]:
         prompt = model.tokenizer.chat([message]) if chat else model.tokenizer.encode(example.prompt)
         signal = Survival(256).signal(ModelProbe(model, [prompt])(256))
         signals[name] = {
-            end: [round(p, 6) for p in getattr(signal, end)[0].tolist()]
-            for end in ("document", "turn")
+            end: [round(p, 6) for p in getattr(signal, end)[0].tolist()] for end in ("document", "turn")
         }
     return {"prompt": example.prompt, "target": example.target, "signals": signals}
 
@@ -105,8 +104,7 @@ def draw_readings(record: Path) -> None:
     axes = figure.subplots(2, len(READ), sharex=True, squeeze=False)
     for column, (name, training) in enumerate(READ.items()):
         ends = {
-            end: torch.tensor([values], dtype=torch.float64)
-            for end, values in kept["signals"][name].items()
+            end: torch.tensor([values], dtype=torch.float64) for end, values in kept["signals"][name].items()
         }
         signal = EndSignal.of(**ends)
         (choice,) = Auto().choose(signal)
@@ -162,8 +160,7 @@ def measure_curves() -> dict[str, object]:
                 "reference": (written[:, None] > torch.arange(257)).double().mean(0),
             }
             found[name][family] = {
-                which: [round(s, 4) for s in curve[::CURVE_STEP].tolist()]
-                for which, curve in curves.items()
+                which: [round(s, 4) for s in curve[::CURVE_STEP].tolist()] for which, curve in curves.items()
             }
     return {"prompts": CURVE_PROMPTS, "every": CURVE_STEP, "curves": found}
 

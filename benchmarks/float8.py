@@ -34,13 +34,9 @@ def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
             model = lastword.load(name, device="cpu", weights=weights)
             journal = Journal(Path(folder) / f"{weights}.jsonl")
             found.append(
-                evaluate(
-                    model, name, tasks, recipe, journal, limit=per_family, rows=rows, timed=False
-                )
+                evaluate(model, name, tasks, recipe, journal, limit=per_family, rows=rows, timed=False)
             )
-    stored, float8 = (
-        [(answer.right, answer.text or "") for answer in answers] for answers in found
-    )
+    stored, float8 = ([(answer.right, answer.text or "") for answer in answers] for answers in found)
     return Compared.of(name, stored, float8)
 
 

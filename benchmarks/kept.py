@@ -45,9 +45,7 @@ def timed(folder: Path) -> list[Answer]:
     return [record for record in found if isinstance(record, Answer)]
 
 
-def answers_of(
-    model: str, recipe: Recipe, split: str = "test", folder: Path = RECORDS
-) -> list[Answer]:
+def answers_of(model: str, recipe: Recipe, split: str = "test", folder: Path = RECORDS) -> list[Answer]:
     """The answers of one arm, none if it is not kept."""
     path = _arms_in(folder / model / split).get(("answer", recipe))
     found = records_in(path) if path else []

@@ -48,9 +48,7 @@ class ProbeOpens(DualCache):
     limit: int = field(kw_only=True)
 
     def open(self, canvas: Canvas) -> KVStorage:
-        prompts = [
-            row[own].tolist() for row, own in zip(canvas.tokens, canvas.valid & ~canvas.answer)
-        ]
+        prompts = [row[own].tolist() for row, own in zip(canvas.tokens, canvas.valid & ~canvas.answer)]
         slots = torch.full((len(prompts),), self.limit)
         probed = Canvas.blank(prompts, slots, canvas.ids, canvas.start)
         memory = KVStorage(*probed.tokens.shape)
@@ -71,15 +69,12 @@ def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
     own = DualCache(prompt_every=0)
     probed = ProbeOpens(prompt_every=0, model=model, limit=model.default_max_new_tokens)
     before, after = (
-        _answers(model, replace(recipe, cache=cache, block=32), per_family, rows)
-        for cache in (own, probed)
+        _answers(model, replace(recipe, cache=cache, block=32), per_family, rows) for cache in (own, probed)
     )
     return Compared.of(name, before, after)
 
 
-def _answers(
-    model: MaskPredictor, recipe: Recipe, per_family: int, rows: int
-) -> list[tuple[bool, str]]:
+def _answers(model: MaskPredictor, recipe: Recipe, per_family: int, rows: int) -> list[tuple[bool, str]]:
     """Right or not, and the text, of some prompts of every family."""
     layout, found = Layout.of(model), []
     for family in BENCHMARKS:

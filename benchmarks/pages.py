@@ -71,9 +71,7 @@ def families() -> str:
     for model in MODELS:
         shares = accuracy(model)
         cells = [*shares.values(), sum(shares.values()) / len(shares)]
-        lines.append(
-            f"| {model} | {asked(model)} | {' | '.join(f'{cell:.3f}' for cell in cells)} |"
-        )
+        lines.append(f"| {model} | {asked(model)} | {' | '.join(f'{cell:.3f}' for cell in cells)} |")
     return "\n".join(lines)
 
 
@@ -111,9 +109,7 @@ def chosen() -> str:
 
 def lengths() -> str:
     """Every way to choose a length, by what it gains or loses and what it costs, on test prompts."""
-    return _on_all_models(
-        "test", [arm for arm in ARMS if arm in (*LENGTHS, *GROUPS["choose"].arms)]
-    )
+    return _on_all_models("test", [arm for arm in ARMS if arm in (*LENGTHS, *GROUPS["choose"].arms)])
 
 
 def confirmed() -> str:
@@ -281,10 +277,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "records": catalogue.records,
     "models": catalogue.models,
     **{name: partial(_read_as, name) for name in readings.TABLES},
-    **{
-        name: partial(_covered, name)
-        for name in ("covered-own", "covered-reference", "covered-chance")
-    },
+    **{name: partial(_covered, name) for name in ("covered-own", "covered-reference", "covered-chance")},
 }
 
 

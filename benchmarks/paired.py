@@ -118,10 +118,7 @@ class Comparison:
                 split="validation",
                 per_family=given.per_family,
                 surroundings=surroundings(lastword.load(given.models[0], device="cpu")),
-                models=[
-                    self.compare(name, recipe, given.per_family, given.rows)
-                    for name in given.models
-                ],
+                models=[self.compare(name, recipe, given.per_family, given.rows) for name in given.models],
             )
             write(given.out, record.model_dump_json(indent=1) + "\n")
         print(self.table(self.read(given.out)))

@@ -83,9 +83,7 @@ def written() -> str:
     lines += [row("name", "what it is"), "|---|---|"]
     for name, named in RECIPES.items():
         usual = " The default." if name == DEFAULT else ""
-        lines.append(
-            row(f"`{name}`", f"{named.description}{usual}<br>`{Recipe.named(name).label()}`")
-        )
+        lines.append(row(f"`{name}`", f"{named.description}{usual}<br>`{Recipe.named(name).label()}`"))
     pages = homes()
     for axis, parts in PARTS.items():
         lines += [f"\n## {axis}\n", AXES[axis] + "\n"]

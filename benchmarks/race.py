@@ -215,9 +215,7 @@ class Stage:
             above = bottom + STRIP + 0.015
             self._say(above, TITLES[name].format(slots=self._slots), size=10.5, weight="bold")
             self._counts[name] = self._say(above, "", size=10.5, at=LEFT + WIDTH, ha="right")
-            self._texts[name] = self._say(
-                bottom - 0.02, "", size=9, family="DejaVu Sans Mono", va="top"
-            )
+            self._texts[name] = self._say(bottom - 0.02, "", size=9, family="DejaVu Sans Mono", va="top")
 
     def _say(
         self,
@@ -240,9 +238,7 @@ class Stage:
         """What the probe said, above the strips it is about; the line is where the canvas is cut."""
         ax = self._axis(0.68, 0.17)
         survival, horizon = kept["lengths"]["survival"], kept["horizon"]
-        ax.fill_between(
-            range(len(survival)), survival, step="post", color=BLUE, alpha=0.2, linewidth=0
-        )
+        ax.fill_between(range(len(survival)), survival, step="post", color=BLUE, alpha=0.2, linewidth=0)
         ax.step(range(len(survival)), survival, where="post", color=BLUE)
         ax.plot((horizon, horizon), (0, 1), "--", color=ORANGE)
         ax.text(horizon + 2, 0.45, f"{horizon} slots planned", color=ORANGE, fontsize=10.5)
@@ -288,9 +284,7 @@ def main() -> None:
     if parser.parse_args().measure or not RECORD.is_file():
         RECORD.write_text(json.dumps(measure_race()) + "\n")
     draw_race(RECORD)
-    print(
-        f"drew {RECORD.with_suffix('.gif').name}: {RECORD.with_suffix('.gif').stat().st_size:,} bytes"
-    )
+    print(f"drew {RECORD.with_suffix('.gif').name}: {RECORD.with_suffix('.gif').stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -113,18 +113,14 @@ def measure(model: MaskPredictor, examples: Sequence[Example], rows: int) -> Ite
                 "length": len(tokenizer.encode(example.answer)) + 1,
                 "picked": type(choices[row].reading).__name__,
                 "mean": {n: round(one.mean[row].item(), 2) for n, one in lengths.items()},
-                "quantile": {
-                    n: [int(one.quantile(q)[row]) for q in QUANTILES] for n, one in lengths.items()
-                },
+                "quantile": {n: [int(one.quantile(q)[row]) for q in QUANTILES] for n, one in lengths.items()},
             }
             if example.family == "known_hazard":
                 truth = true_lengths(example.target)
                 found[index] |= {
                     "true_mean": round(truth.mean.item(), 4),
                     "floor": round(deviation(truth), 4),
-                    "distance": {
-                        n: round(distance(one.row(row), truth), 3) for n, one in lengths.items()
-                    },
+                    "distance": {n: round(distance(one.row(row), truth), 3) for n, one in lengths.items()},
                 }
     return iter([found[index] for index in range(len(examples))])
 
@@ -248,9 +244,7 @@ def overall(models: dict[str, list[Record]], floors: Record) -> str:
         truth = statistics.mean(r["length"] for r in mine)
         least = statistics.mean(floors[f]["deviation"] for f in BENCHMARKS)
         share = least / error(mine, PRODUCT)
-        lines.append(
-            f"| {model} | *the writer's choice* | {truth:.1f} | | {least:.1f} | {share:.2f} | | | |"
-        )
+        lines.append(f"| {model} | *the writer's choice* | {truth:.1f} | | {least:.1f} | {share:.2f} | | | |")
     return "\n".join(lines)
 
 

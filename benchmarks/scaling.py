@@ -52,15 +52,10 @@ def questions_of(model: Any, count: int) -> dict[str, Question]:
         raise lastword.errors.SettingError(
             f"{count} prompts were asked for and {len(turns)} are frozen; give --prompts {len(turns)} or less"
         )
-    return {
-        f"prompt {at}": Question(model.tokenizer.encode(one.prompt), at)
-        for at, one in enumerate(turns)
-    }
+    return {f"prompt {at}": Question(model.tokenizer.encode(one.prompt), at) for at, one in enumerate(turns)}
 
 
-def measured(
-    source: Source, count: int, workers: int, order: str, recipe: Recipe
-) -> dict[str, Any]:
+def measured(source: Source, count: int, workers: int, order: str, recipe: Recipe) -> dict[str, Any]:
     """Seconds from the first question to the last reply, and what was replied."""
     with Pool(Processes(source, workers, threads=1), order=order) as pool:
         questions = questions_of(pool.model, count)

@@ -133,9 +133,7 @@ class Bench:
         self.options = options
         self.engine: Engine | None = None  # None: this process
         self._name = ""
-        self.device = (
-            ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        )
+        self.device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
         if self.device == "cuda" and not alone:
             fuse()  # compiles anew for shapes it has not met: faster in all, and no second to go by
         self._tasks: dict[str, list[Any]] = {}

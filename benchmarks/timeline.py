@@ -109,8 +109,6 @@ def draw_serving(record: Path) -> None:
     )  # fmt: skip
     slots.title.set_fontsize("small")
     slots.grid(visible=False)
-    waits.set(
-        xlabel="predicted length", ylabel="passes in the queue", title="Short answers go first"
-    )
+    waits.set(xlabel="predicted length", ylabel="passes in the queue", title="Short answers go first")
     waits.title.set_fontsize("small")
     save(figure, record.with_suffix(".png"))

@@ -16,9 +16,7 @@ answer = lastword.generate(
 
 print(answer.text)
 print(f"planned: {answer.horizon} slots; written: {len(answer.tokens)} tokens")
-print(
-    f"probe: {answer.probe_cost.forward_passes} pass, {answer.probe_cost.tokens_computed} columns"
-)
+print(f"probe: {answer.probe_cost.forward_passes} pass, {answer.probe_cost.tokens_computed} columns")
 print(f"decoding: {answer.cost.forward_passes} passes, {answer.cost.tokens_computed} columns")
 print(f"in all: {answer.seconds:.2f} s")
 print(answer.finish.value)

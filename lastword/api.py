@@ -265,9 +265,7 @@ def generate_ids(
             hooks=hooks,
             exceed_max_seq_len=exceed_max_seq_len,
             in_chat=in_chat,
-            max_batch_size=None
-            if hooks != Hooks()
-            else max_batch_size or default_batch_size(model),
+            max_batch_size=None if hooks != Hooks() else max_batch_size or default_batch_size(model),
             max_new_tokens=None if bounds is None else [bounds[row] for row in rows],
             plans=None if plans is None else [plans[row] for row in rows],
             use_cuda_graphs=on_step is None and not frames,
@@ -310,9 +308,7 @@ def predict_length(
     read_as = parse_part("reading", reading) if isinstance(reading, str) else reading
     survival = Survival(limit=limit, ends=ends, reading=read_as)
     longest = [max(batch, key=len)] if batch else []
-    resolved = resolve(
-        Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len
-    )
+    resolved = resolve(Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len)
     probe = ModelProbe(model, batch, exceed_max_seq_len=exceed_max_seq_len)
     found = replace(survival, limit=resolved.length.traits.max_slots).lengths(probe)
     return found if is_batch(prompt) else found.row(0)
@@ -339,9 +335,7 @@ def _run(
 
 def default_batch_size(model: MaskPredictor) -> int:
     """So many rows that a full pass over their canvases has no more logits than fit anywhere."""
-    return min(
-        MAX_ROWS, max(1, MAX_LOGITS // (model.ids.vocab_size * model.default_max_new_tokens))
-    )
+    return min(MAX_ROWS, max(1, MAX_LOGITS // (model.ids.vocab_size * model.default_max_new_tokens)))
 
 
 def as_model(model: Model) -> MaskPredictor:

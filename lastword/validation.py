@@ -33,9 +33,7 @@ def short_repr(value: object) -> str:
     return text if len(text) <= MAX_REPR_LENGTH else f"{text[: MAX_REPR_LENGTH - 3]}..."
 
 
-def check_type(
-    owner: str, name: str, value: Any, kind: type | tuple[type, ...], wanted: str
-) -> None:
+def check_type(owner: str, name: str, value: Any, kind: type | tuple[type, ...], wanted: str) -> None:
     """A value of a class, or of one of several; `wanted` says in words what to give."""
     if not isinstance(value, kind):
         raise _wrong_type(owner, name, value, wanted)
@@ -43,9 +41,7 @@ def check_type(
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
     """A list or what is like one. Text and bytes are not, nor is what has no order or can be read once."""
-    return isinstance(value, Sequence) and not isinstance(
-        value, (str, bytes, bytearray, memoryview)
-    )
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview))
 
 
 def check_list(owner: str, name: str, value: Any, wanted: str) -> None:
@@ -56,7 +52,8 @@ def check_list(owner: str, name: str, value: Any, wanted: str) -> None:
 
 def _wrong_type(owner: str, name: str, value: object, wanted: str) -> WrongTypeError:
     return WrongTypeError(
-        f"{owner}({name}={short_repr(value)}) was given, of type {type(value).__name__}; {name} must be {wanted}"
+        f"{owner}({name}={short_repr(value)}) was given, of type {type(value).__name__}; {name} must be "
+        f"{wanted}"
     )
 
 
@@ -83,9 +80,7 @@ def check_int(owner: str, name: str, value: Any, *, minimum: int, maximum: int =
         return
     bound = f"at most {maximum}" if is_whole and value > maximum else f"{minimum} or more"
     kind = SettingError if is_whole else WrongTypeError
-    raise kind(
-        f"{owner}({name}={short_repr(value)}) was given; {name} must be a whole number, {bound}"
-    )
+    raise kind(f"{owner}({name}={short_repr(value)}) was given; {name} must be a whole number, {bound}")
 
 
 def check_number(
@@ -114,9 +109,7 @@ def check_number(
         bounds = {"above": above, "at least": minimum, "below": below, "at most": maximum}
         asked = " and ".join(f"{words} {b:g}" for words, b in bounds.items() if b is not None)
         kind = SettingError if is_number else WrongTypeError
-        raise kind(
-            f"{owner}({name}={short_repr(value)}) was given; {name} must be a number {asked}"
-        )
+        raise kind(f"{owner}({name}={short_repr(value)}) was given; {name} must be a number {asked}")
 
 
 def check_temperature(owner: str, name: str, value: Any) -> None:
@@ -130,9 +123,7 @@ def check_temperature(owner: str, name: str, value: Any) -> None:
 
 def check_choice(owner: str, name: str, value: Any, *choices: str | bool) -> None:
     """One of a few values."""
-    if not any(
-        value is choice or (isinstance(value, str) and value == choice) for choice in choices
-    ):
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
         listed = " or ".join(repr(choice) for choice in choices)
         kind = SettingError if isinstance(value, (str, bool)) else WrongTypeError
         raise kind(f"{owner}({name}={short_repr(value)}) was given; {name} must be {listed}")

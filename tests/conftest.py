@@ -174,10 +174,7 @@ def plain_python(golden):
             if with_messages:
                 return {code: tuple(outcome) for code, outcome in found.items()}
             # A value of the wrong kind is a setting that is wrong: most tests do not tell the two apart.
-            return {
-                code: kind.replace("WrongTypeError", "SettingError")
-                for code, (kind, _) in found.items()
-            }
+            return {code: kind.replace("WrongTypeError", "SettingError") for code, (kind, _) in found.items()}
 
         return outcomes
 

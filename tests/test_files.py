@@ -81,9 +81,7 @@ def test_a_disk_that_refuses_leaves_what_was_there(path, monkeypatch, code):
 @pytest.mark.parametrize("code", [errno.EBUSY, errno.EXDEV, errno.EPERM])
 def test_work_is_kept_where_a_file_may_be_written_and_not_replaced(path, monkeypatch, code):
     monkeypatch.setattr(files.os, "replace", fails(code))
-    with pytest.raises(
-        SettingError, match=r"cannot be replaced.*what was to be written is in"
-    ) as e:
+    with pytest.raises(SettingError, match=r"cannot be replaced.*what was to be written is in") as e:
         write(path, "new")
     assert path.read_text() == "old"
     (name,) = beside(path)
@@ -161,10 +159,7 @@ def test_a_full_device_is_an_error_of_ours():
 
 
 def test_where_output_goes_already_is_no_target(path):
-    code = (
-        "import sys, pathlib; from lastword.io import files; "
-        "files.write(pathlib.Path(sys.argv[1]), 'new')"
-    )
+    code = "import sys, pathlib; from lastword.io import files; files.write(pathlib.Path(sys.argv[1]), 'new')"
     with path.open("a") as output:
         done = subprocess.run(
             [sys.executable, "-c", code, "/dev/stdout"], stdout=output, stderr=subprocess.PIPE

@@ -57,9 +57,7 @@ def saying():
 
 
 def test_text_ids_and_a_tensor_are_the_same_prompt(toy):
-    answers = [
-        run(toy, prompt) for prompt in ("abc", [0, 1, 2], (0, 1, 2), torch.tensor([0, 1, 2]))
-    ]
+    answers = [run(toy, prompt) for prompt in ("abc", [0, 1, 2], (0, 1, 2), torch.tensor([0, 1, 2]))]
     assert {answer.text for answer in answers} == {"defghi"}
     assert {tuple(answer.prompt) for answer in answers} == {(0, 1, 2)}
 
@@ -216,9 +214,7 @@ def test_one_seed_per_prompt_or_an_error(toy):
 
 def test_more_than_the_models_positions_is_refused_unless_allowed(llada):
     with pytest.raises(CapacityError, match=r"horizon 92 \+ prompt 5 exceeds .*96.* to 91"):
-        lastword.generate(
-            llada, IDS, length="fixed:92", unmask=MostConfident(lastword.EqualShares(46.0))
-        )
+        lastword.generate(llada, IDS, length="fixed:92", unmask=MostConfident(lastword.EqualShares(46.0)))
     long = lastword.generate(
         llada,
         IDS,
@@ -399,9 +395,7 @@ def test_the_probe_does_not_go_through_the_hooks(toy):
         changed[..., toy.ids.end] = -torch.inf
         return changed
 
-    hooked = lastword.generate(
-        toy, "abc", length="survival:9", hooks=lastword.Hooks(logits=never_ends)
-    )
+    hooked = lastword.generate(toy, "abc", length="survival:9", hooks=lastword.Hooks(logits=never_ends))
     predicted = lastword.predict_length(toy, "abc", limit=9, reading=Hazard())
     assert hooked.lengths.mean.item() == predicted.mean.item()
 
@@ -481,9 +475,7 @@ def test_functions_keep_their_names_beside_modules_of_the_same_name():
 
 
 def test_a_reading_may_be_named(toy):
-    named, made = (
-        lastword.predict_length(toy, "abc", reading=r) for r in ("hazard", lastword.Hazard())
-    )
+    named, made = (lastword.predict_length(toy, "abc", reading=r) for r in ("hazard", lastword.Hazard()))
     assert named.mean.item() == made.mean.item()
     with pytest.raises(lastword.LastwordError, match="there is no reading called 'tea'"):
         lastword.predict_length(toy, "abc", reading="tea")

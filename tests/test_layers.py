@@ -100,9 +100,7 @@ def test_extras_are_imported_lazily():
                 names = [node.module or ""]
             elif isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
-            wrong += [
-                f"{path.name}: {n}" for n in names if n.split(".")[0] in EXTRAS or n in routes
-            ]
+            wrong += [f"{path.name}: {n}" for n in names if n.split(".")[0] in EXTRAS or n in routes]
     assert not wrong
 
 

@@ -148,9 +148,7 @@ def test_the_wheel_installs_on_every_promised_python(version, wheel, tmp_path):
         ["-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel],
         ["-c", ABOUT],
     ):
-        run = subprocess.run(
-            [own, *command], capture_output=True, text=True, cwd=tmp_path, check=False
-        )
+        run = subprocess.run([own, *command], capture_output=True, text=True, cwd=tmp_path, check=False)
         assert run.returncode == 0, run.stderr
     number = lastword.__version__
     assert run.stdout.split() == [number, number, "lastword.cli:main"]

@@ -128,9 +128,7 @@ def shell_commands() -> list[object]:
             if line.startswith("lastword ") and "GSAI-ML/" not in line and "Dream-org/" not in line:
                 every_record = "benchmarks/records" in line  # most of a minute
                 several = "--workers" in line  # processes that each load torch
-                slow = (
-                    every_record or several or page == "command-line.md"
-                )  # every command there is
+                slow = every_record or several or page == "command-line.md"  # every command there is
                 marks = [pytest.mark.full] if slow else []
                 commands += [pytest.param(line, marks=marks)] * (line not in first_evaluation())
     return commands
@@ -189,8 +187,6 @@ def test_links_lead_somewhere(page):
 
 def test_a_link_is_looked_at_and_code_is_not(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(
-        "# One `two`: three?\n\n[a](#one-two-three) [b](other.md#x)\n```text\n[c](no)\n```\n"
-    )
+    page.write_text("# One `two`: three?\n\n[a](#one-two-three) [b](other.md#x)\n```text\n[c](no)\n```\n")
     assert links(page) == [("", "one-two-three"), ("other.md", "x")]
     assert anchors(page) == {"one-two-three"}

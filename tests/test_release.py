@@ -36,9 +36,7 @@ def test_the_citation_is_of_this_version_and_names_the_paper():
     assert paper["url"] == f"https://arxiv.org/abs/{number}"
 
 
-@pytest.mark.parametrize(
-    "page", ["SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"]
-)
+@pytest.mark.parametrize("page", ["SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"])
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):
         if "://" not in target:

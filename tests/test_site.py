@@ -86,9 +86,7 @@ def test_links_out_of_the_docs_become_words(tmp_path):
         folder.mkdir()
     (code / "first.py").touch()
     (docs / "other.md").touch()
-    text = (
-        "[one](../examples/first.py) [two](other.md#x) [`examples/first.py`](../examples/first.py)"
-    )
+    text = "[one](../examples/first.py) [two](other.md#x) [`examples/first.py`](../examples/first.py)"
     text += " [gone](../gone.py) [web](https://a.b/c)\n```text\n[code](../examples/first.py)\n```\n"
     assert pages.inside(text, docs / "page.md", docs) == (
         "one (`examples/first.py`) [two](other.md#x) `examples/first.py`"

@@ -22,9 +22,7 @@ COPIES = 4  # canvas sizes drawn for each document
 class Batches:
     """`batches(step)`: the same batch for the same step, however training came to it."""
 
-    def __init__(
-        self, documents: Documents, rows: Rows, mask: int, *, shifted: bool, seed: int
-    ) -> None:
+    def __init__(self, documents: Documents, rows: Rows, mask: int, *, shifted: bool, seed: int) -> None:
         self.documents, self.settings, self.mask, self.shifted = documents, rows, mask, shifted
         self.device = documents.tokens.device
         self.seed = seed
@@ -46,9 +44,7 @@ class Batches:
         prompt = np.tile(self.documents.prompt.cpu().numpy(), COPIES)
         whole = np.tile(self.documents.length.cpu().numpy(), COPIES)
         low = np.minimum(whole - prompt, s.canvas) if padded else np.full_like(prompt, s.smallest)
-        canvas = np.where(
-            rng.random(len(prompt)) < s.full, s.canvas, rng.integers(low, s.canvas + 1)
-        )
+        canvas = np.where(rng.random(len(prompt)) < s.full, s.canvas, rng.integers(low, s.canvas + 1))
         width = (prompt + canvas + s.grain // 2) // s.grain * s.grain
         if padded:
             width = np.maximum(width, -(-whole // s.grain) * s.grain)

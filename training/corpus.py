@@ -43,9 +43,7 @@ class Examples:
     @classmethod
     def read(cls, path: Path, split: str) -> Examples:
         if not path.is_file():
-            raise CheckpointError(
-                f"there is no corpus {path}; make it with `python -m training.data`"
-            )
+            raise CheckpointError(f"there is no corpus {path}; make it with `python -m training.data`")
         with np.load(path) as file:
             return cls(*(file[f"{split}_{name}"] for name in ("tokens", "prompts", "answers")))
 
@@ -54,9 +52,7 @@ class Examples:
         order = np.random.default_rng(seed).permutation(len(self))
         lengths = self.prompts.astype(np.int64) + self.answers
         starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-        moved = np.repeat(
-            starts[order] - np.cumsum(lengths[order]) + lengths[order], lengths[order]
-        )
+        moved = np.repeat(starts[order] - np.cumsum(lengths[order]) + lengths[order], lengths[order])
         tokens = self.tokens[moved + np.arange(len(moved))]
         return Examples(tokens, self.prompts[order], self.answers[order])
 
@@ -82,11 +78,7 @@ class Frame:
             body = whole[: len(whole) - trimmed]
             for at in range(len(chat) - len(body) + 1):
                 if chat[at : at + len(body)] == body:
-                    turn = (
-                        [token_number(tokenizer, LLADA_TURN_END)]
-                        if settings.family == "llada"
-                        else []
-                    )
+                    turn = [token_number(tokenizer, LLADA_TURN_END)] if settings.family == "llada" else []
                     before, after = tuple(chat[:at]), tuple(chat[at + len(body) :])
                     return cls(before, after, (*turn, end), trimmed)
         raise CheckpointError(
@@ -129,9 +121,7 @@ class Documents:
         return tokens
 
 
-def documents(
-    examples: Examples, frame: Frame, fill: int | None, device: torch.device
-) -> Documents:
+def documents(examples: Examples, frame: Frame, fill: int | None, device: torch.device) -> Documents:
     """Lay examples out with their frames, all at once."""
     before, between, ends = len(frame.before), len(frame.after), len(frame.ends)
     given, answers = examples.prompts.astype(np.int64), examples.answers.astype(np.int64)
@@ -165,9 +155,7 @@ def token_number(tokenizer: Tokenizer, token: str) -> int:
     """The id of a token that training cannot do without."""
     found = tokenizer.id_of(token)
     if found is None:
-        raise CheckpointError(
-            f"the tokenizer has no {token}; make it with `python -m training.tokenizer`"
-        )
+        raise CheckpointError(f"the tokenizer has no {token}; make it with `python -m training.tokenizer`")
     return found
 
 
@@ -175,7 +163,5 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer in a folder, which must have one."""
     tokenizer = Tokenizer.from_folder(folder)
     if tokenizer is None:
-        raise CheckpointError(
-            f"{folder} has no tokenizer; run `python -m training.tokenizer out/recipe`"
-        )
+        raise CheckpointError(f"{folder} has no tokenizer; run `python -m training.tokenizer out/recipe`")
     return tokenizer

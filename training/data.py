@@ -34,9 +34,7 @@ Job = tuple[str, int, int, tuple[str, ...]]
 
 def tokenised(examples: Iterable[Example], tokenizer: Tokenizer) -> Examples:
     """Prompts and answers encoded apart, as they are when a model is asked."""
-    return Examples.from_pairs(
-        [(tokenizer.encode(e.prompt), tokenizer.encode(e.answer)) for e in examples]
-    )
+    return Examples.from_pairs([(tokenizer.encode(e.prompt), tokenizer.encode(e.answer)) for e in examples])
 
 
 def _chunk(job: Job) -> list[Examples]:
@@ -72,9 +70,7 @@ def make(per_family: int, seed: int, out: Path, workers: int) -> None:
         path = out / f"{name}.npz"
         write(path, {"train": train, "validation": validation})
         size = path.stat().st_size / 2**20
-        print(
-            f"{path}: {len(train)} examples, {len(train.tokens) / 1e6:.1f}M tokens, {size:.1f} MiB"
-        )
+        print(f"{path}: {len(train)} examples, {len(train.tokens) / 1e6:.1f}M tokens, {size:.1f} MiB")
 
 
 def write(path: Path, splits: dict[str, Examples]) -> None:

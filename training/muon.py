@@ -36,9 +36,7 @@ class Muon(torch.optim.Optimizer):
             for shape, same in groupby(ordered, key=lambda p: tuple(p.shape)):
                 self._move(list(same), shape, group)
 
-    def _move(
-        self, params: list[nn.Parameter], shape: tuple[int, ...], group: dict[str, Any]
-    ) -> None:
+    def _move(self, params: list[nn.Parameter], shape: tuple[int, ...], group: dict[str, Any]) -> None:
         grads = [p.grad for p in params if p.grad is not None]  # every matrix is used in every pass
         for p in params:
             self.state[p].setdefault("moment", torch.zeros_like(p))

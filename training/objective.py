@@ -29,9 +29,7 @@ class Batch:
     causal: bool = False
 
 
-def ratios(
-    rows: int, blank: float, eps: float, generator: torch.Generator
-) -> Tensor:  # [B, 1] in [eps, 1]
+def ratios(rows: int, blank: float, eps: float, generator: torch.Generator) -> Tensor:  # [B, 1] in [eps, 1]
     """Each row's chance of masking a token: uniform, spread evenly over the batch.
 
     One random offset shifts a regular grid, so every batch holds every level of noise and the

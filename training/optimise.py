@@ -40,9 +40,7 @@ class Optimiser:
         # Adam adapts to a parameter's own scale; decay would only shrink norms and rare rows.
         self.optimisers: list[torch.optim.Optimizer] = [
             Muon(matrices, lr=rate.muon, weight_decay=rate.weight_decay),
-            torch.optim.AdamW(
-                outside, lr=rate.adam, betas=(0.9, 0.95), weight_decay=0.0, foreach=True
-            ),
+            torch.optim.AdamW(outside, lr=rate.adam, betas=(0.9, 0.95), weight_decay=0.0, foreach=True),
         ]
         self.peaks = (rate.muon, rate.adam)
 

@@ -58,9 +58,7 @@ class Run:
         """One step; returns its loss, still on the device, and how many columns it computed."""
         batch = self.train(step, causal=step < self.settings.causal_steps)
         with self._mixed():
-            loss = self.loss(
-                self.optimiser.network, batch.inputs, batch.targets, batch.weights, batch.causal
-            )
+            loss = self.loss(self.optimiser.network, batch.inputs, batch.targets, batch.weights, batch.causal)
         torch.autograd.backward(loss)
         self.optimiser.step(step)
         return loss.detach(), batch.inputs.numel()

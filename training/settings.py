@@ -86,9 +86,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name, allowed in (("family", ("llada", "dream")), ("rows_are", ("packed", "padded"))):
             if getattr(self, name) not in allowed:
-                raise SettingError(
-                    f"{name}={getattr(self, name)!r} is unknown; give {' or '.join(allowed)}"
-                )
+                raise SettingError(f"{name}={getattr(self, name)!r} is unknown; give {' or '.join(allowed)}")
         if self.causal and not self.shifted:
             raise SettingError(
                 f"causal={self.causal} trains the next token, which only shifted models (dream) "
@@ -122,9 +120,7 @@ def read(path: Path, **changes: Any) -> Settings:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     table |= {name: value for name, value in changes.items() if value is not None}
     sections = {"body": Body, "rows": Rows, "rate": Rate}
-    parts: dict[str, Any] = {
-        name: _section(cls, table.pop(name, {}), path) for name, cls in sections.items()
-    }
+    parts: dict[str, Any] = {name: _section(cls, table.pop(name, {}), path) for name, cls in sections.items()}
     return _section(Settings, table | parts, path)
 
 

@@ -94,9 +94,7 @@ def train(specials: Specials, sample: int = SAMPLE, vocabulary: int = VOCABULARY
         show_progress=False,
     )
     tokenizer.train_from_iterator(_documents(sample), trainer)
-    tokenizer.add_special_tokens(
-        [AddedToken(t, special=True, normalized=False) for t in specials.tokens]
-    )
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials.tokens])
     _check(tokenizer, vocabulary)
     return tokenizer
 
@@ -150,12 +148,8 @@ def _documents(sample: int) -> Iterator[str]:
 def _check(tokenizer: Tokenizer, vocabulary: int) -> None:
     size = tokenizer.get_vocab_size()
     if size != vocabulary:
-        raise TaskError(
-            f"the tokenizer has {size} ids instead of {vocabulary}; train it on a larger sample."
-        )
-    split = [
-        w for w in FILLERS if len(tokenizer.encode(f"{w} {w}", add_special_tokens=False).ids) != 2
-    ]
+        raise TaskError(f"the tokenizer has {size} ids instead of {vocabulary}; train it on a larger sample.")
+    split = [w for w in FILLERS if len(tokenizer.encode(f"{w} {w}", add_special_tokens=False).ids) != 2]
     if split:
         raise TaskError(
             f"the filler words {', '.join(split)} are more than one token, so the known hazard "

@@ -48,12 +48,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--resume", action="store_true", help="go on from OUT/checkpoint.pt")
     parser.add_argument("--start", help="exported model to start from; '' starts at random")
-    parser.add_argument(
-        "--check", type=int, default=0, help="prompts per family to answer at the end"
-    )
-    parser.add_argument(
-        "--compile", action="store_true", help="torch.compile; a minute, then faster"
-    )
+    parser.add_argument("--check", type=int, default=0, help="prompts per family to answer at the end")
+    parser.add_argument("--compile", action="store_true", help="torch.compile; a minute, then faster")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
     settings = read(given.recipe, steps=given.steps, seed=given.seed, start=given.start)

@@ -52,9 +52,7 @@ def measured(path: Path = BENCH) -> list[Measured]:
     """The lines that a cost of passes can be held against."""
     lines = bench_record.read(path).lines
     return [
-        _of(line)
-        for line in lines
-        if line.line in FITTED and not any(part in line.case for part in LEFT_OUT)
+        _of(line) for line in lines if line.line in FITTED and not any(part in line.case for part in LEFT_OUT)
     ]
 
 

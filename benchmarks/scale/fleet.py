@@ -39,9 +39,7 @@ class Fleet:
     cost: PassCost
     work: Work
     arrivals: list[float]
-    rows: list[list[tuple[float, int, float]]] = field(
-        init=False
-    )  # end, request, predicted end: in steps
+    rows: list[list[tuple[float, int, float]]] = field(init=False)  # end, request, predicted end: in steps
     waiting: list[list[tuple[float, int]]] = field(init=False)  # by who goes first
     queued: list[float] = field(init=False)  # seconds predicted of those who wait
     queued_true: list[float] = field(init=False)

@@ -132,9 +132,7 @@ def work(found: Asked, traffic: Traffic, canvas: Canvas, count: int, seed: int =
         slots = np.minimum(np.maximum(horizon, BLOCK * blocks), SLOTS)
         columns = _columns(prompt, passes, blocks, slots)
         foreseen = _columns(prompt, np.maximum(ahead, likely), likely, horizon)
-        return Work(
-            passes, columns, np.maximum(ahead, likely), foreseen, prompt + SLOTS, tokens, block
-        )
+        return Work(passes, columns, np.maximum(ahead, likely), foreseen, prompt + SLOTS, tokens, block)
     if canvas == "fixed":
         passes = whole if traffic.rule == "one token a pass" else passes + most - blocks
         blocks = most

@@ -84,9 +84,7 @@ class Record(Kept):
 
     def to_json(self) -> str:
         """As a file holds it: a line is a line."""
-        data = json.loads(
-            self.model_dump_json(), parse_float=lambda own: float(f"{float(own):.4g}")
-        )
+        data = json.loads(self.model_dump_json(), parse_float=lambda own: float(f"{float(own):.4g}"))
         parts = []
         for name, value in data.items():
             if isinstance(value, list) and value and isinstance(value[0], dict):

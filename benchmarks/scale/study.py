@@ -31,8 +31,7 @@ TARGETS = {"one token a pass": 10.0, "entropy bound": 2.5, "one token a pass, wi
 SOURCES = [
     "benchmarks/records/study/*/validation: predicted horizons (default recipe) and written lengths (fixed "
     "256), 1,500 prompts of each of the four embedded models",
-    "benchmarks/records/fast/*.validation: passes of the same prompts, "
-    + "; ".join(RECIPES.values()),
+    "benchmarks/records/fast/*.validation: passes of the same prompts, " + "; ".join(RECIPES.values()),
     "benchmarks/records/bench/llada-8b.json: seconds of passes by columns, one H200, bf16, LLaDA-8B shapes",
 ]
 
@@ -102,9 +101,7 @@ def _come(bench: Bench, name: str, size: Size) -> Come:
     traffic = TRAFFIC[name]
     drawn = bench.work(traffic, "predicted", 100_000)
     seconds = drawn.predicted_seconds(bench.cost, SLOTS), drawn.seconds(bench.cost, SLOTS)
-    capacity = {
-        canvas: bench.capacity(traffic, canvas) for canvas in ("fixed", "stop", "predicted")
-    }
+    capacity = {canvas: bench.capacity(traffic, canvas) for canvas in ("fixed", "stop", "predicted")}
     return Come(
         scales=list(traffic.scales),
         tokens=float(drawn.tokens.mean()),
@@ -121,9 +118,7 @@ def _come(bench: Bench, name: str, size: Size) -> Come:
 def _line(bench: Bench, name: str, arm: str, size: Size, come: Come) -> Line:
     traffic, chosen = TRAFFIC[name], ARMS[arm]
     replicas, requests = size.swept
-    found = machines(
-        bench, traffic, chosen, come.rate * replicas / size.replicas, come.target, requests
-    )
+    found = machines(bench, traffic, chosen, come.rate * replicas / size.replicas, come.target, requests)
     many = found and round(found * size.replicas / replicas)
     kept = bench.run(traffic, chosen, come.rate, many, size.requests) if many else None
     bears = come.capacity[chosen.canvas] * size.replicas

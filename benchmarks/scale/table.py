@@ -78,9 +78,7 @@ def limits(record: Record) -> str:
             _row(
                 f"p95 by reports every {every:g} s, beside fresh ones: alone / own sends added",
                 [
-                    " / ".join(
-                        f"{p95 / fresh[own.traffic] - 1:+.0%}" for p95 in (own.alone, own.counting)
-                    )
+                    " / ".join(f"{p95 / fresh[own.traffic] - 1:+.0%}" for p95 in (own.alone, own.counting))
                     for own in mine
                 ],
             )

@@ -144,9 +144,7 @@ def _settings(told: argparse.Namespace, rate: float | None) -> dict[str, Any]:
 def _notes(told: argparse.Namespace, rate: float | None) -> list[str]:
     come = f"{told.clients} clients, each of which asks again once it is answered"
     if rate is not None:
-        come = (
-            f"{rate:.3g} requests a second (Poisson), {told.share:.0%} of what a closed loop gives"
-        )
+        come = f"{rate:.3g} requests a second (Poisson), {told.share:.0%} of what a closed loop gives"
     notes = [f"{told.requests} requests through {told.slots} slots; {come}."]
     if told.shape is not None:
         notes.append(

@@ -63,9 +63,7 @@ class Record(Kept):
 
     def to_json(self) -> str:
         """As a file holds it: a line is a line."""
-        data = json.loads(
-            self.model_dump_json(), parse_float=lambda own: float(f"{float(own):.5g}")
-        )
+        data = json.loads(self.model_dump_json(), parse_float=lambda own: float(f"{float(own):.5g}"))
         lines = ",\n  ".join(json.dumps(line) for line in data.pop("lines"))
         return f'{json.dumps(data, indent=1)[:-2]},\n "lines": [\n  {lines}\n ]\n}}\n'
 
@@ -154,17 +152,14 @@ def table(record: Record) -> str:
     ]
     for own in record.lines:
         counts = [
-            "-" if n is None else f"{n:,.{d}f}"
-            for n, d in ((own.passes, 0), (own.rows, 1), (own.columns, 0))
+            "-" if n is None else f"{n:,.{d}f}" for n, d in ((own.passes, 0), (own.rows, 1), (own.columns, 0))
         ]
         parts[-1] += (
             f"\n| {own.arm} | {own.requests} | {own.mean:.3g} | {own.p50:.3g} | {own.p95:.3g} "
             f"| {own.p99:.3g} | {own.first_p50:.3g} | {own.tokens_per_second:,.0f} "
             f"| {base.tokens_per_second / own.tokens_per_second:.2f}x | {' | '.join(counts)} |"
         )
-    parts.append(
-        "| recipe | requests | R2 against passes | against seconds |\n|---|---:|---:|---:|"
-    )
+    parts.append("| recipe | requests | R2 against passes | against seconds |\n|---|---:|---:|---:|")
     for name, found in base.told.items():
         cells = ["-" if one is None else f"{one:.2f}" for one in (found.passes, found.seconds)]
         parts[-1] += f"\n| {name} | {found.requests} | {' | '.join(cells)} |"
@@ -178,10 +173,7 @@ def routing_table(record: Record) -> str:
         for own in record.lines
     ]
     head = "| routing | requests | mean, s | p50 | p95 | p99 |\n|---|" + "---:|" * 5
-    return (
-        "\n".join([head, *rows])
-        + f"\n\n{record.model}, {record.hardware}. {' '.join(record.notes)}"
-    )
+    return "\n".join([head, *rows]) + f"\n\n{record.model}, {record.hardware}. {' '.join(record.notes)}"
 
 
 def tables(folder: Path) -> str:

@@ -105,6 +105,5 @@ def warm(model_slots: int, asked: Sequence[Asked]) -> list[Job]:
     for own in asked:
         seen.setdefault(own.recipe, own.job)
     return [
-        Job(own.prompt, own.recipe, most=min(8, model_slots), in_chat=own.in_chat)
-        for own in seen.values()
+        Job(own.prompt, own.recipe, most=min(8, model_slots), in_chat=own.in_chat) for own in seen.values()
     ]

@@ -35,9 +35,7 @@ ARMS = {
     "canvas": Arm("`max_tokens` is the canvas", predicts=False),
     "batches": Arm("batches that wait for their longest row", Schedule(refills=False)),
     # Shortest first, a batch holds rows of like length, which others do not know how to do.
-    "batches-fcfs": Arm(
-        "the same, first come, first served", Schedule(overtaking=0.0, refills=False)
-    ),
+    "batches-fcfs": Arm("the same, first come, first served", Schedule(overtaking=0.0, refills=False)),
     "fcfs": Arm("first come, first served", Schedule(overtaking=0.0)),
 }
 
@@ -49,9 +47,7 @@ def arm_of(name: str) -> Arm:
     kind, _, number = name.partition("=")
     if kind != "overtaking":
         raise SettingError(f"there is no arm {name!r}; known: {', '.join(ARMS)}, overtaking=N")
-    return Arm(
-        f"a job is overtaken by up to {number} times the difference", Schedule(float(number))
-    )
+    return Arm(f"a job is overtaken by up to {number} times the difference", Schedule(float(number)))
 
 
 @dataclass(frozen=True)

@@ -29,17 +29,13 @@ class Work(NamedTuple):
 def works(heard: Sequence[Heard]) -> list[Work]:
     """By the share of its guess that each recipe takes, as replicas learn it."""
     guesses = [
-        guessed(own.predicted or float(own.horizon), len(own.asked.job.prompt) + own.horizon)
-        for own in heard
+        guessed(own.predicted or float(own.horizon), len(own.asked.job.prompt) + own.horizon) for own in heard
     ]
     shares = {}
     for name in {own.asked.recipe for own in heard}:
         mine = [at for at, own in enumerate(heard) if own.asked.recipe == name]
         shares[name] = sum(heard[at].columns for at in mine) / sum(guesses[at] for at in mine)
-    return [
-        Work(shares[own.asked.recipe] * guess, float(own.columns))
-        for own, guess in zip(heard, guesses)
-    ]
+    return [Work(shares[own.asked.recipe] * guess, float(own.columns)) for own, guess in zip(heard, guesses)]
 
 
 @dataclass

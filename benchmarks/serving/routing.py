@@ -44,9 +44,7 @@ def fleet(told: argparse.Namespace, routing: str) -> Iterator[str]:
     command += ["--engine", "ray", "--replicas", str(told.replicas), "--cpus", "0.5"]
     command += ["--routing", routing, "--slots", str(told.slots), "--queue", str(told.requests)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     assert process.stdout is not None
     try:
         found = SERVED.search(process.stdout.readline().strip())
@@ -57,18 +55,16 @@ def fleet(told: argparse.Namespace, routing: str) -> Iterator[str]:
         process.wait(timeout=60)
 
 
-async def turn(
-    told: argparse.Namespace, url: str, asked: list[Asked]
-) -> tuple[list[Heard], float, float]:
+async def turn(told: argparse.Namespace, url: str, asked: list[Asked]) -> tuple[list[Heard], float, float]:
     """All requests once, the seconds that took, and the share of columns that the busiest replica did."""
     import httpx
 
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         ends = time.monotonic() + READY
-        while (said := (await client.get("/health")).json())["counts"][
-            "replicas"
-        ] < told.replicas or (not said["ready"]):
+        while (said := (await client.get("/health")).json())["counts"]["replicas"] < told.replicas or (
+            not said["ready"]
+        ):
             assert time.monotonic() < ends, "the replicas were not ready"
             await asyncio.sleep(0.1)
         ask = partial(ask_server, client, told.model)

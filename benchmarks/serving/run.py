@@ -116,9 +116,7 @@ async def over_http(
         while (await client.get("/health")).status_code != 200:
             await asyncio.sleep(0.05)
         seen: dict[str, Asked] = {own.recipe: own for own in asked}
-        await asyncio.gather(
-            *(ask_server(client, server.model, own) for own in seen.values())
-        )  # warm
+        await asyncio.gather(*(ask_server(client, server.model, own) for own in seen.values()))  # warm
         before = counted((await client.get("/metrics")).text)
         memory, began = Memory(server.process, len(asked)), time.monotonic()
         heard = await how(partial(ask_server, client, server.model), asked, memory)

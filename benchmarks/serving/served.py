@@ -38,9 +38,7 @@ def served(model: str, arm: str, limits: Limits, threads: int = 1) -> Iterator[S
     command = [sys.executable, "-m", "benchmarks.serving.served", model, arm, str(limits.slots)]
     command += [str(limits.queue)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     assert process.stdout is not None
     try:
         found = SERVED.search(process.stdout.readline().strip())

@@ -36,9 +36,7 @@ class Characters:
     def encode(self, text: str) -> list[int]:
         raise PromptError("a model of random weights reads token ids; it has no text")
 
-    def chat(
-        self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False
-    ) -> list[int]:
+    def chat(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> list[int]:
         raise PromptError("a model of random weights reads token ids; it has no chat template")
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
@@ -59,9 +57,7 @@ def shaped_requests(
     pairs = lengths_for(min(count, len(kept_pairs().pairs)), predicted)
     draw = random.Random(seed)
     order = draw.sample(range(count), count)
-    prompts = [
-        [draw.randrange(model.ids.vocab_size - 2) for _ in range(shortest + at)] for at in order
-    ]
+    prompts = [[draw.randrange(model.ids.vocab_size - 2) for _ in range(shortest + at)] for at in order]
     lengths = [pairs[number % len(pairs)] for number in range(count)]
     length = Replay.of(prompts, lengths) if arm.predicts else Fixed(CANVAS)
     recipe = Recipe(length, MostConfident(EqualShares(pace)), cache=DualCache(), block=BLOCK)

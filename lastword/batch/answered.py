@@ -68,9 +68,7 @@ class Answering:
     def refused(self, line: Refused) -> bytes:
         """Of a line that was not asked."""
         if self.form == "lines":
-            return _dumped(
-                Line(index=line.index, id=line.name, text=None, failed=line.reason, run=self.run)
-            )
+            return _dumped(Line(index=line.index, id=line.name, text=None, failed=line.reason, run=self.run))
         if line.error is None:
             told = {"code": "invalid_line", "message": line.reason}
             return self._envelope(line.index, line.name, None, told)
@@ -81,11 +79,7 @@ class Answering:
         wrong = next((reason for reply in replies if (reason := reason_of(reply))), None)
         tokens = 0 if wrong else sum(reply.facts["length"] or 0 for reply in replies)
         if self.form == "openai":
-            body = (
-                failed_body(wrong)
-                if wrong
-                else reply_body(line, replies, self._id(line.index), self.name)
-            )
+            body = failed_body(wrong) if wrong else reply_body(line, replies, self._id(line.index), self.name)
             return self._envelope(line.index, line.name, body, None), wrong is not None, tokens
         (reply,), (job,) = replies, line.jobs
         facts = reply.facts

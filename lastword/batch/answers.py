@@ -100,9 +100,7 @@ class Answers:
     def _place(self, line: bytes) -> Written:
         found = place_of(parse(line), self._answering.form)
         if found.run != self._answering.run:
-            raise ValueError(
-                f"it belongs to the run {found.run}, and this is {self._answering.run}"
-            )
+            raise ValueError(f"it belongs to the run {found.run}, and this is {self._answering.run}")
         if found.index in self.done:
             raise ValueError(f"it is the second one of prompt {found.index}")
         return found

@@ -77,9 +77,7 @@ class Identity:
                     f"or move it and {beside.name} away"
                 )
             return
-        write(
-            beside, json.dumps({"run": self.run, "lastword": __version__, **self.facts}, indent=1)
-        )
+        write(beside, json.dumps({"run": self.run, "lastword": __version__, **self.facts}, indent=1))
 
     def _told(self, other: dict[str, Any], field: str) -> str:
         then, now = (json.dumps(facts.get(field), sort_keys=True) for facts in (other, self.facts))
@@ -97,5 +95,6 @@ def _read(path: Path, target: Path) -> dict[str, Any]:
     except (OSError, ValueError) as missing:
         raise SettingError(
             f"{target} is there already, and {path.name} beside it does not say which run it belongs to "
-            f"({os_error_reason(missing)}); it was left as it is: give another file with --out, or move it away"
+            f"({os_error_reason(missing)}); it was left as it is: give another file with --out, or move "
+            "it away"
         ) from missing

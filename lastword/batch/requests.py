@@ -45,26 +45,20 @@ def failed_body(wrong: Failed | Refusal) -> Body:
 def reply_body(line: Asked, answers: Sequence[Reply[Any]], where: str, name: str) -> Body:
     """What the server would have replied, but for quantiles, which engines do not tell."""
     each = [_cut(job, reply) for job, reply in zip(line.jobs, answers)]
-    ledgers = [
-        _ledger(job, reply, ended) for job, reply, (_, ended) in zip(line.jobs, answers, each)
-    ]
+    ledgers = [_ledger(job, reply, ended) for job, reply, (_, ended) in zip(line.jobs, answers, each)]
     written = sum(reply.facts["length"] or 0 for reply in answers)
     said = line.said or [None] * len(line.jobs)
     # Jobs that share a prompt hold the same object, and it counts once.
     prompts = [(id(job.prompt), id(own)) for job, own in zip(line.jobs, said)]
     read = sum(
-        reply.facts["prompt_tokens"]
-        for at, reply in enumerate(answers)
-        if prompts[at] not in prompts[:at]
+        reply.facts["prompt_tokens"] for at, reply in enumerate(answers) if prompts[at] not in prompts[:at]
     )
     common: dict[str, Any] = {
         "id": f"{'chatcmpl' if line.chat else 'cmpl'}-{where}",
         "created": int(time.time()),
         "model": name,
         "system_fingerprint": FINGERPRINT,
-        "usage": replies.Usage(
-            prompt_tokens=read, completion_tokens=written, total_tokens=read + written
-        ),
+        "usage": replies.Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
         "lastword": together(ledgers, written),
     }
     choices: list[dict[str, Any]] = [
@@ -112,9 +106,7 @@ def _cut(job: Job, reply: Reply[Any]) -> tuple[str, replies.EndedBy]:
         return text[: end + letters], "stop"
     if reply.facts["finish"] == ENDED:
         return text, "model"
-    return text, "cap" if job.most is not None and (
-        reply.facts["length"] or 0
-    ) >= job.most else "canvas"
+    return text, "cap" if job.most is not None and (reply.facts["length"] or 0) >= job.most else "canvas"
 
 
 def _ledger(job: Job, reply: Reply[Any], ended: replies.EndedBy) -> replies.Ledger:

@@ -75,9 +75,7 @@ class Batch:
             )
             seconds = working.through()
             if _is_parquet(self.out):
-                parquet.write(
-                    self.out, columns.rows(answers.read(), self.form), columns.of(self.form)
-                )
+                parquet.write(self.out, columns.rows(answers.read(), self.form), columns.of(self.form))
             elif self.in_order:
                 answers.sort()
         failed = len(answers.failed)

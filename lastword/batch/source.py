@@ -102,7 +102,8 @@ class Source:
 
     def _unreadable(self, broken: Exception) -> PromptError:
         return PromptError(
-            f"the prompts in {short_repr(str(self.path))} cannot be read ({os_error_reason(broken)}); give a .jsonl or "
+            f"the prompts in {short_repr(str(self.path))} cannot be read ({os_error_reason(broken)}); "
+            "give a .jsonl or "
             ".parquet file that is there"
         )
 

@@ -18,9 +18,7 @@ class Survey:
     digest: str
     form: Form
     count: int  # of lines that are not blank
-    in_chat: frozenset[
-        bool | None
-    ]  # do they go through the chat template? None: they are token ids
+    in_chat: frozenset[bool | None]  # do they go through the chat template? None: they are token ids
 
 
 def survey(source: Source, *, chat: bool = False) -> Survey:

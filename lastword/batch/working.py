@@ -16,9 +16,7 @@ from lastword.errors import SettingError
 from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS
 
-PORTION = (
-    4096  # prompts that are read, tokenised and asked at once; an engine orders them as it likes
-)
+PORTION = 4096  # prompts that are read, tokenised and asked at once; an engine orders them as it likes
 PORTION_TOKENS = 2**23  # and how many tokens they have, about
 MOST_FAILED = 32  # in a row with no answer between: then it is hardly the prompts' fault
 
@@ -41,9 +39,7 @@ class Working:
     done: int = 0  # of the total
     failed: int = 0
     _here: dict[int, tuple[Asked, dict[int, Reply[Key]]]] = field(default_factory=dict)
-    _held: list[tuple[int, bytes, bool]] = field(
-        default_factory=list
-    )  # failed, and not yet written
+    _held: list[tuple[int, bytes, bool]] = field(default_factory=list)  # failed, and not yet written
 
     def through(self) -> float:
         """Answer whoever waits; the seconds it took."""

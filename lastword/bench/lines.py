@@ -78,9 +78,7 @@ class Bench:
         for slots in dict.fromkeys((*self.settings.canvas, horizon)):
             yield self._bare(slots)
             case, trace = f"in the loop, {slots} slots", slots == most
-            yield self._in_loop(
-                "passes", self.settings.prompt, slots, NoCache(), None, case, trace=trace
-            )
+            yield self._in_loop("passes", self.settings.prompt, slots, NoCache(), None, case, trace=trace)
 
     def blocks(self) -> Iterator[Line]:
         """Passes within a block over prompt and horizon, under each cache."""
@@ -152,9 +150,7 @@ class Bench:
         weight = self.model.network.norm.weight
         plain: Any = draw(empty, self.meter.device, weight.dtype)
         mask = self.model.ids.mask
-        tokens = torch.tensor(
-            [self._prompt(self.settings.prompt) + [mask] * slots], device=self.meter.device
-        )
+        tokens = torch.tensor([self._prompt(self.settings.prompt) + [mask] * slots], device=self.meter.device)
         timed = self.meter.median(lambda: plain_pass(plain, tokens, mask))
         width = tokens.shape[1]
         case = f"{slots} slots, one token a pass"
@@ -194,9 +190,7 @@ class Bench:
         return supports_static_shapes(self.meter.device, recipe, Hooks(), 1)
 
     def _generate(self, prompt: list[int], recipe: Recipe, **given: Any) -> Generation:
-        return lastword.generate(
-            self.model, prompt, recipe=recipe, exceed_max_seq_len=True, **given
-        )
+        return lastword.generate(self.model, prompt, recipe=recipe, exceed_max_seq_len=True, **given)
 
     def _decode(self, prompts: Sequence[list[int]], recipe: Recipe, slots: int) -> Iterator[Step]:
         return decode(
@@ -263,9 +257,7 @@ class Bench:
             costs[passes] = self._generate(tokens, recipe).cost
 
         by = slots // window * (many - few)
-        timed, activity = self.meter.difference(
-            lambda: run(few), lambda: run(many), by, trace=trace
-        )
+        timed, activity = self.meter.difference(lambda: run(few), lambda: run(many), by, trace=trace)
         less, more = costs[few], costs[many]
         # Masks fall evenly from the window's size to none, so half of them are read on average.
         work = Work(
@@ -275,9 +267,7 @@ class Bench:
         )
         return self._pass(line, case, timed, activity, work)
 
-    def _pass(
-        self, line: str, case: str, timed: Timed, activity: Activity | None, work: Work
-    ) -> Line:
+    def _pass(self, line: str, case: str, timed: Timed, activity: Activity | None, work: Work) -> Line:
         return Line(
             line=line,
             case=case,
@@ -325,9 +315,7 @@ class Bench:
     def _batch(self, case: str, cache: Cache, rows: int, slots: int) -> Line:
         """So many rows through so many slots; columns are counted on the way."""
         least, most = self.settings.prompts
-        prompts = [
-            self._prompt(least + (most - least) * row // max(1, rows - 1)) for row in range(rows)
-        ]
+        prompts = [self._prompt(least + (most - least) * row // max(1, rows - 1)) for row in range(rows)]
         lengths = lengths_for(rows, self.settings.predicted)
         recipe = self._recipe(Replay.of(prompts, lengths), MIXED_PACE, cache)
         tally = Tally(rows)
@@ -336,9 +324,7 @@ class Bench:
             nonlocal tally
             tally = tallied(self._decode(prompts, recipe, slots), rows)
 
-        timed = replace(self.meter, repeats=1).median(
-            call, warm=lambda: self._begin(prompts, recipe, slots)
-        )
+        timed = replace(self.meter, repeats=1).median(call, warm=lambda: self._begin(prompts, recipe, slots))
         costs = [row.cost for row in tally.done]
         spent = sum(cost.forward_passes for cost in costs)
         columns, squares = (

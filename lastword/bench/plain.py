@@ -38,9 +38,7 @@ class PlainLayer(nn.Module):
             nn.Linear(width, out, bias=shape.qkv_bias) for out in (width, keys, keys)
         )
         self.out = nn.Linear(width, width, bias=False)
-        self.gate, self.up = (
-            nn.Linear(width, shape.intermediate_size, bias=False) for _ in range(2)
-        )
+        self.gate, self.up = (nn.Linear(width, shape.intermediate_size, bias=False) for _ in range(2))
         self.down = nn.Linear(shape.intermediate_size, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [1, L, W], [L, D]

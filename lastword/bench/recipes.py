@@ -39,15 +39,11 @@ def recipe_lines(
     """A line per recipe: all rows handed over at once; `solo` of them are decoded alone as well."""
     asked = prompts_for(model, rows)
     for arm in arms:
-        line = _line(
-            model, asked, ARMS[arm], meter, min(rows, slots or default_batch_size(model)), solo
-        )
+        line = _line(model, asked, ARMS[arm], meter, min(rows, slots or default_batch_size(model)), solo)
         yield line.model_copy(update={"case": f"{name}, {arm}"})
 
 
-def _line(
-    model: Any, asked: Sequence[Any], recipe: Recipe, meter: Meter, slots: int, solo: int
-) -> Line:
+def _line(model: Any, asked: Sequence[Any], recipe: Recipe, meter: Meter, slots: int, solo: int) -> Line:
     """The rows' own decoding is timed, not their tokenizer: in evaluation a batch's seconds are these too."""
     prompts, rows = tokenize_prompts(model, asked), len(asked)
     tally = Tally(rows)

@@ -39,9 +39,7 @@ class Line(Kept):
     runs: Count = 0  # that were timed, after the warm-up
     ms: Figure | None = None  # of one pass, the median
     seconds: Figure | None = None  # of a whole answer or batch, the median
-    first_seconds: Figure | None = (
-        None  # of the run that warmed up: kernels compiled, graphs captured
-    )
+    first_seconds: Figure | None = None  # of the run that warmed up: kernels compiled, graphs captured
     passes: Count | None = None  # that ran
     tokens: Count | None = None  # useful ones: each stands before its row's end
     columns: Figure | None = None  # computed; of one pass where `ms` is of one

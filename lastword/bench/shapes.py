@@ -121,9 +121,7 @@ def random_model(
     return stored_as(drawn, weights)
 
 
-def draw(
-    module: torch.nn.Module, device: torch.device, dtype: torch.dtype, seed: int = 0
-) -> torch.nn.Module:
+def draw(module: torch.nn.Module, device: torch.device, dtype: torch.dtype, seed: int = 0) -> torch.nn.Module:
     """A module made of shapes alone, with weights on the device."""
     module = module.to(dtype).to_empty(device=device).eval()
     generator = torch.Generator(device).manual_seed(seed)

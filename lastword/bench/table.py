@@ -72,8 +72,7 @@ def _rows(lines: list[Line], columns: Mapping[str, tuple[Cell, str]]) -> str:
     rows = [f"| line | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
     for line in lines:
         cells = (
-            "" if (value := cell(line)) is None else format(value, form)
-            for cell, form in shown.values()
+            "" if (value := cell(line)) is None else format(value, form) for cell, form in shown.values()
         )
         rows.append(f"| {line.line}: {line.case} | {' | '.join(cells)} |")
     return "\n".join(rows)

@@ -18,9 +18,7 @@ class Work:
 
     def plus(self, other: Work) -> Work:
         """Both together."""
-        return Work(
-            self.columns + other.columns, self.squares + other.squares, self.read + other.read
-        )
+        return Work(self.columns + other.columns, self.squares + other.squares, self.read + other.read)
 
     def flops(self, shape: TransformerConfig) -> int | float:
         """Multiplications and additions of the matrix products, the layers' and the head's.
@@ -34,9 +32,7 @@ class Work:
         head = 2 * shape.vocab_size * shape.hidden_size
         return self.columns * per_column + self.squares * attention + self.read * head
 
-    def traffic(
-        self, model: NativeModel, passes: int = 1, row_passes: int | None = None
-    ) -> int | float:
+    def traffic(self, model: NativeModel, passes: int = 1, row_passes: int | None = None) -> int | float:
         """Bytes: every weight once a pass; in each row's pass the keys and values it attends to, once."""
         shape = model.network.shape
         size = model.network.embedding.weight.element_size()
@@ -48,9 +44,7 @@ class Work:
 
 def layer_weights(shape: TransformerConfig) -> int:
     """Numbers in the matrices of one layer."""
-    attention = shape.hidden_size * (
-        2 * shape.hidden_size + 2 * shape.num_kv_heads * shape.head_width
-    )
+    attention = shape.hidden_size * (2 * shape.hidden_size + 2 * shape.num_kv_heads * shape.head_width)
     return attention + 3 * shape.hidden_size * shape.intermediate_size
 
 

@@ -170,9 +170,7 @@ def _probing(roomy: LengthPolicy, survival: Survival) -> LengthPolicy:
     return FixedWithProbe(roomy, survival)
 
 
-def _planned(
-    engine: Engine, questions: dict[int, Question], recipe: Recipe, rows: int
-) -> dict[int, float]:
+def _planned(engine: Engine, questions: dict[int, Question], recipe: Recipe, rows: int) -> dict[int, float]:
     """What an estimate of whole slots says of each, which replies do not tell: they have the mean."""
     if not isinstance(engine, Predicts):
         raise SettingError(

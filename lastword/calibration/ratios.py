@@ -71,9 +71,7 @@ class Ratios:
             check_number("Ratios", "ended", ratio, above=0)
         check_int("Ratios", "cut", self.cut, minimum=0)
         if not self.ended and not self.cut:
-            raise SettingError(
-                "Ratios(()) was given; at least one answer must have been finished or cut"
-            )
+            raise SettingError("Ratios(()) was given; at least one answer must have been finished or cut")
         object.__setattr__(self, "ended", tuple(sorted(self.ended)))
 
     def __len__(self) -> int:
@@ -206,9 +204,7 @@ class Calibration:
                 reading=READINGS[file.reading](),
                 estimate=estimate(**file.estimate.model_extra or {}),
                 made_with=file.made_with.model_dump(exclude_unset=True),
-                families={
-                    name: Ratios(tuple(one.ended), one.cut) for name, one in file.families.items()
-                },
+                families={name: Ratios(tuple(one.ended), one.cut) for name, one in file.families.items()},
             )
         except (OSError, ValueError, TypeError, SettingError) as wrong:
             raise CheckpointError(
@@ -231,9 +227,7 @@ class _Ratios(BaseModel):
     """Of a family, as a file has them."""
 
     model_config = CHECKED
-    ended: Annotated[
-        list[Annotated[float, Field(gt=0, le=MAX_NUMBER)]], Field(max_length=MAX_SLOTS)
-    ]
+    ended: Annotated[list[Annotated[float, Field(gt=0, le=MAX_NUMBER)]], Field(max_length=MAX_SLOTS)]
     cut: SlotCount
 
 

@@ -252,9 +252,7 @@ class Canvas:
 def validate_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]:
     """The prompts as tensors of ids, or an error that says what is wrong with which of them."""
     if not is_list(prompts) and not (is_array(prompts) and getattr(prompts, "ndim", 0) > 0):
-        raise PromptError(
-            f"{short_repr(prompts)} was given for prompts; give a list of lists of token ids"
-        )
+        raise PromptError(f"{short_repr(prompts)} was given for prompts; give a list of lists of token ids")
     if not len(prompts):
         raise PromptError("no prompt was given; give at least one")
     ready = [one for one in prompts if _is_ready(one) and len(one) and one.is_cpu]
@@ -274,14 +272,11 @@ def _checked(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
         whole = prompt if _is_ready(prompt) else as_token_ids(prompt)
     except (TypeError, ValueError, RuntimeError) as wrong:
         raise PromptError(
-            f"prompt {number} is no list of token ids ({wrong}); give text, chat messages or "
-            "whole-number ids"
+            f"prompt {number} is no list of token ids ({wrong}); give text, chat messages or whole-number ids"
         ) from wrong
     if not len(whole):
         raise PromptError(f"prompt {number} is empty; give it at least one token")
-    for token in (
-        (whole.min(), whole.max()) if isinstance(whole, Tensor) else (min(whole), max(whole))
-    ):
+    for token in (whole.min(), whole.max()) if isinstance(whole, Tensor) else (min(whole), max(whole)):
         if not 0 <= token < ids.vocab_size:
             raise PromptError(
                 f"prompt {number} holds id {short_repr(int(token))}, outside the vocabulary of "

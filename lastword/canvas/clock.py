@@ -31,9 +31,7 @@ class Clock:
         zero = torch.zeros_like(before)
         return cls(before, Window(before, before), zero, zero, zero.bool(), zero, canvas.horizon)
 
-    def tick(
-        self, canvas: Canvas, block: int | None, active: Bool[Tensor, "B"] | None = None
-    ) -> Clock:
+    def tick(self, canvas: Canvas, block: int | None, active: Bool[Tensor, "B"] | None = None) -> Clock:
         """The clock of the next step. A new window opens, and so does one whose row was resized.
 
         A resized row holds other masks and, to the right of the change, other columns: quotas count

@@ -31,9 +31,7 @@ class Columns:
         return cls(index, entry < chosen.sum(-1, keepdim=True), chosen.shape[1])
 
     @classmethod
-    def from_window(
-        cls, first: Int[Tensor, "B"], count: int, chosen: Bool[Tensor, "B L"]
-    ) -> Columns:
+    def from_window(cls, first: Int[Tensor, "B"], count: int, chosen: Bool[Tensor, "B L"]) -> Columns:
         """`count` columns from `first` on in each row, of which the chosen ones are read."""
         width = chosen.shape[1]
         index = first.clamp(max=width - count)[:, None] + cached_arange(count, first.device)
@@ -58,9 +56,7 @@ class Columns:
 
     def scatter(self, values: Tensor, fill: bool | int | float = False) -> Tensor:  # -> [B, L]
         """Values [B, S] at their columns of a canvas, `nothing` at the others."""
-        spread = torch.full(
-            (len(values), self.width), fill, dtype=values.dtype, device=values.device
-        )
+        spread = torch.full((len(values), self.width), fill, dtype=values.dtype, device=values.device)
         if self.static:
             return spread.scatter(1, self.index, values.where(self.read, fill))
         # A column that is repeated is written once more with the value of its first.
@@ -96,9 +92,7 @@ def pack_indices(chosen: Tensor, capacity: int) -> tuple[Tensor, Tensor]:  # boo
     packed = chosen.cumsum(0) - 1
     at = torch.where(chosen, packed, capacity).clamp(max=capacity)
     picked = torch.zeros(capacity + 1, dtype=torch.long, device=chosen.device)
-    return packed.clamp(min=0), picked.scatter(0, at, cached_arange(len(chosen), chosen.device))[
-        :capacity
-    ]
+    return packed.clamp(min=0), picked.scatter(0, at, cached_arange(len(chosen), chosen.device))[:capacity]
 
 
 @lru_cache(maxsize=256)

@@ -28,8 +28,7 @@ def tree_map(change: Callable[..., Tensor], rows: Tree, *others: Tree) -> Tree:
     if is_dataclass(first) and not isinstance(first, (type, TokenIds)):
         names = [field.name for field in fields(first) if field.init]
         changed = {
-            name: tree_map(change, *(getattr(own, name) for own in (first, *others)))
-            for name in names
+            name: tree_map(change, *(getattr(own, name) for own in (first, *others))) for name in names
         }
         return replace(first, **changed)  # type: ignore[return-value]
     return rows

@@ -85,9 +85,7 @@ def _version(asked: bool) -> bool:
 def options(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and leave."
-        ),
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave."),
     ] = False,
     debug: Annotated[  # read before parsing, since it may stand behind a command's name as well
         bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")

@@ -73,14 +73,10 @@ def bench(
     weights: Annotated[str, typer.Option(help="plain, or fp8.")] = "plain",
     repeats: Annotated[
         Optional[int],
-        typer.Option(
-            help="Runs a median is of, fewer where they take seconds. Default: 3, of --models 1."
-        ),
+        typer.Option(help="Runs a median is of, fewer where they take seconds. Default: 3, of --models 1."),
     ] = None,
     out: Annotated[Path, path_option("The record to write.")] = Path("out/bench.json"),
-    table: Annotated[
-        Optional[Path], path_option("Print this record as Markdown; measure nothing.")
-    ] = None,
+    table: Annotated[Optional[Path], path_option("Print this record as Markdown; measure nothing.")] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
 ) -> None:
@@ -196,9 +192,7 @@ def _numbers(option: str, given: str) -> tuple[int, ...]:
     try:
         numbers = tuple(int(word) for word in given.split(","))
     except ValueError as wrong:
-        raise SettingError(
-            f"--{option} {given!r} was given; it takes whole numbers: 1024,256"
-        ) from wrong
+        raise SettingError(f"--{option} {given!r} was given; it takes whole numbers: 1024,256") from wrong
     for number in numbers:
         check_int("bench", option, number, minimum=2)
     return numbers

@@ -37,9 +37,7 @@ def calibrate(
     coverage: Annotated[float, typer.Option(help="The share of answers that should fit.")] = 0.9,
     limit: Annotated[
         Optional[int],
-        typer.Option(
-            help="Masks of the probe, and slots to finish on; the model's own if left out."
-        ),
+        typer.Option(help="Masks of the probe, and slots to finish on; the model's own if left out."),
     ] = None,
     reading: Annotated[str, typer.Option(help="As in predict.")] = "auto",
     estimate: Annotated[str, typer.Option(help="mean, quantile:0.9, cheapest:300.")] = "mean",

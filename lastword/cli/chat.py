@@ -47,9 +47,7 @@ def chat(
         Optional[int],
         typer.Option(min=1, help="Tokens of an answer at most. It does not size the canvas."),
     ] = None,
-    system: Annotated[
-        Optional[str], typer.Option(help="What the conversation begins with.")
-    ] = None,
+    system: Annotated[Optional[str], typer.Option(help="What the conversation begins with.")] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     weights: WeightsOption = None,
@@ -94,9 +92,7 @@ def _there(url: str, name: str | None, wishes: Wishes) -> Answerer:
     return There(Http(url, os.environ.get(KEY)), name, wishes)
 
 
-def _here(
-    name: str | None, wishes: Wishes, device: str, dtype: str, weights: str | None
-) -> Answerer:
+def _here(name: str | None, wishes: Wishes, device: str, dtype: str, weights: str | None) -> Answerer:
     from lastword.cli.chatting.here import Here
     from lastword.cli.generate import read_recipe
     from lastword.models.load import load

@@ -14,9 +14,7 @@ PLAIN_EIGHTHS, PLAIN_MARK = " ..::++##", "|"  # where the output takes ASCII onl
 HEIGHT = 8
 
 
-def draw_curve(
-    lengths: LengthDistribution, horizon: int, *, console: Console | None = None
-) -> None:
+def draw_curve(lengths: LengthDistribution, horizon: int, *, console: Console | None = None) -> None:
     """Print one prompt's S(k), the horizon marked; each character column averages the slots under it."""
     console = console or Console()
     width = min(lengths.slots, max(20, console.width - 8))

@@ -22,9 +22,7 @@ def demo(
     pace: Annotated[
         float, typer.Option(help="Tokens a pass. Two fit five prompts into a minute on two cores.")
     ] = 2.0,
-    plot: Annotated[
-        Optional[Path], path_option("Write the first model's curves as a picture.")
-    ] = None,
+    plot: Annotated[Optional[Path], path_option("Write the first model's curves as a picture.")] = None,
 ) -> None:
     """Predict a length, decode on the fixed canvas and on the predicted one, and compare.
 

@@ -15,9 +15,7 @@ def drift(
     model: Annotated[
         Optional[str], typer.Option("--model", "-m", help="As in eval: default: the preset's.")
     ] = None,
-    tasks: Annotated[
-        Optional[str], typer.Option(help="As in eval: names, separated by commas.")
-    ] = None,
+    tasks: Annotated[Optional[str], typer.Option(help="As in eval: names, separated by commas.")] = None,
     preset: Annotated[
         Optional[str], typer.Option(help="As in eval; blocks and caches have no part in it.")
     ] = None,

@@ -60,22 +60,16 @@ def evaluate(
     ] = None,
     chat: Annotated[
         Optional[bool],
-        typer.Option(
-            "--chat/--no-chat", help="Default: the preset's, or where the model has a template."
-        ),
+        typer.Option("--chat/--no-chat", help="Default: the preset's, or where the model has a template."),
     ] = None,
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
     split: Annotated[str, typer.Option(help="test, or validation to choose settings on.")] = "test",
     rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
     seed: SeedOption = 0,
-    out: Annotated[Path, path_option("Folder of records. A run found there is resumed.")] = Path(
-        "out/eval"
-    ),
+    out: Annotated[Path, path_option("Folder of records. A run found there is resumed.")] = Path("out/eval"),
     unsafe_code: Annotated[
         bool,
-        typer.Option(
-            "--unsafe-code", help="Where no sandbox works, run the model's code without one."
-        ),
+        typer.Option("--unsafe-code", help="Where no sandbox works, run the model's code without one."),
     ] = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
@@ -177,9 +171,7 @@ def planned(preset: str | None, tasks: str | None, recipe: str | None = None) ->
 
     names = tuple(name.strip() for name in tasks.split(",")) if tasks is not None else ()
     if "" in names:
-        raise TaskError(
-            f"--tasks {tasks!r} names nothing in one place; give names, parted by commas"
-        )
+        raise TaskError(f"--tasks {tasks!r} names nothing in one place; give names, parted by commas")
     if preset is not None:
         plan = find(preset).only(names) if names else find(preset)
         if recipe is not None:

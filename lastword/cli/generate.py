@@ -53,9 +53,7 @@ def generate(
     commit: Annotated[
         Optional[str], typer.Option(help="never, prophet, stable-margin. Default: never.")
     ] = None,
-    cache: Annotated[
-        Optional[str], typer.Option(help="none, prefix, dual, feature. Default: none.")
-    ] = None,
+    cache: Annotated[Optional[str], typer.Option(help="none, prefix, dual, feature. Default: none.")] = None,
     block: Annotated[
         Optional[int],
         typer.Option(
@@ -102,9 +100,7 @@ def generate(
     """
     given = read_prompt(prompt, chat=chat, ids=ids)
     if live and as_json:
-        raise SettingError(
-            "--live and --json were given; give one: JSON is for scripts, live for eyes"
-        )
+        raise SettingError("--live and --json were given; give one: JSON is for scripts, live for eyes")
 
     from contextlib import nullcontext
     from dataclasses import replace

@@ -71,9 +71,7 @@ ParallelOption = Annotated[
         "torchrun --nproc-per-node N -m lastword ... --parallel N. Rank 0 prints."
     ),
 ]
-ChatOption = Annotated[
-    bool, typer.Option("--chat", help="Wrap the prompt in the model's chat template.")
-]
+ChatOption = Annotated[bool, typer.Option("--chat", help="Wrap the prompt in the model's chat template.")]
 IdsOption = Annotated[
     bool, typer.Option("--ids", help="The prompt is token ids, separated by spaces or commas.")
 ]
@@ -101,16 +99,12 @@ WorkersOption = Annotated[
     Optional[int],
     typer.Option(help="Processes, actors, or requests at once. Default: one a GPU or core."),
 ]
-ThreadsOption = Annotated[
-    Optional[int], typer.Option(help="Threads of a worker on a CPU. Default: 1.")
-]
+ThreadsOption = Annotated[Optional[int], typer.Option(help="Threads of a worker on a CPU. Default: 1.")]
 AddressOption = Annotated[
     Optional[str],
     typer.Option(help="Of a Ray cluster: auto, HOST:PORT, or local for one that lives as long."),
 ]
-BaseUrlOption = Annotated[
-    Optional[str], typer.Option(help="Of a server, such as http://127.0.0.1:8000/v1.")
-]
+BaseUrlOption = Annotated[Optional[str], typer.Option(help="Of a server, such as http://127.0.0.1:8000/v1.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 BeyondOption = Annotated[
     bool,
@@ -161,7 +155,5 @@ def _standard_input() -> str:
             f"standard input cannot be read ({refused}); give the prompt as an argument"
         ) from refused
     if len(text) > MOST_LETTERS:
-        raise PromptError(
-            f"standard input holds more than {MOST_LETTERS} letters; give a shorter prompt"
-        )
+        raise PromptError(f"standard input holds more than {MOST_LETTERS} letters; give a shorter prompt")
     return text

@@ -45,9 +45,7 @@ def predict(
             "first-boundary, turn-end, or auto, which picks and says why."
         ),
     ] = "auto",
-    plot: Annotated[
-        Optional[Path], path_option("Write the curve as a picture (PNG, SVG, PDF).")
-    ] = None,
+    plot: Annotated[Optional[Path], path_option("Write the curve as a picture (PNG, SVG, PDF).")] = None,
     chat: ChatOption = False,
     ids: IdsOption = False,
     device: DeviceOption = "auto",

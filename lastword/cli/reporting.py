@@ -63,9 +63,7 @@ def reporting(*, debug: bool) -> Iterator[None]:
         # Both typer and rich make an exit code of their own of these two.
         code = left.code if isinstance(left.code, int) else 0
         for cause in _chain(left):
-            code = {BrokenPipeError: READER_GONE, KeyboardInterrupt: INTERRUPTED}.get(
-                type(cause), code
-            )
+            code = {BrokenPipeError: READER_GONE, KeyboardInterrupt: INTERRUPTED}.get(type(cause), code)
     except BaseException as error:
         error = error.__cause__ if isinstance(error, Carried) and error.__cause__ else error
         code, line = outcome(error)

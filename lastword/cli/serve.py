@@ -44,9 +44,7 @@ def serve(
     slots: Annotated[int, typer.Option(min=1, help="Answers decoded at once.")] = _USUAL.slots,
     columns: Annotated[
         Optional[int],
-        typer.Option(
-            min=1, help="Columns they may reserve together. Default: all that they could."
-        ),
+        typer.Option(min=1, help="Columns they may reserve together. Default: all that they could."),
     ] = None,
     queue: Annotated[int, typer.Option(min=1, help="Answers that may wait.")] = _USUAL.queue,
     body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = _USUAL.body,
@@ -104,9 +102,7 @@ def serve(
     ] = None,
     work: Annotated[
         Optional[float],
-        typer.Option(
-            help="With ray: predicted seconds of work a replica should have. Default: 10."
-        ),
+        typer.Option(help="With ray: predicted seconds of work a replica should have. Default: 10."),
     ] = None,
     up: Annotated[
         Optional[float],
@@ -196,9 +192,7 @@ def serve(
 def _check_engine(engine: str, given: dict[str, Any]) -> None:
     """Refuse an engine that does not serve, and options of another one."""
     if engine not in ENGINES:
-        raise SettingError(
-            f"there is no engine {engine!r} that serves; give --engine {' or '.join(ENGINES)}"
-        )
+        raise SettingError(f"there is no engine {engine!r} that serves; give --engine {' or '.join(ENGINES)}")
     if engine != "ray" and (said := _said(given)):
         name = next(iter(said))
         raise SettingError(
@@ -224,8 +218,6 @@ def _keys(file: Path | None) -> list[str]:
             ) from wrong
         found = [line.strip() for line in lines if line.strip()]
         if not found:
-            raise SettingError(
-                f"the key file {file} holds no key; write one a line, or leave it out"
-            )
+            raise SettingError(f"the key file {file} holds no key; write one a line, or leave it out")
         keys += found
     return keys

@@ -80,8 +80,7 @@ def questions(name: str, model: Any) -> list[Question]:
     examples = [load_frozen("test", family)[PLACE] for family in BENCHMARKS]
     chat = model.tokenizer.chat_template is not None
     return [
-        Question(e.family, [{"role": "user", "content": e.prompt}] if chat else e.prompt, e)
-        for e in examples
+        Question(e.family, [{"role": "user", "content": e.prompt}] if chat else e.prompt, e) for e in examples
     ]
 
 
@@ -156,9 +155,7 @@ def _answers(c: Comparison) -> Table:
 
 def ledger(compared: Sequence[Comparison], title: str) -> Table:
     """What each canvas cost in all, the probe included."""
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )  # 80 columns are enough
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))  # 80 columns are enough
     table.title = title
     table.add_column("canvas", no_wrap=True)
     for head in ("slots", "passes", "columns", "of fixed", "seconds", "speedup", "right"):

@@ -24,9 +24,7 @@ def tables(
         Optional[list[Path]],
         path_option("Records to take seconds from, if other ones; may be repeated."),
     ] = None,
-    out: Annotated[
-        Optional[Path], path_option("Folder for Markdown, CSV and figures as well.")
-    ] = None,
+    out: Annotated[Optional[Path], path_option("Folder for Markdown, CSV and figures as well.")] = None,
     parquet: Annotated[
         Optional[Path], path_option("All records as one flat table, for DuckDB or pandas.")
     ] = None,
@@ -70,9 +68,7 @@ def tables(
         check_target(parquet)
     read = [*records, *(timed or ())]
     if parquet is not None and parquet.exists() and any(map(parquet.samefile, read)):
-        raise SettingError(
-            f"{parquet} holds the records that are read; export them to another file"
-        )
+        raise SettingError(f"{parquet} holds the records that are read; export them to another file")
     with progress("making tables"):
         made = paper_tables(found, clocked)
     if not made and parquet is None:

@@ -11,8 +11,7 @@ from lastword.embedded import EMBEDDED
 FEW = 1  # for the embedded models: threads wait for one another where others use the cores as well
 SAID = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 THREADS = (
-    f"Threads: as many as there are cores, {FEW} for the embedded models; OMP_NUM_THREADS says "
-    "otherwise."
+    f"Threads: as many as there are cores, {FEW} for the embedded models; OMP_NUM_THREADS says otherwise."
 )
 UNKNOWN = "?"  # a model that may be large
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds, in so many

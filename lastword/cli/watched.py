@@ -12,9 +12,7 @@ from lastword.engines.local import Local
 from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
-ONE_OF = (
-    8  # questions is probed beforehand, so that an estimate costs little where answers are short
-)
+ONE_OF = 8  # questions is probed beforehand, so that an estimate costs little where answers are short
 
 Tell = Callable[[int, "float | None"], None]
 
@@ -72,9 +70,7 @@ class Watched:
             if isinstance(self._engine, Local):
                 self._engine.heard = self._engine.stepped = None
 
-    def _predicted(
-        self, questions: Mapping[Any, Question], recipe: Recipe, rows: int
-    ) -> dict[int, float]:
+    def _predicted(self, questions: Mapping[Any, Question], recipe: Recipe, rows: int) -> dict[int, float]:
         """The slots of some questions, evenly spread. Other engines tell them with their replies."""
         if not isinstance(self._engine, Local):
             return {}

@@ -69,9 +69,7 @@ class BatchState:
         return replace(self, canvas=self.canvas.widened(width))
 
 
-def phase_of(
-    canvas: Canvas, clock: Clock, fault: Int[Tensor, "B"] | None = None
-) -> Int[Tensor, "B"]:
+def phase_of(canvas: Canvas, clock: Clock, fault: Int[Tensor, "B"] | None = None) -> Int[Tensor, "B"]:
     """What rows wait for, given the clock of the step to come and errors that were found."""
     waiting = (1 + clock.block_start.long()) * canvas.masked.any(-1)
     return waiting if fault is None else torch.where(fault > 0, fault, waiting)

@@ -101,9 +101,7 @@ class GraphCache:
         self.at_work = Lock()  # a decoding holds it: another one would write to the same memory
         self._memories: dict[Hashable, Any] = {}
         self._captured: dict[Hashable, CapturedStep] = {}
-        self._seen: Counter[Hashable] = (
-            Counter()
-        )  # steps that were wanted before they were captured
+        self._seen: Counter[Hashable] = Counter()  # steps that were wanted before they were captured
         # Graphs are replayed one at a time, and what they leave is copied out: they share their memory.
         self._pool: Any = None
 

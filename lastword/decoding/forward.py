@@ -82,12 +82,8 @@ class Forward:
             # A token both branches rule out stays ruled out: -inf less -inf is not a number.
             logits = Logits.of(torch.where(logits.whole == promptless, logits.whole, guided))
         if self._hook is not None:
-            logits = Logits.of(
-                _hooked(self._hook(step, canvas, columns, logits.whole), logits.whole)
-            )
-        return Prediction.from_logits(
-            logits, columns, canvas, self._sampling, self.generators
-        ), cost
+            logits = Logits.of(_hooked(self._hook(step, canvas, columns, logits.whole), logits.whole))
+        return Prediction.from_logits(logits, columns, canvas, self._sampling, self.generators), cost
 
     def within(
         self,
@@ -144,9 +140,7 @@ class Forward:
         )
         seen = canvas.prompt_length + canvas.horizon
         cost = cost.add_pass(columns.participates, seen, seen)
-        return Prediction.from_logits(
-            logits, columns, canvas, self._sampling, self.generators
-        ), cost
+        return Prediction.from_logits(logits, columns, canvas, self._sampling, self.generators), cost
 
     def _asked(self, tokens: Tensor, read: Tensor, **given: Any) -> Tensor:
         """What the model says: logits [A, S, V], or on a GPU the states its head makes them of."""
@@ -231,7 +225,8 @@ class Forward:
 def _hooked(given: object, logits: Tensor) -> Tensor:
     if not is_plain_tensor(given):
         raise WrongTypeError(
-            f"the logits hook returned {short_repr(given)}; it must return logits of shape {tuple(logits.shape)}"
+            f"the logits hook returned {short_repr(given)}; it must return logits of shape "
+            f"{tuple(logits.shape)}"
         )
     if given.shape != logits.shape or given.dtype not in LOGIT_DTYPES:
         raise WrongTypeError(

@@ -48,14 +48,10 @@ class Step:
 
     clock: Clock
     canvas: Canvas
-    requests: tuple[
-        PlannedRequest, ...
-    ]  # what each row began with; of a free slot, the row that left it
+    requests: tuple[PlannedRequest, ...]  # what each row began with; of a free slot, the row that left it
     cost: BatchCost
     recipe: Recipe  # as it was settled
-    request_ids: tuple[
-        int | None, ...
-    ]  # the index of the prompt in each slot; None: the slot is free
+    request_ids: tuple[int | None, ...]  # the index of the prompt in each slot; None: the slot is free
     finished: tuple[FinishedRow, ...]  # rows that this step finished
     details: StepDetails | None  # None: the pass was replayed as a captured graph
 
@@ -124,18 +120,17 @@ def decode(
             RowGenerators,
             "lastword.RowGenerators(seeds), or None",
         )
-    check_choice("decode", "replay", use_cuda_graphs, True, False)
+    check_choice("decode", "use_cuda_graphs", use_cuda_graphs, True, False)
     if max_batch_size is not None:
         check_int("decode", "max_batch_size", max_batch_size, minimum=1)
         if hooks != Hooks():
             raise SettingError(
-                f"decode(max_batch_size={max_batch_size}) was given with hooks, which see all rows at once; leave either out"
+                f"decode(max_batch_size={max_batch_size}) was given with hooks, which see all rows at "
+                "once; leave either out"
             )
     prompts = validate_prompts(prompts, model.ids)
     if max_new_tokens is not None:
-        check_list(
-            "decode", "max_new_tokens", max_new_tokens, "a list of whole numbers, one a prompt"
-        )
+        check_list("decode", "max_new_tokens", max_new_tokens, "a list of whole numbers, one a prompt")
         for own in max_new_tokens:
             check_int("decode", "max_new_tokens", own, minimum=1)
         if len(max_new_tokens) != len(prompts):
@@ -214,19 +209,11 @@ def decode_steps(
     packs = getattr(model, "is_packed", False) is True
     # Nobody has captured a pass of several ranks yet.
     alone = getattr(model, "ranks", None) is None
-    fixed = alone and supports_static_shapes(
-        model.device, recipe, hooks, max_batch_size, packs=packs
-    )
-    layout = (
-        CanvasLayout.of(recipe, max_prompt_tokens) if fixed else CanvasLayout(max_prompt_tokens)
-    )
+    fixed = alone and supports_static_shapes(model.device, recipe, hooks, max_batch_size, packs=packs)
+    layout = CanvasLayout.of(recipe, max_prompt_tokens) if fixed else CanvasLayout(max_prompt_tokens)
     rows = RunningBatch(model, recipe, queue, layout, hooks, count=max_batch_size)
     stepper = Stepper(recipe, forward, hooks)
-    turns = (
-        PhaseScheduler(stepper, model, replay=use_cuda_graphs, columns=pool_tokens)
-        if fixed
-        else None
-    )
+    turns = PhaseScheduler(stepper, model, replay=use_cuda_graphs, columns=pool_tokens) if fixed else None
     step = turns or (lambda now, *_: stepper(now))
     try:
         while rows.admit():

@@ -48,9 +48,7 @@ class ModelProbe:
         self._forward = Forward(model, Sampling(), dice, exceed_max_seq_len=exceed_max_seq_len)
         self.cost = BatchCost.zeros(self.rows)
 
-    def __call__(
-        self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None
-    ) -> Prediction:
+    def __call__(self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None) -> Prediction:
         canvas = self._blank(slots)
         read = canvas.answer if rows is None else canvas.answer & rows[:, None]
         prediction, self.cost = self._forward(canvas, read, self.cost)

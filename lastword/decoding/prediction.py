@@ -97,9 +97,7 @@ class Prediction:
     generators: RowGenerators
     candidates: Int[Tensor, "..."]  # of every state
     summary: LogitSummary | None  # all views of one read of the logits, where a kernel made them
-    invalid_rows: (
-        Bool[Tensor, "B"] | None
-    )  # rows without a best token, where asking would stop the device
+    invalid_rows: Bool[Tensor, "B"] | None  # rows without a best token, where asking would stop the device
 
     @classmethod
     def from_logits(
@@ -279,9 +277,7 @@ def _candidates(
 ) -> tuple[Tensor, Tensor]:
     """The candidates [A, S], and the best score of every column."""
     if sampling.temperature == 0:
-        found = [
-            first_argmax(sampling.candidate_logits(part, canvas.ids)) for part in scores.chunks()
-        ]
+        found = [first_argmax(sampling.candidate_logits(part, canvas.ids)) for part in scores.chunks()]
         best, index = (torch.cat(values) for values in zip(*found))
         return index.view(scores.state_shape), best
     logits = scores.whole

@@ -80,9 +80,7 @@ class PromptQueue(RequestQueue):
                 self._model,
                 self._recipe,
                 [self._prompts[index] for index in lacking],
-                max_new_tokens=None
-                if self._most is None
-                else [self._most[index] for index in lacking],
+                max_new_tokens=None if self._most is None else [self._most[index] for index in lacking],
                 exceed_max_seq_len=self._exceed_max_seq_len,
             )
             made |= dict(zip(lacking, found))

@@ -30,7 +30,8 @@ def check_seed(owner: str, value: object) -> int:
         seed = as_token_id(value)
     except TypeError as wrong:
         raise WrongTypeError(
-            f"{owner}(seed={short_repr(value)}) was given, of type {type(value).__name__}; a seed must be a whole "
+            f"{owner}(seed={short_repr(value)}) was given, of type {type(value).__name__}; a seed must be "
+            "a whole "
             "number"
         ) from wrong
     check_int(owner, "seed", seed, minimum=MIN_SEED, maximum=MAX_SEED)

@@ -118,9 +118,7 @@ class PhaseScheduler:
             return opened()
         return graphs_of(self._model).memory((cache, shape, self._columns), opened)
 
-    def _lend(
-        self, rows: BatchState, stages: Sequence[Phase], tickets: Sequence[PlannedRequest]
-    ) -> None:
+    def _lend(self, rows: BatchState, stages: Sequence[Phase], tickets: Sequence[PlannedRequest]) -> None:
         """Regions for the rows at work: what is reserved, or more for a row that has outgrown it.
 
         A pass may write beyond an answer's end, a block or as far as widths are rounded up.
@@ -167,9 +165,7 @@ class PhaseScheduler:
 
         def made(pool: Any) -> CapturedStep:
             # What draws is not captured, and draws nothing here.
-            forward = Forward(
-                self._model, recipe.sampling, RowGenerators([0] * len(canvas.horizon))
-            )
+            forward = Forward(self._model, recipe.sampling, RowGenerators([0] * len(canvas.horizon)))
             stepper = Stepper(recipe, forward, Hooks(), self._stepper.memory)
             return CapturedStep(lambda own: advance(stepper, own)[0], rows, pool)
 

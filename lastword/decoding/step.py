@@ -143,9 +143,7 @@ class Stepper:
         recipe, canvas, clock = self.recipe, rows.canvas, rows.clock
         columns, tokens = prediction.columns, prediction.tokens_on_canvas
         open = columns.gather(window)
-        chosen, rule = _pair(
-            recipe.unmask.choose(prediction, open, clock, rows.rule_state), recipe.unmask
-        )
+        chosen, rule = _pair(recipe.unmask.choose(prediction, open, clock, rows.rule_state), recipe.unmask)
         chosen, fault = self._checked(chosen, open, clock, prediction)
         writes = columns.scatter(chosen)
         if recipe.commit.traits.reads_answer:
@@ -173,9 +171,9 @@ class Stepper:
             )
         clock = clock.tick(canvas, recipe.block, turn)
         stage = phase_of(canvas, clock, fault)
-        return BatchState(
-            canvas, clock, rule, length, rows.max_new_tokens, cost, stage
-        ), StepDetails(writes, prediction)
+        return BatchState(canvas, clock, rule, length, rows.max_new_tokens, cost, stage), StepDetails(
+            writes, prediction
+        )
 
     def _checked(
         self, chosen: Any, open: Bool[Tensor, "B S"], clock: Clock, prediction: Prediction

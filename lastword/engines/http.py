@@ -43,9 +43,7 @@ class Http:
         self._httpx, self._stopped = httpx, threading.Event()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-        self._client = httpx.Client(
-            headers=headers, timeout=httpx.Timeout(READ, connect=10.0), limits=limits
-        )
+        self._client = httpx.Client(headers=headers, timeout=httpx.Timeout(READ, connect=10.0), limits=limits)
 
     def close(self) -> None:
         self._client.close()

@@ -52,9 +52,7 @@ class Local:
         that is at fault, which is given up after TRIES alone.
         """
         order = sorted(questions, key=lambda key: len(questions[key].prompt))
-        recipes = {
-            key: within_room(recipe, self.model, len(questions[key].prompt)) for key in questions
-        }
+        recipes = {key: within_room(recipe, self.model, len(questions[key].prompt)) for key in questions}
         for fit, group in groupby(order, key=lambda key: recipes[key]):
             keys = list(group)
             if fit is None:
@@ -79,9 +77,7 @@ class Local:
             some = {key: questions[key] for key in order[first : first + rows]}
             yield {key: plan.max_horizon for key, (plan, _) in self.plans(some, recipe).items()}
 
-    def plans(
-        self, questions: Mapping[Key, Question], recipe: Recipe
-    ) -> dict[Key, tuple[Plan, TokenCost]]:
+    def plans(self, questions: Mapping[Key, Question], recipe: Recipe) -> dict[Key, tuple[Plan, TokenCost]]:
         """The plans that decoding would begin with, and what their probes cost; a question may bring its own.
 
         All are probed together. What does not fit the model or cannot be planned has none.
@@ -95,17 +91,13 @@ class Local:
                 found |= self._planned({key: questions[key] for key in keys}, fit)
         return found
 
-    def _planned(
-        self, batch: Mapping[Key, Question], recipe: Recipe
-    ) -> dict[Key, tuple[Plan, TokenCost]]:
+    def _planned(self, batch: Mapping[Key, Question], recipe: Recipe) -> dict[Key, tuple[Plan, TokenCost]]:
         """The plans of one batch; none where it fails."""
         try:
             prompts = validate_prompts([own.prompt for own in batch.values()], self.model.ids)
             most = [own.most or MAX_SLOTS for own in batch.values()]
             bounds = most if any(own.most for own in batch.values()) else None
-            return dict(
-                zip(batch, plan_lengths(self.model, recipe, prompts, max_new_tokens=bounds))
-            )
+            return dict(zip(batch, plan_lengths(self.model, recipe, prompts, max_new_tokens=bounds)))
         except ABOUT_THE_RUN:
             raise
         except Exception:  # one of them is at fault, and the others are not worth a pass each

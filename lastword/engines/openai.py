@@ -44,9 +44,7 @@ class Unread:
     def encode(self, text: str) -> list[int]:
         return []
 
-    def chat(
-        self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False
-    ) -> list[int]:
+    def chat(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> list[int]:
         return []
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
@@ -202,9 +200,7 @@ class OpenAI:
         length = usage.get("completion_tokens")
         facts = self._nothing(question) | {
             "prompt_tokens": usage.get("prompt_tokens", len(question.prompt)),
-            "horizon": combined_traits(
-                recipe.length
-            ).upper_bound,  # the cap, where nobody says more
+            "horizon": combined_traits(recipe.length).upper_bound,  # the cap, where nobody says more
             "finish": "ended" if choice["finish_reason"] == "stop" else "truncated",
             "length": length,
             "seconds": round(told["seconds"], 6),

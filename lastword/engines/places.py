@@ -14,9 +14,7 @@ from lastword.errors import LastwordError
 from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
 
-Result = (
-    Sequence["Predicted | None"] | Sequence[Reply[int]]
-)  # of each question, in the order of the job
+Result = Sequence["Predicted | None"] | Sequence[Reply[int]]  # of each question, in the order of the job
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,7 @@ class Pool:
     beforehand, to measure against. Close it, or use it in a `with`.
     """
 
-    def __init__(
-        self, places: Places, *, order: str = PREDICTED, patience: float = PATIENCE
-    ) -> None:
+    def __init__(self, places: Places, *, order: str = PREDICTED, patience: float = PATIENCE) -> None:
         check_choice("Pool", "order", order, *ORDERS)
         check_number("Pool", "patience", patience, above=0)
         check_int("Pool", "workers", places.workers, minimum=1)
@@ -150,9 +148,7 @@ class Pool:
                     self._known[names[at]] = replace(own, planned=None) if bare else own
         return [self._known.get(name) for name in names]
 
-    def _handing(
-        self, order: Sequence[int], most: int, how: str, deaths: Mapping[int, int]
-    ) -> Handing:
+    def _handing(self, order: Sequence[int], most: int, how: str, deaths: Mapping[int, int]) -> Handing:
         return Handing(order, workers=self.places.workers, most=most, order=how, deaths=deaths)
 
     def _through(
@@ -233,9 +229,7 @@ class Pool:
                 self.places.start(worker)
                 return
             self._gone[worker] = event.reason
-            _LOG.warning(
-                "worker %d died %d times (%s); we go on without", worker, STARTS, event.reason
-            )
+            _LOG.warning("worker %d died %d times (%s); we go on without", worker, STARTS, event.reason)
             if handing is not None:
                 handing.retire(worker)
             if len(self._gone) == self.places.workers:
@@ -280,9 +274,7 @@ def _digest(question: Question, recipe: Recipe) -> int:
     return hash((tuple(question.prompt), question.most, recipe.label()))
 
 
-def _lost(
-    event: Event, mine: list[int], handing: Handing
-) -> tuple[list[int], list[Reply[int]]] | None:
+def _lost(event: Event, mine: list[int], handing: Handing) -> tuple[list[int], list[Reply[int]]] | None:
     """What will not be given again, as failed; the rest goes back."""
     reason = getattr(event, "reason", "the worker had forgotten the job")
     if isinstance(event, (Died, Ready)):

@@ -40,9 +40,7 @@ class Processes:
     `if __name__ == "__main__":`, since a process that is spawned imports it.
     """
 
-    def __init__(
-        self, source: Source, workers: int | None = None, *, threads: int | None = None
-    ) -> None:
+    def __init__(self, source: Source, workers: int | None = None, *, threads: int | None = None) -> None:
         check_type("Processes", "source", source, Source, 'Source("tiny-llada-base")')
         if threads is not None:
             check_int("Processes", "threads", threads, minimum=1, maximum=MOST_WORKERS)

@@ -159,9 +159,7 @@ class _Rank:
             return None, wrong
         return None, None
 
-    def calls(
-        self, function: Callable[..., Any], given: tuple[Any, ...]
-    ) -> tuple[Any, LastwordError | None]:
+    def calls(self, function: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, LastwordError | None]:
         """What a function makes of the model, or why it was refused."""
         try:
             said = function(self._model, *given)
@@ -170,9 +168,7 @@ class _Rank:
         return (said if self._model.ranks.rank == 0 else None), None  # type: ignore[union-attr]
 
 
-def _answered(
-    model: Any, batch: Mapping[Key, Question], recipe: Recipe, rows: int
-) -> list[Reply[Key]]:
+def _answered(model: Any, batch: Mapping[Key, Question], recipe: Recipe, rows: int) -> list[Reply[Key]]:
     return [reply for some in Local(model).ask(batch, recipe, rows=rows) for reply in some]
 
 
@@ -180,9 +176,7 @@ def _connected() -> Any:
     try:
         import ray
     except ImportError as missing:
-        raise ExtraError(
-            f"RankGroup needs Ray, which is not installed: {install('ray')}"
-        ) from missing
+        raise ExtraError(f"RankGroup needs Ray, which is not installed: {install('ray')}") from missing
     if not ray.is_initialized():
         raise SettingError(
             "RankGroup was asked for in a process without a Ray cluster; call ray.init(address=...) first, "

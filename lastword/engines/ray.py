@@ -70,9 +70,7 @@ class Ray:
             resources = self._ray.cluster_resources()
             self._gpu = source.device in ("auto", "cuda") and resources.get("GPU", 0) >= 1
             self.source, self.threads = source.in_full(), threads or (None if self._gpu else 1)
-            room = (
-                resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // (threads or 1)
-            )
+            room = resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // (threads or 1)
             self.workers = workers or max(1, min(int(room), MOST_WORKERS))
         except BaseException:
             self.close()

@@ -41,9 +41,7 @@ class Source:
         paths = {"name": self.name, "calibration": self.calibration}
         known = {"toy", "auto", *EMBEDDED}  # what `load` does not take for a path
         found = {
-            name: user_path(path).absolute()
-            for name, path in paths.items()
-            if path and path not in known
+            name: user_path(path).absolute() for name, path in paths.items() if path and path not in known
         }
         return replace(self, **{name: str(path) for name, path in found.items() if path.exists()})
 
@@ -76,9 +74,7 @@ class Worker:
         asked = dict(enumerate(job.questions))
         if job.kind == "predict":
             return self._predicted(asked, job.recipe)
-        replies = [
-            one for some in self._local.ask(asked, job.recipe, rows=job.rows) for one in some
-        ]
+        replies = [one for some in self._local.ask(asked, job.recipe, rows=job.rows) for one in some]
         return sorted(replies, key=lambda reply: reply.key)
 
     def _predicted(self, asked: dict[int, Question], recipe: Recipe) -> list[Predicted | None]:

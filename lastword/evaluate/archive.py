@@ -264,10 +264,7 @@ def _of_drift(drifts: Sequence[Drift]) -> Numbers:
     steps = sorted({step for drift in drifts for step in drift.steps})
     if any(len(drift.expected) != len(steps) for drift in drifts):
         raise SettingError("drift records of one arm were expected to have the same steps")
-    return {
-        f"{STEP}{step}": np.array([round(d.steps[step] * DECIMALS) for d in drifts])
-        for step in steps
-    }
+    return {f"{STEP}{step}": np.array([round(d.steps[step] * DECIMALS) for d in drifts]) for step in steps}
 
 
 def _records(header: Header, columns: Numbers) -> Iterator[Record]:
@@ -297,9 +294,7 @@ def _checked_work(passes: int, columns: int) -> Spent:
 
 
 def _work(passes: int, columns: int) -> Spent:
-    return unchecked(
-        Spent, {"forward_passes": passes, "tokens_computed": columns, "attention_pairs": None}
-    )
+    return unchecked(Spent, {"forward_passes": passes, "tokens_computed": columns, "attention_pairs": None})
 
 
 def _undone(header: Header, columns: Numbers) -> Numbers:
@@ -312,9 +307,7 @@ def _undone(header: Header, columns: Numbers) -> Numbers:
         return plain
     prompt, horizon, probes = (columns[n] for n in ("prompt_tokens", "horizon", "probe_passes"))
     known = {"finish": len(FINISHES), "seconds": len(header.seconds), "shortened": 2}
-    for name, most in (
-        known | dict.fromkeys(("prompt_tokens", "horizon", "probe_passes"), LARGEST)
-    ).items():
+    for name, most in (known | dict.fromkeys(("prompt_tokens", "horizon", "probe_passes"), LARGEST)).items():
         _check_between(name, columns[name], 0, most - 1)
     _check_between("passes", columns["passes"], -LARGEST, LARGEST)
     passes = columns["passes"] + horizon
@@ -330,9 +323,7 @@ def _check_between(name: str, column: Column, least: int, most: int) -> None:
         raise ValueError(f"column {name!r} has numbers outside {least} to {most}")
 
 
-def _answers(
-    header: Header, columns: Numbers, work: Callable[[int, int], Spent]
-) -> Iterator[Fields]:
+def _answers(header: Header, columns: Numbers, work: Callable[[int, int], Spent]) -> Iterator[Fields]:
     """The fields that each answer has to itself."""
     names = (
         "index", "prompt_tokens", "horizon", "passes", "columns", "probe_passes", "probe_columns",
@@ -360,9 +351,7 @@ def _answers(
         }
 
 
-def _drifts(
-    header: Header, columns: Numbers, work: Callable[[int, int], Spent]
-) -> Iterator[Fields]:
+def _drifts(header: Header, columns: Numbers, work: Callable[[int, int], Spent]) -> Iterator[Fields]:
     steps = [name.removeprefix(STEP) for name in columns if name.startswith(STEP)]
     lengths = zip(*((columns[f"{STEP}{step}"] / DECIMALS).tolist() for step in steps))
     for index, expected in zip(columns["index"].tolist(), lengths):

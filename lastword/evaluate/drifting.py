@@ -53,10 +53,7 @@ def drift(
         check_int("drift", "steps", later, minimum=1)
     if not steps:
         raise SettingError("drift was given no steps; give some, such as 2, 5, 7, 10")
-    slots = (
-        resolve(Recipe(length=length), model).length.traits.max_slots
-        or model.default_max_new_tokens
-    )
+    slots = resolve(Recipe(length=length), model).length.traits.max_slots or model.default_max_new_tokens
     length = replace(length, limit=slots)
     if max(steps) >= slots:
         raise SettingError(

@@ -106,8 +106,7 @@ class HarnessTask:
         docs = [self._docs[sample.index] for sample in samples]
         if self._dream_code:
             found: list[object] = [
-                needed_code(doc["prompt"], text, doc["entry_point"])
-                for doc, text in zip(docs, texts)
+                needed_code(doc["prompt"], text, doc["entry_point"]) for doc, text in zip(docs, texts)
             ]
         else:
             found = self._filtered(docs, texts)
@@ -213,9 +212,7 @@ def harness_tasks(
         ]
     twice = {task.name for task in tasks if [one.name for one in tasks].count(task.name) > 1}
     if twice:
-        raise TaskError(
-            f"{sorted(twice)[0]!r} was named twice, alone or in a group; leave one of them out"
-        )
+        raise TaskError(f"{sorted(twice)[0]!r} was named twice, alone or in a group; leave one of them out")
     return tasks
 
 
@@ -236,9 +233,7 @@ def _manager_of(names: tuple[str, ...]) -> Foreign:
         ) from missing
     folder = Path(lm_eval.__file__).parent / "tasks"
     with _quiet():
-        manager = TaskManager(
-            include_path=[folder / name for name in USUAL], include_defaults=False
-        )
+        manager = TaskManager(include_path=[folder / name for name in USUAL], include_defaults=False)
         if not set(names) <= set(manager.all_tasks):
             manager = TaskManager()
     unknown = [name for name in names if name not in manager.all_tasks]

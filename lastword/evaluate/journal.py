@@ -142,9 +142,7 @@ def _files_in(folder: Path) -> list[Path]:
 
     walked = os.walk(folder, onerror=refuse)
     endings = (".jsonl", archive.ENDING)
-    return sorted(
-        Path(at, name) for at, _, names in walked for name in names if name.endswith(endings)
-    )
+    return sorted(Path(at, name) for at, _, names in walked for name in names if name.endswith(endings))
 
 
 def _lines(data: bytes, first: int = 1) -> list[Record]:

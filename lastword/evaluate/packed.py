@@ -65,9 +65,7 @@ def unpack(data: bytes) -> tuple[bytes, Numbers]:
     except lzma.LZMAError as broken:
         raise ValueError(f"not XZ, or damaged: {broken}") from broken
     if not reader.eof:
-        raise ValueError(
-            "it is cut" if reader.needs_input else f"it unpacks to more than {LARGEST} bytes"
-        )
+        raise ValueError("it is cut" if reader.needs_input else f"it unpacks to more than {LARGEST} bytes")
     if reader.unused_data:
         raise ValueError("something was added behind its end")
     first, _, rest = text.partition(b"\n")

@@ -51,8 +51,7 @@ class Preset:
         return replace(
             self,
             settings=tuple(
-                replace(setting, recipe=setting.recipe.with_choices(**choices))
-                for setting in self.settings
+                replace(setting, recipe=setting.recipe.with_choices(**choices)) for setting in self.settings
             ),
         )
 

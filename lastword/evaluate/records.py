@@ -137,9 +137,7 @@ class Answer(Asked):
     @property
     def tokens_computed(self) -> int:
         """Columns computed, the probe included; 0 where nobody counted."""
-        return sum(
-            part.tokens_computed for part in (self.cost, self.probe_cost) if part is not None
-        )
+        return sum(part.tokens_computed for part in (self.cost, self.probe_cost) if part is not None)
 
     @property
     def right(self) -> bool:

@@ -68,7 +68,8 @@ def write(path: Path, data: bytes | str) -> None:
                 file.write(content)
     except (OSError, ValueError) as refused:
         raise SettingError(
-            f"{path} cannot be written ({os_error_reason(refused)}); what was there before is as it was: make room, or "
+            f"{path} cannot be written ({os_error_reason(refused)}); what was there before is as it was: "
+            "make room, or "
             "give another file"
         ) from refused
 
@@ -129,7 +130,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
     except (OSError, ValueError) as refused:
         raise SettingError(
-            f"{path} cannot be written ({os_error_reason(refused)}); what was there before is as it was: make room, or "
+            f"{path} cannot be written ({os_error_reason(refused)}); what was there before is as it was: "
+            "make room, or "
             "give another file"
         ) from refused
 
@@ -163,7 +165,8 @@ def _rename(beside: str, target: Path) -> None:
         os.replace(beside, target)
     except OSError as refused:
         raise SettingError(
-            f"{target} cannot be replaced ({os_error_reason(refused)}) and is as it was; what was to be written is in "
+            f"{target} cannot be replaced ({os_error_reason(refused)}) and is as it was; what was to be "
+            "written is in "
             f"{beside}"
         ) from refused
 
@@ -176,9 +179,7 @@ def _beside(path: Path) -> tuple[str, int]:
         try:
             file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileNotFoundError as missing:
-            raise FileNotFoundError(
-                errno.ENOENT, f"there is no folder {target.parent}"
-            ) from missing
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}") from missing
         with suppress(OSError):
             lock(file, wait=True)
         if os.path.exists(beside):

@@ -86,14 +86,14 @@ class JsonLines:
             free = lock(file.fileno())
         except OSError as unable:
             warnings.warn(
-                f"{self.path} cannot be locked ({os_error_reason(unable)}): see that no other process writes it",
+                f"{self.path} cannot be locked ({os_error_reason(unable)}): see that no other process "
+                "writes it",
                 stacklevel=2,
             )
             return
         if not free:
             raise SettingError(
-                f"{self.path} is being written by {_holder(file)}; wait for it, end it, or "
-                f"{self._remedy}"
+                f"{self.path} is being written by {_holder(file)}; wait for it, end it, or {self._remedy}"
             )
 
 

@@ -104,7 +104,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         data = read_bytes(path)
     except (OSError, ValueError) as wrong:
         raise PromptError(
-            f"the prompts in {short_repr(str(path))} cannot be read ({wrong}); give a text file with one a line, "
+            f"the prompts in {short_repr(str(path))} cannot be read ({wrong}); give a text file with one "
+            "a line, "
             "or a .jsonl file"
         ) from wrong
     lines = LINE_END.split(data.removeprefix(UTF8_MARK))

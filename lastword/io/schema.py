@@ -118,6 +118,4 @@ def first_error(wrong: ValidationError) -> tuple[str, Mapping[str, Any]]:
     """The field that is wrong, and what pydantic says of it."""
     first = wrong.errors(include_url=False)[0]
     field = ".".join(str(step) for step in first["loc"] if step not in ("answer", "drift"))
-    return (
-        field if field.isprintable() and len(field) <= MAX_REPR_LENGTH else short_repr(field)
-    ), first
+    return (field if field.isprintable() and len(field) <= MAX_REPR_LENGTH else short_repr(field)), first

@@ -50,7 +50,8 @@ class Adapter:
     ) -> None:
         if not callable(forward) or isinstance(forward, type):
             raise WrongTypeError(
-                f"Adapter({short_repr(forward)}, ...) was given; its first argument must be a function from token "
+                f"Adapter({short_repr(forward)}, ...) was given; its first argument must be a function "
+                "from token "
                 "ids [B, L] to logits [B, L, V], or a model that can be called like one"
             )
         check_type("Adapter", "ids", ids, TokenIds, "lastword.TokenIds(mask=..., end=..., ...)")

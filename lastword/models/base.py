@@ -14,9 +14,7 @@ from lastword.errors import NumericError, SettingError, WrongTypeError
 from lastword.models.storage import RowStorage
 from lastword.validation import MAX_SEED, check_int, check_type, short_repr
 
-DEFAULT_MAX_NEW_TOKENS = (
-    1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
-)
+DEFAULT_MAX_NEW_TOKENS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
 
 MAX_SEQ_LEN = MAX_SEED  # some say that they have no bound
 
@@ -39,9 +37,7 @@ class TextTokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]: ...
 
-    def chat(
-        self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False
-    ) -> list[int]: ...
+    def chat(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> list[int]: ...
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str: ...
 
@@ -132,7 +128,8 @@ def decode_text(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
     text = tokenizer.decode(ids)
     if not isinstance(text, str):
         raise WrongTypeError(
-            f"the tokenizer's decode returned {short_repr(text)}, a {type(text).__name__}; it must return text"
+            f"the tokenizer's decode returned {short_repr(text)}, a {type(text).__name__}; it must return "
+            "text"
         )
     return text
 
@@ -147,7 +144,8 @@ def check_device(owner: str, given: object) -> device:
     except (RuntimeError, AssertionError, ImportError) as wrong:  # NotImplementedError is one
         reason = str(wrong).partition("\n")[0].partition(". ")[0]
         raise SettingError(
-            f"{owner}(device={short_repr(str(given))}) was given, which cannot be used here ({reason}); give cpu, "
+            f"{owner}(device={short_repr(str(given))}) was given, which cannot be used here ({reason}); "
+            "give cpu, "
             "or cuda, cuda:1 or mps where the machine and its torch have them"
         ) from wrong
     return where

@@ -121,6 +121,4 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return read_object(path)
     except (OSError, ValueError) as broken:
-        raise CheckpointError(
-            f"{path} cannot be read as JSON ({broken}); download it again"
-        ) from broken
+        raise CheckpointError(f"{path} cannot be read as JSON ({broken}); download it again") from broken

@@ -110,9 +110,7 @@ class RowFeatureStorage(RowStorage):
         lengths = self.across(squares).sqrt().clamp(min=1e-12)
         return self.across((fresh / lengths[0] - old / lengths[1]).square().sum(-1))
 
-    def update(
-        self, layer: int, columns: Tensor, keys: Tensor, values: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         if layer == 0:  # recomputed in every pass: nothing to keep
             return keys, values
         self._move(keys.device)

@@ -47,7 +47,8 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         if self.hidden_size % (2 * self.num_heads) or self.num_heads % self.num_kv_heads:
             raise CheckpointError(
-                f"a width of {self.hidden_size} with {self.num_heads} heads and {self.num_kv_heads} key-value heads was "
+                f"a width of {self.hidden_size} with {self.num_heads} heads and {self.num_kv_heads} "
+                "key-value heads was "
                 "given; heads must split the width into even parts, and key-value heads the heads"
             )
 
@@ -61,9 +62,7 @@ class TransformerConfig:
         shared = self.head_width * self.num_kv_heads
         attention = 2 * self.hidden_size * (self.hidden_size + shared)
         bias = self.hidden_size + 2 * shared if self.qkv_bias else 0
-        layer = (
-            attention + bias + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
-        )
+        layer = attention + bias + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
         ends = (1 if self.tied_head else 2) * self.vocab_size * self.hidden_size
         return self.num_layers * layer + ends + self.hidden_size
 
@@ -207,9 +206,7 @@ class PassContext:
         """What the layer recomputes of the columns the pass carries; None: all of them."""
         if self.memory is None or (columns := self.memory.part(layer, x, values)) is None:
             return None
-        return LayerPart(
-            replace(self, rotate=self.rotate.at(columns), columns=columns), self.memory, layer
-        )
+        return LayerPart(replace(self, rotate=self.rotate.at(columns), columns=columns), self.memory, layer)
 
 
 @dataclass(frozen=True)

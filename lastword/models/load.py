@@ -187,9 +187,7 @@ def described(folder: Path) -> tuple[type[NativeModel], FamilyConfig, Transforme
         raise CheckpointError(f"{source} cannot be built: {wrong}") from wrong
 
 
-def _calibration(
-    folder: Path | None, calibration: str | Path | None
-) -> tuple[Calibration, Path] | None:
+def _calibration(folder: Path | None, calibration: str | Path | None) -> tuple[Calibration, Path] | None:
     """The calibration that was asked for, or the folder's own, and where it is from."""
     path = None if calibration in (None, "auto") else user_path(calibration)
     if calibration == "auto" and folder is not None and is_plain_file(folder / FILE_NAME):
@@ -234,7 +232,8 @@ def _folder(name: str | Path, revision: str | None) -> Path:
     if local is not None:
         if revision is not None:
             raise SettingError(
-                f"load({short_repr(text)}, revision={short_repr(revision)}) was given; only hub names have revisions, "
+                f"load({short_repr(text)}, revision={short_repr(revision)}) was given; only hub names "
+                "have revisions, "
                 "and this is a folder here: leave revision out"
             )
         return local
@@ -253,7 +252,8 @@ def _folder(name: str | Path, revision: str | None) -> Path:
         return Path(snapshot_download(text, revision=revision, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as refused:
         raise CheckpointError(
-            f"{short_repr(text)} is no local folder and could not be fetched from the hub ({refused!s:.500}); "
+            f"{short_repr(text)} is no local folder and could not be fetched from the hub "
+            f"({refused!s:.500}); "
             "check the name and the network, or download the folder and give its path"
         ) from refused
 

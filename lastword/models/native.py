@@ -40,9 +40,7 @@ class NativeModel(nn.Module):
     packs: bool | None = None
     ranks: Ranks | None = None  # None: this process holds the whole model
 
-    def __init__(
-        self, shape: TransformerConfig, ids: TokenIds, tokenizer: Tokenizer | None = None
-    ) -> None:
+    def __init__(self, shape: TransformerConfig, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
         self.network = BidirectionalTransformer(shape)
         self.ids = ids

@@ -178,9 +178,7 @@ class PackedNetwork:
     def __init__(self, network: BidirectionalTransformer) -> None:
         self.shape, self.embedding, self.norm = network.shape, network.embedding, network.norm
         self.layers = [Layer.of(block) for block in network.blocks]  # type: ignore[arg-type]
-        exponents = torch.arange(
-            0, self.shape.head_width, 2, device=network.embedding.weight.device
-        ).float()
+        exponents = torch.arange(0, self.shape.head_width, 2, device=network.embedding.weight.device).float()
         self._frequencies = 1.0 / self.shape.rope_theta ** (exponents / self.shape.head_width)
 
     @classmethod
@@ -213,15 +211,11 @@ class PackedNetwork:
                 store = memory.store(number, shape.num_kv_heads, like)
             x, normed = add_norm(x, delta, block.attention_norm.weight, eps, quantised=qkv.float8)
             bias = qkv.bias if qkv.float8 else None
-            query = rotate_and_store(
-                qkv(normed), cos, sin, rows.slots, *store, shape.num_heads, bias
-            )
+            query = rotate_and_store(qkv(normed), cos, sin, rows.slots, *store, shape.num_heads, bias)
             delta = out(attend(query, *store, rows).flatten(1))
             x, normed = add_norm(x, delta, block.mlp_norm.weight, eps, quantised=gate_up.float8)
             del query, delta  # of a probe's columns 16 MB each
-            delta = _joined(
-                [down(gated(gate_up(part), x.dtype)) for part in _some_at_once(normed, gate_up)]
-            )
+            delta = _joined([down(gated(gate_up(part), x.dtype)) for part in _some_at_once(normed, gate_up)])
         return add_norm(x, delta, self.norm.weight, eps)[0]
 
     def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -238,9 +232,7 @@ def _some_at_once(x: Tensor | Quantised, product: Product) -> list[Tensor] | lis
     size = max(1, -(-count // max(1, parts)))
     if isinstance(x, Tensor):
         return [*torch.split(x, size)]
-    return [
-        Quantised(*part) for part in zip(torch.split(x.values, size), torch.split(x.scale, size))
-    ]
+    return [Quantised(*part) for part in zip(torch.split(x.values, size), torch.split(x.scale, size))]
 
 
 def _joined(parts: list[Tensor | Raw]) -> Tensor | Raw:

@@ -123,9 +123,7 @@ def _digest(tensor: Tensor, place: int) -> Tensor:
 def _meet(count: int, device: torch.device) -> None:
     """Join the process group that torchrun's variables describe, unless the program has joined one."""
     if not dist.is_available():
-        raise SettingError(
-            "this torch has no torch.distributed, which parallel= needs; install one"
-        )
+        raise SettingError("this torch has no torch.distributed, which parallel= needs; install one")
     if dist.is_initialized():
         return
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:

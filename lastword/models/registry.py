@@ -70,9 +70,7 @@ def known_models(cache: Path | None = None) -> Iterator[KnownModel]:
     for name in EMBEDDED:
         folder = EMBEDDED_FOLDER / name
         yield _of_folder(KnownModel(name, "", "embedded", 0), folder, _size(folder))
-    yield KnownModel(
-        "toy", "toy", "embedded", 0, Toy.max_seq_len, Toy.default_max_new_tokens, here="whole"
-    )
+    yield KnownModel("toy", "toy", "embedded", 0, Toy.max_seq_len, Toy.default_max_new_tokens, here="whole")
     for published in PUBLISHED:
         yield _cached(published, _hub_folder(cache))
 

@@ -19,9 +19,7 @@ class CacheStorage(ABC):
         """Follow a canvas that grew or shrank on the right."""
 
     @abstractmethod
-    def at(
-        self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor
-    ) -> RowStorage:
+    def at(self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor) -> RowStorage:
         """The part that belongs to some rows, for one pass over them.
 
         Masks are [R, L]: what every layer must recompute, what the pass will be asked for, the answer,
@@ -47,9 +45,7 @@ class RowStorage(ABC):
     across: Callable[[Tensor], Tensor] | None = None
 
     @abstractmethod
-    def update(
-        self, layer: int, columns: Tensor, keys: Tensor, values: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write keys and values [R, H, S, D] at `columns` [R, S]; return those of all columns."""
 
     def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor | None:
@@ -183,9 +179,7 @@ class RowKVStorage(RowStorage):
         """A layer's keys and values [C, H, D], of all rows."""
         return self._memory.store(layer, heads, like)
 
-    def update(
-        self, layer: int, columns: Tensor, keys: Tensor, values: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         slots = self.base(keys.device)[:, None] + columns
         flat_keys, flat_values = self.store(layer, keys.shape[1], keys)
         flat_keys[slots], flat_values[slots] = keys.transpose(1, 2), values.transpose(1, 2)

@@ -23,9 +23,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"*", "**"})
 
-    def call_binop(
-        self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any
-    ) -> Any:
+    def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
         sizes = [len(it) if isinstance(it, (str, list, tuple)) else abs(it) for it in (left, right)]
         if operator == "**" or sizes[0] * sizes[1] > MOST_MADE:
             raise SecurityError(f"a template may not compute with {operator} on such numbers")
@@ -39,9 +37,7 @@ _JINJA = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.
 def compiled(text: str) -> jinja2.Template:
     """A template ready to render; whatever is raised says what is wrong with it."""
     if len(text) > MOST_LETTERS:
-        raise ValueError(
-            f"the chat template has {len(text)} letters, and at most {MOST_LETTERS} are read"
-        )
+        raise ValueError(f"the chat template has {len(text)} letters, and at most {MOST_LETTERS} are read")
     return _JINJA.from_string(text)
 
 

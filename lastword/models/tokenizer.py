@@ -105,9 +105,7 @@ class Tokenizer:
     ) -> list[int]:
         """The ids of a conversation, laid out by the checkpoint's own template."""
         return self.encode(
-            self.render(
-                messages, add_generation_prompt=add_generation_prompt, continue_last=continue_last
-            )
+            self.render(messages, add_generation_prompt=add_generation_prompt, continue_last=continue_last)
         )
 
     def render(

@@ -35,9 +35,7 @@ class Letters:
         special = "" if skip_special else "?"
         return "".join(LETTERS[i] if i < len(LETTERS) else special for i in ids)
 
-    def chat(
-        self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False
-    ) -> list[int]:
+    def chat(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> list[int]:
         raise PromptError(
             f"the toy model has no chat template for these {len(messages)} messages; give it plain text"
         )
@@ -56,9 +54,7 @@ class Toy:
     4.0
     """
 
-    ids = TokenIds(
-        mask=len(LETTERS), end=len(LETTERS) + 1, pad=len(LETTERS) + 1, vocab_size=len(LETTERS) + 2
-    )
+    ids = TokenIds(mask=len(LETTERS), end=len(LETTERS) + 1, pad=len(LETTERS) + 1, vocab_size=len(LETTERS) + 2)
     max_seq_len = 2**31
     default_max_new_tokens = 64
     device = torch.device("cpu")

@@ -39,7 +39,8 @@ def tensor_files(folder: Path) -> dict[str, Path]:
         outside = sorted(name for name in set(shards.values()) if Path(name).name != name)
         if outside:
             raise CheckpointError(
-                f"{folder / INDEX} names {short_repr(outside[0])}, which does not lie in the folder itself; an "
+                f"{folder / INDEX} names {short_repr(outside[0])}, which does not lie in the folder "
+                "itself; an "
                 "index names the files beside it"
             )
         paths = {name: folder / name for name in set(shards.values())}
@@ -63,9 +64,7 @@ def tensor_names(tensors: Mapping[str, str], layers: int, *, tied_head: bool) ->
     }
 
 
-def check_files(
-    folder: Path, files: Mapping[str, Path], names: Mapping[str, str], head: str
-) -> None:
+def check_files(folder: Path, files: Mapping[str, Path], names: Mapping[str, str], head: str) -> None:
     """Refuse a folder whose tensors are not those of its config, or whose files are not all there.
 
     `head` is what the checkpoint calls its head: a tied one is often stored all the same. Everything else
@@ -78,9 +77,7 @@ def check_files(
         if missing:
             parts.append(f"{len(missing)} tensors are missing (first: {missing[0]})")
         if extra:
-            parts.append(
-                f"{len(extra)} are not part of the architecture (first: {short_repr(extra[0])})"
-            )
+            parts.append(f"{len(extra)} are not part of the architecture (first: {short_repr(extra[0])})")
         raise CheckpointError(
             f"the weights in {folder} do not fit its config.json: {' and '.join(parts)}; "
             "check that the folder is one checkpoint, completely downloaded"

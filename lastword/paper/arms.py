@@ -135,9 +135,7 @@ def _counted(records: Sequence[Record]) -> list[Record]:
 def _arms(subject: str, benchmark: str, records: Sequence[Record]) -> Arms:
     arms = recipes_of(r for r in records if isinstance(r, Answer))
     fixed = _baseline(arms)
-    canvases = {
-        arm.slots: arm for arm in arms if fixed and arm.slots and arm.differs_from(fixed) <= LENGTH
-    }
+    canvases = {arm.slots: arm for arm in arms if fixed and arm.slots and arm.differs_from(fixed) <= LENGTH}
     return Arms(
         subject,
         benchmark,

@@ -17,7 +17,8 @@ from lastword.paper.pairing import by_recipe
 def export(records: Sequence[Record], path: Path) -> None:
     """Write Parquet, which DuckDB, pandas and polars read: a row a record, a column a number.
 
-    Nested fields become columns such as `cost_tokens_computed`; the recipe stays JSON text. Records of one recipe
+    Nested fields become columns such as `cost_tokens_computed`; the recipe stays JSON text.
+    Records of one recipe
     stand together.
     """
     if path.suffix != ".parquet":
@@ -26,9 +27,7 @@ def export(records: Sequence[Record], path: Path) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError as missing:
-        raise ExtraError(
-            f"Parquet needs pyarrow, which is not installed: {install('eval')}"
-        ) from missing
+        raise ExtraError(f"Parquet needs pyarrow, which is not installed: {install('eval')}") from missing
     check_folder(path.parent)
     check_target(path)
     rows = [

@@ -38,9 +38,7 @@ FORMATS = ("png", "svg")
 SHARES = (0.5, 1, 2, 5, 10, 20, 50, 100, 200)  # percent, where they are marked
 
 
-def save_figures(
-    records: Sequence[Record], folder: Path, formats: Sequence[str] = FORMATS
-) -> list[Path]:
+def save_figures(records: Sequence[Record], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Every figure, as PNG and SVG: a panel a model that answered on a fixed canvas."""
     panels = [
         panel
@@ -90,9 +88,7 @@ def predicted(panels: Sequence[Panel]) -> Figure:
     figure, axes = _grid(len(panels), 3.0)
     for panel, ax in zip(panels, axes):
         written = panel.written
-        points = [
-            (written[sample_of(r)], r.horizon) for r in panel.survival if sample_of(r) in written
-        ]
+        points = [(written[sample_of(r)], r.horizon) for r in panel.survival if sample_of(r) in written]
         longest = max(1, *(r.horizon for r in panel.fixed))
         if points:
             across, up = zip(*points)
@@ -138,9 +134,7 @@ def pareto(panels: Sequence[Panel]) -> Figure:
         ax.plot(*zip(*points.values()), "o", color=FAINT, markersize=4, zorder=1)
         ax.plot(*zip(*best), "-", color=BLUE, linewidth=5, alpha=0.2, zorder=1)
         named = {
-            words: at
-            for recipe, at in points.items()
-            if (words := in_words(recipe, panel.slots)) is not None
+            words: at for recipe, at in points.items() if (words := in_words(recipe, panel.slots)) is not None
         }
         colours = [BLUE if words in OURS.values() else INK for words in named]
         for at, colour in zip(named.values(), colours):

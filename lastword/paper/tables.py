@@ -294,8 +294,7 @@ def _machine_said_once(table: Table) -> Table:
     if len(machines) != 1:
         return table
     columns, *rows = (
-        [cell for index, cell in enumerate(line) if index != at]
-        for line in [table.columns, *table.rows]
+        [cell for index, cell in enumerate(line) if index != at] for line in [table.columns, *table.rows]
     )
     caption = f"{table.caption} Measured on {machines.pop()}."
     return replace(table, caption=caption, head=" | ".join(columns), rows=rows)
@@ -323,9 +322,7 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):+.1f} ± {statistics.pstdev(values):.1f}"
 
 
-def _work(
-    base: Sequence[Answer], other: Sequence[Answer], what: Literal["passes", "columns"]
-) -> float:
+def _work(base: Sequence[Answer], other: Sequence[Answer], what: Literal["passes", "columns"]) -> float:
     """Spent as a share of the baseline's; NaN where no prompt of that fitted, so that it spent nothing."""
     return spent(other, what) / (spent(base, what) or math.nan)
 

@@ -156,9 +156,7 @@ class FeatureCache(Cache):
     """
 
     name: ClassVar[str] = "feature"
-    cost_summary: ClassVar[str] = (
-        "a full pass at intervals, in between a share of the answer in every layer"
-    )
+    cost_summary: ClassVar[str] = "a full pass at intervals, in between a share of the answer in every layer"
     source: ClassVar[str] = "dLLM-Cache (Liu et al., 2025, arXiv 2506.06295)"
 
     prompt_interval: int = 25

@@ -143,9 +143,7 @@ class Prophet(GapRule):
         for name in ("early", "middle", "late"):
             check_number("Prophet", name, getattr(self, name), minimum=0)
         check_number("Prophet", "early_until", self.early_until, minimum=0, maximum=1)
-        check_number(
-            "Prophet", "middle_until", self.middle_until, minimum=self.early_until, maximum=1
-        )
+        check_number("Prophet", "middle_until", self.middle_until, minimum=self.early_until, maximum=1)
         check_int("Prophet", "answer_start", self.answer_start, minimum=-(2**31))
         check_int("Prophet", "region", self.region, minimum=1)
         object.__setattr__(self, "literals", _pairs(self.literals))
@@ -213,9 +211,7 @@ def _pairs(given: object) -> tuple[tuple[int, int], ...]:
         check_int("Prophet", "slot", slot, minimum=-(2**31))
         check_int("Prophet", "id", token, minimum=0)
     if len({slot for slot, _ in pairs}) < len(pairs):
-        raise SettingError(
-            f"Prophet(literals={short_repr(given)}) names a slot twice; give each one id"
-        )
+        raise SettingError(f"Prophet(literals={short_repr(given)}) names a slot twice; give each one id")
     return pairs
 
 

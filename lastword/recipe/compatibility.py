@@ -123,9 +123,7 @@ def _a_step_that_is_not_read(length: LengthPolicy, unmask: UnmaskRule, cache: Ca
     )
 
 
-def _slots_ahead_that_are_not_read(
-    length: LengthPolicy, unmask: UnmaskRule, cache: Cache
-) -> str | None:
+def _slots_ahead_that_are_not_read(length: LengthPolicy, unmask: UnmaskRule, cache: Cache) -> str | None:
     ahead = [policy for policy in policy_layers(length) if policy.traits.reads == "ahead"]
     if not ahead or not (cache.traits.keeps_suffix or unmask.traits.drops_columns):
         return None

@@ -72,7 +72,8 @@ class Recipe:
             near = difflib.get_close_matches(str(name).lower(), RECIPES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise RecipeError(
-                f"there is no recipe called {short_repr(name)}; known: {', '.join(RECIPES)}{hint} Give single "
+                f"there is no recipe called {short_repr(name)}; known: {', '.join(RECIPES)}{hint} Give "
+                "single "
                 "parts by axis (length='survival'), and one of your own as a Recipe (on the command line as "
                 "a file of its JSON, --recipe ./FILE)"
             )
@@ -118,9 +119,7 @@ class Recipe:
         return dataclasses.replace(
             self,
             **{
-                name: parse_part(name, choice)
-                if isinstance(choice, str) and name in PARTS
-                else choice
+                name: parse_part(name, choice) if isinstance(choice, str) and name in PARTS else choice
                 for name, choice in choices.items()
                 if choice is not None
             },
@@ -148,9 +147,7 @@ class Recipe:
         return recipe_html({axis: (as_text(own), own) for axis, own in parts.items()}, self.block)
 
     def to_json(self) -> str:
-        return json.dumps(
-            {f.name: as_data(getattr(self, f.name)) for f in dataclasses.fields(self)}
-        )
+        return json.dumps({f.name: as_data(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
@@ -163,6 +160,4 @@ class Recipe:
                 f"the recipe is not JSON as we read it ({broken}); give one that Recipe.to_json() wrote, or "
                 "a recipe's name"
             ) from broken
-        return cls(
-            **{name: from_data(name, value) for name, value in known_fields(cls, data).items()}
-        )
+        return cls(**{name: from_data(name, value) for name, value in known_fields(cls, data).items()})

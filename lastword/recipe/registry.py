@@ -94,13 +94,15 @@ def register(cls: PartClass) -> PartClass:
     axis = next((axis for axis, kind in CONTRACTS.items() if _is_a(cls, kind)), None)
     if axis is None or not _is_frozen_dataclass(cls):
         raise WrongTypeError(
-            f"register was given {short_repr(cls)}; give a frozen dataclass whose name is a ClassVar, of one of "
+            f"register was given {short_repr(cls)}; give a frozen dataclass whose name is a ClassVar, of "
+            "one of "
             f"these kinds: {', '.join(kind.__name__ for kind in CONTRACTS.values())}"
         )
     name = vars(cls).get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9-]{0,59}", name):
         raise SettingError(
-            f"{cls.__name__} is called {short_repr(name)}; let it say a name of small letters, digits and dashes: "
+            f"{cls.__name__} is called {short_repr(name)}; let it say a name of small letters, digits and "
+            "dashes: "
             'name: ClassVar[str] = "my-rule"'
         )
     known = PARTS[axis].get(name)

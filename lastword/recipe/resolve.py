@@ -54,7 +54,8 @@ def resolve(
     kinds = (list, tuple, set, frozenset)
     if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
         raise WrongTypeError(
-            f"resolve(in_chat={short_repr(in_chat)}) was given; in_chat must say of the prompts whether they went "
+            f"resolve(in_chat={short_repr(in_chat)}) was given; in_chat must say of the prompts whether "
+            "they went "
             "through the chat template: True, False or None, in a list or a set"
         )
     prompts = _listed(prompts)
@@ -63,7 +64,8 @@ def resolve(
         slots = _slots_left(model, max(prompts, key=len))
         if len(group_by_limit(recipe, model, prompts)) > 1:
             raise CapacityError(
-                f"the longest prompt leaves {slots} of the {model.default_max_new_tokens} slots the model is made for, and "
+                f"the longest prompt leaves {slots} of the {model.default_max_new_tokens} slots the model "
+                "is made for, and "
                 f"others leave more, so a batch of them has no one limit: give one of at most {slots}, or "
                 "decode them apart, as lastword.generate does"
             )
@@ -82,7 +84,8 @@ def resolve(
         check_context_length(max(map(len, prompts)), most, model.max_seq_len)
     if most > model.default_max_new_tokens:
         warnings.warn(
-            f"{most} slots were asked for and the model is made for {model.default_max_new_tokens}: it was not trained "
+            f"{most} slots were asked for and the model is made for {model.default_max_new_tokens}: it "
+            "was not trained "
             "there, and what it predicts and writes may be nonsense",
             BeyondTrainingWarning,
             stacklevel=_frames_inside(),
@@ -102,15 +105,14 @@ def _listed(prompts: Sequence[PromptIds]) -> list[PromptIds]:
         ) from other
     if wrong or 0 in lengths:
         raise PromptError(
-            f"resolve was given {short_repr(wrong[0]) if wrong else 'an empty list'} for a prompt; give lists of "
+            f"resolve was given {short_repr(wrong[0]) if wrong else 'an empty list'} for a prompt; give "
+            "lists of "
             "token ids"
         )
     return listed
 
 
-def group_by_limit(
-    recipe: Recipe, model: MaskPredictor, prompts: Sequence[PromptIds]
-) -> list[list[int]]:
+def group_by_limit(recipe: Recipe, model: MaskPredictor, prompts: Sequence[PromptIds]) -> list[list[int]]:
     """Indices of the prompts, those together for which the recipe settles to the same length.
 
     One list, but where a limit was left out and some prompts leave less than the model's own.
@@ -160,9 +162,7 @@ def block_of(recipe: Recipe) -> int | None:
     return BLOCK if recipe.block is None and by_block else recipe.block
 
 
-def _check_calibrated(
-    resolved: Recipe, model: MaskPredictor, in_chat: Collection[bool | None]
-) -> None:
+def _check_calibrated(resolved: Recipe, model: MaskPredictor, in_chat: Collection[bool | None]) -> None:
     """Refuse a calibration of another model, another way to decode, or other prompts."""
     if _holds_calibrated(resolved.length):
         raise SettingError(

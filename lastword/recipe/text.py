@@ -30,9 +30,7 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Part:
     another that has several settings goes in brackets: `stop-at-end:(survival:512,reading=auto)`.
     """
     if len(text) > MOST_LETTERS:
-        raise RecipeError(
-            f"{axis}={short_repr(text)} has {len(text)} letters; give {MOST_LETTERS} at most"
-        )
+        raise RecipeError(f"{axis}={short_repr(text)} has {len(text)} letters; give {MOST_LETTERS} at most")
     name, _, settings = _unwrapped(text).partition(":")
     cls = _lookup(axis, name)
     names = _fields(cls)
@@ -48,7 +46,8 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Part:
         field = named[1] if named else names[0]
         if field in data:
             raise RecipeError(
-                f"{short_repr(text)} sets {field} twice; the first value of {name} is its {field}: give it once"
+                f"{short_repr(text)} sets {field} twice; the first value of {name} is its {field}: give "
+                "it once"
             )
         data[field] = _value(setting[named.end() if named else 0 :])
     return _built(cls, name, data, depth)
@@ -119,9 +118,7 @@ def _value(text: str) -> Any:
 def _lookup(axis: str, name: object) -> Callable[..., Any]:
     parts: dict[str, Callable[..., Any]] = {**PARTS[axis], **SHORTHANDS.get(axis, {})}
     if not isinstance(name, str):
-        raise RecipeError(
-            f"{axis} is called {short_repr(name)}; a part's name is text: {', '.join(parts)}"
-        )
+        raise RecipeError(f"{axis} is called {short_repr(name)}; a part's name is text: {', '.join(parts)}")
     if name in parts:
         return parts[name]
     ours = ALIASES.get(name.lower().replace("-", "_"))
@@ -129,9 +126,7 @@ def _lookup(axis: str, name: object) -> Callable[..., Any]:
         spelled = name.lower().replace("_", "-")
         ours = next(iter(difflib.get_close_matches(spelled, parts, n=1, cutoff=0.5)), None)
     hint = f"; did you mean {ours!r}?" if ours else ""
-    raise RecipeError(
-        f"there is no {axis} called {short_repr(name)}; known: {', '.join(parts)}{hint}"
-    )
+    raise RecipeError(f"there is no {axis} called {short_repr(name)}; known: {', '.join(parts)}{hint}")
 
 
 def _fields(cls: Callable[..., Any]) -> list[str]:
@@ -183,9 +178,7 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
         check_number("recipe", "pace", data, above=0, maximum=2**53)
         return EqualShares(float(data))  # a bare number is a pace
     if not isinstance(data, dict):
-        raise RecipeError(
-            f"{axis} is {short_repr(data)}; give a name, or an object with a name and fields"
-        )
+        raise RecipeError(f"{axis} is {short_repr(data)}; give a name, or an object with a name and fields")
     fields = {name: value for name, value in data.items() if name != "name"}
     name = data.get("name", "sampling" if axis == "sampling" else "")
     return _built(_lookup(axis, name), name, fields, depth)
@@ -194,9 +187,7 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
 def _hashable(axis: str, data: Any, depth: int) -> Any:
     """JSON knows no tuples; parts compare and hash, so they hold no lists, and no objects but parts."""
     if isinstance(data, dict):
-        raise RecipeError(
-            f"{axis} is {short_repr(data)}; it is no part, and no object belongs there"
-        )
+        raise RecipeError(f"{axis} is {short_repr(data)}; it is no part, and no object belongs there")
     if isinstance(data, list):
         return tuple(from_data(axis, value, depth=depth + 1) for value in data)
     return data

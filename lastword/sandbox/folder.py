@@ -56,9 +56,7 @@ def remove(folder: str) -> None:
     """
     with suppress(OSError):
         here = _opened(folder)
-        way = [
-            (folder, _identity(here), _emptied(here))
-        ]  # from the top, with the folders left in each
+        way = [(folder, _identity(here), _emptied(here))]  # from the top, with the folders left in each
         try:
             while True:
                 name, _, folders = way[-1]

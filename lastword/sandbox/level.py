@@ -17,9 +17,7 @@ UNSAFE = "LASTWORD_UNSAFE_CODE"
 PROBE = "import json, tempfile\ntempfile.TemporaryFile().write(b'1')"
 PATIENCE = (10.0, 30.0)  # seconds, try by try
 # What a machine says that is short of something for the moment, not without a sandbox for good.
-_BUSY = tuple(
-    os.strerror(number) for number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-)
+_BUSY = tuple(os.strerror(number) for number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE))
 _found: dict[Level, Outcome | str] = {}  # what the probe came to, or why it was not reached
 
 

@@ -12,9 +12,7 @@ class Level(Enum):
     BUBBLEWRAP = "bubblewrap"  # own file system, no network, own processes, by bwrap
     NAMESPACES = "namespaces"  # the same by system calls
     PLAIN = "plain"  # a bare child, and only programs that could do nothing anyway: see plain.py
-    NONE = (
-        "none"  # a bare child with resource limits, Landlock and seccomp, where the kernel has them
-    )
+    NONE = "none"  # a bare child with resource limits, Landlock and seccomp, where the kernel has them
 
 
 class Verdict(Enum):
@@ -33,9 +31,7 @@ class Outcome:
     verdict: Verdict
     level: Level
     detail: str
-    walls: str = (
-        ""  # what else stood around it: Landlock with its version, seccomp, an own key ring
-    )
+    walls: str = ""  # what else stood around it: Landlock with its version, seccomp, an own key ring
 
     @property
     def passed(self) -> bool:

@@ -34,9 +34,7 @@ _BUILTINS = frozenset(
     sum tuple zip
     """)
 ) | {
-    name
-    for name, value in vars(builtins).items()
-    if isinstance(value, type) and issubclass(value, Exception)
+    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)
 }
 # Methods of the plain types. A format string may name attributes, and codecs import modules.
 _METHODS = {
@@ -74,9 +72,7 @@ def _more(node: ast.AST) -> str | None:
     if not isinstance(node, _NODES):
         return type(node).__name__
     if isinstance(node, ast.Constant):
-        return (
-            "a bytes literal" if isinstance(node.value, bytes) else None
-        )  # str reads them by codec
+        return "a bytes literal" if isinstance(node.value, bytes) else None  # str reads them by codec
     if isinstance(node, ast.Attribute):
         return None if node.attr in _METHODS else f".{node.attr}"
     names = {

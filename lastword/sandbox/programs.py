@@ -27,9 +27,7 @@ def run_programs(
 
     `plain` and `unsafe` say what to do where there is no sandbox: see `sandbox_level`.
     """
-    kind = (
-        Sequence if not isinstance(programs, (str, bytes)) else list
-    )  # one text is a sequence too
+    kind = Sequence if not isinstance(programs, (str, bytes)) else list  # one text is a sequence too
     check_type("run_programs", "programs", programs, kind, "a list of texts, a program each")
     for at, program in enumerate(programs):
         check_type("run_programs", f"programs[{at}]", program, str, "a program as text")

@@ -51,9 +51,7 @@ sys.modules[name].start(**job)
 """
 
 
-def run_one(
-    program: str, level: Level, limits: Limits = Limits(), running: Running | None = None
-) -> Outcome:
+def run_one(program: str, level: Level, limits: Limits = Limits(), running: Running | None = None) -> Outcome:
     """One program at a given level, whether or not it is the strongest.
 
     Ending what is `running` ends it too.
@@ -173,9 +171,7 @@ def _inside() -> list[tuple[str, CodeType]]:
     here, name = Path(__file__).parent / "inside", "lastword.sandbox.inside"
     parts = [(part, "") for part in ("lastword", "lastword.sandbox", name)]
     parts += [(f"{name}.{part}", (here / f"{part}.py").read_text("utf-8")) for part in INSIDE]
-    return [
-        (part, compile(source, f"<{part}>", "exec", dont_inherit=True)) for part, source in parts
-    ]
+    return [(part, compile(source, f"<{part}>", "exec", dont_inherit=True)) for part, source in parts]
 
 
 def _read_at_once(answer: socket.socket) -> bytes:

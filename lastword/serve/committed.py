@@ -54,9 +54,7 @@ class Committed:
         if self.stopped is None:
             return len(self.tokens)
         decode, tokens = self._tokenizer.decode, self.tokens
-        return bisect_left(
-            range(len(tokens)), True, key=lambda n: decode(tokens[:n]).startswith(self.text)
-        )
+        return bisect_left(range(len(tokens)), True, key=lambda n: decode(tokens[:n]).startswith(self.text))
 
     def _prefix(self, answer: Sequence[int]) -> list[int]:
         prefix = list[int]()
@@ -69,6 +67,4 @@ class Committed:
 
 def _overlap(text: str, stop: str) -> int:
     """How many characters at the end of the text the stop string begins with."""
-    return next(
-        (n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0
-    )
+    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

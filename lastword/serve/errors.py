@@ -21,9 +21,7 @@ class Refusal(LastwordError):
     kind = "server_error"
     code = "server_error"
     retry_after: int | None = None  # seconds
-    again: bool | None = (
-        None  # would asking again help? None: whoever asked may judge by the status
-    )
+    again: bool | None = None  # would asking again help? None: whoever asked may judge by the status
 
 
 class Overloaded(Refusal):

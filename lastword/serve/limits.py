@@ -16,9 +16,7 @@ class Limits:
     """What requests may ask for, what they get unasked, and how much is taken on."""
 
     slots: int = 16  # rows decoded at once
-    columns: int | None = (
-        None  # that rows at work may reserve together; None: slots times the model's own
-    )
+    columns: int | None = None  # that rows at work may reserve together; None: slots times the model's own
     queue: int = 256  # answers that may wait
     body: int = 1_000_000  # bytes of a request
     prompt: int | None = None  # tokens; None: what the model has positions for
@@ -41,6 +39,4 @@ class Limits:
         if self.recipe is not None:
             from lastword.recipe.recipe import Recipe  # torch comes with it
 
-            check_type(
-                "Limits", "recipe", self.recipe, Recipe, 'a Recipe, such as Recipe.named("fast")'
-            )
+            check_type("Limits", "recipe", self.recipe, Recipe, 'a Recipe, such as Recipe.named("fast")')

@@ -80,9 +80,7 @@ class Pace:
     def seconds(self, recipe: Recipe, tokens: float, taken: int = 0) -> float:
         """How long so many tokens are likely to take with a slot, of which passes were taken already."""
         passes = self.passes_a_token.get(recipe, 1.0) * tokens
-        left = (
-            max(passes - taken, 1.0) if taken else passes
-        )  # who is not done takes one more at least
+        left = max(passes - taken, 1.0) if taken else passes  # who is not done takes one more at least
         return left * (self.seconds_a_pass or GUESSED)
 
 
@@ -106,13 +104,9 @@ class Schedule:
 
     # A job is overtaken by shorter ones that come up to so many times the difference later.
     overtaking: float = 8.0  # 0: first come, first served
-    refills: bool = (
-        True  # else free slots wait until nobody is at work: whole batches, as others have them
-    )
+    refills: bool = True  # else free slots wait until nobody is at work: whole batches, as others have them
 
-    def first(
-        self, waiting: Sequence[Waiting[Job]], free: int, *, alone: bool
-    ) -> Waiting[Job] | None:
+    def first(self, waiting: Sequence[Waiting[Job]], free: int, *, alone: bool) -> Waiting[Job] | None:
         """Who goes next, given the columns that are free: the shortest predicted, with ageing.
 
         Jobs stand in the order of the time they came plus a multiple of the seconds they are predicted to

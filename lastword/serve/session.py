@@ -31,9 +31,7 @@ class Session(RequestQueue):
         self.recipe, self.slots = recipe, slots
         self.longest = max(LEAST, 1 << (longest - 1).bit_length())  # so that most prompts fit
         self.spent = 0.0  # seconds a row has had of it, to be compared with others
-        self.at_work: set[int] = (
-            set()
-        )  # numbers of tickets, those that were just handed in included
+        self.at_work: set[int] = set()  # numbers of tickets, those that were just handed in included
         self._coming: list[PlannedRequest] = []
         self._dropped: set[int] = set()
         self._steps = decode_steps(

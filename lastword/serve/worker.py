@@ -38,9 +38,7 @@ class Worker:
     recipe whose rows have had the least time.
     """
 
-    def __init__(
-        self, model: MaskPredictor, limits: Limits, schedule: Schedule, metrics: Observer
-    ) -> None:
+    def __init__(self, model: MaskPredictor, limits: Limits, schedule: Schedule, metrics: Observer) -> None:
         self._model, self._limits, self._metrics = model, limits, metrics
         self._schedule = schedule
         self.slots = limits.slots  # rows at once; fewer after the memory was full
@@ -79,9 +77,7 @@ class Worker:
         seconds = 0.0
         for row in list(self.rows.values()):
             known = row.planned
-            tokens = (
-                self._model.default_max_new_tokens / 2 if known is None else known.predicted.tokens
-            )
+            tokens = self._model.default_max_new_tokens / 2 if known is None else known.predicted.tokens
             seconds += self.pace.seconds(row.recipe, tokens, row.passes)
         return seconds / self.slots
 
@@ -168,9 +164,7 @@ class Worker:
             )
             self._end(row, "refused", TooLate(said))
             return
-        row.stream.put(
-            Announced(plan.lengths, plan.max_horizon, row.recipe.max_passes(plan.max_horizon))
-        )
+        row.stream.put(Announced(plan.lengths, plan.max_horizon, row.recipe.max_passes(plan.max_horizon)))
         self._wait(row)
 
     def _wait(self, row: Row) -> None:
@@ -305,10 +299,7 @@ class Worker:
     def _tell(self, row: Row, step: Step, slot: int, answer: list[int], *, complete: bool) -> None:
         """What of this step the reader hears."""
         more = row.committed.read(answer, complete=complete)
-        if (
-            row.trace is not None
-            and (cost := step.cost.row(slot)).forward_passes > row.trace.passes
-        ):
+        if row.trace is not None and (cost := step.cost.row(slot)).forward_passes > row.trace.passes:
             sure = confidences(step, slot)
             frame = row.trace.after(answer, sure, cost.tokens_computed, passes=cost.forward_passes)
             row.stream.put(Snapshot(frame))
@@ -320,9 +311,7 @@ class Worker:
         assert row.planned is not None
         assert row.began is not None
         now, stopped, predicted = time.monotonic(), row.committed.stopped, row.planned.predicted
-        generation = build_generation(
-            self._model, done, row.recipe, row.prompt.tolist(), now - row.arrived
-        )
+        generation = build_generation(self._model, done, row.recipe, row.prompt.tolist(), now - row.arrived)
         answer = Answer(
             generation,
             row.committed.text,
@@ -335,9 +324,7 @@ class Worker:
         if stopped is None:
             self.pace.learn(row.recipe, predicted.tokens, done.cost.forward_passes)
             width = len(row.prompt) + predicted.slots
-            self.volume.learn(
-                row.recipe, guessed(predicted.tokens, width), done.cost.tokens_computed
-            )
+            self.volume.learn(row.recipe, guessed(predicted.tokens, width), done.cost.tokens_computed)
         first_text = None if row.told is None else row.told - row.arrived
         self._metrics.answered(answer, predicted, first_text)
         row.stream.put(answer)

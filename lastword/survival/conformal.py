@@ -48,9 +48,7 @@ def upper_bound(
     return Scaled(conformal_factor(estimate(lengths).tolist(), finished, coverage), estimate)
 
 
-def conformal_factor(
-    predicted: Sequence[float], finished: Sequence[int | float], coverage: float
-) -> float:
+def conformal_factor(predicted: Sequence[float], finished: Sequence[int | float], coverage: float) -> float:
     """The ceil((n + 1) * coverage)-th smallest of the factors that n answers needed.
 
     A finished length of infinity is an answer that was cut: longer than any other.

@@ -198,8 +198,7 @@ def checked_probabilities(values: Tensor, name: str, *, rows: bool = True) -> Te
     if values.dim() not in ((2,) if rows else (1, 2)) or values.shape[-1] < 1:
         wanted = "[rows, slots]" if rows else "[rows, slots], or [slots] of one prompt,"
         raise SettingError(
-            f"a {name} of shape {tuple(values.shape)} was given; it must be {wanted} with at least "
-            "one slot"
+            f"a {name} of shape {tuple(values.shape)} was given; it must be {wanted} with at least one slot"
         )
     if bool(values.isnan().any()):
         raise NumericError(

@@ -18,7 +18,7 @@ def isotonic(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """Each row's least-squares fit among the sequences that never fall. It keeps the row's sum.
 
     >>> import torch
-    >>> rising(torch.tensor([[0.0, 0.4, 0.2, 1.0]])).tolist()[0][1:3]
+    >>> isotonic(torch.tensor([[0.0, 0.4, 0.2, 1.0]])).tolist()[0][1:3]
     [0.30000001192092896, 0.30000001192092896]
     """
     return torch.stack([_isotonic_row(row) for row in values]) if len(values) else values.clone()
@@ -78,9 +78,7 @@ class EndedBy(Interpretation):
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
-        return LengthDistribution.from_cumulative(
-            isotonic(signal.any.masked_fill(signal.text, 0.0))
-        )
+        return LengthDistribution.from_cumulative(isotonic(signal.any.masked_fill(signal.text, 0.0)))
 
 
 @dataclass(frozen=True)

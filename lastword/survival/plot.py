@@ -37,9 +37,7 @@ def save_rows(
     for name, given in (("titles", titles), ("truths", truths)):
         check_list("save_rows", name, given, f"a list of {name}, one a row")
         if len(given) != len(lengths):
-            raise SettingError(
-                f"{len(given)} {name} were given for {len(lengths)} rows; give one each"
-            )
+            raise SettingError(f"{len(given)} {name} were given for {len(lengths)} rows; give one each")
     with styled():
         figure = new_figure(SIZE[0], 2.2 * len(titles))
         axes = figure.subplots(len(titles), squeeze=False)[:, 0]

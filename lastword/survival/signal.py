@@ -16,9 +16,7 @@ from lastword.validation import check_int, check_list, check_type
 NUMBERS_AT_ONCE = 2**23  # 64 MB of float64
 
 
-def token_probabilities(
-    logits: Float[Tensor, "*batch V"], ids: Sequence[int]
-) -> Float[Tensor, "*batch N"]:
+def token_probabilities(logits: Float[Tensor, "*batch V"], ids: Sequence[int]) -> Float[Tensor, "*batch N"]:
     """softmax(logits) at `ids`, in float64, on the CPU.
 
     Only the normaliser needs the whole vocabulary, so it is summed a few columns at a time: 1024
@@ -81,9 +79,7 @@ class EndSignal:
             object.__setattr__(self, name, values)
 
     @classmethod
-    def of(
-        cls, document: Float[Tensor, "B T"], turn: Float[Tensor, "B T"] | None = None
-    ) -> EndSignal:
+    def of(cls, document: Float[Tensor, "B T"], turn: Float[Tensor, "B T"] | None = None) -> EndSignal:
         """The signal on a canvas of masks."""
         check_type("EndSignal.of", "document", document, Tensor, "a tensor [rows, slots]")
         turn = torch.zeros_like(document) if turn is None else turn

@@ -128,8 +128,7 @@ def brackets(rng: random.Random) -> Problem:
         first = Step(
             f"{a} * {abs(b)} = {abs(a * b)}, {opened}",
             f"Open the brackets: {a} * {abs(b)} = {abs(a * b)}, so {opened}.",
-            f"Multiply each part in the brackets by {a}. "
-            f"{a} * {abs(b)} = {abs(a * b)}, so {opened}.",
+            f"Multiply each part in the brackets by {a}. {a} * {abs(b)} = {abs(a * b)}, so {opened}.",
         )
         steps = [first, *undo(a, v, a * b, c)]
     else:
@@ -208,9 +207,7 @@ def substitution(rng: random.Random) -> Problem:
             f"If {x} + {y} = {total} and {y} = {term(a, x)} + {b}, what is {wanted}?",
         )
     )
-    check = (
-        f"Check: {a} * {low} = {a * low}, {a * low} + {b} = {high} and {low} + {high} = {total}."
-    )
+    check = f"Check: {a} * {low} = {a * low}, {a * low} + {b} = {high} and {low} + {high} = {total}."
     return Problem(question, steps, check, low if wanted == x else high)
 
 
@@ -253,9 +250,7 @@ def polynomial(rng: random.Random) -> Problem:
         ),
     ]
     question = f"If {f}(x) = {term(a, 'x^2')} + {term(b, 'x')} {signed(c)}, what is {f}({x})?"
-    check = (
-        f"Check: {first} + {second} = {first + second} and {first + second} {signed(c)} = {value}."
-    )
+    check = f"Check: {first} + {second} = {first + second} and {first + second} {signed(c)} = {value}."
     return Problem(question, steps, check, value)
 
 

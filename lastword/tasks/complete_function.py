@@ -36,9 +36,7 @@ class CompleteFunction(CodeFamily):
         program = _program(rng, parameter)
         gather = program.gather
         name, returned = program.name, "int" if gather.type == "int" else "list[int]"
-        shown, *_ = telling(
-            program, parameter, [_numbers(rng, rng.randint(3, 5)) for _ in range(4)], 1
-        )
+        shown, *_ = telling(program, parameter, [_numbers(rng, rng.randint(3, 5)) for _ in range(4)], 1)
         body, asked = program.body(manner, parameter)
         repeats = manner.random() < 0.2
         asked += request.told(manner, *[request.EXAMPLE] * repeats)
@@ -89,9 +87,7 @@ def _keep(rng: random.Random) -> Part:
                 "even_above",
                 f"{{x}} % 2 == 0 and {{x}} > {k}",
             ),
-            Part(
-                f"the odd numbers below {k} in {{}}", "odd_below", f"{{x}} % 2 == 1 and {{x}} < {k}"
-            ),
+            Part(f"the odd numbers below {k} in {{}}", "odd_below", f"{{x}} % 2 == 1 and {{x}} < {k}"),
         )
     )
 

@@ -82,9 +82,7 @@ class Pipeline:
     @property
     def sentence(self) -> str:
         """What the program returns, for a docstring or a request."""
-        return self.gather.words.format(
-            self.change.words.format(self.keep.words.format(self.source.words))
-        )
+        return self.gather.words.format(self.change.words.format(self.keep.words.format(self.source.words)))
 
     @property
     def name(self) -> str:
@@ -94,9 +92,7 @@ class Pipeline:
 
     def run(self, argument: Any, parameter: str) -> Any:
         """The right result for an argument, computed by the shortest form of the program."""
-        return eval(
-            _compiled(self._whole(self.source.code.format(s=parameter), "x")), {parameter: argument}
-        )
+        return eval(_compiled(self._whole(self.source.code.format(s=parameter), "x")), {parameter: argument})
 
     def _whole(self, source: str, x: str) -> str:
         return self.gather.whole.format(each=_each(self.change.code, x, source, self.keep.code))
@@ -160,9 +156,7 @@ def _loop(p: Pipeline, source: str, name: dict[str, str], speaks: bool) -> list[
     ]
     pad = INDENT
     if p.keep.code:
-        lines += [f"{pad}# Keep only the right items."] * speaks + [
-            f"{pad}if {p.keep.code.format(x=x)}:"
-        ]
+        lines += [f"{pad}# Keep only the right items."] * speaks + [f"{pad}if {p.keep.code.format(x=x)}:"]
         pad += INDENT
     lines.append(pad + p.gather.update.format(r=r, v=p.change.code.format(x=x) or x))
     return [*lines, f"return {p.gather.finish.format(r=r)}"]
@@ -197,9 +191,7 @@ def _counting_loop(p: Pipeline, source: str, name: dict[str, str], speaks: bool)
     lines.append(f"{INDENT}{x} = items[i]")
     pad = INDENT
     if p.keep.code:
-        lines += [f"{pad}# Check if this one counts."] * speaks + [
-            f"{pad}if {p.keep.code.format(x=x)}:"
-        ]
+        lines += [f"{pad}# Check if this one counts."] * speaks + [f"{pad}if {p.keep.code.format(x=x)}:"]
         pad += INDENT
     if p.change.code:
         lines.append(f"{pad}{v} = {p.change.code.format(x=x)}")
@@ -230,7 +222,4 @@ def telling(p: Pipeline, parameter: str, arguments: Sequence[Any], count: int) -
 
 def asserts(p: Pipeline, function: str, parameter: str, arguments: Sequence[Any]) -> list[str]:
     """One assert per argument, with the right result."""
-    return [
-        f"assert {function}({argument!r}) == {p.run(argument, parameter)!r}"
-        for argument in arguments
-    ]
+    return [f"assert {function}({argument!r}) == {p.run(argument, parameter)!r}" for argument in arguments]

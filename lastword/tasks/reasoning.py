@@ -94,9 +94,7 @@ def truth_tellers(rng: random.Random) -> Puzzle:
     honest = rng.random() < 0.5
     verb = {True: "tells the truth", False: "lies"}
     claims = [f"{people[0]} {verb[honest]}."]
-    steps = [
-        Step("", f"{people[0]} {verb[honest]}.", f"We are told that {people[0]} {verb[honest]}.")
-    ]
+    steps = [Step("", f"{people[0]} {verb[honest]}.", f"We are told that {people[0]} {verb[honest]}.")]
     for before, person in pairwise(people):
         claim = rng.random() < 0.5
         claims.append(f"{person} says {before} {verb[claim]}.")
@@ -114,9 +112,7 @@ def truth_tellers(rng: random.Random) -> Puzzle:
             )
         )
     question = f"{' '.join(claims)} Does {people[-1]} tell the truth?"
-    check = (
-        f"Check: the chain has {len(people)} people and ends with {people[-1]}, who {verb[honest]}."
-    )
+    check = f"Check: the chain has {len(people)} people and ends with {people[-1]}, who {verb[honest]}."
     return Puzzle(question, steps, check, "Yes" if honest else "No")
 
 
@@ -195,9 +191,7 @@ def counting_objects(rng: random.Random) -> Puzzle:
             )
         )
         total += counts[name]
-    question = (
-        f"I have {', '.join(amount(name) for name, _ in chosen)}. How many {wanted} do I have?"
-    )
+    question = f"I have {', '.join(amount(name) for name, _ in chosen)}. How many {wanted} do I have?"
     kinds = [name for name, counted in chosen if counted]
     check = f"Check: {' and '.join(amount(name) for name in kinds)} make {total}."
     return Puzzle(question, steps, check, str(total))

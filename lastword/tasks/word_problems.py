@@ -28,9 +28,7 @@ LARGEST = 40
 TEMPLATES = (4, 9, 10, 16, 31, 43, 48, 62, 72)
 _ZERO = re.compile(r"(\d)\.0+(?!\d)")
 _NUMBER = re.compile(r"\d+")
-_UNIT = re.compile(
-    r"(\d)(?: [a-z]+)+ (?=[-+*/x] )"
-)  # what is counted, between a number and its sign
+_UNIT = re.compile(r"(\d)(?: [a-z]+)+ (?=[-+*/x] )")  # what is counted, between a number and its sign
 _LOOSE = re.compile(r"(?<=\d) ?([-+*/x=]) ?(?=\d)")
 _EQUATION = re.compile(r"(?<![-+*/] )\d+(?: [-+*/] \d+)+ = \d+")
 _ALLOWED = re.compile(r"[A-Za-z0-9 $+*/=().,:;?!'\n-]+")

@@ -48,9 +48,7 @@ class WriteFunction(CodeFamily):
             f"Write a function {name} that takes {parameter} and returns {program.sentence}.{asked}\n"
             f"{shown[0]}\n{shown[1]}\nCode:\n"
         )
-        hidden = asserts(
-            program, name, parameter, ["", *_telling(rng, program, parameter, 6, HIDDEN_TESTS)]
-        )
+        hidden = asserts(program, name, parameter, ["", *_telling(rng, program, parameter, 6, HIDDEN_TESTS)])
         arrow = f" -> {program.gather.type}" if types else ""
         head = f"def {name}({parameter}{': str' * types}){arrow}:"
         document = f'    """Return {program.sentence}."""'
@@ -61,9 +59,7 @@ class WriteFunction(CodeFamily):
         return f"{text}\n{example.target}\n"
 
 
-def _telling(
-    rng: random.Random, program: Pipeline, parameter: str, longest: int, count: int
-) -> list[str]:
+def _telling(rng: random.Random, program: Pipeline, parameter: str, longest: int, count: int) -> list[str]:
     texts = [_text(rng, longest) for _ in range(8 * count)]
     return telling(program, parameter, texts, count)
 

@@ -94,9 +94,7 @@ def name_ends(
         lowest = height * gap if times else height + gap
 
 
-def name_lines(
-    ax: Axes, names: Iterable[tuple[str, str]], *, right: float = 0.99, top: float = 0.98
-) -> None:
+def name_lines(ax: Axes, names: Iterable[tuple[str, str]], *, right: float = 0.99, top: float = 0.98) -> None:
     """Names of lines, each in its colour, one below the other: where an axis has room for them."""
     for line, (name, colour) in enumerate(names):
         ax.annotate(
@@ -105,9 +103,7 @@ def name_lines(
         )  # fmt: skip
 
 
-def name_points(
-    ax: Axes, points: Mapping[str, tuple[float, float]], colours: Sequence[str]
-) -> None:
+def name_points(ax: Axes, points: Mapping[str, tuple[float, float]], colours: Sequence[str]) -> None:
     """Names beside points, each on the first side of its point where no other name or point is.
 
     Limits and scales of the axis must be set before.
@@ -123,9 +119,7 @@ def name_points(
     for (name, at), colour in zip(points.items(), colours):
         (x, y), wide = dots[name], LETTER * len(name) * figure.dpi / 72
         boxes = {
-            (right, up): _Box.around(
-                x + right * (wide / 2 + 10), y + up * (high / 2 + 7), wide, high
-            )
+            (right, up): _Box.around(x + right * (wide / 2 + 10), y + up * (high / 2 + 7), wide, high)
             for right, up in SIDES
         }
         free = (
@@ -192,9 +186,7 @@ def matplotlib_of() -> Any:
         import matplotlib.figure
         import matplotlib.pyplot
     except ImportError as missing:
-        raise ExtraError(
-            f"plotting needs matplotlib, which is not installed: {install('plot')}"
-        ) from missing
+        raise ExtraError(f"plotting needs matplotlib, which is not installed: {install('plot')}") from missing
     return matplotlib
 
 

@@ -21,9 +21,7 @@ class Frame:
     confidence: tuple[float | None, ...]  # what the model gave the token then; None: nobody said
     text: str  # the answer as far as it is complete: up to the first mask or end token
     columns: int  # computed so far, probe not included
-    end: int | None = (
-        None  # the slot of the first end token, counted from 0; None: there is none yet
-    )
+    end: int | None = None  # the slot of the first end token, counted from 0; None: there is none yet
 
 
 MOST_INSERTED = 64  # slots that are looked for where the canvas did not grow by as many
@@ -96,7 +94,7 @@ class RowTrace:
 
     >>> import lastword
     >>> toy = lastword.load("toy")
-    >>> trace = Trace(toy.tokenizer, toy.ids)
+    >>> trace = RowTrace(toy.tokenizer, toy.ids)
     >>> _ = trace.begin([toy.ids.mask] * 3)
     >>> frame = trace.after([0, toy.ids.mask, 2], [0.9, None, 0.7], columns=6)
     >>> frame.texts, frame.fixed, frame.text

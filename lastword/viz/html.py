@@ -142,9 +142,7 @@ def _last(survival: Iterable[float]) -> int:
 
 
 FIRST, LAST = 0.6, 0.06  # how strong the colour of the first and of the last pass is
-TEXT = (
-    "white-space:pre-wrap;overflow-wrap:anywhere;font-family:ui-monospace,monospace;margin:.4em 0"
-)
+TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;font-family:ui-monospace,monospace;margin:.4em 0"
 LETTERS = 40  # of the text, where an answer is one line
 TOKEN = "background:rgba(0,114,178,{:.2f});border-radius:3px"  # the style's blue
 
@@ -162,12 +160,9 @@ def answer_html(
         return framed(styled(text, TEXT, "div"), _ledger(told, slots), _finish(finish))
     most = max((fixed or 0 for _, fixed in pieces), default=0)
     tokens = "".join(
-        styled(text, TOKEN.format(_strength(fixed, most)), title=_when(fixed))
-        for text, fixed in pieces
+        styled(text, TOKEN.format(_strength(fixed, most)), title=_when(fixed)) for text, fixed in pieces
     )
-    return framed(
-        f'<div style="{TEXT}">{tokens}</div>', _legend(most), _ledger(told, slots), _finish(finish)
-    )
+    return framed(f'<div style="{TEXT}">{tokens}</div>', _legend(most), _ledger(told, slots), _finish(finish))
 
 
 def _strength(fixed: int | None, most: int) -> float:

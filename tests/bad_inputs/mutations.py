@@ -99,9 +99,7 @@ def mutated_bytes(document: object) -> SearchStrategy[bytes]:
         | st.tuples(st.integers(0, len(good)), st.binary(max_size=8)).map(
             lambda spliced: good[: spliced[0]] + spliced[1] + good[spliced[0] :]
         )
-        | st.sampled_from(
-            [good.decode().encode("utf-16"), good * 2, b"[" * 100_000, b'{"a":' * 5_000]
-        )
+        | st.sampled_from([good.decode().encode("utf-16"), good * 2, b"[" * 100_000, b'{"a":' * 5_000])
         | st.binary(max_size=200)
     )
 

@@ -25,15 +25,11 @@ warnings.filterwarnings("ignore")
 TOY = lastword.load("toy")
 OPTIONS = inspect.signature(lastword.generate).parameters.keys() - {"model", "prompt"}
 MADE = [
-    cls(passes=9) if cls is lastword.Budget else cls()
-    for axis in PARTS.values()
-    for cls in axis.values()
+    cls(passes=9) if cls is lastword.Budget else cls() for axis in PARTS.values() for cls in axis.values()
 ]
 
 NUMBERS = st.integers() | st.floats() | st.floats(0, 1) | st.integers(0, 40)
-EDGES = st.sampled_from(
-    [2**31, 2**63, 2**63 - 1, 10**30, 10**400, 1e-300, 5e-324, 1e308, sys.maxsize]
-)
+EDGES = st.sampled_from([2**31, 2**63, 2**63 - 1, 10**30, 10**400, 1e-300, 5e-324, 1e308, sys.maxsize])
 TEXTS = st.text(max_size=12) | st.sampled_from(
     [
         "model",

@@ -153,19 +153,13 @@ def test_any_tokenizer_settings(examples, tmp_path):
 @EXAMPLES
 @pytest.mark.parametrize("good", RECIPES, ids=["default", "survival"])
 def test_any_recipe(examples, good):
-    documents = mutated_bytes(json.loads(good.to_json())).map(
-        lambda data: data.decode(errors="replace")
-    )
+    documents = mutated_bytes(json.loads(good.to_json())).map(lambda data: data.decode(errors="replace"))
     assert Recipe.from_json(good.to_json()) == good
     hold(examples, documents, refused_or(Recipe.from_json, RecipeError, SettingError))
 
 
 TEXTS = sorted(
-    {
-        as_text(cls(passes=9) if cls is Budget else cls())
-        for parts in PARTS.values()
-        for cls in parts.values()
-    }
+    {as_text(cls(passes=9) if cls is Budget else cls()) for parts in PARTS.values() for cls in parts.values()}
     | {"stop-at-end:(survival:512,reading=auto)", "default:96", "scaled:2,estimate=quantile:0.9"}
     | {'prophet:literals=[[1,2]],measure="gap"', "most-confident:timesteps:2", "0.5", "true", "NaN"}
 )

@@ -288,9 +288,7 @@ ADVICE = re.compile(
 )
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "phrase"), ROWS, ids=[named(words) for words, *_ in ROWS]
-)
+@pytest.mark.parametrize(("words", "code", "phrase"), ROWS, ids=[named(words) for words, *_ in ROWS])
 def test_a_mistake_ends_in_a_sentence(warm, folder, words, code, phrase):
     left, out, err = warm(folder, *words)
     assert (left, out) == (code, "")
@@ -309,9 +307,7 @@ TYPED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("stdin", "code", "phrase"), [r[1:] for r in TYPED], ids=[r[0] for r in TYPED]
-)
+@pytest.mark.parametrize(("stdin", "code", "phrase"), [r[1:] for r in TYPED], ids=[r[0] for r in TYPED])
 def test_what_is_typed_may_be_no_prompt(warm, folder, stdin, code, phrase):
     left, out, err = warm(folder, "generate", "-m", "toy", stdin=stdin)
     assert (left, out) == (code, "")

@@ -698,20 +698,14 @@ CHECKPOINTS = {
     "calibration": CALIBRATIONS,
 }
 ROWS = [
-    *(
-        (f"{table}: {n}", act, CheckpointError, s)
-        for table, r in CHECKPOINTS.items()
-        for n, act, s in r
-    ),
+    *((f"{table}: {n}", act, CheckpointError, s) for table, r in CHECKPOINTS.items() for n, act, s in r),
     *((f"chat: {name}", *row) for name, *row in CHATS),
     *((f"load: {name}", *row) for name, *row in ASKED),
     *((f"recipe: {name}", *row) for name, *row in RECIPES),
 ]
 
 
-@pytest.mark.parametrize(
-    ("act", "error", "phrase"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
-)
+@pytest.mark.parametrize(("act", "error", "phrase"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_it_is_refused_with_the_mistake_named(act, error, phrase, tmp_path):
     began = time.monotonic()
     with pytest.raises(error) as caught:

@@ -90,9 +90,7 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("program", "verdict", "phrase"), [r[1:] for r in PLAIN], ids=[r[0] for r in PLAIN]
-)
+@pytest.mark.parametrize(("program", "verdict", "phrase"), [r[1:] for r in PLAIN], ids=[r[0] for r in PLAIN])
 def test_a_program_without_a_sandbox_is_judged_or_refused(program, verdict, phrase):
     outcome = run_one(program, Level.PLAIN)
     assert (outcome.verdict, phrase in outcome.detail) == (verdict, True), outcome
@@ -131,9 +129,7 @@ ANSWERS = [
 @pytest.mark.parametrize("family", FAMILIES)
 def test_whatever_was_written_is_an_answer(family):
     made = family == "known_hazard"  # the others are frozen
-    example = (
-        FAMILIES[family].generate(random.Random(0)) if made else load_frozen("test", family)[0]
-    )
+    example = FAMILIES[family].generate(random.Random(0)) if made else load_frozen("test", family)[0]
     texts = [text for _, text in ANSWERS]
     assert FAMILIES[family].score_all([example] * len(texts), texts) == [False] * len(texts)
 
@@ -204,9 +200,7 @@ def refused():
     return {code: found for (_, code, _, _), found in zip(SETTINGS, json.loads(done.stdout))}
 
 
-@pytest.mark.parametrize(
-    ("code", "error", "phrase"), [r[1:] for r in SETTINGS], ids=[r[0] for r in SETTINGS]
-)
+@pytest.mark.parametrize(("code", "error", "phrase"), [r[1:] for r in SETTINGS], ids=[r[0] for r in SETTINGS])
 def test_a_setting_that_cannot_be_is_refused_by_name(refused, code, error, phrase):
     kind, message = refused[code]
     assert (kind, phrase in message) == (error, True), message

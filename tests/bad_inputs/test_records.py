@@ -43,9 +43,7 @@ def drifted(**fields: object) -> bytes:
     return GOOD + json.dumps(json.loads(to_line(drift())) | fields).encode() + b"\n"
 
 
-def archive(
-    *missing: str, arm: list = ARM, head: dict | None = None, **columns: list[int]
-) -> bytes:
+def archive(*missing: str, arm: list = ARM, head: dict | None = None, **columns: list[int]) -> bytes:
     """An archive with other columns, or another header."""
     line, found = packed.unpack(pack(arm))
     found |= {name.replace("-", "_"): np.array(column) for name, column in columns.items()}
@@ -100,8 +98,10 @@ LINES = [
     Row("no cost", line(cost={}), "line 2, cost.forward_passes: Field required"),
     Row("a cost that is a list", line(cost=[1, 2]), "line 2, cost: "),
     Row("a cost with more", line(cost={"passes": 1, "columns": 1, "joules": 1}), "line 2, cost.joules: "),
-    Row("passes below zero", line(cost={"forward_passes": -1, "tokens_computed": 1}), "line 2, cost.forward_passes: "),
-    Row("columns without end", line(cost={"forward_passes": 1, "tokens_computed": float("inf")}), "line 2, cost.tokens_computed"),
+    Row("passes below zero", line(cost={"forward_passes": -1, "tokens_computed": 1}),
+        "line 2, cost.forward_passes: "),
+    Row("columns without end", line(cost={"forward_passes": 1, "tokens_computed": float("inf")}),
+        "line 2, cost.tokens_computed"),
     Row("a cost that is no cost", line(probe_cost=3), "line 2, probe_cost: "),
     Row("a tail above one", line(tail=1.5), "line 2, tail: Input should be less"),
     Row("an endless expectation", line(expected_length=float("inf")), "line 2, expected_length: "),
@@ -185,9 +185,9 @@ ARCHIVES = [
     Row("a score of five in it", archive(score=[50_000] * 5), "score: Input should be less"),
     Row("a horizon below zero in it", archive(horizon=[-5] * 5), "column 'horizon' has numbers outside"),
     Row("a horizon no model has in it", archive(horizon=[2**21] * 5), "horizon: Input should be less"),
-    Row("passes below zero in it", archive(passes=[-100] * 5), "passes: Input should be greater"),
+    Row("passes below zero in it", archive(passes=[-100] * 5), "forward_passes: Input should be greater"),
     Row("products beyond 64 bits", archive(prompt_tokens=[2**62] * 5), "column 'prompt_tokens' has"),
-    Row("columns beyond counting", archive(columns=[2**62] * 5), "columns: Input should be less"),
+    Row("columns beyond counting", archive(columns=[2**62] * 5), "Input should be less"),
     Row("an unknown finish in it", archive(finish=[9] * 5), "column 'finish' has numbers outside 0 to 3"),
     Row("a time it does not say", archive(seconds=[1] * 5), "column 'seconds' has numbers outside 0 to 0"),
     Row("shortened twice", archive(shortened=[2] * 5), "column 'shortened' has numbers outside 0 to 1"),
@@ -322,8 +322,7 @@ def test_a_folder_is_refused_and_left_as_it_is(tmp_path, prepare, act, error, ph
 def seen(folder: Path) -> dict[str, object]:
     found = sorted(folder.rglob("*"))
     return {
-        str(p): p.read_bytes() if not p.is_symlink() and p.is_file() else p.lstat().st_mode
-        for p in found
+        str(p): p.read_bytes() if not p.is_symlink() and p.is_file() else p.lstat().st_mode for p in found
     }
 
 

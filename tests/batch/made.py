@@ -58,7 +58,9 @@ class Echo:
             return Reply(key, "", {}, failed="three workers died over it")
         facts = {
             "prompt_tokens": len(question.prompt), "horizon": 5, "expected_length": 4.5, "tail": 0.0,
-            "probe_cost": TokenCost(1, 5, 25), "cost": TokenCost(5, 25, 125), "seconds": 0.1, "finish": "ended",
+            ""
+            "probe_cost": TokenCost(1, 5, 25), "cost": TokenCost(5, 25, 125),
+            "seconds": 0.1, "finish": "ended",
             "length": 1, "rows": 1, "batch_seconds": 0.1, "shortened": False,
         }  # fmt: skip
         return Reply(key, str(len(question.prompt)), facts)

@@ -84,9 +84,7 @@ def test_a_request_that_cannot_be_answered_has_a_status(toy, tmp_path, change, s
     good = request("good", body, "/v1/completions")
     bad = request("bad", body | change, "/v1/completions")
     if "messages" in change or "tools" in change:
-        bad = request(
-            "bad", {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | change
-        )
+        bad = request("bad", {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | change)
     source = put(tmp_path / "p.jsonl", good, bad)
     run(Echo(toy), source, tmp_path / "a.jsonl", name="m")
     first, second = read(tmp_path / "a.jsonl")
@@ -127,9 +125,7 @@ def test_a_line_that_is_no_request_is_an_error_of_the_line(toy, tmp_path, line):
         ("p.txt", b"a prompt", "give prompts as .jsonl"),
     ],
 )
-def test_what_is_no_file_of_prompts_is_refused_before_anything_is_done(
-    toy, tmp_path, name, content, reason
-):
+def test_what_is_no_file_of_prompts_is_refused_before_anything_is_done(toy, tmp_path, name, content, reason):
     pytest.importorskip("pyarrow", reason="needs the package pyarrow")
     (tmp_path / name).write_bytes(content)
     engine = Echo(toy)

@@ -56,9 +56,7 @@ def test_there_are_two_commands_and_two_files():
 
 def test_every_field_of_a_line_is_listed():
     table = PAGE.split("## What is written")[1].split("OpenAI's output")[0]
-    listed = re.findall(
-        r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if "|" in row)
-    )
+    listed = re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if "|" in row))
     assert listed == list(Line.model_fields) == list(PLAIN)
 
 
@@ -75,8 +73,6 @@ def test_numbers_and_names_are_those_of_the_code():
 
 
 def test_every_option_that_is_named_is_there():
-    options = {
-        f"--{name.replace('_', '-')}" for name in inspect.signature(COMMANDS["batch"]).parameters
-    }
+    options = {f"--{name.replace('_', '-')}" for name in inspect.signature(COMMANDS["batch"]).parameters}
     for named in re.findall(r"`(--[a-z-]+)`", PAGE):
         assert named in options | {"--as-they-come"}

@@ -20,15 +20,11 @@ LINES = [
 ]
 REQUESTS = [
     request("a", {"model": "toy", "prompt": ["abc", "hello"], "n": 2}, "/v1/completions"),
-    request(
-        "b", {"model": "toy", "prompt": "abc", "stop": "f", "max_tokens": 4}, "/v1/completions"
-    ),
+    request("b", {"model": "toy", "prompt": "abc", "stop": "f", "max_tokens": 4}, "/v1/completions"),
     request("c", {"model": "toy", "prompt": "abc", "tools": [1]}, "/v1/completions"),
     request("d", {"model": "toy", "prompt": "UPPER?"}, "/v1/completions"),
 ]
-WARM = lastword.Recipe(
-    length=lastword.Survival(16), sampling=lastword.Sampling(temperature=2.0, top_k=5)
-)
+WARM = lastword.Recipe(length=lastword.Survival(16), sampling=lastword.Sampling(temperature=2.0, top_k=5))
 
 
 def written(engine, folder, lines, recipe=WARM):

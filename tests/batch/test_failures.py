@@ -66,9 +66,7 @@ def test_a_prompt_that_is_too_long_fails_alone_and_says_what_to_do(tmp_path, for
     recipe = lastword.Recipe(length=lastword.Fixed(20))
     lines = [{"tokens": tokens} for tokens in prompts]
     if form == "openai":
-        lines = [
-            request("a", {"model": "m", "prompt": tokens}, "/v1/completions") for tokens in prompts
-        ]
+        lines = [request("a", {"model": "m", "prompt": tokens}, "/v1/completions") for tokens in prompts]
     source = put(tmp_path / "p.jsonl", *lines)
     found, outcome = answers(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
     assert (outcome.answered, outcome.failed) == (1, 2)

@@ -30,10 +30,7 @@ def instruct():
 
 def test_lines_are_answered_as_generate_would(toy, tmp_path):
     found, outcome = answers(toy, put(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
-    texts = [
-        lastword.generate(toy, line.get("prompt") or line["tokens"], recipe=FIVE).text
-        for line in LINES
-    ]
+    texts = [lastword.generate(toy, line.get("prompt") or line["tokens"], recipe=FIVE).text for line in LINES]
     assert [line["index"] for line in found] == [0, 1, 2, 3]
     assert [line["text"] for line in found] == [texts[0], found[1]["text"], *texts[2:]]
     assert len(found[1]["text"]) == 3

@@ -21,8 +21,7 @@ from tests.crash.commands import Server, moments
 
 LINES = [{"prompt": "abcdefghij"[: 1 + n % 10], "id": n} for n in range(12)]
 REQUESTS = [
-    request(str(n), {"model": "m", "prompt": "abc", "n": 1 + n % 2}, "/v1/completions")
-    for n in range(12)
+    request(str(n), {"model": "m", "prompt": "abc", "n": 1 + n % 2}, "/v1/completions") for n in range(12)
 ]
 HOLD = """
 import sys, time
@@ -168,9 +167,7 @@ def test_a_line_that_stands_twice_is_told(toy, tmp_path, source):
 
 def test_two_at_once_are_refused(toy, tmp_path, source):
     out = tmp_path / "a.jsonl"
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(out)], stdout=subprocess.PIPE, text=True
-    )
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(out)], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(SettingError, match=f"is being written by process {other.pid}"):

@@ -84,9 +84,7 @@ def test_answers_count_their_probe(found):
     assert plain.tokens_per_forward == pytest.approx(10 / 5)
     assert plain.tokens_per_second == pytest.approx(10 / plain.seconds)
     kept = found["answers", "dual, prompt kept"]
-    assert (
-        kept.columns == plain.columns - 2 * 8
-    )  # the prompt is computed once, not in three openings
+    assert kept.columns == plain.columns - 2 * 8  # the prompt is computed once, not in three openings
 
 
 def test_slow_answers_are_decoded_once_and_with_the_probe_alone(found):
@@ -160,9 +158,7 @@ def test_the_plain_loop_is_extrapolated_to_an_answer(found):
 )
 def test_widths_double_up_to_the_widest(bench, monkeypatch, widest, widths):
     wide, measured = replace(bench, settings=replace(SETTINGS, columns=widest)), []
-    monkeypatch.setattr(
-        Bench, "_in_loop", lambda self, *given, many: measured.append(given[1] + given[2])
-    )
+    monkeypatch.setattr(Bench, "_in_loop", lambda self, *given, many: measured.append(given[1] + given[2]))
     list(wide.widths())
     assert measured == widths
 
@@ -277,9 +273,7 @@ def test_the_steps_go_from_the_authors_loop_down():
 
 def test_recipes_are_held_against_the_fixed_canvas_and_an_earlier_run():
     def run(**seconds):
-        lines = [
-            Line(line="recipes", case=f"m, {arm}", seconds=value) for arm, value in seconds.items()
-        ]
+        lines = [Line(line="recipes", case=f"m, {arm}", seconds=value) for arm, value in seconds.items()]
         return made(*lines, shape="embedded")
 
     shown = against(run(fixed=4.0, paper=1.0, fast=0.5), run(fixed=8.0, paper=5.0)).splitlines()

@@ -56,9 +56,7 @@ def test_a_shorter_call_can_warm_up(clock):
 def test_a_difference_leaves_out_what_both_do(clock):
     setup, a_pass = 0.5, 0.01
     meter = Meter(CPU, repeats=3, seconds=100)
-    timed, activity = meter.difference(
-        clock.call(setup + 2 * a_pass), clock.call(setup + 12 * a_pass), 10
-    )
+    timed, activity = meter.difference(clock.call(setup + 2 * a_pass), clock.call(setup + 12 * a_pass), 10)
     assert timed.ms == pytest.approx(10)
     assert activity is None  # nothing is traced on a CPU
 

@@ -65,13 +65,9 @@ def test_a_step_is_counted_by_what_it_did(monkeypatch):
     first, *_, last = steps(slots=2)
 
     def step(prompts, passes, columns, opening, *, seen=first.details, done=()):
-        spent = BatchCost(
-            torch.tensor(passes), torch.tensor(columns), torch.zeros(2, dtype=torch.long)
-        )
+        spent = BatchCost(torch.tensor(passes), torch.tensor(columns), torch.zeros(2, dtype=torch.long))
         clock = replace(first.clock, block_start=torch.tensor(opening))
-        return replace(
-            first, request_ids=prompts, cost=spent, clock=clock, details=seen, finished=done
-        )
+        return replace(first, request_ids=prompts, cost=spent, clock=clock, details=seen, finished=done)
 
     done = (replace(last.finished[0], cost=TokenCost(5, 77, 0)),)
     told = [

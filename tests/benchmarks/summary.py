@@ -38,9 +38,7 @@ def summary() -> dict[str, object]:
             for model in GROUPS[name].models
         },
         "batches": {
-            f"{arm}, {model}": batches(
-                kept.answers_of(model, recipe_of(arm), folder=kept.BATCH_SPEED)
-            )
+            f"{arm}, {model}": batches(kept.answers_of(model, recipe_of(arm), folder=kept.BATCH_SPEED))
             for arm in GROUPS["speed"].arms
             for model in MODELS
         },

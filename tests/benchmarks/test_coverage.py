@@ -8,9 +8,7 @@ import pytest
 from benchmarks import coverage
 from lastword.tasks.frozen import load_frozen
 
-ABOUT = coverage.About(
-    model="m", family="algebra", hardware="h", dtype="float32", versions={"lastword": "1"}
-)
+ABOUT = coverage.About(model="m", family="algebra", hardware="h", dtype="float32", versions={"lastword": "1"})
 
 
 def test_fresh_prompts_are_neither_frozen_nor_those_the_method_was_settled_on(monkeypatch):

@@ -36,10 +36,7 @@ def found(**arms):
     names = {"fixed": FIXED, "careful": CAREFUL, "bound": BOUND, "cached": CACHED, "kept": KEPT}
     every = {"fixed": counted(880, 250), "careful": counted(900, 80), **arms}
     return {
-        model: {
-            names[name]: value[at] if isinstance(value, list) else value
-            for name, value in every.items()
-        }
+        model: {names[name]: value[at] if isinstance(value, list) else value for name, value in every.items()}
         for at, model in enumerate(MODELS)
     }
 
@@ -158,9 +155,7 @@ def test_a_run_without_the_generator_fails_before_it_asks_anything(tmp_path, mon
     assert asked == []
 
 
-def test_a_run_asks_the_confirmation_alone_where_the_first_half_is_kept(
-    tmp_path, monkeypatch, asked
-):
+def test_a_run_asks_the_confirmation_alone_where_the_first_half_is_kept(tmp_path, monkeypatch, asked):
     monkeypatch.setattr(study, "fresh", lambda family: ())
     arms = found(bound=counted(897, 20, 2000), cached=counted(896, 20, 500))
     results = [

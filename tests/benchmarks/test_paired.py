@@ -54,13 +54,10 @@ def test_a_probe_of_the_planned_canvas_opens_it_as_a_pass_of_its_own_does():
     plain = Recipe(length=lastword.Fixed(48), block=16, cache=DualCache(prompt_every=0))
     probed = ProbeOpens(prompt_every=0, model=model, limit=48)
     before, after = (
-        lastword.generate(model, asked, recipe=plain, cache=cache)
-        for cache in (plain.cache, probed)
+        lastword.generate(model, asked, recipe=plain, cache=cache) for cache in (plain.cache, probed)
     )
     assert [one.tokens for one in before] == [one.tokens for one in after]
-    assert all(
-        one.cost.tokens_computed > other.cost.tokens_computed for one, other in zip(before, after)
-    )
+    assert all(one.cost.tokens_computed > other.cost.tokens_computed for one, other in zip(before, after))
 
 
 def test_a_probe_of_a_longer_canvas_leaves_what_was_planned_of_it():

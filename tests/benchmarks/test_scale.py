@@ -141,8 +141,7 @@ def test_old_reports_are_worse_than_new_ones(bench):
     traffic = TRAFFIC["entropy bound"]
     rate = 0.9 * 20 * bench.capacity(traffic)
     new, old = (
-        stale_run(bench, traffic, rate, 20, 20_000, every, False).percentile(0.95)
-        for every in (0.05, 5.0)
+        stale_run(bench, traffic, rate, 20, 20_000, every, False).percentile(0.95) for every in (0.05, 5.0)
     )
     assert new < old
 
@@ -182,9 +181,7 @@ def test_the_kept_curves_regenerate(bench):
     """One point of a sweep, the same number again."""
     kept, traffic = read(), TRAFFIC["entropy bound"]
     replicas, requests = (kept.settings[f"sweep_{name}"] for name in ("replicas", "requests"))
-    (curve,) = (
-        c for c in kept.curves if (c.traffic, c.arm) == ("entropy bound", "predicted, random")
-    )
+    (curve,) = (c for c in kept.curves if (c.traffic, c.arm) == ("entropy bound", "predicted, random"))
     rate = kept.loads[0] * bench.capacity(traffic) * replicas
     found = bench.run(traffic, ARMS[curve.arm], rate, replicas, requests)
     assert found.percentile(0.95) == pytest.approx(curve.p95[0], rel=1e-3)

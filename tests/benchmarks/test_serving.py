@@ -39,10 +39,7 @@ def test_arms_have_the_same_rules_and_differ_in_one_thing():
         assert mine.job.prompt == theirs.job.prompt
     for name in ("batches", "batches-fcfs", "fcfs", "overtaking=32"):
         assert asked_by(arm_of(name), asked) == asked
-    assert (
-        len({arm_of(name).schedule for name in ("predicted", "batches", "batches-fcfs", "fcfs")})
-        == 4
-    )
+    assert len({arm_of(name).schedule for name in ("predicted", "batches", "batches-fcfs", "fcfs")}) == 4
     with pytest.raises(SettingError, match="there is no arm"):
         arm_of("magic")
 
@@ -82,9 +79,7 @@ def test_a_small_load_in_process(tmp_path, capsys):
 
 def test_lengths_are_replayed_where_weights_are_random():
     """As it runs with 8B shapes on a GPU."""
-    options = (
-        "--shape tiny --requests 12 --clients 6 --slots 4 --predicted 24 --shortest 8 --check 3"
-    )
+    options = "--shape tiny --requests 12 --clients 6 --slots 4 --predicted 24 --shortest 8 --check 3"
     record = serving.main([*options.split(), "--arms", "predicted", "batches"])
     ours, batches = record.lines
     assert ours.tokens == batches.tokens > 12 * 10

@@ -129,9 +129,7 @@ def test_unknown_groups_and_models_are_refused():
     for groups, models in ((["papers"], []), (["paper"], ["tiny-gpt"])):
         with pytest.raises(SettingError, match="known:"):
             study.jobs(groups, None, models)
-    assert {job.model for job in study.jobs(["paper"], 1, ["tiny-dream-base"])} == {
-        "tiny-dream-base"
-    }
+    assert {job.model for job in study.jobs(["paper"], 1, ["tiny-dream-base"])} == {"tiny-dream-base"}
 
 
 def test_unseen_prompts_are_those_behind_the_tables():

@@ -12,9 +12,7 @@ def test_the_record_is_of_a_run_that_kept_to_its_slots():
     answers = kept["answers"]
     assert (len(answers), kept["slots"]) == (JOBS, SLOTS)
     for moment in range(max(own["ended"] for own in answers)):
-        assert (
-            sum(own["began"] <= moment < own["ended"] for own in answers) <= SLOTS + 1
-        )  # one leaves
+        assert sum(own["began"] <= moment < own["ended"] for own in answers) <= SLOTS + 1  # one leaves
 
 
 def test_a_picture_is_drawn_of_it(tmp_path):

@@ -134,10 +134,7 @@ def test_decoding_puts_the_survival_in_its_place():
     plain = Survival(64, Scaled(1.9, Quantile(0.5)))
     for wrap in (lambda policy: policy, StopAtEnd, lambda p: StopAtEnd(GrowWhenFull(p))):
         recipe = Recipe(length=wrap(Calibrated(0.95)), block=8)
-        assert (
-            resolve(recipe, model).length
-            == resolve(replace(recipe, length=wrap(plain)), model).length
-        )
+        assert resolve(recipe, model).length == resolve(replace(recipe, length=wrap(plain)), model).length
         one, other = (
             lastword.generate(model, "abc", length=wrap(policy), block=8)
             for policy in (Calibrated(0.95), plain)
@@ -174,9 +171,7 @@ class ForgetfulWrapper(Wrapper):
 def test_a_wrapper_that_does_not_pass_the_calibration_on_is_told_to(wrap):
     model = lastword.Toy()
     model.calibration = replace(found(), weights=model_key(model))
-    with pytest.raises(
-        SettingError, match=r"`resolved`.*as lastword\.policies\.length\.wrapper\.Wrapper"
-    ):
+    with pytest.raises(SettingError, match=r"`resolved`.*as lastword\.policies\.length\.wrapper\.Wrapper"):
         lastword.generate(model, "abc", length=wrap(Calibrated()))
 
 
@@ -593,9 +588,7 @@ def test_the_command_line_asks_as_it_calibrated(tmp_path):
 
     prompts = written(tmp_path, "p.txt", "Calculate 3 + 4. Be brief.", "Calculate 5 + 4. Be brief.")
     out = tmp_path / "found.json"
-    made = run(
-        "calibrate", "--prompts", prompts, "--chat", "--coverage", 0.5, "--out", out, "--limit", 96
-    )
+    made = run("calibrate", "--prompts", prompts, "--chat", "--coverage", 0.5, "--out", out, "--limit", 96)
     assert made.exit_code == 0, made.output
     assert "asked with --chat" in " ".join(made.output.split())
     asked = ["generate", "Calculate 3 + 5. Be brief.", "--calibration", out, "--block", 32]

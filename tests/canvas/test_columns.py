@@ -55,9 +55,7 @@ def test_a_pass_that_read_nothing_has_no_columns():
     columns = Columns.from_mask(torch.zeros(2, 4, dtype=torch.bool))
     assert columns.index.shape == columns.read.shape == (2, 0)
     assert columns.rows.tolist() == []
-    assert (
-        columns.scatter(columns.gather(torch.arange(8).reshape(2, 4)), 7).tolist() == [[7] * 4] * 2
-    )
+    assert columns.scatter(columns.gather(torch.arange(8).reshape(2, 4)), 7).tolist() == [[7] * 4] * 2
 
 
 def test_leftmost_is_the_first_that_is_true_or_beyond_the_last():

@@ -37,9 +37,7 @@ def lastword(capsys, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(
-    "command", [[], ["predict"], ["generate"], ["recipes"], ["demo"], ["calibrate"]]
-)
+@pytest.mark.parametrize("command", [[], ["predict"], ["generate"], ["recipes"], ["demo"], ["calibrate"]])
 def test_help_says_what_a_command_does(lastword, command):
     code, out, _ = lastword(*command, "--help")
     assert code == 0
@@ -58,9 +56,7 @@ def examples():
     lines = []
     for command in ("predict", "generate", "calibrate", "drift"):
         text = inspect.getdoc(COMMANDS[command]).replace("\\\n", " ")
-        lines += [
-            line.strip() for line in text.splitlines() if re.match(r" +(lastword|echo) ", line)
-        ]
+        lines += [line.strip() for line in text.splitlines() if re.match(r" +(lastword|echo) ", line)]
     needs = ("GSAI-ML/", "my/checkpoint", "--preset")  # what does not come with the package
     return [line for line in lines if not any(word in line for word in needs)]
 
@@ -107,9 +103,7 @@ def test_predict_draws_a_curve_and_says_the_length(lastword):
 
 
 def test_predict_json_is_one_object(lastword):
-    code, out, _ = lastword(
-        "predict", "abc", "-m", "toy", "--limit", "64", "--reading", "hazard", "--json"
-    )
+    code, out, _ = lastword("predict", "abc", "-m", "toy", "--limit", "64", "--reading", "hazard", "--json")
     data = json.loads(out)
     assert code == 0
     assert data["expected_length"] == pytest.approx((1 - 0.95**64) / 0.05)
@@ -150,18 +144,14 @@ def test_predict_writes_a_picture(lastword, tmp_path):
 
 @pytest.mark.parametrize("target", ["curve.xyz", "no/such/folder/curve.png"])
 def test_a_picture_that_cannot_be_written_is_refused_in_one_line(lastword, tmp_path, target):
-    code, _, err = lastword(
-        "predict", "abc", "-m", "toy", "--limit", "8", "--plot", str(tmp_path / target)
-    )
+    code, _, err = lastword("predict", "abc", "-m", "toy", "--limit", "8", "--plot", str(tmp_path / target))
     assert code == 1
     assert err.startswith("lastword: ")
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"]])
 def test_the_prompt_may_come_from_standard_input(lastword, arguments):
-    code, out, _ = lastword(
-        "predict", *arguments, "-m", "toy", "--limit", "8", "--json", stdin="abc\n"
-    )
+    code, out, _ = lastword("predict", *arguments, "-m", "toy", "--limit", "8", "--json", stdin="abc\n")
     assert code == 0
     assert json.loads(out)["limit"] == 8
 
@@ -217,9 +207,7 @@ def test_options_set_the_recipe(lastword):
     arguments = ["--length", "fixed:6", "--block", "2", "--unmask", "at-random", "--json"]
     one = lastword("generate", "abc", "-m", "toy", *arguments, "--temperature", "5", "--seed", "1")
     same = lastword("generate", "abc", "-m", "toy", *arguments, "--temperature", "5", "--seed", "1")
-    other = lastword(
-        "generate", "abc", "-m", "toy", *arguments, "--temperature", "5", "--seed", "2"
-    )
+    other = lastword("generate", "abc", "-m", "toy", *arguments, "--temperature", "5", "--seed", "2")
     texts = [json.loads(out)["text"] for _, out, _ in (one, same, other)]
     assert texts[0] == texts[1] != texts[2]
 
@@ -239,9 +227,7 @@ def test_options_set_the_recipe(lastword):
     ids=" ".join,
 )
 def test_parts_by_their_text(lastword, choice):
-    code, out, err = lastword(
-        "generate", "abc", "-m", "toy", "--length", "fixed:6", *choice, "--json"
-    )
+    code, out, err = lastword("generate", "abc", "-m", "toy", "--length", "fixed:6", *choice, "--json")
     assert code == 0, err
     answer = json.loads(out)
     assert len(answer["text"]) <= 6
@@ -252,10 +238,7 @@ def test_a_recipe_file_is_used_and_options_override_it(lastword, tmp_path):
     path = tmp_path / "recipe.json"
     path.write_text(Recipe(length=Fixed(3)).to_json())
     assert lastword("generate", "abc", "-m", "toy", "--recipe", str(path))[1] == "def\n"
-    assert (
-        lastword("generate", "abc", "-m", "toy", "--recipe", str(path), "--length", "fixed:2")[1]
-        == "de\n"
-    )
+    assert lastword("generate", "abc", "-m", "toy", "--recipe", str(path), "--length", "fixed:2")[1] == "de\n"
 
 
 def test_a_recipe_goes_by_its_name_or_its_file(lastword, tmp_path, monkeypatch):
@@ -384,9 +367,7 @@ def test_what_goes_together_may_still_not_fit_a_small_model(lastword):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_parts_that_do_not_go_together_are_refused_with_advice(
-    lastword, refused, reason, advice, taken
-):
+def test_parts_that_do_not_go_together_are_refused_with_advice(lastword, refused, reason, advice, taken):
     ask = ("generate", "Calculate 3 + 4.", "-m", "tiny-llada-base")
     code, _, err = lastword(*ask, *refused)
     assert code != 0
@@ -399,9 +380,7 @@ def test_parts_that_do_not_go_together_are_refused_with_advice(
 
 def test_demo_compares_the_two_canvases(lastword, golden, tmp_path):
     path = tmp_path / "demo.png"
-    code, out, _ = lastword(
-        "demo", "-m", "toy", "-m", str(golden / "dream-tiny"), "--plot", str(path)
-    )
+    code, out, _ = lastword("demo", "-m", "toy", "-m", str(golden / "dream-tiny"), "--plot", str(path))
     assert code == 0
     assert path.exists()
     assert out.count("predicted canvas") == 2
@@ -410,9 +389,7 @@ def test_demo_compares_the_two_canvases(lastword, golden, tmp_path):
 
 @pytest.mark.slow
 def test_demo_checks_the_answers_of_an_embedded_model(lastword):
-    code, out, _ = lastword(
-        "demo", "-m", "tiny-dream-instruct", "-f", "complete_function", "--pace", "8"
-    )
+    code, out, _ = lastword("demo", "-m", "tiny-dream-instruct", "-f", "complete_function", "--pace", "8")
     assert code == 0
     assert out.count(" of 1 ") == 2
     assert '"""Return' in out
@@ -503,9 +480,7 @@ def test_records_without_a_fixed_canvas_are_not_sent_to_tables_that_refuse_them(
         (["predict", "abc", "-m", "GOLDEN"], "without a tokenizer"),
     ],
 )
-def test_a_refusal_is_one_sentence_on_standard_error_and_exit_code_1(
-    lastword, golden, arguments, words
-):
+def test_a_refusal_is_one_sentence_on_standard_error_and_exit_code_1(lastword, golden, arguments, words):
     root = Path(__file__).parent.parent.parent
     known = {
         "GOLDEN": golden / "llada-tiny",
@@ -527,9 +502,7 @@ def test_a_recipe_file_that_is_no_text_is_refused(lastword, tmp_path):
 
 
 def test_advice_on_the_command_line_names_its_options(lastword, golden):
-    _, _, err = lastword(
-        "predict", "1 2", "--ids", "-m", str(golden / "llada-tiny"), "--limit", "95"
-    )
+    _, _, err = lastword("predict", "1 2", "--ids", "-m", str(golden / "llada-tiny"), "--limit", "95")
     assert "--exceed-max-seq-len" in err
 
 

@@ -52,9 +52,7 @@ class Server:
 
     process: subprocess.Popen[str]
     scratch: Path
-    started: dict[str, dict[str, bytes]] = field(
-        default_factory=dict
-    )  # the folder a command is given
+    started: dict[str, dict[str, bytes]] = field(default_factory=dict)  # the folder a command is given
     unbroken: dict[str, dict[str, bytes]] = field(default_factory=dict)  # and what it leaves there
     cost: dict[str, dict] = field(default_factory=dict)  # seconds and counts of the unbroken run
 
@@ -90,9 +88,7 @@ class Server:
         if name == "calibrate":  # there is an older one
             put(folder, begun)
             assert self.run(name, folder)["code"] == 0
-            older = taken(folder)["made/lengths.json"].replace(
-                b'"coverage": 0.5', b'"coverage": 0.4'
-            )
+            older = taken(folder)["made/lengths.json"].replace(b'"coverage": 0.5', b'"coverage": 0.4')
             begun |= {"made/lengths.json": older}
         if name == "tables":
             self.prepare("eval")

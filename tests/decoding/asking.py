@@ -45,6 +45,4 @@ def answers(model, recipe, prompts=PROMPTS, **settings):
 
 def alone(model, recipe, prompts=PROMPTS):
     """The same, each prompt in a decoding of its own."""
-    return [
-        answers(model, recipe, [prompt], seeds=[index])[0] for index, prompt in enumerate(prompts)
-    ]
+    return [answers(model, recipe, [prompt], seeds=[index])[0] for index, prompt in enumerate(prompts)]

@@ -26,9 +26,7 @@ RECIPE = lastword.Recipe(length=lastword.Fixed(9), cache=lastword.DualCache(), b
 def rows(monkeypatch):
     """Rows as a decoding begins with."""
     begun = []
-    monkeypatch.setattr(
-        RunningBatch, "sync_phases", lambda self: begun.append(self.state) or look(self)
-    )
+    monkeypatch.setattr(RunningBatch, "sync_phases", lambda self: begun.append(self.state) or look(self))
     next(iter(steps(tiny("llada-tiny"), RECIPE)))
     return begun[0]
 
@@ -136,9 +134,7 @@ def test_a_replayed_step_has_nothing_to_look_at():
     assert seen.prediction is seen.details.prediction
     replayed = Step(*fields[:-1], None)
     for name in ("chosen", "prediction"):
-        with pytest.raises(
-            SettingError, match=r"replayed as a captured graph.*use_cuda_graphs=False"
-        ):
+        with pytest.raises(SettingError, match=r"replayed as a captured graph.*use_cuda_graphs=False"):
             getattr(replayed, name)
 
 

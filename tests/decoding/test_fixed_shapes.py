@@ -24,9 +24,7 @@ from tests.laws.axes import tiny
 
 CPU = torch.device("cpu")
 DUAL = lastword.DualCache()
-FIXED = lastword.Recipe(
-    length=lastword.Fixed(11), unmask=lastword.EntropyBound(1.0), cache=DUAL, block=4
-)
+FIXED = lastword.Recipe(length=lastword.Fixed(11), unmask=lastword.EntropyBound(1.0), cache=DUAL, block=4)
 GROWS = lastword.GrowWhenFull(lastword.Survival(limit=12), by=3, limit=20)
 RULES = [
     lastword.MostConfident(),
@@ -64,9 +62,7 @@ def in_both(model, recipe, **settings):
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_every_rule_writes_the_same(rule):
     model = tiny(("llada-tiny", "dream-tiny")[RULES.index(rule) % 2])
-    fixed, plain = in_both(
-        model, replace(FIXED, unmask=rule), prompts=PROMPTS[:3], max_batch_size=2
-    )
+    fixed, plain = in_both(model, replace(FIXED, unmask=rule), prompts=PROMPTS[:3], max_batch_size=2)
     assert fixed == plain
 
 
@@ -82,9 +78,7 @@ def test_every_length_comes_out_the_same(length, name):
 @pytest.mark.parametrize("sampling", ["forbid_end", "end_last", "propose_mask"])
 def test_what_a_token_may_be_is_heeded(sampling):
     chosen = lastword.Sampling(**{sampling: True})
-    recipe = replace(
-        FIXED, sampling=chosen, unmask=lastword.MostConfident(lastword.EqualShares(2.0))
-    )
+    recipe = replace(FIXED, sampling=chosen, unmask=lastword.MostConfident(lastword.EqualShares(2.0)))
     fixed, plain = in_both(tiny("llada-tiny-eos"), recipe)
     assert fixed == plain
 
@@ -138,10 +132,7 @@ class Growing(LengthPolicy):
     def revise(self, canvas, prediction, clock, state):
         complete = ~(canvas.masked & clock.window.columns(canvas.width)).any(-1)
         grows = (
-            complete
-            & prediction.columns.participates
-            & (clock.blocks_started == 1)
-            & canvas.masked.any(-1)
+            complete & prediction.columns.participates & (clock.blocks_started == 1) & canvas.masked.any(-1)
         )
         return canvas.extend(grows.long()), Count(state.count + 1)
 
@@ -294,17 +285,13 @@ def test_which_recipes_fix_their_shapes():
         assert not fixes(commit=lastword.Prophet())
         assert not fixes(unmask=lastword.SlowFast(), cache=lastword.NoCache())
         assert not fixes(length=lastword.RhoEos(initial=4, limit=9))  # resizes at any time
-        assert not fixes(
-            length=lastword.SurvivalAtStep(2, lastword.Survival(9)), cache=lastword.NoCache()
-        )
+        assert not fixes(length=lastword.SurvivalAtStep(2, lastword.Survival(9)), cache=lastword.NoCache())
         assert not fixes(length=lastword.Survival())  # no limit was said
         assert not fixes(length=lastword.GrowWhenFull(lastword.Fixed(6)))
         for cache in (lastword.NoCache(), lastword.PrefixCache(), lastword.FeatureCache()):
             assert not fixes(cache=cache)
         lone = replace(FIXED, cache=lastword.NoCache())
-        assert supports_static_shapes(
-            CPU, lone, lastword.Hooks(), 1
-        )  # all of a lone row, in every pass
+        assert supports_static_shapes(CPU, lone, lastword.Hooks(), 1)  # all of a lone row, in every pass
 
 
 def test_calls_that_are_alike_share_a_layout():
@@ -344,9 +331,7 @@ def test_every_rule_writes_the_same_without_a_cache(rule):
     assert fixed == plain
 
 
-@pytest.mark.parametrize(
-    "name", ["dream-tiny", pytest.param("llada-tiny-eos", marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("name", ["dream-tiny", pytest.param("llada-tiny-eos", marks=pytest.mark.full)])
 @pytest.mark.parametrize("length", LENGTHS, ids=str)
 def test_every_length_comes_out_the_same_without_a_cache(length, name):
     for block in (4, 64):

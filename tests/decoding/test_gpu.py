@@ -110,11 +110,7 @@ PARTS = (
     + [{"cache": DUAL, "unmask": rule} for rule in RULES]
     + [{"commit": commit} for commit in COMMITS]
     + [{"cache": cache} for cache in CACHES]
-    + [
-        {"cache": cache, "sampling": sampling}
-        for cache in (DUAL, CACHES[0])
-        for sampling in SAMPLINGS
-    ]
+    + [{"cache": cache, "sampling": sampling} for cache in (DUAL, CACHES[0]) for sampling in SAMPLINGS]
 )
 
 

@@ -54,9 +54,7 @@ def test_confidence_is_float32_where_bfloat16_would_tie(ids):
     logits = torch.zeros(1, 2, 8, dtype=torch.bfloat16)
     logits[0, :, 0] = torch.tensor([9.0, 10.0])
     columns = Columns.from_mask(canvas.answer)
-    confidence = Prediction.from_logits(
-        logits, columns, canvas, Sampling(), RowGenerators([0])
-    ).confidence[0]
+    confidence = Prediction.from_logits(logits, columns, canvas, Sampling(), RowGenerators([0])).confidence[0]
     assert confidence.dtype == torch.float32
     assert confidence[0] < confidence[1] < 1
 

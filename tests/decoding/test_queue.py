@@ -89,20 +89,14 @@ def test_rows_in_a_pool_are_what_they_are_alone(columns, name, every, monkeypatc
     """Their regions are as long as predicted; rows outgrow them, leave them and take those of others."""
     moves, made = [], []
     real, begin = PooledKVStorage._move, PooledKVStorage.__init__
-    monkeypatch.setattr(
-        PooledKVStorage, "_move", lambda pool, *to: moves.append(to) or real(pool, *to)
-    )
-    monkeypatch.setattr(
-        PooledKVStorage, "__init__", lambda pool, *of: made.append(pool) or begin(pool, *of)
-    )
+    monkeypatch.setattr(PooledKVStorage, "_move", lambda pool, *to: moves.append(to) or real(pool, *to))
+    monkeypatch.setattr(PooledKVStorage, "__init__", lambda pool, *of: made.append(pool) or begin(pool, *of))
     monkeypatch.setattr(turns, "WIDTHS", 1)
     model = tiny(name)
     recipe = replace(RECIPES[1], cache=lastword.DualCache(every))
     solo = alone(model, recipe)
     with shapes(fixed=True):
-        found = visited(
-            model, recipe, {0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 5: 3}, slots=3, columns=columns
-        )
+        found = visited(model, recipe, {0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 5: 3}, slots=3, columns=columns)
     assert found == dict(enumerate(solo))
     (pool,) = made
     assert (pool.grown > 0) == (columns == 1)

@@ -67,10 +67,7 @@ def test_replayed_steps_write_what_others_write(graphs, name, rule, length, cach
         for slots, prompts in ((1, PROMPTS[:1]), (3, PROMPTS)):
             plain = answers(model, recipe, prompts, max_batch_size=slots)
             with shapes(fixed=True):
-                assert (
-                    answers(model, recipe, prompts, max_batch_size=slots, use_cuda_graphs=True)
-                    == plain
-                )
+                assert answers(model, recipe, prompts, max_batch_size=slots, use_cuda_graphs=True) == plain
     assert sum(graph.replays for graph in graphs.values()) >= len(graphs) > 0
 
 

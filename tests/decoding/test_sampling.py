@@ -42,9 +42,7 @@ def test_unknown_score_is_refused(in_plain_python):
 
 def test_candidates_are_never_the_mask_unless_asked():
     logits = torch.zeros(1, 8)
-    assert Sampling().candidate_logits(logits, IDS)[0].isneginf().nonzero().flatten().tolist() == [
-        6
-    ]
+    assert Sampling().candidate_logits(logits, IDS)[0].isneginf().nonzero().flatten().tolist() == [6]
     assert not Sampling(propose_mask=True).candidate_logits(logits, IDS).isneginf().any()
 
 

@@ -84,9 +84,7 @@ def test_slots_are_busy_until_no_prompt_waits(prompts, slots, fixed):
     begun, finished = set(), []
     with shapes(fixed=fixed):
         for step in steps(tiny("llada-tiny-eos"), recipe, prompts, max_batch_size=slots):
-            assert (
-                len(step.request_ids) == slots == len(step.canvas.horizon) == len(step.plan.horizon)
-            )
+            assert len(step.request_ids) == slots == len(step.canvas.horizon) == len(step.plan.horizon)
             at_work = [prompt for prompt in step.request_ids if prompt is not None]
             assert not {*at_work} & {*finished}
             begun |= {*at_work}
@@ -115,9 +113,7 @@ def test_a_step_shows_whose_each_slot_is():
         for row in step.finished:
             done[row.request_id] = row
             assert (
-                step.cost.row(step.request_ids.index(row.request_id))
-                == row.cost
-                == whole[row.request_id][3]
+                step.cost.row(step.request_ids.index(row.request_id)) == row.cost == whole[row.request_id][3]
             )
             assert row.lengths.hazard.dim() == 1
     assert [done[index].canvas.answer_ids(0) for index in range(7)] == [row[0] for row in whole]
@@ -125,9 +121,7 @@ def test_a_step_shows_whose_each_slot_is():
 
 def test_answers_come_in_the_order_of_the_prompts():
     model, prompts = tiny("dream-tiny"), crowd(5)
-    some = lastword.generate(
-        model, prompts, length="survival:12", block=4, seed=3, max_batch_size=2
-    )
+    some = lastword.generate(model, prompts, length="survival:12", block=4, seed=3, max_batch_size=2)
     every = lastword.generate(model, prompts, length="survival:12", block=4, seed=3)
     assert [answer.prompt for answer in some] == prompts
     for one, other in zip(some, every):
@@ -151,18 +145,14 @@ def test_what_left_its_slot_stays_as_it_is():
     handed, copies = [], []
     for step in steps(tiny("llada-tiny"), recipe, crowd(6), max_batch_size=2):
         handed += step.finished
-        copies += [
-            [tensor.clone() for tensor in tree_tensors(done.canvas)] for done in step.finished
-        ]
+        copies += [[tensor.clone() for tensor in tree_tensors(done.canvas)] for done in step.finished]
     for done, copy in zip(handed, copies):
         assert all(map(torch.equal, tree_tensors(done.canvas), copy))
 
 
 def test_hooks_see_all_rows_at_once():
     hooks = lastword.Hooks(tokens=lambda step, canvas: canvas.tokens)
-    with pytest.raises(
-        SettingError, match=r"max_batch_size=2\) was given with hooks, which see all rows"
-    ):
+    with pytest.raises(SettingError, match=r"max_batch_size=2\) was given with hooks, which see all rows"):
         next(iter(lastword.decode(tiny("llada-tiny"), PROMPTS, hooks=hooks, max_batch_size=2)))
     rows = []
 

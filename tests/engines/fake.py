@@ -23,9 +23,7 @@ class Fake:
     "done", "failed", "died", or "late": it dies, and its result comes all the same, afterwards.
     """
 
-    def __init__(
-        self, workers=2, script=lambda number, job: "done", seed=0, order=True, run=pretended
-    ):
+    def __init__(self, workers=2, script=lambda number, job: "done", seed=0, order=True, run=pretended):
         self.workers, self.script, self.run = workers, script, run
         self.events, self.given, self.starts = [], [], []
         self.generators = random.Random(seed) if not order else None

@@ -82,8 +82,7 @@ def test_lengths_are_predicted_as_they_are_planned_then():
     model = lastword.load("tiny-llada-base")
     prompts = ["Problem: Solve for n: 4n + 3 = 35.", "Problem: what is 2 + 2? Be brief."]
     questions = {
-        text: Question(model.tokenizer.encode(text), 0, most)
-        for text, most in zip(prompts, (None, 9))
+        text: Question(model.tokenizer.encode(text), 0, most) for text, most in zip(prompts, (None, 9))
     }
     questions["too long"] = Question([5] * 1000, 0)
     recipe = resolve(lastword.Recipe.named("fast"), model)

@@ -172,9 +172,7 @@ def test_a_refused_question_fails_alone(tmp_path):
         with pytest.raises(EngineError, match=r"1 of 9 samples failed .*refused it \(400\): no"):
             evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine)
         assert len(journal.done()) == 8
-        assert (
-            len(evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine)) == 9
-        )
+        assert len(evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine)) == 9
 
 
 def test_an_answer_that_was_begun_is_not_asked_of_a_chat_server(tmp_path):

@@ -40,9 +40,7 @@ PRETENDED = {key: (f"to {question.seed}", {}, None) for key, question in questio
 
 
 def test_a_pool_replies_as_this_process_does():
-    local = [
-        one for batch in Local(WORKER.model).ask(questions(12), SETTLED, rows=2) for one in batch
-    ]
+    local = [one for batch in Local(WORKER.model).ask(questions(12), SETTLED, rows=2) for one in batch]
     assert plain(asked(Pool(Fake(2, run=WORKER.run)), 12)) == plain(local)
 
 
@@ -87,9 +85,7 @@ def test_one_poisoned_question_takes_no_neighbour_along():
 
 
 def test_a_question_that_kills_whoever_probes_it_is_given_up_after_as_many():
-    places = Fake(
-        2, lambda number, job: "died" if any(q.seed == 7 for q in job.questions) else "done"
-    )
+    places = Fake(2, lambda number, job: "died" if any(q.seed == 7 for q in job.questions) else "done")
     assert plain(asked(Pool(places)))["q7"][2]
     died = [job for _, job in places.given if any(q.seed == 7 for q in job.questions)]
     assert [job.kind for job in died] == ["predict", "answer", "answer"]
@@ -116,9 +112,7 @@ class Said(Fake):
         from lastword.engines.places import Done, Predicted
 
         self.given.append((worker, job))
-        self.events.append(
-            Done(worker, job.number, [Predicted(q.seed, None) for q in job.questions])
-        )
+        self.events.append(Done(worker, job.number, [Predicted(q.seed, None) for q in job.questions]))
 
 
 def test_longest_predicted_first_and_less_at_a_time():
@@ -181,9 +175,7 @@ def test_plans_that_are_too_many_are_made_again(monkeypatch):
     places = Fake(2, run=WORKER.run)
     replies = asked(Pool(places), 8)
     assert sum(q.planned is not None for _, j in places.given for q in j.questions) == 3
-    local = [
-        one for batch in Local(WORKER.model).ask(questions(8), SETTLED, rows=2) for one in batch
-    ]
+    local = [one for batch in Local(WORKER.model).ask(questions(8), SETTLED, rows=2) for one in batch]
     assert plain(replies) == plain(local)
 
 
@@ -266,9 +258,7 @@ def test_nothing_asked_starts_nobody():
     assert not places.starts
 
 
-@pytest.mark.parametrize(
-    ("block", "estimate"), [(None, lastword.Mean()), (4, lastword.Quantile(0.8))]
-)
+@pytest.mark.parametrize(("block", "estimate"), [(None, lastword.Mean()), (4, lastword.Quantile(0.8))])
 def test_a_calibration_is_the_same_whoever_answers(block, estimate):
     prompts = ["ab", "abc", "b", "xyz", "hij", "k"] * 2
     drawn = lastword.Sampling(temperature=1.0)  # else the toy never ends

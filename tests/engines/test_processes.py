@@ -98,9 +98,7 @@ def test_an_evaluation_is_the_same_also_when_a_worker_is_killed(pool, tmp_path):
             os.kill(victim.pid, signal.SIGKILL)
 
     journal = Journal(tmp_path / "b.jsonl")
-    found = evaluate(
-        pool.model, "toy", [Spelling()], RECIPE, journal, rows=2, engine=pool, progress=progress
-    )
+    found = evaluate(pool.model, "toy", [Spelling()], RECIPE, journal, rows=2, engine=pool, progress=progress)
     assert killed
     for one in (*(here := records(local)), *(there := records(found))):
         one.pop("hardware")

@@ -67,9 +67,7 @@ def refuses(model):
 def test_what_cannot_be_started_is_refused_and_gives_its_place_back(cluster, golden):
     with pytest.raises(CheckpointError, match="there is no folder"):
         RankGroup(str(golden / "not-there"), parallel=2, device="cpu", patience=60)
-    with pytest.raises(
-        SettingError, match=r"found no place within 1 s; the cluster has .*'CPU': 2"
-    ):
+    with pytest.raises(SettingError, match=r"found no place within 1 s; the cluster has .*'CPU': 2"):
         RankGroup(str(golden / "llada-tiny"), parallel=3, device="cpu", patience=1)
     with pytest.raises(SettingError, match=r"the cluster has .*'GPU': 0"):
         RankGroup(str(golden / "llada-tiny"), parallel=2, device="cuda", patience=1)

@@ -36,9 +36,7 @@ class Strange:
         return False
 
     def init(self, **settings):
-        raise RuntimeError(
-            "Version mismatch: the cluster was started with Ray 2.50.0, Python 3.10.2"
-        )
+        raise RuntimeError("Version mismatch: the cluster was started with Ray 2.50.0, Python 3.10.2")
 
 
 def test_another_version_of_ray_is_told():
@@ -103,10 +101,7 @@ def raylet(node):
 def actors(cluster):
     nodes = [cluster.head_node, cluster.second]
     return [
-        pid
-        for node in nodes
-        for pid, name in children(raylet(node)).items()
-        if name.startswith("ray::Actor")
+        pid for node in nodes for pid, name in children(raylet(node)).items() if name.startswith("ray::Actor")
     ]
 
 

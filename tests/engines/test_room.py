@@ -126,8 +126,6 @@ def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
 
     model = Toy()
     model.max_seq_len, model.calibration = 100, replace(LENGTHS, weights=model_key(model))
-    lm = LastwordLM(
-        model, Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
-    )
+    lm = LastwordLM(model, Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1)))
     lm.generate_until([Instance("generate_until", {}, ("abc", {}), 0, ("t", 0, 1))])
     assert lm.log[0]["shortened"]

@@ -93,8 +93,7 @@ def written(dataset: str, split: str) -> Rows | None:
         return [_sum(first + n) for n in range(12 if split == "train" else 4)]
     if name == "bbh":
         return [
-            {"input": f"Is {n} below 2? ({config})", "target": "Yes" if n < 2 else "No"}
-            for n in range(3)
+            {"input": f"Is {n} below 2? ({config})", "target": "Yes" if n < 2 else "No"} for n in range(3)
         ]
     if name == "math":
         return [_equation(n) for n in range(2)]

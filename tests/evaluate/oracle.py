@@ -32,17 +32,13 @@ def byte_tokenizer(*, template: str | None = None) -> Tokenizer:
     return Tokenizer(core, bos="<|begin|>", eos="<|end|>", chat_template=template)
 
 
-def oracle(
-    answers: Mapping[str, str], *, template: str | None = None, positions: int = 2**31
-) -> Any:
+def oracle(answers: Mapping[str, str], *, template: str | None = None, positions: int = 2**31) -> Any:
     """The model that answers each of these prompts, given as the text their ids stand for."""
     tokenizer = byte_tokenizer(template=template)
     mask, end = tokenizer.id_of("<|mask|>"), tokenizer.id_of("<|end|>")
     assert mask is not None
     assert end is not None
-    known = {
-        tuple(tokenizer.encode(prompt)): tokenizer.encode(text) for prompt, text in answers.items()
-    }
+    known = {tuple(tokenizer.encode(prompt)): tokenizer.encode(text) for prompt, text in answers.items()}
     ids = TokenIds(mask=mask, end=end, pad=end, vocab_size=tokenizer.size)
 
     def forward(tokens: torch.Tensor) -> torch.Tensor:
@@ -68,8 +64,6 @@ def reference(task: str, doc: Mapping[str, Any]) -> str:
         return f" {doc['solution']}\n{last}"
     if task.startswith("humaneval"):
         return doc["canonical_solution"]
-    if (
-        task == "mbpp_instruct"
-    ):  # its prompt ends with the fence, its filter wants a line break there
+    if task == "mbpp_instruct":  # its prompt ends with the fence, its filter wants a line break there
         return f"\n{doc['code']}\n```"
     return f"{doc['code']}\n[DONE]"

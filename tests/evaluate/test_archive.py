@@ -33,9 +33,7 @@ def record(index, **more):
 
 def kept(one):
     """What an archive keeps."""
-    bare = {
-        name: replace(getattr(one, name), attention_pairs=None) for name in ("cost", "probe_cost")
-    }
+    bare = {name: replace(getattr(one, name), attention_pairs=None) for name in ("cost", "probe_cost")}
     return replace(one, text=None, prompt=None, seconds=None, **bare)
 
 
@@ -144,9 +142,7 @@ def test_an_archive_of_another_question_is_not_replaced(tmp_path, other):
 
 def test_another_version_of_a_task_is_another_question(tmp_path):
     keep([record(0)], tmp_path)
-    with pytest.raises(
-        SettingError, match="holds 1 samples that are not among the 1 records given and"
-    ):
+    with pytest.raises(SettingError, match="holds 1 samples that are not among the 1 records given and"):
         keep([record(0, task_version="version 2")], tmp_path)
 
 

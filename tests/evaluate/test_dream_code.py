@@ -76,16 +76,13 @@ def test_it_decides_what_the_task_scores(hub):
 
 def test_answers_of_an_instructed_model_are_cut_first(hub):
     plain, dream = (
-        harness_tasks(["humaneval_instruct"], chat=True, dream_code=dream)[0]
-        for dream in (False, True)
+        harness_tasks(["humaneval_instruct"], chat=True, dream_code=dream)[0] for dream in (False, True)
     )
     assert dream.samples(1)[0].stop == plain.samples(1)[0].stop
     assert "\ndef" in dream.samples(1)[0].stop
 
 
-@pytest.mark.parametrize(
-    "term", [" + ".join(["1"] * 600), "0x" + "f" * 6000], ids=["terms", "digits"]
-)
+@pytest.mark.parametrize("term", [" + ".join(["1"] * 600), "0x" + "f" * 6000], ids=["terms", "digits"])
 def test_whatever_a_model_writes_is_a_program_to_be_scored(term):
     code = needed_code("def f(x):", f"    return {term}\n", "f")
     assert code.startswith("def f(x):")

@@ -101,15 +101,11 @@ def test_an_answer_that_was_not_run_says_so(model, tmp_path, monkeypatch):
     assert said.startswith("Code of 3 answers: sandbox plain, with ")
     assert "1 of them were not run" in said
     old = [answer(sandbox={"level": "bubblewrap"}), answer()]
-    assert code(old) == (
-        "Code of 1 answers: sandbox bubblewrap, with walls that were not recorded."
-    )
+    assert code(old) == ("Code of 1 answers: sandbox bubblewrap, with walls that were not recorded.")
     assert code([answer()]) == ""
 
 
-def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(
-    model, tmp_path, monkeypatch
-):
+def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(model, tmp_path, monkeypatch):
     class Code:
         name, group, version = "code", "code", "1"
 
@@ -146,9 +142,7 @@ def test_what_is_recorded_is_not_asked_again(model, tmp_path, monkeypatch):
     first = evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2)
     monkeypatch.setattr("lastword.engines.local.generate_ids", None)
     assert evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2) == first
-    with pytest.raises(
-        EngineError, match="NoneType"
-    ):  # another recipe, another model: those are asked
+    with pytest.raises(EngineError, match="NoneType"):  # another recipe, another model: those are asked
         evaluate(model, "other", tasks, RECIPE, journal, limit=2, rows=2)
 
 
@@ -198,9 +192,7 @@ def test_stop_strings_cut_before_the_first():
 @pytest.mark.parametrize("wrong", [{"rows": 0}, {"limit": 0}, {"limit": -1}])
 def test_bad_settings_are_refused(model, tmp_path, wrong):
     with pytest.raises(SettingError, match=next(f"{k}={v}" for k, v in wrong.items())):
-        evaluate(
-            model, "m", tiny_tasks(["algebra"]), RECIPE, Journal(tmp_path / "a.jsonl"), **wrong
-        )
+        evaluate(model, "m", tiny_tasks(["algebra"]), RECIPE, Journal(tmp_path / "a.jsonl"), **wrong)
 
 
 def test_other_weights_under_the_same_name_are_asked_again(model, tmp_path):

@@ -114,9 +114,7 @@ def test_a_limit_changes_no_prompt(hub):
     assert task.samples(2) == whole[:2]
     assert harness_tasks(["gsm8k"])[0].samples(1) == whole[:1]
     examples = {sample.prompt.partition("\n\n")[0] for sample in whole}
-    assert (
-        len(examples) > 1
-    )  # they are drawn anew for each document: there is something to get wrong
+    assert len(examples) > 1  # they are drawn anew for each document: there is something to get wrong
 
 
 def test_prompts_are_those_of_the_harness(hub):
@@ -138,9 +136,7 @@ def test_prompts_are_those_of_the_harness(hub):
             bootstrap_iters=0, confirm_run_unsafe_code=True,
         )  # fmt: skip
     ours = [
-        (task.name, s.index, s.prompt, list(s.stop))
-        for task in harness_tasks(EACH)
-        for s in task.samples(2)
+        (task.name, s.index, s.prompt, list(s.stop)) for task in harness_tasks(EACH) for s in task.samples(2)
     ]
     assert [(task, at, prompt, args["until"]) for task, at, prompt, args in sent] == ours
 
@@ -159,13 +155,9 @@ def manager():
 
 def test_shots_can_be_chosen_where_a_task_has_examples(hub):
     assert harness_tasks(["gsm8k"], shots=1)[0].samples(1)[0].prompt.count("Question:") == 2
-    with pytest.raises(
-        TaskError, match="2 shots were asked of humaneval, which is defined without"
-    ):
+    with pytest.raises(TaskError, match="2 shots were asked of humaneval, which is defined without"):
         harness_tasks(["humaneval"], shots=2)
-    with pytest.raises(
-        TaskError, match="4 shots were asked of bbh_cot_fewshot_navigate, which has 3"
-    ):
+    with pytest.raises(TaskError, match="4 shots were asked of bbh_cot_fewshot_navigate, which has 3"):
         harness_tasks(["bbh_cot_fewshot_navigate"], shots=4)
 
 
@@ -182,9 +174,7 @@ def test_chat_examples_are_turns_and_a_begun_answer_is_continued(hub, tmp_path):
             opened = "```python" if task.name == "mbpp_instruct" else sample.turns[-1][1]
             assert prompt.endswith(opened if begun else "<|end|><|assistant|>")
             answers[prompt] = reference(task.name, task._docs[sample.index])
-    assert [role for role, _ in tasks[0].samples(1)[0].turns] == ["user", "assistant"] * 5 + [
-        "user"
-    ]
+    assert [role for role, _ in tasks[0].samples(1)[0].turns] == ["user", "assistant"] * 5 + ["user"]
     records = run(oracle(answers, template=TEMPLATE), tasks, tmp_path, chat=True)
     assert {(record.score, record.layout) for record in records} == {(1.0, "chat")}
 
@@ -287,9 +277,7 @@ def test_a_score_that_is_not_there_is_named(hub, monkeypatch, scores):
 # Code
 
 
-def test_code_runs_in_our_isolation_and_its_metric_comes_from_no_network(
-    hub, monkeypatch, tmp_path
-):
+def test_code_runs_in_our_isolation_and_its_metric_comes_from_no_network(hub, monkeypatch, tmp_path):
     ran = []
     ours = lastword.sandbox.run_programs
 
@@ -457,9 +445,7 @@ def test_an_unknown_name_is_looked_for_everywhere_and_refused(hub, monkeypatch):
         return theirs(include_path=include_path, include_defaults=False)
 
     monkeypatch.setattr(lm_eval.tasks, "TaskManager", few)
-    with pytest.raises(
-        TaskError, match=r"no embedded task 'gsm9k', only tiny, .*; nor is it one of"
-    ):
+    with pytest.raises(TaskError, match=r"no embedded task 'gsm9k', only tiny, .*; nor is it one of"):
         check_names(["gsm9k"])
     assert asked == [False, True]
 
@@ -494,15 +480,11 @@ def test_without_the_harness_a_misspelt_task_is_told_from_one_to_install(monkeyp
     from lastword.evaluate.harness import check_names
 
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    with pytest.raises(
-        ExtraError, match=r"'algbra' \(did you mean 'algebra'\?\), only tiny, word_problems"
-    ):
+    with pytest.raises(ExtraError, match=r"'algbra' \(did you mean 'algebra'\?\), only tiny, word_problems"):
         check_names(["algbra"])
 
 
 def test_nothing_heavy_is_imported_before_a_task_of_the_harness_is_named():
-    probe = (
-        "import sys, lastword.evaluate; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
-    )
+    probe = "import sys, lastword.evaluate; print(sorted({'lm_eval', 'datasets'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.replace("'", '"')) == []

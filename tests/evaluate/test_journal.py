@@ -68,9 +68,7 @@ def test_a_last_record_without_its_newline_is_kept(path):
 
 
 def test_a_second_process_is_told_who_writes_and_the_lock_dies_with_its_holder(path):
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True
-    )
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(SettingError, match=f"is being written by process {other.pid}"):
@@ -175,9 +173,7 @@ def test_without_fcntl_it_is_said_and_records_are_written(path, monkeypatch):
     assert len(read_records(path)) == 4
 
 
-@pytest.mark.parametrize(
-    "change", [lambda path: path.unlink(), lambda path: (path.unlink(), path.touch())]
-)
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: (path.unlink(), path.touch())])
 def test_a_journal_that_is_taken_away_stops_the_run(path, change):
     journal = Journal(path)
     with journal.writing():

@@ -55,9 +55,7 @@ def postprocessed(dream: Path, case: dict[str, str]) -> str:
     doc: dict[str, Any] = {"task_id": 0, **case}
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         samples = Path(folder) / "samples.jsonl"
-        samples.write_text(
-            json.dumps({"doc": doc, "resps": [[case["answer"]]], "target": ""}) + "\n"
-        )
+        samples.write_text(json.dumps({"doc": doc, "resps": [[case["answer"]]], "target": ""}) + "\n")
         sys.argv = ["postprocess_code.py", str(samples)]
         runpy.run_path(str(dream / "eval/postprocess_code.py"), run_name="__main__")
         (completion,) = json.loads(Path(f"{samples}.cleaned").read_text())["completion"]

@@ -42,9 +42,7 @@ def recipe_of(case) -> lastword.Recipe:
 
 def run(case):
     prompts = recorded()[f"{case['name']}.prompt"].tolist()
-    return list(
-        lastword.decode(model(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True)
-    )
+    return list(lastword.decode(model(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True))
 
 
 def theirs(case, row) -> list[list[int]]:

@@ -49,9 +49,7 @@ def dream_recipe(case: Case, *, keep_idle: bool, propose_mask: bool = True) -> l
         score="draw",
         propose_mask=propose_mask,
     )
-    return lastword.Recipe(
-        length=lastword.Fixed(s["max_new_tokens"]), unmask=unmask, sampling=sampling
-    )
+    return lastword.Recipe(length=lastword.Fixed(s["max_new_tokens"]), unmask=unmask, sampling=sampling)
 
 
 def dream_hooks(case: Case) -> lastword.Hooks:
@@ -124,9 +122,7 @@ def choose_by_topk(rule, prediction, open, clock, state):
 
 # Where the model proposes masks, its passes do not fill what they planned.
 STEADY = [
-    case
-    for case in DREAM
-    if case.facts["tokens_filled_per_step"] == case.facts["planned_transfers_per_step"]
+    case for case in DREAM if case.facts["tokens_filled_per_step"] == case.facts["planned_transfers_per_step"]
 ]
 
 
@@ -153,9 +149,7 @@ def test_batches_of_the_authors_are_rows_alone(case):
     recipe = llada_recipe(case) if case.family == "llada" else dream_recipe(case, keep_idle=True)
     together = run(case, recipe)[-1]
     for row, prompt in enumerate(case.prompts):
-        alone = lastword.generate(
-            model(case.family), prompt, recipe=recipe, exceed_max_seq_len=True
-        )
+        alone = lastword.generate(model(case.family), prompt, recipe=recipe, exceed_max_seq_len=True)
         assert alone.canvas == together[row].tolist()
 
 

@@ -94,9 +94,7 @@ def test_stored_guidance_is_a_hook_away():
     """
     name, hook = GUIDED["name"], StoredGuidance(GUIDED)
     prompt = recorded()[f"{name}.prompt"].tolist()
-    steps = list(
-        lastword.decode(hook.model, prompt, recipe_of(GUIDED), hooks=lastword.Hooks(logits=hook))
-    )
+    steps = list(lastword.decode(hook.model, prompt, recipe_of(GUIDED), hooks=lastword.Hooks(logits=hook)))
     theirs = [
         canvas.long()
         for canvas in recorded()[f"{name}.trace"]
@@ -112,9 +110,7 @@ def test_our_guidance_computes_the_promptless_branch_in_full():
     scale = lastword.Sampling(guidance=GUIDED["settings"]["cfg_scale"])
     prompt = recorded()[f"{GUIDED['name']}.prompt"].tolist()
     cost = [
-        lastword.generate(
-            model(GUIDED["model"]), prompt, recipe=recipe_of(GUIDED, sampling=sampling)
-        )[0].cost
+        lastword.generate(model(GUIDED["model"]), prompt, recipe=recipe_of(GUIDED, sampling=sampling))[0].cost
         for sampling in (lastword.Sampling(), scale)
     ]
     whole = len(prompt[0]) + GUIDED["settings"]["gen_length"]

@@ -44,9 +44,7 @@ def recipe_of(case) -> lastword.Recipe:
 def test_pass_by_pass(case):
     name, slots = case["name"], case["settings"]["gen_length"]
     prompt = recorded()[f"{name}.prompt"].tolist()
-    steps = list(
-        lastword.decode(model(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True)
-    )
+    steps = list(lastword.decode(model(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True))
     ours = [step.canvas.tokens[0, step.canvas.start :] for step in steps]
     # Their loop runs a cached pass even when the full one finished the block: it changes nothing.
     after = [*recorded()[f"{name}.trace"][1:].long(), recorded()[f"{name}.output"].long()]

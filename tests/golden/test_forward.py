@@ -41,9 +41,7 @@ def test_survival_curve_agrees(case):
         reading=Hazard(),
         exceed_max_seq_len=True,
     )
-    torch.testing.assert_close(
-        lengths.hazard, case.tensor("eos_prob", "survival"), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(lengths.hazard, case.tensor("eos_prob", "survival"), atol=1e-5, rtol=0)
     torch.testing.assert_close(lengths.survival, case.tensor("S", "survival"), atol=1e-5, rtol=0)
     assert lengths.mean.item() == pytest.approx(expected["expected_length"], abs=1e-3)
 

@@ -8,10 +8,7 @@ from tests.golden.cases import FOLDER, TURN_ENDS, cases, model
 from tests.golden.test_decoding import dream_recipe, llada_recipe
 
 DETERMINISTIC = [
-    case
-    for family in ("llada", "dream")
-    for case in cases(family, "generate")
-    if not case.facts.get("hook")
+    case for family in ("llada", "dream") for case in cases(family, "generate") if not case.facts.get("hook")
 ]
 
 

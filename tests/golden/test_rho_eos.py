@@ -56,9 +56,7 @@ def recipe_of(case) -> lastword.Recipe:
 
 def run(case) -> list[lastword.Step]:
     prompts = recorded()[f"{case['name']}.prompt"].tolist()
-    return list(
-        lastword.decode(model(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True)
-    )
+    return list(lastword.decode(model(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True))
 
 
 def ours(case, row) -> list[list[int]]:

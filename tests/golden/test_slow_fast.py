@@ -34,9 +34,7 @@ def recipe_of(case) -> lastword.Recipe:
         spread=s["cycle_length_stability_std_dev_threshold"],
         as_released=True,
     )
-    return lastword.Recipe(
-        length=lastword.Fixed(s["gen_length"]), unmask=rule, block=s["block_length"]
-    )
+    return lastword.Recipe(length=lastword.Fixed(s["gen_length"]), unmask=rule, block=s["block_length"])
 
 
 def busy(case, name):

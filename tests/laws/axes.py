@@ -26,16 +26,12 @@ LENGTHS = [
     lastword.StopAtEnd(lastword.Fixed(14)),
     lastword.Secant(limit=20, initial=5, enough=0.3, within=2, reading=lastword.Hazard()),
 ]
-DAEDAL = lastword.Daedal(
-    initial=6, limit=30, by=4, window=4, enough=0.3, keep_growing=0.97, lost=0.3
-)
+DAEDAL = lastword.Daedal(initial=6, limit=30, by=4, window=4, enough=0.3, keep_growing=0.97, lost=0.3)
 RESIZING = [
     DAEDAL,
     lastword.Daedal(initial=5, limit=13, by=6, window=2, enough=0.0, keep_growing=1.0, lost=0.9),
     lastword.RhoEos(initial=10, limit=40, unit=2),
-    lastword.RhoEos(
-        initial=24, limit=40, unit=4, signal="released", window=8, pace="linear", passes=9
-    ),
+    lastword.RhoEos(initial=24, limit=40, unit=4, signal="released", window=8, pace="linear", passes=9),
     lastword.RhoEos(initial=12, limit=30, unit=3, low=0.0, high=0.0, pace="const"),
     lastword.GrowWhenFull(lastword.Fixed(5), by=6, limit=30),
     lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=16), by=4, limit=40)),
@@ -107,9 +103,7 @@ COMMITS += [
     for part in PARTS["commit"].values()
     if part is not lastword.Never and not any(isinstance(rule, part) for rule in COMMITS)
 ]
-CACHES += [
-    part() for part in PARTS["cache"].values() if not any(isinstance(c, part) for c in CACHES)
-]
+CACHES += [part() for part in PARTS["cache"].values() if not any(isinstance(c, part) for c in CACHES)]
 SAMPLINGS = [
     lastword.Sampling(),
     lastword.Sampling(temperature=0.8),
@@ -122,9 +116,9 @@ BLOCKS = [None, 1, 4, 7, 32]
 
 # Every row padded differently, each block out of step: what chance finds too seldom.
 UNEQUAL = [[293, 170, 195, 181, 26, 70, 351, 346, 298], [7], [1, 251, 110, 248, 72]]
-prompts = st.lists(
-    st.lists(st.integers(0, 300), min_size=1, max_size=8), min_size=1, max_size=3
-) | st.just(UNEQUAL)
+prompts = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=8), min_size=1, max_size=3) | st.just(
+    UNEQUAL
+)
 
 
 def recipe_of(**choices):

@@ -169,9 +169,7 @@ def check_run(choices):
         for row, prompt in enumerate(prompts):
             assert canvas.tokens[row, canvas.start - len(prompt) : canvas.start].tolist() == prompt
         assert (canvas.horizon <= LIMIT).all()
-        now = torch.stack(
-            (step.cost.forward_passes, step.cost.tokens_computed, step.cost.attention_pairs)
-        )
+        now = torch.stack((step.cost.forward_passes, step.cost.tokens_computed, step.cost.attention_pairs))
         passes, columns, squares = now if spent is None else now - spent
         width, took_part = read.valid.sum(-1), read.masked.any(-1)
         assert torch.equal(passes, took_part.long())

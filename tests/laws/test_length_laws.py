@@ -143,9 +143,7 @@ def test_a_resizing_policy_survives_json():
         assert lastword.Recipe.from_json(recipe.to_json()) == recipe
 
 
-@pytest.mark.parametrize(
-    "cache", [lastword.NoCache(), lastword.PrefixCache(), lastword.DualCache()], ids=str
-)
+@pytest.mark.parametrize("cache", [lastword.NoCache(), lastword.PrefixCache(), lastword.DualCache()], ids=str)
 @pytest.mark.parametrize("name", ["llada-tiny", "dream-tiny"])
 def test_a_grown_row_goes_on_as_if_it_had_started_there(name, cache):
     """Growth falls on a block's end, where a block cache starts anew: nothing of the shorter canvas is left.
@@ -165,9 +163,7 @@ def test_a_grown_row_goes_on_as_if_it_had_started_there(name, cache):
         tiny(name),
         batch,
         recipe.with_choices(length=lastword.Fixed(16)),
-        hooks=lastword.Hooks(
-            tokens=lambda at, canvas: start.tokens if at is None else canvas.tokens
-        ),
+        hooks=lastword.Hooks(tokens=lambda at, canvas: start.tokens if at is None else canvas.tokens),
     )
     after = [step.canvas.tokens for step in steps[grown + 1 :]]
     again = [step.canvas.tokens for step in fresh]

@@ -42,9 +42,7 @@ def test_a_bar_out_of_reach_is_never_and_a_bar_of_nothing_is_at_once(kind, cache
     fields = ("early", "middle", "late") if kind is lastword.Prophet else ("start", "end")
 
     def run(**choices):
-        return lastword.generate(
-            model("llada"), UNEQUAL, length="fixed:13", block=4, cache=cache, **choices
-        )
+        return lastword.generate(model("llada"), UNEQUAL, length="fixed:13", block=4, cache=cache, **choices)
 
     far = run(commit=kind(**dict.fromkeys(fields, 1e9)))
     never = run()
@@ -101,9 +99,7 @@ def numbers(low, high):
 
 
 logits = st.integers(2, 12).flatmap(
-    lambda slots: st.lists(
-        st.lists(numbers(-12, 12), min_size=8, max_size=8), min_size=slots, max_size=slots
-    )
+    lambda slots: st.lists(st.lists(numbers(-12, 12), min_size=8, max_size=8), min_size=slots, max_size=slots)
 )
 
 
@@ -173,9 +169,7 @@ def test_entropy_bound_keeps_its_bound_and_stops_no_sooner(predicted, rows, gamm
 @given(rows=logits, one=numbers(0, 6), other=numbers(0, 6))
 def test_a_larger_gamma_fills_at_least_as_much(predicted, rows, one, other):
     prediction = predicted(torch.tensor(rows))
-    less, more = (
-        chosen(lastword.EntropyBound(gamma), prediction) for gamma in sorted((one, other))
-    )
+    less, more = (chosen(lastword.EntropyBound(gamma), prediction) for gamma in sorted((one, other)))
     assert less <= more
 
 

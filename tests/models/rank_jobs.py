@@ -25,8 +25,7 @@ def in_ranks(folder: Path, *jobs: str, count: int = 2) -> list[dict[str, Any]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     program = [sys.executable, "-m", "tests.models.rank_jobs", str(folder), str(count)]
     ranks = [
-        subprocess.Popen([*program, str(rank), *jobs], cwd=ROOT, env=environment)
-        for rank in range(count)
+        subprocess.Popen([*program, str(rank), *jobs], cwd=ROOT, env=environment) for rank in range(count)
     ]
     try:
         for rank in ranks:
@@ -54,9 +53,7 @@ def one_rank(folder: Path, count: int, rank: int, jobs: list[str]) -> None:
     for job in jobs:
         name, _, given = job.partition(":")
         try:
-            said[job] = (
-                globals()[name](count, *given.split(",")) if given else globals()[name](count)
-            )
+            said[job] = globals()[name](count, *given.split(",")) if given else globals()[name](count)
         except lastword.LastwordError as wrong:
             said[job] = f"{type(wrong).__name__}: {wrong}"
     (folder / f"{rank}.json").write_text(json.dumps(said))
@@ -192,9 +189,7 @@ def other_seeds(parallel: int, name: str) -> list[int]:
     import lastword
 
     own, sampling = model(parallel, name), lastword.Sampling(temperature=1.0)
-    made = lastword.generate(
-        own, [5, 6, 7], length="fixed:16", sampling=sampling, seed=own.ranks.rank
-    )
+    made = lastword.generate(own, [5, 6, 7], length="fixed:16", sampling=sampling, seed=own.ranks.rank)
     return made.tokens
 
 
@@ -231,9 +226,7 @@ def refused(parallel: int, setting: str) -> None:
         finally:
             del own.packs
     given = {"fp8": {"weights": "fp8"}, "ranks": {"parallel": 3}, "device": {"device": "cpu:0"}}
-    lastword.load(
-        FOLDER / "llada-tiny", **{"device": "cpu", "parallel": parallel, **given[setting]}
-    )
+    lastword.load(FOLDER / "llada-tiny", **{"device": "cpu", "parallel": parallel, **given[setting]})
 
 
 if __name__ == "__main__":

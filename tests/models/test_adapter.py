@@ -42,9 +42,7 @@ def test_it_is_a_mask_predictor(ids):
 
 
 def test_aligned_logits_are_read_where_they_stand(ids):
-    logits = Adapter(spell(0, ids), ids)(
-        torch.zeros(1, 5, dtype=torch.long), torch.tensor([[1, 4]])
-    )
+    logits = Adapter(spell(0, ids), ids)(torch.zeros(1, 5, dtype=torch.long), torch.tensor([[1, 4]]))
     assert logits.argmax(-1).tolist() == [[1, 4]]
 
 
@@ -90,9 +88,7 @@ def test_without_mask_rows_are_run_alone_without_their_padding(ids):
 
 
 @pytest.mark.parametrize("takes_mask", [True, False])
-def test_the_golden_network_through_an_adapter_decodes_like_the_native_model(
-    llada, network, takes_mask
-):
+def test_the_golden_network_through_an_adapter_decodes_like_the_native_model(llada, network, takes_mask):
     wrapped = Adapter(network, llada.ids, takes_mask=takes_mask, max_seq_len=llada.max_seq_len)
     settings = {"length": lastword.Survival(40), "block": 8}
     native = lastword.generate(llada, PROMPTS, **settings)

@@ -48,7 +48,8 @@ DREAM_7B = {
 def test_the_published_configs_are_read():
     llada = LLaDAConfig.of(LLADA_8B, Path("config.json"))
     assert llada.shape() == TransformerConfig(
-        hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, intermediate_size=12288, vocab_size=126464,
+        hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, intermediate_size=12288,
+        vocab_size=126464,
         rope_theta=500000.0, norm_eps=1e-5, max_seq_len=4096, qkv_bias=False, tied_head=False,
         rotate_in_float32=True,
     )  # fmt: skip
@@ -59,7 +60,8 @@ def test_the_published_configs_are_read():
     )
     dream = DreamConfig.of(DREAM_7B, Path("config.json"))
     assert dream.shape() == TransformerConfig(
-        hidden_size=3584, num_layers=28, num_heads=28, num_kv_heads=4, intermediate_size=18944, vocab_size=152064,
+        hidden_size=3584, num_layers=28, num_heads=28, num_kv_heads=4, intermediate_size=18944,
+        vocab_size=152064,
         rope_theta=1000000.0, norm_eps=1e-6, max_seq_len=131072, qkv_bias=True, tied_head=False,
         rotate_in_float32=False,
     )  # fmt: skip

@@ -49,12 +49,9 @@ def test_it_solves_held_out_problems(embedded):
     name, model = embedded
     examples = [e for e in load_frozen("validation", "algebra") if "Be brief." in e.prompt][:4]
     prompts = [
-        [{"role": "user", "content": e.prompt}] if name.endswith("instruct") else e.prompt
-        for e in examples
+        [{"role": "user", "content": e.prompt}] if name.endswith("instruct") else e.prompt for e in examples
     ]
-    answers = lastword.generate(
-        model, prompts, length=lastword.Fixed(64), unmask="most-confident:2"
-    )
+    answers = lastword.generate(model, prompts, length=lastword.Fixed(64), unmask="most-confident:2")
     right = [FAMILIES["algebra"].score(e, a.text) for e, a in zip(examples, answers)]
     assert sum(right) >= 2
 
@@ -86,6 +83,4 @@ def test_a_resumed_run_adds_up_its_parts():
         {"step": 3, "seconds": 4.0, "validation_loss": 1.0},
     ]
     assert card.training(log).startswith("3 steps in 13 s")
-    assert "resumed at step 2 with a longer schedule; last validation loss 1.000" in card.training(
-        log
-    )
+    assert "resumed at step 2 with a longer schedule; last validation loss 1.000" in card.training(log)

@@ -40,9 +40,7 @@ def test_every_output_has_its_own_scale(pair):
     back = quantised[f"{name}.weight"].float() * quantised[f"{name}.scale"][:, None]
     wanted = stored[f"{name}.weight"]
     # Three bits of mantissa: half a sixteenth of a number, or of the least normal one of its row.
-    error = (back - wanted).abs() / wanted.abs().clamp(
-        min=wanted.abs().amax(1, keepdim=True) / 2**14
-    )
+    error = (back - wanted).abs() / wanted.abs().clamp(min=wanted.abs().amax(1, keepdim=True) / 2**14)
     assert float(error.max()) <= 1 / 16 + 1e-6
 
 

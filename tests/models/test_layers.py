@@ -42,9 +42,7 @@ def by_formula(x, positions, theta):
 def test_in_float32_both_families_rotate_by_the_formula(shape):
     x = heads(torch.float32)
     rotated = Rotation.of(FAR, shape, torch.float32)(x)
-    torch.testing.assert_close(
-        rotated.double(), by_formula(x, FAR, shape.rope_theta), atol=2e-3, rtol=0
-    )
+    torch.testing.assert_close(rotated.double(), by_formula(x, FAR, shape.rope_theta), atol=2e-3, rtol=0)
 
 
 def test_in_bfloat16_llada_rotates_in_float32_and_casts_back():

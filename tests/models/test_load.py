@@ -33,9 +33,7 @@ def drop_last_layer_norm(tensors):
 # Names and folders
 
 
-@pytest.mark.parametrize(
-    "name", ["no-such-folder", "/no/such/folder", "./no/such", "~/no-such-one"]
-)
+@pytest.mark.parametrize("name", ["no-such-folder", "/no/such/folder", "./no/such", "~/no-such-one"])
 def test_a_folder_that_is_not_there_is_refused(name):
     with pytest.raises(CheckpointError, match="there is no folder"):
         load(name)
@@ -267,9 +265,7 @@ def test_an_index_that_points_to_the_wrong_shard_is_refused(checkpoint):
     ],
 )
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_tied_head_is_the_embedding_stored_or_not(
-    checkpoint, name, switch, head, embedding, stored
-):
+def test_a_tied_head_is_the_embedding_stored_or_not(checkpoint, name, switch, head, embedding, stored):
     folder = checkpoint(name, **{switch: True})
 
     def tie(tensors):
@@ -372,9 +368,7 @@ def test_a_hub_name_that_cannot_be_fetched_is_refused_with_advice(monkeypatch):
         raise LocalEntryNotFoundError("offline")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
-    with pytest.raises(
-        CheckpointError, match=r"no local folder.*could not be fetched.*give its path"
-    ):
+    with pytest.raises(CheckpointError, match=r"no local folder.*could not be fetched.*give its path"):
         load("nobody/no-such-model")
 
 

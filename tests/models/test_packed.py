@@ -50,9 +50,7 @@ TOKENS = torch.arange(36).view(3, 12) + 40
 # Rows of different lengths, padded on both sides; side by side within a row.
 VALID = torch.tensor([[1] * 12, [0] * 3 + [1] * 7 + [0] * 2, [0] * 1 + [1] * 4 + [0] * 7]).bool()
 READ = column_indices(
-    torch.tensor(
-        [[0] * 6 + [1] * 6, [0] * 5 + [1] * 5 + [0] * 2, [0] * 3 + [1] * 2 + [0] * 7]
-    ).bool()
+    torch.tensor([[0] * 6 + [1] * 6, [0] * 5 + [1] * 5 + [0] * 2, [0] * 3 + [1] * 2 + [0] * 7]).bool()
 )
 
 
@@ -128,9 +126,7 @@ def test_rows_that_carry_as_many_columns_need_no_packing(model, both, monkeypatc
     plain = memories[0].at(rows)
     packed = memories[1].carrying(rows, BLOCK)
     read = BLOCK[:, reads]
-    said = both(
-        TOKENS + 1, read, valid=VALID, stale=BLOCK, plain_memory=plain, packed_memory=packed
-    )
+    said = both(TOKENS + 1, read, valid=VALID, stale=BLOCK, plain_memory=plain, packed_memory=packed)
     same(*said)
     monkeypatch.setattr(model, "packs", False)
     uniform = opened(model, KVStorage(3, 12)).carrying(rows, BLOCK)
@@ -299,9 +295,7 @@ def test_weights_that_were_replaced_are_gone(golden, change):
         assert sum(_reachable(model).values()) == before / 2
         return
     to_float8(model.network)
-    norms = sum(
-        _bytes(*(b for b in model.network.blocks.modules() if "Norm" in type(b).__name__)).values()
-    )
+    norms = sum(_bytes(*(b for b in model.network.blocks.modules() if "Norm" in type(b).__name__)).values())
     scales = 4 * sum(len(p) for n, p in model.named_parameters() if n.endswith("scale"))
     assert sum(_reachable(model).values()) == before - 3 * (products - norms) / 4 + scales
 

@@ -107,9 +107,7 @@ def test_a_vocabulary_need_not_be_even_and_a_head_may_be_the_embedding(tmp_path,
     changed = {"embedding_size": odd, "vocab_size": odd, "weight_tying": tied}
     (folder / "config.json").write_text(json.dumps(config | changed))
     (tmp_path / "meeting").mkdir()
-    same_as_alone(
-        tmp_path / "meeting", f"cached:{folder},dual", f"expected:{folder}", f"key_of:{folder}"
-    )
+    same_as_alone(tmp_path / "meeting", f"cached:{folder},dual", f"expected:{folder}", f"key_of:{folder}")
 
 
 @pytest.mark.full
@@ -147,9 +145,7 @@ def test_the_command_line_under_torchrun(tmp_path):
 
     def said(*command):
         run = [sys.executable, *command]
-        done = subprocess.run(
-            run, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200
-        )
+        done = subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -175,9 +171,7 @@ def test_the_toy_is_in_one_process():
         lastword.load("toy", parallel=2)
 
 
-@pytest.mark.parametrize(
-    ("count", "words"), [(3, "4 heads"), (4, "2 key-value heads"), (8, "4 heads")]
-)
+@pytest.mark.parametrize(("count", "words"), [(3, "4 heads"), (4, "2 key-value heads"), (8, "4 heads")])
 def test_heads_that_cannot_be_shared_are_refused(dream, count, words):
     with pytest.raises(CheckpointError, match=f"has {words}, which {count} ranks cannot share"):
         check_shape(dream.network.shape, count, "dream-tiny")

@@ -183,9 +183,7 @@ def test_dream_composes_accents_before_encoding(dream: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("write", [write_dream, write_llada])
-@pytest.mark.parametrize(
-    "text", ["👨‍👩‍👧 says 你好!\n\n\tit's  12 ", " the last word", "\x00\x7f\u3000"]
-)
+@pytest.mark.parametrize("text", ["👨‍👩‍👧 says 你好!\n\n\tit's  12 ", " the last word", "\x00\x7f\u3000"])
 def test_any_text_comes_back_whole(tmp_path: Path, write: Any, text: str) -> None:
     tokenizer = load(write(tmp_path))
     assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -278,9 +276,7 @@ def test_the_older_list_leaves_a_ready_tokenizer_as_it_is(tmp_path: Path) -> Non
     assert [after[index].special for index in ids.values()] == [True] * len(LLADA_SPECIAL)
 
 
-@pytest.mark.parametrize(
-    "bos", ["<|beginoftext|>", {"content": "<|beginoftext|>", "lstrip": False}]
-)
+@pytest.mark.parametrize("bos", ["<|beginoftext|>", {"content": "<|beginoftext|>", "lstrip": False}])
 def test_bounds_are_read_as_text_or_dict(tmp_path: Path, bos: Any) -> None:
     tokenizer = load(write_dream(tmp_path, bos_token=bos, eos_token=None))
     assert (tokenizer.bos, tokenizer.eos) == ("<|beginoftext|>", None)
@@ -403,9 +399,7 @@ def test_a_chat_without_a_template_is_refused(tmp_path: Path) -> None:
         ("{{ ''.__class__.__mro__ }}", "'__class__' of 'str' object is unsafe"),
     ],
 )
-def test_a_template_that_fails_is_a_prompt_error(
-    tmp_path: Path, template: str, reason: str
-) -> None:
+def test_a_template_that_fails_is_a_prompt_error(tmp_path: Path, template: str, reason: str) -> None:
     tokenizer = load(write_dream(tmp_path, chat_template=template))
     with pytest.raises(PromptError, match=f"refused messages from user .*{reason}"):
         tokenizer.chat(USER)
@@ -512,9 +506,7 @@ def test_a_vocabulary_that_would_lose_text_is_refused(tmp_path: Path) -> None:
         ({"chat_template": [{"name": "default"}]}, "template"),
     ],
 )
-def test_malformed_settings_are_refused(
-    tmp_path: Path, settings: dict[str, Any], reason: str
-) -> None:
+def test_malformed_settings_are_refused(tmp_path: Path, settings: dict[str, Any], reason: str) -> None:
     write_dream(tmp_path, **settings)
     with pytest.raises(CheckpointError, match=reason):
         Tokenizer.from_folder(tmp_path)

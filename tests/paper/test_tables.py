@@ -226,9 +226,7 @@ def test_the_harness_tasks_of_a_benchmark_count_together():
 
 
 def test_benchmarks_measured_on_two_machines_are_both_shown():
-    elsewhere = [
-        replace(r, hardware="another", task="algebra") for r in [*FIXED[:2], *SURVIVAL[:2]]
-    ]
+    elsewhere = [replace(r, hardware="another", task="algebra") for r in [*FIXED[:2], *SURVIVAL[:2]]]
     assert [row[1] for row in tables([*ALL, *elsewhere])["Table 2"].rows] == [
         "word_problems (for GSM8K)", "algebra (for MATH)",
     ]  # fmt: skip
@@ -335,9 +333,7 @@ def test_the_default_is_shown_beside_the_papers_arms():
         shown = {row[1]: row for row in tables([*ALL, *records(made, [1] * 4)])["Table 7"].rows}
         assert shown["our default"][3] == "100.0 ± 0.0"
     other = Recipe(length=default_length(128))
-    assert "our default" not in {
-        row[1] for row in tables([*ALL, *records(other, [1] * 4)])["Table 7"].rows
-    }
+    assert "our default" not in {row[1] for row in tables([*ALL, *records(other, [1] * 4)])["Table 7"].rows}
 
 
 def test_a_lone_fixed_canvas_is_not_called_the_best():

@@ -121,9 +121,7 @@ REFUSED = {
         NEVER_GROWN,
         "GrowWhenFull has a limit of 24 around a plan of 24 slots",
         {
-            "raise the limit above 24": instead(
-                NEVER_GROWN, length=GrowWhenFull(Fixed(24), by=4, limit=28)
-            ),
+            "raise the limit above 24": instead(NEVER_GROWN, length=GrowWhenFull(Fixed(24), by=4, limit=28)),
             "plan fewer slots": instead(NEVER_GROWN, length=GrowWhenFull(Fixed(8), by=4, limit=24)),
             "leave GrowWhenFull out": instead(NEVER_GROWN, length=StopAtEnd(Fixed(24))),
         },
@@ -183,9 +181,7 @@ REFUSED = {
         "SurvivalAtStep was given with SlowFast",
         {
             "such as AboveThreshold()": instead(LATE_DROPPED, unmask=AboveThreshold()),
-            "step 0, which reads all of it": instead(
-                LATE_DROPPED, length=SurvivalAtStep(0, SURVIVAL)
-            ),
+            "step 0, which reads all of it": instead(LATE_DROPPED, length=SurvivalAtStep(0, SURVIVAL)),
         },
     ),
     "slots ahead that are not read": Refused(
@@ -195,9 +191,7 @@ REFUSED = {
             "use PrefixCache()": instead(AHEAD, cache=PrefixCache()),
             "FeatureCache()": instead(AHEAD, cache=FeatureCache()),
             "or NoCache()": instead(AHEAD, cache=NoCache()),
-            "or GrowWhenFull(Survival())": instead(
-                AHEAD, length=GrowWhenFull(SURVIVAL, by=4, limit=24)
-            ),
+            "or GrowWhenFull(Survival())": instead(AHEAD, length=GrowWhenFull(SURVIVAL, by=4, limit=24)),
         },
     ),
     "slots ahead that are not seen": Refused(
@@ -241,11 +235,7 @@ REFUSED = {
     "passes that nobody counts, further in": Refused(
         UNCOUNTED_INSIDE,
         "Budget was given with LeftmostFirst",
-        {
-            "a method most_passes(masks)": instead(
-                UNCOUNTED_INSIDE, unmask=LeftmostFirst(IdleCounted())
-            )
-        },
+        {"a method most_passes(masks)": instead(UNCOUNTED_INSIDE, unmask=LeftmostFirst(IdleCounted()))},
     ),
     "masks that are refused for ever": Refused(
         FOR_EVER,
@@ -386,8 +376,7 @@ def test_under_a_block_cache_no_row_is_resized_within_a_block(cache, grows, llad
 def test_step_0_reads_the_same_under_any_cache(cache, llada):
     length = SurvivalAtStep(0, Survival(16, Quantile(0.01)))
     plain, cached = (
-        next(decode(llada, [[5, 42, 17]], Recipe(length, cache=c, block=4)))
-        for c in (NoCache(), cache)
+        next(decode(llada, [[5, 42, 17]], Recipe(length, cache=c, block=4))) for c in (NoCache(), cache)
     )
     assert plain.canvas.horizon.tolist() == cached.canvas.horizon.tolist() != [16]
 

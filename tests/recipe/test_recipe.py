@@ -84,9 +84,7 @@ def test_every_public_part_has_its_name_in_the_table():
     }
     public = [getattr(lastword, name) for name in lastword.__all__]
     for axis, kind in kinds.items():
-        parts = {
-            c for c in public if isinstance(c, type) and issubclass(c, kind) and hasattr(c, "name")
-        }
+        parts = {c for c in public if isinstance(c, type) and issubclass(c, kind) and hasattr(c, "name")}
         assert {*PARTS[axis].values()} == {cls for cls in parts if vars(cls).get("name")}
 
 
@@ -195,9 +193,7 @@ def test_a_slip_suggests_the_nearest_name():
 
 
 def test_a_name_like_no_other_lists_what_is_known():
-    with pytest.raises(
-        RecipeError, match=r"known: budget, calibrated, .*, survival-at-step, default"
-    ):
+    with pytest.raises(RecipeError, match=r"known: budget, calibrated, .*, survival-at-step, default"):
         parse_part("length", "qqqq")
 
 

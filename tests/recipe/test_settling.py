@@ -209,9 +209,7 @@ def settled_quietly(length, **settings):
 
 def test_a_decoding_beyond_training_warns_once():
     with pytest.warns(BeyondTrainingWarning) as warned:
-        answer = lastword.generate(
-            Sized(), PROMPT, length=Fixed(300), unmask=AboveThreshold(0.1), block=100
-        )
+        answer = lastword.generate(Sized(), PROMPT, length=Fixed(300), unmask=AboveThreshold(0.1), block=100)
     assert len(warned) == 1
     assert (answer.horizon, answer.recipe.length) == (300, Fixed(300))
 
@@ -227,9 +225,7 @@ def test_what_does_not_fit_the_positions_is_refused_before_any_pass_unless_allow
     for length in PROMISED:
         with pytest.raises(CapacityError, match=r"horizon 1024 \+ prompt 3 exceeds .* 1026.* 1023"):
             next(lastword.decode(cramped, [[1], PROMPT], Recipe(length=length)))
-        allowed = settled_quietly(
-            length, model=cramped, prompts=[[1], PROMPT], exceed_max_seq_len=True
-        )
+        allowed = settled_quietly(length, model=cramped, prompts=[[1], PROMPT], exceed_max_seq_len=True)
         assert allowed == settled_quietly(length)
         assert settled_quietly(length, model=cramped, prompts=[[1], [1, 2]]) == allowed  # it fits
 

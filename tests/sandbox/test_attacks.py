@@ -110,9 +110,7 @@ def marked(mark: str) -> list[int]:
     """Processes with this argument, given a moment to be gone: the kernel ends them, not we."""
     patience = time.monotonic() + 2
     while found := [
-        folder.name
-        for folder in Path("/proc").glob("[0-9]*")
-        if mark.encode() in _arguments(folder)
+        folder.name for folder in Path("/proc").glob("[0-9]*") if mark.encode() in _arguments(folder)
     ]:
         if time.monotonic() > patience:
             return found
@@ -171,9 +169,7 @@ def test_programs_die_with_the_process_that_scores_them(sandbox):
 
 def test_a_fork_loop_does_not_take_processes_from_its_neighbours(sandbox):
     bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
-    fork = (
-        "import os, time\nfor _ in range(40):\n    time.sleep(0.02)\n    os.fork() or os._exit(0)"
-    )
+    fork = "import os, time\nfor _ in range(40):\n    time.sleep(0.02)\n    os.fork() or os._exit(0)"
     with ThreadPoolExecutor(2) as pool:
         loud = pool.submit(run_one, bomb, sandbox, Limits(wall_seconds=3.0))
         quiet = pool.submit(run_one, fork, sandbox)
@@ -232,9 +228,7 @@ def test_the_parent_cannot_be_read_or_killed(sandbox):
             signal.signal(signal.SIGUSR1, before)
         assert heard == []
         outcome = run_one(KILL_ABOVE, sandbox)
-        assert outcome.passed, (
-            outcome.detail
-        )  # had it killed its sandbox, it would have gone with it
+        assert outcome.passed, outcome.detail  # had it killed its sandbox, it would have gone with it
     finally:
         del os.environ["LASTWORD_TEST_SECRET"]
 
@@ -307,18 +301,14 @@ def test_the_token_is_not_to_be_found(level, monkeypatch):
 
 @pytest.mark.parametrize("stream", ["sys.stdout.fileno()", "2", "3", "4", "5", "6"])
 def test_a_guessed_token_is_not_a_pass(level, stream):
-    program = (
-        f"import os, sys\ntry: os.write({stream}, b'0' * 32)\nexcept OSError: pass\nos._exit(0)"
-    )
+    program = f"import os, sys\ntry: os.write({stream}, b'0' * 32)\nexcept OSError: pass\nos._exit(0)"
     assert run_one(program, level).verdict is Verdict.FAILED
 
 
 def test_privileges_do_not_come_back(sandbox):
     for attempt in ("os.setuid(0)", "os.chroot('/')", "os.setgroups([0])", "os.nice(-5)"):
         assert run_one(f"import os; {attempt}", sandbox).verdict is Verdict.FAILED
-    mount = (
-        "import ctypes; assert ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None) == 0"
-    )
+    mount = "import ctypes; assert ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None) == 0"
     assert run_one(mount, sandbox).verdict is Verdict.FAILED
     again = f"import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) == 0\n{mount}"
     assert run_one(again, sandbox).verdict is Verdict.FAILED
@@ -338,6 +328,4 @@ def test_landlock_alone_keeps_files_and_the_parent(readable_by_all):
         program = f"open({str(readable_by_all / 'secret')!r}, {mode!r})"
         assert "PermissionError" in run_one(program, Level.NONE).detail
     if version >= 6:
-        assert (
-            "PermissionError" in run_one("import os; os.kill(os.getppid(), 0)", Level.NONE).detail
-        )
+        assert "PermissionError" in run_one("import os; os.kill(os.getppid(), 0)", Level.NONE).detail

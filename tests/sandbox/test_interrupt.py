@@ -51,9 +51,7 @@ def with_argument(mark):
 @pytest.mark.parametrize("call", CALLS)
 def test_programs_end_when_the_scorer_is_interrupted(level, call):
     mark = f"23.{secrets.randbelow(10**8)}"
-    program = (
-        f"import os\nos.fork() or os.execv('/bin/sleep', ['sleep', '{mark}'])\nwhile True: pass"
-    )
+    program = f"import os\nos.fork() or os.execv('/bin/sleep', ['sleep', '{mark}'])\nwhile True: pass"
     scorer = subprocess.Popen(
         [
             sys.executable,

@@ -90,9 +90,7 @@ def test_a_probe_that_times_out_is_made_again(probes):
     assert left == [Verdict.FAILED]
 
 
-@pytest.mark.parametrize(
-    "busy", [Verdict.TIMED_OUT, SandboxError("fork: Resource temporarily unavailable")]
-)
+@pytest.mark.parametrize("busy", [Verdict.TIMED_OUT, SandboxError("fork: Resource temporarily unavailable")])
 def test_a_busy_machine_is_not_one_without_a_sandbox(probes, busy, monkeypatch):
     monkeypatch.setenv(UNSAFE, "1")
     probes(SandboxError("bwrap is not on the PATH"), busy, busy)
@@ -257,6 +255,4 @@ def test_where_no_sandbox_works_each_reason_is_said(probes, monkeypatch):
     probes(SandboxError("bwrap: Unknown option --size"), SandboxError("unshare: not permitted"))
     with pytest.raises(SandboxError) as said:
         sandbox_level()
-    assert "(bubblewrap: bwrap: Unknown option --size; namespaces: unshare: not permitted)" in str(
-        said.value
-    )
+    assert "(bubblewrap: bwrap: Unknown option --size; namespaces: unshare: not permitted)" in str(said.value)

@@ -47,9 +47,7 @@ def linked(source, target, ignore=()):
         except OSError:
             shutil.copy2(old, new)
 
-    shutil.copytree(
-        source, target, copy_function=link, ignore=shutil.ignore_patterns("__pycache__", *ignore)
-    )
+    shutil.copytree(source, target, copy_function=link, ignore=shutil.ignore_patterns("__pycache__", *ignore))
 
 
 def beside_its_library(program, prefix):

@@ -49,9 +49,7 @@ def serving(model: Any, *, name="toy", keys=(), limits=None, send_buffer=None) -
     assert engine.state == "ready"
     port = listening.getsockname()[1]
     try:
-        yield SimpleNamespace(
-            url=f"http://127.0.0.1:{port}", port=port, engine=engine, name=name, app=app
-        )
+        yield SimpleNamespace(url=f"http://127.0.0.1:{port}", port=port, engine=engine, name=name, app=app)
     finally:
         server.should_exit = True
         thread.join(10)
@@ -102,9 +100,7 @@ def asgi(toy):
         engine.start()
         app = create_app(engine, name=name, limits=limits, keys=keys)
         transport = httpx.ASGITransport(app, raise_app_exceptions=raising)
-        async with httpx.AsyncClient(
-            transport=transport, base_url="http://test", headers=headers
-        ) as opened:
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as opened:
             opened.engine = engine
             yield opened
         await engine.stop()

@@ -98,9 +98,7 @@ def test_what_is_refused_before_the_first_word_has_a_status(
 
 
 @pytest.mark.parametrize(("error", "status", "kind", "code"), REFUSALS)
-def test_what_fails_later_is_an_event_and_the_last_one(
-    toy, planned, error, status, kind, code, caplog
-):
+def test_what_fails_later_is_an_event_and_the_last_one(toy, planned, error, status, kind, code, caplog):
     engine = Scripted(toy, [planned, Text("def"), error])
     with caplog.at_level(logging.ERROR):
         (reply,) = ask(engine, ("POST", COMPLETE, {**ASK, "stream": True, "n": 2}))
@@ -175,9 +173,7 @@ def test_who_has_the_key_gets_in_and_health_asks_for_none(toy, planned, answer):
     engine = Scripted(toy, [planned, answer])
     for scheme in ("Bearer", "bearer"):
         headers = {"Authorization": f"{scheme} secret"}
-        replies = ask(
-            engine, *KEYED[:2], KEYED[3], KEYED[4], keys=["other", "secret"], headers=headers
-        )
+        replies = ask(engine, *KEYED[:2], KEYED[3], KEYED[4], keys=["other", "secret"], headers=headers)
         assert [reply.status_code for reply in replies] == [200] * 4
     open_to_all = ask(engine, ("GET", "/health", None), ("GET", "/openapi.json", None), keys=["k"])
     assert [reply.status_code for reply in open_to_all] == [200, 200]
@@ -258,10 +254,7 @@ def test_what_an_operator_does_not_allow(toy, planned, answer):
     assert refused(recipe={"length": "fixed:5"}) == "recipe"
     assert refused(length="fixed:5") == "length"
     for stream in engine.streams:
-        assert (
-            lastword.policies.length.wrapper.combined_traits(stream.job.recipe.length).upper_bound
-            <= 10
-        )
+        assert lastword.policies.length.wrapper.combined_traits(stream.job.recipe.length).upper_bound <= 10
     engine.limits = Limits(horizon=10)
     assert refused(length="fixed:10") == 200
     assert refused(length="fixed:11") == "length"

@@ -162,9 +162,7 @@ def run_all(client, path, usual, cases):
                     if value is not None or name not in usual  # None takes a field away
                 }
                 content = json.dumps(body).encode(errors="surrogatepass")
-                reply = await opened.post(
-                    path, content=content, headers={"content-type": "application/json"}
-                )
+                reply = await opened.post(path, content=content, headers={"content-type": "application/json"})
                 check(reply, status, param, fields)
 
     asyncio.run(ask())
@@ -187,9 +185,7 @@ def test_bodies(asgi, path):
     async def ask():
         async with asgi() as client:
             for content, status in BODIES:
-                reply = await client.post(
-                    path, content=content, headers={"content-type": "application/json"}
-                )
+                reply = await client.post(path, content=content, headers={"content-type": "application/json"})
                 check(reply, status, None, content[:60])
 
     asyncio.run(ask())

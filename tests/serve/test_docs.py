@@ -59,9 +59,7 @@ def test_python_examples_run_and_print_what_is_shown(code, printed, live_instruc
 def test_commands_run(block, live_instruct):
     if shutil.which("curl") is None:
         pytest.skip("needs the program curl")
-    ours = (
-        f'lastword() {{ "{sys.executable}" -m lastword "$@"; }}; curl() {{ command curl -f "$@"; }}'
-    )
+    ours = f'lastword() {{ "{sys.executable}" -m lastword "$@"; }}; curl() {{ command curl -f "$@"; }}'
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", f"{ours}\n{block.replace(ADDRESS, live_instruct.url)}"],
         capture_output=True,
@@ -153,9 +151,7 @@ def test_every_metric_is_listed():
 
     table = OPERATE.read_text().split("## Metrics")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
-    listed = {
-        name.partition("{")[0] for row in rows for name in re.findall(r"`(.*?)`", row.split("|")[1])
-    }
+    listed = {name.partition("{")[0] for row in rows for name in re.findall(r"`(.*?)`", row.split("|")[1])}
     kinds = re.findall(rb"^# TYPE lastword:(\w+) (\w+)", Metrics().text(), re.MULTILINE)
     assert listed == {name.decode() for name, _ in kinds if not name.endswith(b"_created")}
 

@@ -477,8 +477,7 @@ def test_probes_of_those_who_left_are_not_made():
     async def ask():
         async with engine_of(model) as engine:
             asked = [
-                asyncio.ensure_future(engine.lengths([at], 8, "document", Auto()))
-                for at in range(1, 21)
+                asyncio.ensure_future(engine.lengths([at], 8, "document", Auto())) for at in range(1, 21)
             ]
             await until(lambda: model.calls >= 2)  # the one that warms up, and the first
             for own in asked[:-1]:

@@ -55,15 +55,11 @@ def test_a_chat_is_answered_as_the_library_answers(client, solo):
     assert ledger["columns"] == solo.cost.tokens_computed + solo.probe_cost.tokens_computed
     assert ledger["recipe"] == solo.recipe.label()
     assert ledger["ended_by"] in ("model", "canvas")
-    assert ledger["tokens_per_forward"] == pytest.approx(
-        len(solo.tokens) / ledger["passes"], abs=1e-4
-    )
+    assert ledger["tokens_per_forward"] == pytest.approx(len(solo.tokens) / ledger["passes"], abs=1e-4)
 
 
 def test_a_chat_streams_the_same_text_and_its_usage(client, solo):
-    chunks = list(
-        client.chat.completions.create(**CHAT, stream=True, stream_options={"include_usage": True})
-    )
+    chunks = list(client.chat.completions.create(**CHAT, stream=True, stream_options={"include_usage": True}))
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[0].choices[0].lastword["horizon"] == solo.horizon  # known before the first token
     *_, last, usage = chunks
@@ -107,9 +103,7 @@ def test_a_developer_is_a_system_message_to_a_template_without_developers(client
 
 
 def test_a_completion(toy_client, toy):
-    reply = toy_client.completions.create(
-        model="toy", prompt="abc", extra_body={"length": "fixed:5"}
-    )
+    reply = toy_client.completions.create(model="toy", prompt="abc", extra_body={"length": "fixed:5"})
     assert reply.choices[0].text == lastword.generate(toy, "abc", length="fixed:5").text == "defgh"
     assert reply.choices[0].finish_reason == "length"
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (3, 5)
@@ -208,9 +202,7 @@ def test_diffusing_shows_whole_texts(client, solo):
     options = {**CHAT, "stream": True, "extra_body": {"recipe": "fast", "diffusing": True}}
     first, *snapshots, last = client.chat.completions.create(**options)
     assert first.choices[0].delta.content == ""
-    assert (
-        last.choices[0].delta.content == solo.text
-    )  # it replaces what was there: nothing is added up
+    assert last.choices[0].delta.content == solo.text  # it replaces what was there: nothing is added up
     assert last.diffusion_meta == {"diffusion_content": solo.text, "diffusion_progress": 1.0}
     assert last.choices[0].finish_reason
     shares = [chunk.diffusion_meta["diffusion_progress"] for chunk in snapshots]

@@ -131,10 +131,7 @@ def test_a_poisoned_request_among_a_hundred(live, capsys):
     async def ask():
         async with client_of(server.url) as client:
             return await asyncio.gather(
-                *(
-                    whole(client, prompt, max_tokens=3 if prompt in WORDS else 8)
-                    for prompt in prompts
-                )
+                *(whole(client, prompt, max_tokens=3 if prompt in WORDS else 8) for prompt in prompts)
             )
 
     began = time.monotonic()
@@ -244,9 +241,7 @@ def test_a_second_sigterm_stops_at_once():
 def test_readers_that_do_not_read_hold_no_slot(live, capsys):
     """Four clients read nothing for longer than they may; eight others are answered meanwhile."""
     model = Misbehaving(pause=0.002)
-    server = live(
-        model, limits=Limits(slots=2, reading=0.3, queue=200, drain=5.0), send_buffer=4096
-    )
+    server = live(model, limits=Limits(slots=2, reading=0.3, queue=200, drain=5.0), send_buffer=4096)
     sent = json.dumps(body(stream=True, diffusing=True, n=8)).encode()
     head = (
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

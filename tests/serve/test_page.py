@@ -56,9 +56,7 @@ class Browser:
 
     def open(self, address, width=1200, height=840, **media):
         self.size(width, height)
-        features = [
-            {"name": f"prefers-{k.replace('_', '-')}", "value": v} for k, v in media.items()
-        ]
+        features = [{"name": f"prefers-{k.replace('_', '-')}", "value": v} for k, v in media.items()]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         self.driver.get(address)
 
@@ -93,15 +91,11 @@ class Browser:
 
     def tokens(self, lane=1):
         """The texts of the answer's tokens, up to its end."""
-        css = (
-            f".answer:last-of-type .lane:nth-of-type({lane}) .canvas .token:not(.mask):not(.after)"
-        )
+        css = f".answer:last-of-type .lane:nth-of-type({lane}) .canvas .token:not(.mask):not(.after)"
         return [token for token in self.texts(css) if token != "end"]
 
     def texts(self, css):
-        return self.run(
-            "[...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", css
-        )
+        return self.run("[...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", css)
 
     def complaints(self):
         return [line for line in self.driver.get_log("browser") if line["level"] == "SEVERE"]
@@ -372,9 +366,7 @@ def test_the_call_can_be_copied(opened):
     assert body["messages"][0]["content"] == 'it\'s "quoted" \\ $HOME'
     assert body["length"] == "fixed:9"
     opened.one("input[value=python]").click()
-    calls = [
-        node for node in ast.walk(ast.parse(opened.one("#call").text)) if isinstance(node, ast.Call)
-    ]
+    calls = [node for node in ast.walk(ast.parse(opened.one("#call").text)) if isinstance(node, ast.Call)]
     create = next(call for call in calls if getattr(call.func, "attr", "") == "create")
     given = {one.arg: ast.literal_eval(one.value) for one in create.keywords}
     assert given.pop("extra_body") == {"length": "fixed:9"}
@@ -413,9 +405,7 @@ def test_a_replay_of_python_plays_steps_and_scrubs(browser, tmp_path):
     model = lastword.load("toy")
     answer = lastword.generate(model, "abc", length="survival:30", frames=True)
     browser.open(answer.replay(tmp_path / "run.html").as_uri())
-    browser.until(
-        lambda: not browser.one(".where").text.startswith("pass 0 "), "it to play by itself"
-    )
+    browser.until(lambda: not browser.one(".where").text.startswith("pass 0 "), "it to play by itself")
     browser.one("[aria-label=Pause]").click()
     script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
     for passes in (0, 3, answer.cost.forward_passes):
@@ -456,7 +446,5 @@ def test_the_picture_of_the_docs(browser, tmp_path):
     target = Path(os.environ.get("LASTWORD_PAGE_PNG", tmp_path / "page.png"))
     # The rare colours are the ones that say something.
     kept = Image.Quantize.MAXCOVERAGE
-    shot.convert("RGB").quantize(200, method=kept, dither=Image.Dither.NONE).save(
-        target, optimize=True
-    )
+    shot.convert("RGB").quantize(200, method=kept, dither=Image.Dither.NONE).save(target, optimize=True)
     assert target.stat().st_size < PICTURE

@@ -191,9 +191,7 @@ def test_no_answer_takes_fewer_passes_than_its_deadline_was_held_against(toy, na
 
 def test_a_pace_is_learnt_from_passes_and_answers():
     pace, recipe = Pace(), Recipe()
-    assert (
-        pace.seconds(recipe, 100.0) == 100 * GUESSED
-    )  # nothing is known yet: short jobs are short
+    assert pace.seconds(recipe, 100.0) == 100 * GUESSED  # nothing is known yet: short jobs are short
     assert pace.shortest_pass == 0.0  # and nothing is refused
     for _ in range(200):
         pace.passed(0.02)

@@ -16,9 +16,7 @@ def even(rows, slots=4):
     return LengthDistribution.from_density(torch.full((rows, slots), 1 / slots).double())
 
 
-@pytest.mark.parametrize(
-    ("coverage", "least"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)]
-)
+@pytest.mark.parametrize(("coverage", "least"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)])
 def test_too_few_answers_are_refused_with_the_number_needed(coverage, least):
     assert samples_needed(coverage) == least
     conformal_factor([1.0] * least, [1.0] * least, coverage)
@@ -57,9 +55,7 @@ def test_whole_slots_do_not_make_a_bound_cover_more_than_it_says():
     for _ in range(300):
         predicted, finished = zip(*(pair() for _ in range(99)))
         factor = conformal_factor(predicted, finished, 0.9)
-        covered += [
-            length <= math.ceil(factor * guess) for guess, length in (pair() for _ in range(60))
-        ]
+        covered += [length <= math.ceil(factor * guess) for guess, length in (pair() for _ in range(60))]
     assert 0.89 <= sum(covered) / len(covered) <= 0.92
 
 
@@ -76,9 +72,7 @@ def test_the_bound_covers_new_answers_as_often_as_it_says(coverage, distortion):
     for _ in range(300):
         predicted, finished = zip(*(pair() for _ in range(60)))
         factor = conformal_factor(predicted, finished, coverage)
-        covered += [
-            length <= math.ceil(factor * guess) for guess, length in (pair() for _ in range(60))
-        ]
+        covered += [length <= math.ceil(factor * guess) for guess, length in (pair() for _ in range(60))]
     share = sum(covered) / len(covered)
     assert coverage - 0.01 <= share <= coverage + 0.03  # at most 1 / 61 above, and noise
 

@@ -30,9 +30,7 @@ def test_quantile_outside_its_range_is_refused_when_it_is_made(q):
         Quantile(q)
 
 
-@pytest.mark.parametrize(
-    "estimate", [Mean(), Quantile(0.9), Cheapest(50.0), Scaled(1.2, Quantile(0.5))]
-)
+@pytest.mark.parametrize("estimate", [Mean(), Quantile(0.9), Cheapest(50.0), Scaled(1.2, Quantile(0.5))])
 def test_estimates_are_plain_data(estimate):
     assert pickle.loads(pickle.dumps(estimate)) == estimate
     assert hash(estimate) == hash(pickle.loads(pickle.dumps(estimate)))

@@ -126,9 +126,7 @@ def test_first_boundary_keeps_the_tail_of_a_canvas_that_ends_inside_the_lump():
     assert lengths.mean.item() == pytest.approx(Boundary()(signal).mean.item())
 
 
-@pytest.mark.parametrize(
-    ("cv", "ratio"), [(0.05, 0.93), (0.1, 0.85), (0.2, 0.69), (0.3, 0.56), (0.5, 0.38)]
-)
+@pytest.mark.parametrize(("cv", "ratio"), [(0.05, 0.93), (0.1, 0.85), (0.2, 0.69), (0.3, 0.56), (0.5, 0.38)])
 def test_the_paper_reads_padding_too_short(cv, ratio):
     density = log_normal(300.0, cv, 1024)
     assert Hazard()(padded(density)).mean.item() / 300 == pytest.approx(ratio, abs=0.01)

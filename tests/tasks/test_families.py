@@ -52,9 +52,7 @@ def test_a_seed_fixes_every_example_in_any_process() -> None:
         pass
     command = [sys.executable, "-c", DIGEST, *names]
     runs = [
-        subprocess.run(
-            command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": h}
-        )
+        subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": h})
         for h in ("1", "2")
     ]
     assert runs[0].stdout == runs[1].stdout
@@ -67,9 +65,7 @@ def test_seeds_and_splits_differ(name: str) -> None:
 
 
 def test_splits_share_no_prompt(name: str) -> None:
-    prompts = {
-        split: {e.prompt for e in islice(stream(split, FAMILIES[name], 3), 20)} for split in SPLITS
-    }
+    prompts = {split: {e.prompt for e in islice(stream(split, FAMILIES[name], 3), 20)} for split in SPLITS}
     for split, found in prompts.items():
         assert all(split_of(prompt) == split for prompt in found)
     assert len(prompts["validation"]) == len(prompts["test"]) == 20
@@ -127,9 +123,7 @@ def test_answers_have_the_stated_lengths(tokenizer: object) -> None:
 
 def test_word_problems_keep_to_small_whole_numbers() -> None:
     for example in load_frozen("test", "word_problems"):
-        numbers = "".join(
-            c if c.isdigit() else " " for c in example.prompt + example.answer
-        ).split()
+        numbers = "".join(c if c.isdigit() else " " for c in example.prompt + example.answer).split()
         assert max(map(int, numbers)) <= 40
 
 
@@ -150,9 +144,7 @@ def test_a_question_can_be_answered_in_another_manner(name: str) -> None:
     """The manner changes the answer and what the prompt says of it, never the question."""
     if name == "word_problems":
         pytest.importorskip("reasoning_gym", reason="needs the package reasoning-gym")
-    made = [
-        FAMILIES[name].generate(random.Random(4), random.Random(manner)) for manner in range(20)
-    ]
+    made = [FAMILIES[name].generate(random.Random(4), random.Random(manner)) for manner in range(20)]
     assert len({request.without(example.prompt) for example in made}) == 1
     assert len({example.answer for example in made}) > 3
     one = FAMILIES[name].generate(random.Random(5))

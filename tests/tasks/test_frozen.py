@@ -45,9 +45,7 @@ def test_loading_needs_no_third_party_package() -> None:
 
 
 def test_unknown_family_is_refused() -> None:
-    with pytest.raises(
-        TaskError, match=r"nothing is frozen as test-chess; there are .*test-algebra"
-    ):
+    with pytest.raises(TaskError, match=r"nothing is frozen as test-chess; there are .*test-algebra"):
         load_frozen("test", "chess")
 
 

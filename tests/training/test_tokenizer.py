@@ -91,7 +91,5 @@ def test_chat_layouts() -> None:
         "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nAdd 1 and 2.<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
-    assert rendered["dream"] == (
-        "<|im_start|>user\nAdd 1 and 2.\n<|im_end|>\n<|im_start|>assistant\n"
-    )
+    assert rendered["dream"] == ("<|im_start|>user\nAdd 1 and 2.\n<|im_end|>\n<|im_start|>assistant\n")
     assert DREAM.declares_mask

@@ -238,9 +238,7 @@ def test_the_first_column_of_a_shifted_row_is_never_masked() -> None:
     tokens = torch.zeros(4, 5, dtype=torch.long)
     nothing, everything = torch.zeros(4, 5).bool(), torch.ones(4, 5).bool()
     generator = torch.Generator().manual_seed(0)
-    batch = objective.masked(
-        tokens, nothing, everything, torch.ones(4, 1), 9, generator, shifted=True
-    )
+    batch = objective.masked(tokens, nothing, everything, torch.ones(4, 1), 9, generator, shifted=True)
     assert (batch.inputs[:, 0] == 0).all()
     assert batch.weights.sum().item() == pytest.approx(1.0)
 
@@ -305,9 +303,7 @@ def test_rows_masked_from_a_cut_on_weigh_as_much_as_others() -> None:
 
 
 @pytest.mark.parametrize("rows_are", ["packed", "padded"])
-def test_a_cut_does_not_tell_how_long_the_answer_is(
-    folder: Path, tmp_path: Path, rows_are: str
-) -> None:
+def test_a_cut_does_not_tell_how_long_the_answer_is(folder: Path, tmp_path: Path, rows_are: str) -> None:
     batches: Batches = Run(settings(folder, "llada", rows_are), tmp_path, CPU).train
     texts = batches.documents
     same = torch.nonzero(texts.prompt == texts.prompt.mode().values)[:, 0]

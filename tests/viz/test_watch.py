@@ -27,9 +27,7 @@ def test_a_batch_keeps_the_frames_of_every_row_in_any_number_of_slots(toy):
     prompts = ["abc", "k", "xyz ab"]
     solo = [lastword.generate(toy, one, length="survival:24", frames=True) for one in prompts]
     for slots in (1, 2, 3):
-        rows = lastword.generate(
-            toy, prompts, length="survival:24", max_batch_size=slots, frames=True
-        )
+        rows = lastword.generate(toy, prompts, length="survival:24", max_batch_size=slots, frames=True)
         assert [row.frames for row in rows] == [row.frames for row in solo]
 
 

@@ -81,9 +81,7 @@ class Http:
             yield reply
         except (OSError, HTTPException) as lost:
             reason = str(lost) or type(lost).__name__
-            raise Unanswered(
-                f"{self.url} could not be asked ({reason}); is the server running?"
-            ) from lost
+            raise Unanswered(f"{self.url} could not be asked ({reason}); is the server running?") from lost
         finally:
             connection.close()
 
@@ -103,6 +101,4 @@ def _said(data: Any, status: int | None, after: str | None) -> Unanswered:
     number = "" if status is None else f" ({status})"
     wait = f"; it asks to wait {after} seconds" if after else ""
     code = told.get("code")
-    return Unanswered(
-        f"the server{number}: {message}{wait}", code if isinstance(code, str) else None
-    )
+    return Unanswered(f"the server{number}: {message}{wait}", code if isinstance(code, str) else None)

@@ -48,9 +48,7 @@ def note(sentence: str) -> None:
 
 def printable(text: str) -> str:
     """Without what would steer a terminal: a model may write anything."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def panel(drawn: Drawn, title: str) -> Panel:

@@ -19,9 +19,7 @@ TOO_LONG = "context_length_exceeded"
 COMMANDS = "/reset, /save FILE, /replay FILE, /help, /quit"
 HELP = f"{COMMANDS}; Ctrl-C stops an answer and leaves when nothing is at work, Ctrl-D leaves"
 PROMPT = "> "
-NO_TEMPLATE = (
-    "{} has no chat template: each line is a prompt of its own, without what was said before"
-)
+NO_TEMPLATE = "{} has no chat template: each line is a prompt of its own, without what was said before"
 
 
 class Left(Exception):
@@ -42,9 +40,7 @@ class Talk:
                 "--system out, or chat with an instruct model"
             )
         self._answerer, self._console = answerer, console
-        self._opening: list[Turn] = (
-            [] if system is None else [{"role": "system", "content": system}]
-        )
+        self._opening: list[Turn] = [] if system is None else [{"role": "system", "content": system}]
         self._turns = [*self._opening]
         self._ended: list[Ended] = []
         self._saved: set[Path] = set()
@@ -112,9 +108,7 @@ class Talk:
         data = {
             "model": self._answerer.name,
             "messages": self._turns,
-            "answers": [
-                None if own.ledger is None else own.ledger.model_dump() for own in self._ended
-            ],
+            "answers": [None if own.ledger is None else own.ledger.model_dump() for own in self._ended],
         }
         write(path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
         self._saved.add(path)

@@ -83,9 +83,7 @@ def _model(http: Http, name: str | None) -> tuple[str, bool]:
     except (TypeError, LookupError, StopIteration) as wrong:
         raise Unanswered(f"{http.url} lists no model; is it a server of the OpenAI API?") from wrong
     if chosen not in models:
-        raise SettingError(
-            f"there is no model {chosen!r:.80} at {http.url}; it has {', '.join(models)}"
-        )
+        raise SettingError(f"there is no model {chosen!r:.80} at {http.url}; it has {', '.join(models)}")
     return chosen, bool((models[chosen].get("lastword") or {}).get("chat", True))
 
 

@@ -116,9 +116,7 @@ def planning() -> Iterator[None]:
         _PLANS.reset(before)
 
 
-def attend_tiled(
-    query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows, tiling: Tiling
-) -> Tensor:
+def attend_tiled(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows, tiling: Tiling) -> Tensor:
     """The same by `_attend`: queries of a group together, parts of a row's keys at the same time."""
     (count, heads, width), kv_heads = query.shape, keys.shape[1]
     across, asking = len(rows.key_counts), rows.most_queries * (heads // kv_heads)

@@ -64,9 +64,7 @@ def quantise(x: Tensor) -> Quantised:  # [N, W]
 
 def empty_quantised(like: Tensor) -> Quantised:
     """Room for a kernel to write to."""
-    return Quantised(
-        torch.empty_like(like, dtype=FLOAT8), like.new_empty(len(like), dtype=torch.float32)
-    )
+    return Quantised(torch.empty_like(like, dtype=FLOAT8), like.new_empty(len(like), dtype=torch.float32))
 
 
 def quantise_plain(x: Tensor) -> Quantised:

@@ -73,9 +73,7 @@ def summarise(
 TOKENS = ("candidate", "likeliest")
 
 
-def summarise_plain(
-    logits: Tensor, *, banned: Sequence[int] = (), unjudged: Sequence[int] = ()
-) -> Summary:
+def summarise_plain(logits: Tensor, *, banned: Sequence[int] = (), unjudged: Sequence[int] = ()) -> Summary:
     """The same in torch, some rows at a time."""
     at_once = max(1, NUMBERS_AT_ONCE // logits.shape[-1])
     parts = [_summary(chunk, banned, unjudged) for chunk in torch.split(logits, at_once)]

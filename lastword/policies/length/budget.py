@@ -86,8 +86,10 @@ class Budget(Wrapper):
         spent, more = probe.cost.row(row), one.row(row)
         raise SettingError(
             f"Budget(passes={self.passes}, columns={self.columns}) was given, but for prompt {row} the "
-            f"plan alone took {spent.forward_passes} passes and {spent.tokens_computed} columns, and one slot may take "
-            f"{more.forward_passes} and {more.tokens_computed} more: allow at least {spent.forward_passes + more.forward_passes} "
+            f"plan alone took {spent.forward_passes} passes and {spent.tokens_computed} columns, and one "
+            "slot may take "
+            f"{more.forward_passes} and {more.tokens_computed} more: allow at least "
+            f"{spent.forward_passes + more.forward_passes} "
             f"passes and {spent.tokens_computed + more.tokens_computed} columns, or plan with less, such as "
             "Survival(limit=64) or Fixed(64)"
         )

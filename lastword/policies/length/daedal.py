@@ -56,9 +56,7 @@ class Resizer(LengthPolicy):
         )
 
     def resolved(self, limits: ModelLimits) -> Resizer:
-        limit = max(
-            limits.resolve(self.limit), 0 if self.limit else limits.resolve(self.initial or 1)
-        )
+        limit = max(limits.resolve(self.limit), 0 if self.limit else limits.resolve(self.initial or 1))
         initial = min(USUAL, limit) if self.initial is None else limits.resolve(self.initial)
         return replace(self, initial=initial, limit=limit)
 

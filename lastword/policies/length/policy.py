@@ -126,9 +126,7 @@ class Plan:
         slots = self.horizon
         if self.lengths is not None:
             slots = maximum(slots, self.lengths.quantile(share))
-        return int(
-            (slots if self.max_new_tokens is None else minimum(slots, self.max_new_tokens)).max()
-        )
+        return int((slots if self.max_new_tokens is None else minimum(slots, self.max_new_tokens)).max())
 
     def row(self, index: int) -> Plan:
         """The plan of one row."""
@@ -145,15 +143,11 @@ class Plan:
     def capped(self, max_new_tokens: Int[Tensor, "B"]) -> Plan:
         """The same with no row longer than this, now or later."""
         bound = (
-            max_new_tokens
-            if self.max_new_tokens is None
-            else minimum(self.max_new_tokens, max_new_tokens)
+            max_new_tokens if self.max_new_tokens is None else minimum(self.max_new_tokens, max_new_tokens)
         )
         return replace(self, horizon=minimum(self.horizon, max_new_tokens), max_new_tokens=bound)
 
-    def canvas(
-        self, prompts: Sequence[PromptIds], ids: TokenIds, start: int | None = None
-    ) -> Canvas:
+    def canvas(self, prompts: Sequence[PromptIds], ids: TokenIds, start: int | None = None) -> Canvas:
         """The canvas the plan asks for; answers begin at column `start` or behind the longest prompt."""
         canvas = Canvas.blank(prompts, self.horizon, ids, start)
         return canvas if self.end_suffix is None else canvas.append_suffix(ids.end, self.end_suffix)
@@ -170,7 +164,8 @@ def check_plan(plan: object, policy: object, rows: int) -> Plan:
         fits = isinstance(given, Tensor) and (given.shape, given.dtype) == ((rows,), long)
         if not fits and (given is not None or name == "horizon"):
             raise WrongTypeError(
-                f"{type(policy).__name__} planned {name}={short_repr(given)}; it must be a tensor of {rows} whole "
+                f"{type(policy).__name__} planned {name}={short_repr(given)}; it must be a tensor of "
+                f"{rows} whole "
                 "numbers (torch.int64), one for each prompt"
             )
     if int(plan.horizon.max()) > MAX_SLOTS:

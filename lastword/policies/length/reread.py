@@ -101,9 +101,7 @@ class Reread(LengthPolicy):
 
     def plan(self, probe: Probe) -> Plan:
         plan = self.length.plan(probe)
-        return (
-            plan if plan.lengths is None else replace(plan, state=RereadState.initial(plan.lengths))
-        )
+        return plan if plan.lengths is None else replace(plan, state=RereadState.initial(plan.lengths))
 
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
@@ -140,16 +138,12 @@ class RereadState(NamedTuple):
     """What was last read of each row's length, and as what: the state of Reread."""
 
     hazard: Float[Tensor, "B T"]
-    picked: Int[
-        Tensor, "B"
-    ]  # of Auto's readings, the row's own; -1 where the policy names the reading
+    picked: Int[Tensor, "B"]  # of Auto's readings, the row's own; -1 where the policy names the reading
 
     @classmethod
     def initial(cls, lengths: LengthDistribution) -> RereadState:
         rows = len(lengths.hazard)
-        known = (
-            lengths.interpretation if isinstance(lengths.interpretation, tuple) else (None,) * rows
-        )
+        known = lengths.interpretation if isinstance(lengths.interpretation, tuple) else (None,) * rows
         picked = [Auto.readings.index(one) if one in Auto.readings else -1 for one in known]
         return cls(lengths.hazard, torch.tensor(picked))
 

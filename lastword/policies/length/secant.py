@@ -66,9 +66,7 @@ class Secant(LengthPolicy):
         for name in ("probes", "within"):
             check_int("Secant", name, getattr(self, name), minimum=1)
         check_number("Secant", "enough", self.enough, above=0, below=1)
-        check_type(
-            "Secant", "reading", self.reading, Interpretation, "EndedBy(), TurnEnd() or Hazard()"
-        )
+        check_type("Secant", "reading", self.reading, Interpretation, "EndedBy(), TurnEnd() or Hazard()")
         if isinstance(self.reading, (Boundary, FirstBoundary, Auto)):
             raise SettingError(
                 f"Secant(reading={self.reading!r}) was given, which reads a canvas that shows all of the "
@@ -86,9 +84,7 @@ class Secant(LengthPolicy):
         return LengthTraits(max_slots=self.limit)
 
     def resolved(self, limits: ModelLimits) -> Secant:
-        limit = max(
-            limits.resolve(self.limit), 0 if self.limit else limits.resolve(self.initial or 1)
-        )
+        limit = max(limits.resolve(self.limit), 0 if self.limit else limits.resolve(self.initial or 1))
         initial = min(USUAL, limit) if self.initial is None else limits.resolve(self.initial)
         return replace(self, limit=limit, initial=initial)
 

@@ -63,9 +63,7 @@ class Survival(LengthPolicy):
                 f"Survival(estimate={short_repr(self.estimate)}) was given; it must be Mean(), Quantile(q), "
                 "Cheapest(cut) or Scaled(factor)"
             )
-        if not hasattr(
-            type(self.estimate), "cost_summary"
-        ):  # one of ours is called as it should be
+        if not hasattr(type(self.estimate), "cost_summary"):  # one of ours is called as it should be
             check_callable("Survival", "estimate", self.estimate, ("lengths",))
         check_type(
             "Survival",
@@ -113,20 +111,15 @@ class Survival(LengthPolicy):
         )
         written = canvas.answer & (canvas.tokens != ids.mask)
         turns = [end for end in ids.turn_ends if end != ids.end]
-        turned = torch.isin(
-            canvas.tokens, torch.tensor(turns, dtype=torch.long, device=canvas.device)
-        )
+        turned = torch.isin(canvas.tokens, torch.tensor(turns, dtype=torch.long, device=canvas.device))
         ends, others = (
-            prediction.columns.scatter(prediction.probability_of(*some), 0.0)
-            for some in ([ids.end], turns)
+            prediction.columns.scatter(prediction.probability_of(*some), 0.0) for some in ([ids.end], turns)
         )
         document = torch.where(written, canvas.ended.double(), ends)
         turn = torch.where(written, turned.double(), others)
         words = (written & (canvas.ended.cumsum(-1) == 0))[:, slots]
         reached = (words * (cached_arange(words.shape[-1], canvas.device) + 1)).amax(-1)
-        signal = EndSignal(
-            document[:, slots], turn[:, slots], reached.cpu()
-        )  # lengths are read there
+        signal = EndSignal(document[:, slots], turn[:, slots], reached.cpu())  # lengths are read there
         return signal.merged if self.ends == "any" else signal
 
     def horizon(self, lengths: LengthDistribution) -> Int[Tensor, "B"]:

@@ -52,9 +52,7 @@ class MaskGit(UnmaskRule):
         score = score.clamp(min=torch.finfo(score.dtype).min).masked_fill(~open, -torch.inf)
         return best(score, self.schedule.quota(open.sum(-1), clock)) & open, state
 
-    def _noise(
-        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock
-    ) -> Float[Tensor, "B S"]:
+    def _noise(self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock) -> Float[Tensor, "B S"]:
         steps = self.schedule.steps_of(clock.masks_at_start)
         scale = self.noise * (1 - (clock.in_window + 1).double() / steps).clamp(min=0)
         scale = scale.masked_fill(~open.any(-1), 0)[:, None]

@@ -32,9 +32,7 @@ class RankedRule(UnmaskRule):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        check_type(
-            name, "schedule", self.schedule, Schedule, "EqualShares(), Timesteps() or Cosine()"
-        )
+        check_type(name, "schedule", self.schedule, Schedule, "EqualShares(), Timesteps() or Cosine()")
         check_temperature(name, "order_temperature", self.order_temperature)
 
     traits = RuleTraits(follows_schedule=True)
@@ -76,9 +74,7 @@ class RankedRule(UnmaskRule):
 
 def best(score: Float[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
     """The `count` highest scores of each row; of equal scores, the leftmost."""
-    if score.is_cpu and not bool(
-        (count > 1).any()
-    ):  # the usual pace: no need to sort a large batch
+    if score.is_cpu and not bool((count > 1).any()):  # the usual pace: no need to sort a large batch
         first = score.argmax(-1, keepdim=True)  # the leftmost, which a GPU does not promise
         return (torch.arange(score.shape[1]) == first) & (count[:, None] > 0)
     return leading(ranking(score), count)

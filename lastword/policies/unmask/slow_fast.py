@@ -129,9 +129,7 @@ class SlowFastState(NamedTuple):
     """Where each row stands in its cycle; columns count from the left of the canvas."""
 
     start: Int[Tensor, "B"]
-    notes: Float[
-        Tensor, "B W"
-    ]  # the last possible ends, oldest first; NaN where none was noted yet
+    notes: Float[Tensor, "B W"]  # the last possible ends, oldest first; NaN where none was noted yet
     slow_passes: Int[Tensor, "B"]
     end: Int[Tensor, "B"]  # -1 while it is being looked for
     fast: Bool[Tensor, "B"]  # has the fast phase begun?

@@ -51,9 +51,7 @@ class AboveThreshold(UnmaskRule):
         passing = (confidence >= self.threshold) & (self.threshold < 1)
         if self.pace is not None:
             remaining = open.sum(-1)
-            share = (
-                self.pace * (clock.in_window + 1).double() + 1e-9
-            ).long()  # 3 x 0.1 is a hair off
+            share = (self.pace * (clock.in_window + 1).double() + 1e-9).long()  # 3 x 0.1 is a hair off
             left = share - (clock.masks_at_start - remaining)
             passing = passing & best(confidence, left)
         return best(confidence, one) | passing, state

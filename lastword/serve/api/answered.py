@@ -71,9 +71,7 @@ class Answered:
         prompts = [job.prompt for job in self.jobs]
         read = sum(len(p) for at, p in enumerate(prompts) if not at or p is not prompts[at - 1])
         written = sum(answer.tokens for answer in answers)
-        return replies.Usage(
-            prompt_tokens=read, completion_tokens=written, total_tokens=read + written
-        )
+        return replies.Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
 
     def ledgers(self, answers: Sequence[Answer]) -> list[replies.Ledger]:
         """What each answer took."""

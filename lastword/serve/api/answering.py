@@ -35,9 +35,7 @@ class Answering:
         reply = await unless_gone(receive, self._whole(asking))
         return JSONResponse(reply.model_dump())
 
-    async def _whole(
-        self, asking: ChatRequest | CompletionRequest
-    ) -> replies.ChatReply | replies.TextReply:
+    async def _whole(self, asking: ChatRequest | CompletionRequest) -> replies.ChatReply | replies.TextReply:
         answered, heard = await self._asked(asking)
         answers: dict[int, Answer] = {}
         try:

@@ -33,9 +33,7 @@ class Probe(NamedTuple):
     reading: Interpretation
 
 
-def jobs(
-    request: ChatRequest | CompletionRequest, model: MaskPredictor, limits: Limits
-) -> list[Job]:
+def jobs(request: ChatRequest | CompletionRequest, model: MaskPredictor, limits: Limits) -> list[Job]:
     """A job for every answer: those to the first prompt first. Prompts, n and recipe are within limits."""
     _check_together(request, limits)
     given: Any
@@ -81,9 +79,7 @@ def jobs(
 def probe(request: LengthsRequest, model: MaskPredictor, limits: Limits) -> Probe:
     """What to read, of what prompt."""
     if (request.prompt is None) == (request.messages is None):
-        raise Invalid(
-            "give either prompt or messages", "prompt" if request.prompt is None else "messages"
-        )
+        raise Invalid("give either prompt or messages", "prompt" if request.prompt is None else "messages")
     given: Any
     if request.messages is None:
         given, field = request.prompt, "prompt"

@@ -31,9 +31,7 @@ async def read(request: Request, kind: type[Kind], limits: Limits) -> Kind:
     except ValidationError as wrong:
         raise invalid(kind, wrong) from wrong
     except ValueError as broken:
-        raise Invalid(
-            f"the body is not JSON as we read it ({broken})", code="invalid_json"
-        ) from broken
+        raise Invalid(f"the body is not JSON as we read it ({broken})", code="invalid_json") from broken
 
 
 async def content(request: Request, limits: Limits) -> bytes:

@@ -20,9 +20,7 @@ def chosen(request: Asking, limits: Limits) -> Recipe:
     """The recipe that was asked for, its length and its sampling replaced where the request says so."""
     for name in ("recipe", "length"):
         given = getattr(request, name)
-        if not limits.recipes and (
-            isinstance(given, dict) or (given is not None and name == "length")
-        ):
+        if not limits.recipes and (isinstance(given, dict) or (given is not None and name == "length")):
             raise Invalid(f"this server takes recipes by name only; leave {name} out", name)
     with about("recipe"):
         if request.recipe is None:

@@ -57,9 +57,7 @@ class Chunks:
                     **self._head,
                     "choices": [],
                     "usage": self._answered.usage(ordered).model_dump(),
-                    "lastword": together(
-                        ledgers, sum(answer.tokens for answer in ordered)
-                    ).model_dump(),
+                    "lastword": together(ledgers, sum(answer.tokens for answer in ordered)).model_dump(),
                 }
             )
         yield DONE
@@ -89,9 +87,7 @@ class Chunks:
         text, share = drawn(frame, self._model.tokenizer, self._model.ids.ends)  # type: ignore[arg-type]
         shown = {
             "passes": frame.passes,
-            "texts": [
-                None if token is None else text for token, text in zip(frame.tokens, frame.texts)
-            ],
+            "texts": [None if token is None else text for token, text in zip(frame.tokens, frame.texts)],
             "fixed": list(frame.fixed),
             "confidence": list(frame.confidence),
             "columns": frame.columns,
@@ -99,9 +95,7 @@ class Chunks:
         }
         return self._choice(index, text, lastword={"frame": shown}) | _meta(text, share)
 
-    def _choice(
-        self, index: int, text: str | None, *, first: bool = False, **more: Any
-    ) -> dict[str, Any]:
+    def _choice(self, index: int, text: str | None, *, first: bool = False, **more: Any) -> dict[str, Any]:
         """A chunk of one choice; text None adds none."""
         said: dict[str, Any] = {"text": text or ""}
         if self._answered.chat:

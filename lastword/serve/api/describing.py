@@ -33,13 +33,9 @@ WHY = {
 
 CHUNK = {"type": "string", "description": "A chunk as JSON, an error as JSON, or [DONE]."}
 EVENT = {"type": "object", "properties": {"data": CHUNK}, "required": ["data"]}
-STREAMED: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": EVENT}}}
-}
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": EVENT}}}}
 
-PLAIN: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
-}
+PLAIN: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:

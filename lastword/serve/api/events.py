@@ -19,9 +19,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self, events: AsyncGenerator[bytes, None], close: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], close: Callable[[], Awaitable[None]]) -> None:
         self.events, self.close = events, close
         self.status_code, self.background = 200, None
         self.init_headers({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})

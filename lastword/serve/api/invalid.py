@@ -69,9 +69,7 @@ def invalid(kind: type[BaseModel], wrong: ValidationError) -> Invalid:
     """The first thing that is wrong with a request, in a sentence that names the field."""
     field, first = first_error(wrong)
     if first["type"] == "extra_forbidden":
-        return Invalid(
-            f"there is no field {field}{_near(field, kind.model_fields)}", field, "unknown_field"
-        )
+        return Invalid(f"there is no field {field}{_near(field, kind.model_fields)}", field, "unknown_field")
     if first["type"] == "missing":
         return Invalid(f"{field} is missing: {_wanted(kind, field)}", field, "missing_field")
     if first["type"] == "unsupported":

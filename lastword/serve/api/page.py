@@ -22,9 +22,7 @@ def page(recipe: Recipe | None = None) -> str:
     usual = DEFAULT
     if recipe is not None:
         usual = next((name for name in RECIPES if Recipe.named(name) == recipe), OWN)
-        recipes.setdefault(
-            usual, "What whoever runs this server chose."
-        )  # who has no key sees it too
+        recipes.setdefault(usual, "What whoever runs this server chose.")  # who has no key sees it too
     known = {
         "version": __version__,
         "recipes": recipes,

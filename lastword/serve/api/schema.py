@@ -43,9 +43,7 @@ Prompts = Annotated[
     _in_words("give text, a list of texts, a list of token ids, or a list of lists of them"),
 ]
 OnePrompt = Annotated[LongText | Ids, _in_words("give text, or a list of token ids")]
-Named = Annotated[
-    Text | dict[str, Any], _in_words("give a name, or an object with a name and fields")
-]
+Named = Annotated[Text | dict[str, Any], _in_words("give a name, or an object with a name and fields")]
 Cap = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Seconds = Annotated[float, Field(gt=0)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
@@ -162,12 +160,8 @@ class ChatRequest(Asking):
     modalities: Annotated[Any, Unsupported(TEXT_ONLY, ([], ["text"]))] = None
     audio: Annotated[Any, Unsupported(TEXT_ONLY)] = None
     prediction: Annotated[Any, Unsupported("an answer starts from masks alone")] = None
-    reasoning_effort: Annotated[
-        Any, Unsupported("the recipe says how much work is done", ("none",))
-    ] = None
-    verbosity: Annotated[
-        Any, Unsupported("length policies say how long an answer gets", ("medium",))
-    ] = None
+    reasoning_effort: Annotated[Any, Unsupported("the recipe says how much work is done", ("none",))] = None
+    verbosity: Annotated[Any, Unsupported("length policies say how long an answer gets", ("medium",))] = None
     web_search_options: Annotated[Any, Unsupported("nothing is searched for")] = None
     store: Annotated[Any, Unsupported(NO_STORE, (False,))] = None
     metadata: Annotated[Any, Unsupported(NO_STORE, ({},))] = None

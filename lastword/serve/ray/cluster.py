@@ -13,9 +13,7 @@ from lastword.errors import ExtraError, SettingError
 from lastword.extras import install
 
 OLDEST = (2, 60)  # of Ray: routers and policies of others' have moved between its versions
-STORE = (
-    100_000_000  # bytes of Ray's object store where we start it: texts pass through it, no weights
-)
+STORE = 100_000_000  # bytes of Ray's object store where we start it: texts pass through it, no weights
 REACHING = 5.0  # seconds in which somebody must listen at an address
 NAMESPACE = "lastword"
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -31,9 +29,7 @@ def cluster(address: str | None, say: Callable[[str], None]) -> Iterator[Any]:
     # Else whatever thread of Serve's still asks for something after the end starts another Ray.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     if address is not None:
-        os.environ.setdefault(
-            "RAY_AUTH_MODE", "token"
-        )  # a cluster has it on, unless told otherwise
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a cluster has it on, unless told otherwise
     ray = imported()
     if address is not None:
         check_reached(address, ray)
@@ -139,9 +135,7 @@ def refused(address: str | None, wrong: Exception) -> SettingError:
             f"the Ray cluster {at} asks for its token: copy ~/.ray/auth_token of its head here, or set "
             f"RAY_AUTH_TOKEN_PATH; for a cluster without one set RAY_AUTH_MODE=disabled ({_first(text)})"
         )
-    if (
-        address is not None and "ailed to connect" in text
-    ):  # somebody listens there: that was looked at
+    if address is not None and "ailed to connect" in text:  # somebody listens there: that was looked at
         return SettingError(
             f"what listens at {at} did not let this process in: is it a Ray cluster, and is its token here "
             "(~/.ray/auth_token of its head, or RAY_AUTH_TOKEN_PATH)? For a cluster without one set "

@@ -36,8 +36,7 @@ def gathered(texts: Mapping[str, bytes], reports: Mapping[str, Report]) -> bytes
         family = f"lastword:predicted_work_{unit}"
         lines += [f"# HELP {family} Work in hand, as predicted", f"# TYPE {family} gauge"]
         lines += [
-            f'{family}{{{LABEL}="{name}"}} {getattr(report, unit):.6g}'
-            for name, report in reports.items()
+            f'{family}{{{LABEL}="{name}"}} {getattr(report, unit):.6g}' for name, report in reports.items()
         ]
     return ("\n".join(lines) + "\n").encode()
 

@@ -66,9 +66,7 @@ class LeastWork(RequestRouter):
             count[key] = count.get(key, 0) + 1
         return count
 
-    def on_request_routed(
-        self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
-    ) -> None:
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
         """It may be another replica that took it."""
         own = pending_request.metadata.internal_request_id
         if own in self._handed:

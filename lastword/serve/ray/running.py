@@ -40,9 +40,7 @@ def serve_on_ray(
         deployed = Deployed(ray, Made(source.in_full(), name, limits, inner), replicas)
         deployed.check_room()
         fleet = RayFleet(deployed, limits)
-        front = create_front(
-            fleet, limits=limits, keys=keys, inner_key=inner, hosts=own_names(host, keys)
-        )
+        front = create_front(fleet, limits=limits, keys=keys, inner_key=inner, hosts=own_names(host, keys))
         server = listening(front, fleet, name=name, host=host, port=port, limits=limits, say=say)
         try:
             server.run()

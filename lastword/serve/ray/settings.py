@@ -21,9 +21,7 @@ class Replicas:
     cpus: float = 1.0  # of each; logical ones, by which Ray places it
     gpus: float | None = None  # of each; None: one, where the cluster has any
     routing: str = "predicted"
-    seconds: float = (
-        10.0  # of predicted work that a replica should have, where their number changes
-    )
+    seconds: float = 10.0  # of predicted work that a replica should have, where their number changes
     up: float = 10.0  # seconds that there must be too few before one is added
     down: float = 120.0  # seconds that there must be too many before one is taken away
     patience: float = 600.0  # seconds in which all must be ready, weights loaded
@@ -43,9 +41,7 @@ class Replicas:
         for name in ("up", "down"):
             check_number("Replicas", name, getattr(self, name), minimum=0)
         if self.routing not in ROUTINGS:
-            raise SettingError(
-                f"routing {self.routing!r} was given; allowed: {', '.join(ROUTINGS)}"
-            )
+            raise SettingError(f"routing {self.routing!r} was given; allowed: {', '.join(ROUTINGS)}")
 
     @property
     def scales(self) -> bool:

@@ -65,9 +65,7 @@ class Launcher:
 
 
 def raw(rows, columns):
-    return Raw(
-        torch.zeros(rows, columns, dtype=torch.bfloat16), torch.zeros(rows), torch.zeros(columns)
-    )
+    return Raw(torch.zeros(rows, columns, dtype=torch.bfloat16), torch.zeros(rows), torch.zeros(columns))
 
 
 def launch(dtype, width, mlp, heads, kv_heads, vocabulary_size):

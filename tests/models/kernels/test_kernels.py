@@ -24,7 +24,9 @@ from lastword.models.layers import RMSNorm, Rotation, TransformerConfig
 ROOT = Path(__file__).parent.parent.parent
 HALVES = (torch.float32, torch.bfloat16, torch.float16)
 SHAPE = TransformerConfig(
-    hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, intermediate_size=64, vocab_size=8, rope_theta=500000.0, norm_eps=1e-5,
+    hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, intermediate_size=64, vocab_size=8,
+    rope_theta=500000.0,
+    norm_eps=1e-5,
     max_seq_len=4096, qkv_bias=False, tied_head=False, rotate_in_float32=True,
 )  # fmt: skip
 
@@ -136,16 +138,12 @@ def test_fp8_scales_are_multiplied_back():
     assert float(small.values.float().abs().amax(1).min()) == 448
     stored = quantise(weight)
     product = multiply(small, stored.values, stored.scale)
-    back = (small.values.float() * small.scale[:, None]) @ (
-        stored.values.float() * stored.scale[:, None]
-    ).T
+    back = (small.values.float() * small.scale[:, None]) @ (stored.values.float() * stored.scale[:, None]).T
     torch.testing.assert_close(scaled(product, torch.float32), back)
     assert float((back - x @ weight.T).norm() / (x @ weight.T).norm()) < 0.05
 
 
-@pytest.mark.parametrize(
-    "sampling", [Sampling(), Sampling(forbid_end=True), Sampling(end_last=True)]
-)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(forbid_end=True), Sampling(end_last=True)])
 def test_summary_is_what_rules_judge_by(sampling, predicted, ids, monkeypatch):
     from lastword.models.kernels import vocabulary
 

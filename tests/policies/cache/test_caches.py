@@ -81,9 +81,7 @@ def test_what_goes_stale_within_a_block(cache, stale, ids):
     ("every", "with_prompt"),
     [(1, [1, 1, 1, 1, 1]), (2, [1, 0, 1, 0, 1]), (3, [1, 0, 0, 1, 0]), (0, [1, 0, 0, 0, 0])],
 )
-def test_an_opening_recomputes_the_answer_and_the_prompt_at_intervals(
-    kind, every, with_prompt, ids
-):
+def test_an_opening_recomputes_the_answer_and_the_prompt_at_intervals(kind, every, with_prompt, ids):
     canvas = Canvas.blank([[1, 2]], torch.tensor([5]), ids)
     clock, found = Clock.start(canvas), []
     for slot in range(5):  # blocks of one slot: every step opens one
@@ -225,9 +223,7 @@ def test_dream_reads_a_blocks_first_column_from_the_one_before_it(cache, dream):
 def test_rows_out_of_step_come_back_in_order(name, request):
     """Rows that open a block run apart from those within one; each must get its own logits."""
     model, rows = request.getfixturevalue(name), 5
-    canvas = Canvas.blank(
-        [[n + 1] * (n + 1) for n in range(rows)], torch.full((rows,), 6), model.ids
-    )
+    canvas = Canvas.blank([[n + 1] * (n + 1) for n in range(rows)], torch.full((rows,), 6), model.ids)
     forward = Forward(model, Sampling(), RowGenerators(range(rows)))
     memory, read = DualCache().open(canvas), canvas.answer
     spent = BatchCost.zeros(rows)

@@ -56,9 +56,7 @@ def with_masks(canvas, row, place, count):
 
 
 def run(family, cache, prompts=UNEQUAL, length=Given(HORIZONS), block=4):
-    recipe = lastword.Recipe(
-        length=length, unmask=lastword.AboveThreshold(0.25), cache=cache, block=block
-    )
+    recipe = lastword.Recipe(length=length, unmask=lastword.AboveThreshold(0.25), cache=cache, block=block)
     return list(lastword.decode(model(family), prompts, recipe))
 
 

@@ -149,9 +149,7 @@ def test_prophet_averages_the_region(predicted):
     assert verdict(Prophet(answer_start=-2, region=2), prediction) == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("filled", "bar"), [(0, 7.5), (32, 7.5), (33, 5.0), (66, 5.0), (67, 2.5), (99, 2.5)]
-)
+@pytest.mark.parametrize(("filled", "bar"), [(0, 7.5), (32, 7.5), (33, 5.0), (66, 5.0), (67, 2.5), (99, 2.5)])
 def test_prophets_bar_falls_with_work_done(predicted, filled, bar):
     above, below = leading(*[bar + 0.01] * 100), leading(*[bar - 0.01] * 100)
     assert verdict(Prophet(), predicted(above, below), filled) == [True, False]
@@ -186,9 +184,7 @@ def test_gap_and_margin_agree_where_only_two_tokens_have_a_chance(kind, predicte
     for gap in (1.0, 2.4, 2.6, 4.9, 5.1, 7.4, 7.6):
         prediction = predicted(leading(*[gap] * 6))
         for filled in (0, 3, 5):
-            assert verdict(kind("gap"), prediction, filled) == verdict(
-                kind("margin"), prediction, filled
-            )
+            assert verdict(kind("gap"), prediction, filled) == verdict(kind("margin"), prediction, filled)
 
 
 def test_one_very_sure_column_carries_the_gap_but_not_the_margin(predicted):

@@ -90,17 +90,13 @@ def test_each_row_has_a_budget_of_its_own(llada):
 
 def test_growth_stops_where_the_money_does():
     toy = lastword.Toy(0.0)  # it never ends
-    grown = lastword.generate(
-        toy, "abc", length=Budget(GrowWhenFull(Fixed(4), by=4), passes=11), block=2
-    )
+    grown = lastword.generate(toy, "abc", length=Budget(GrowWhenFull(Fixed(4), by=4), passes=11), block=2)
     assert (grown.finish, len(grown.tokens), grown.cost.forward_passes) == (
         Finish.TRUNCATED,
         11,
         11,
     )
-    around = lastword.generate(
-        toy, "abc", length=GrowWhenFull(Budget(Fixed(4), passes=11), by=4), block=2
-    )
+    around = lastword.generate(toy, "abc", length=GrowWhenFull(Budget(Fixed(4), passes=11), by=4), block=2)
     assert around.tokens == grown.tokens
 
 

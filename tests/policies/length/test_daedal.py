@@ -25,9 +25,7 @@ def after_a_pass(prediction, threshold=0.9):
     """The canvas an AboveThreshold pass without blocks leaves, and its clock."""
     canvas = prediction.canvas
     clock, columns = Clock.start(canvas).tick(canvas, None), prediction.columns
-    chosen, _ = AboveThreshold(threshold).choose(
-        prediction, columns.gather(canvas.masked), clock, ()
-    )
+    chosen, _ = AboveThreshold(threshold).choose(prediction, columns.gather(canvas.masked), clock, ())
     return canvas.write(columns.scatter(chosen), prediction.tokens_on_canvas), clock
 
 

@@ -44,9 +44,7 @@ def answer(slot, length, block=None):
 
 def horizons(slot, length, block):
     recipe = lastword.Recipe(length=length, unmask=lastword.MostConfident(), block=block)
-    return [
-        int(step.canvas.horizon[0]) for step in lastword.decode(ending_at(slot), [[1, 1]], recipe)
-    ]
+    return [int(step.canvas.horizon[0]) for step in lastword.decode(ending_at(slot), [[1, 1]], recipe)]
 
 
 WORDS = [place % 5 for place in range(20)]
@@ -117,9 +115,7 @@ def test_blocks_that_were_not_given_are_those_of_32():
     assert (alone.canvas, alone.cost) == (given.canvas, given.cost)
     assert alone.recipe.block == 32
     assert len(alone.canvas) == alone.cost.forward_passes == 10  # nine words and the end
-    assert (
-        answer(9, Fixed(70)).cost.forward_passes == 70
-    )  # no policy that acts between blocks, no blocks
+    assert answer(9, Fixed(70)).cost.forward_passes == 70  # no policy that acts between blocks, no blocks
 
 
 @pytest.mark.parametrize("slot", [3, 40, 75])

@@ -227,9 +227,7 @@ def test_a_policy_that_reads_the_answer_waits_for_a_pass_that_does(policy, llada
     )
     block = clock.window.columns(canvas.width)
     horizons = [
-        policy.revise(canvas, forward(canvas, read, BatchCost.zeros(1))[0], clock, ())[
-            0
-        ].horizon.tolist()
+        policy.revise(canvas, forward(canvas, read, BatchCost.zeros(1))[0], clock, ())[0].horizon.tolist()
         for read in (block, canvas.answer)
     ]
     assert horizons[0] == [8] != horizons[1]

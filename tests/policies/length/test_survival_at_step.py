@@ -36,9 +36,7 @@ def test_the_canvas_is_cropped_once_after_the_pass_of_that_step(at, llada):
 
 def survival_of(prediction, answer, survival):
     """The reading of a pass over a canvas with these tokens."""
-    object.__setattr__(
-        prediction, "canvas", prediction.canvas.replace_answer(torch.tensor([[0, *answer]]))
-    )
+    object.__setattr__(prediction, "canvas", prediction.canvas.replace_answer(torch.tensor([[0, *answer]])))
     return survival.read(prediction)
 
 
@@ -56,9 +54,7 @@ def test_a_written_slot_ends_the_answer_for_certain_or_not_at_all(predicted):
 
 def test_a_written_turn_end_ends_the_answer_too(golden):
     model = lastword.load(golden / "llada-tiny", device="cpu", turn_ends=(380,))
-    write = lastword.Hooks(
-        tokens=lambda at, canvas: canvas.tokens.index_fill(1, torch.tensor([4]), 380)
-    )
+    write = lastword.Hooks(tokens=lambda at, canvas: canvas.tokens.index_fill(1, torch.tensor([4]), 380))
     step = next(lastword.decode(model, [[1, 2]], Recipe(length=Fixed(6)), hooks=write))
     assert Survival(6).read(step.prediction).hazard[0, 2] == 1
 

@@ -322,9 +322,7 @@ def test_above_threshold_forces_exactly_one_of_equals(predicted):
 
 def test_a_threshold_of_one_is_one_token_a_pass(predicted):
     prediction = predicted(sharp(0.95, 0.5, 0.97))
-    assert chosen_words(AboveThreshold(1.0), prediction) == chosen_words(
-        MostConfident(), prediction
-    )
+    assert chosen_words(AboveThreshold(1.0), prediction) == chosen_words(MostConfident(), prediction)
 
 
 def test_factor_raises_the_bar_with_every_token(predicted):
@@ -415,9 +413,7 @@ def test_maskgit_ranks_by_log_probability_and_fading_noise(predicted, sure):
 
 def test_maskgits_last_pass_has_no_noise(predicted):
     prediction = predicted(noise(6, 8))
-    last = first_tick(prediction).tick(
-        prediction.canvas, None
-    )  # pass 2 of 2, with masks to choose from
+    last = first_tick(prediction).tick(prediction.canvas, None)  # pass 2 of 2, with masks to choose from
     open_masks, quiet = prediction.canvas.masked, MostConfident(EqualShares(3.0))
     state = prediction.generators._generators[0].get_state()
     chosen = choose(MaskGit(EqualShares(3.0), noise=1e6), prediction, open_masks, last)
@@ -576,9 +572,7 @@ class Forgetful(lastword.UnmaskRule):
         return open if self.returns is None else (open[:, :1].repeat(1, 99), state)
 
 
-@pytest.mark.parametrize(
-    ("rule", "words"), [(Forgetful(), "the state"), (Forgetful(1), "of shape")]
-)
+@pytest.mark.parametrize(("rule", "words"), [(Forgetful(), "the state"), (Forgetful(1), "of shape")])
 def test_a_rule_that_returns_something_else_is_told_so(rule, words, toy):
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=rule)
     with pytest.raises(SettingError, match=f"Forgetful .*{words}"):

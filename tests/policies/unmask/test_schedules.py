@@ -62,9 +62,7 @@ def test_a_pace_below_one_still_fills_one_mask_per_pass():
 
 def test_every_number_of_steps_is_reached_by_its_pace():
     for masks in range(1, 130):
-        assert all(
-            EqualShares(masks / steps).steps(masks) == steps for steps in range(1, masks + 1)
-        )
+        assert all(EqualShares(masks / steps).steps(masks) == steps for steps in range(1, masks + 1))
 
 
 # What Dream's loop does, run with its own code: models.md, section 2.7.
@@ -108,9 +106,7 @@ def test_timesteps_take_the_share_of_the_last_step_for_everything():
 @pytest.mark.parametrize(("masks", "steps"), [(256, 8), (256, 12), (8, 3), (40, 7), (9, 2), (5, 1)])
 def test_cosine_leaves_the_cosines_share(masks, steps):
     """MaskGIT's keep-count, written out: floor(N cos(pi t / 2T)), none after the last pass."""
-    left = [
-        math.floor(masks * math.cos(math.pi / 2 * t / steps) + 1e-9) for t in range(1, steps)
-    ] + [0]
+    left = [math.floor(masks * math.cos(math.pi / 2 * t / steps) + 1e-9) for t in range(1, steps)] + [0]
     assert counts(Cosine(masks / steps), masks) == [a - b for a, b in zip([masks, *left], left)]
 
 

@@ -23,9 +23,7 @@ def tree(process):
         with contextlib.suppress(OSError, IndexError, ValueError):
             stat = (folder / "stat").read_text().rpartition(")")[2].split()
             parents[int(folder.name)] = int(stat[1])
-            words[int(folder.name)] = (
-                (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            )
+            words[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
     below, found = {process}, {}
     while more := {child for child, parent in parents.items() if parent in below} - below:
         below |= more
@@ -74,10 +72,7 @@ def fleet(*options, model="toy", replicas=2):
                 below |= tree(own.process.pid)
             for number, words in below.items():  # a server that was killed leaves them
                 with contextlib.suppress(OSError):
-                    if (
-                        Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                        == words
-                    ):
+                    if Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode() == words:
                         os.kill(number, signal.SIGKILL)
 
 

@@ -44,9 +44,7 @@ async def front(toy, keys=(), hosts=(), **limits):
     engine.start()
     fleet = Here(engine, create_app(engine, name="toy", keys=[inner] if inner else ()))
     app = create_front(fleet, limits=limits, keys=keys, inner_key=inner, hosts=hosts)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://test"
-    ) as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         client.fleet = fleet
         while engine.state == "starting":
             await asyncio.sleep(0.01)

@@ -38,9 +38,7 @@ def test_a_killed_replica_loses_no_answer_and_gives_no_wrong_one():
     answers, told = [], []
 
     async def load(own):
-        asked = [
-            (prompts()[n % PROMPTS], n % 2 == 0) for n in range(REQUESTS)
-        ]  # every other one is streamed
+        asked = [(prompts()[n % PROMPTS], n % 2 == 0) for n in range(REQUESTS)]  # every other one is streamed
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(base_url=own.url, timeout=120, limits=limits) as client:
 
@@ -67,9 +65,7 @@ def test_a_killed_replica_loses_no_answer_and_gives_no_wrong_one():
                 os.kill(victim, signal.SIGKILL)
                 return victim
 
-            _, victim = await asyncio.gather(
-                asyncio.gather(*(one() for _ in range(CLIENTS))), kill()
-            )
+            _, victim = await asyncio.gather(asyncio.gather(*(one() for _ in range(CLIENTS))), kill())
             return victim
 
     options = ("--replicas", "2", "--slots", "8")
