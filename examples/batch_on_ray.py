@@ -31,4 +31,4 @@ with Pool(Ray(Source(NAME), workers=2, address="local")) as engine:
 
 for line in answers.read_text().splitlines():
     answer = json.loads(line)
-    print(answer["index"], answer["passes"], answer["text"].splitlines()[-1])
+    print(answer["index"], answer["forward_passes"], answer["text"].splitlines()[-1])

@@ -97,7 +97,7 @@ class Generation:
         pieces = None
         if self.frames:
             last = self.frames[-1]
-            pieces = [*zip(last.texts, last.fixed)][: last.end]
+            pieces = [*zip(last.texts, last.filled_at)][: last.end]
         return answer_html(self.to_data(), self.finish.value, len(self.canvas), pieces)
 
     def to_data(self) -> dict[str, Any]:

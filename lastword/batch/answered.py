@@ -35,8 +35,8 @@ class Line(BaseModel):
     horizon: SlotCount | None = None  # slots planned
     expected_length: float | None = None  # what the probe said
     tail: Share | None = None
-    passes: Count | None = None  # probe included
-    columns: Count | None = None
+    forward_passes: Count | None = None  # probe included
+    tokens_computed: Count | None = None
     seconds: float | None = None
     seed: Seed | None = None
     shortened: bool = False  # asked on a canvas cut to what the prompt left
@@ -97,8 +97,8 @@ class Answering:
             text=kept(reply.text),
             failed=None,
             tokens=facts["length"],
-            passes=passes,
-            columns=columns,
+            forward_passes=passes,
+            tokens_computed=columns,
             shortened=facts.get("shortened", False),
         )
         return _dumped(made), False, tokens

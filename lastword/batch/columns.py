@@ -12,7 +12,8 @@ from lastword.batch.line import Form
 PLAIN = {
     "index": "int64", "id": "string", "text": "string", "failed": "string", "finish": "string",
     "prompt_tokens": "int64", "tokens": "int64", "horizon": "int64", "expected_length": "float64",
-    "tail": "float64", "passes": "int64", "columns": "int64", "seconds": "float64", "seed": "int64",
+    "tail": "float64", "forward_passes": "int64", "tokens_computed": "int64",
+    "seconds": "float64", "seed": "int64",
     "shortened": "bool_", "run": "string",
 }  # fmt: skip
 OPENAI = dict.fromkeys(("id", "custom_id", "response", "error"), "string")

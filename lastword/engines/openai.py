@@ -211,7 +211,7 @@ class OpenAI:
             facts |= {
                 "horizon": ledger["horizon"],
                 "expected_length": ledger["predicted_length"],
-                "cost": (ledger["passes"], ledger["columns"]),  # the probe in it
+                "cost": (ledger["forward_passes"], ledger["tokens_computed"]),  # the probe in it
                 "seconds": ledger["seconds_decoding"],
             }
         if server := told.get("system_fingerprint"):

@@ -301,7 +301,7 @@ class Worker:
         more = row.committed.read(answer, complete=complete)
         if row.trace is not None and (cost := step.cost.row(slot)).forward_passes > row.trace.passes:
             sure = confidences(step, slot)
-            frame = row.trace.after(answer, sure, cost.tokens_computed, passes=cost.forward_passes)
+            frame = row.trace.after(answer, sure, cost.tokens_computed, forward_passes=cost.forward_passes)
             row.stream.put(Snapshot(frame))
         if more:
             row.told = row.told or time.monotonic()

@@ -14,13 +14,13 @@ from lastword.models.base import TextTokenizer, decode_text
 class Frame:
     """One row's answer after so many passes; each tuple has an entry per slot."""
 
-    passes: int  # so far; 0: before the first
+    forward_passes: int  # so far; 0: before the first
     tokens: tuple[int | None, ...]  # None: still a mask
     texts: tuple[str, ...]  # of each token by itself; empty for a mask and for an end token
-    fixed: tuple[int | None, ...]  # the pass that filled the slot; 0: it was given
+    filled_at: tuple[int | None, ...]  # the pass that filled the slot; 0: it was given
     confidence: tuple[float | None, ...]  # what the model gave the token then; None: nobody said
     text: str  # the answer as far as it is complete: up to the first mask or end token
-    columns: int  # computed so far, probe not included
+    tokens_computed: int  # computed so far, probe not included
     end: int | None = None  # the slot of the first end token, counted from 0; None: there is none yet
 
 
@@ -96,8 +96,8 @@ class RowTrace:
     >>> toy = lastword.load("toy")
     >>> trace = RowTrace(toy.tokenizer, toy.ids)
     >>> _ = trace.begin([toy.ids.mask] * 3)
-    >>> frame = trace.after([0, toy.ids.mask, 2], [0.9, None, 0.7], columns=6)
-    >>> frame.texts, frame.fixed, frame.text
+    >>> frame = trace.after([0, toy.ids.mask, 2], [0.9, None, 0.7], tokens_computed=6)
+    >>> frame.texts, frame.filled_at, frame.text
     (('a', '', 'c'), (1, None, 1), 'a')
     """
 
@@ -117,17 +117,17 @@ class RowTrace:
         self,
         answer: Sequence[int],
         confidence: Confidence | None,
-        columns: int,
+        tokens_computed: int,
         *,
-        passes: int | None = None,
+        forward_passes: int | None = None,
     ) -> Frame:
         """After a pass, or after several that nobody looked at (`passes`: so many in all).
 
         `confidence` has the slots as the pass saw them, with None where it wrote nothing; no entry at all,
         or None, where nobody knows.
         """
-        self.passes = self.passes + 1 if passes is None else passes
-        return self._frame(answer, confidence, columns)
+        self.passes = self.passes + 1 if forward_passes is None else forward_passes
+        return self._frame(answer, confidence, tokens_computed)
 
     def _frame(self, answer: Sequence[int], confidence: Confidence | None, columns: int) -> Frame:
         answer, mask = list(answer), self._ids.mask
@@ -154,13 +154,13 @@ class RowTrace:
         whole = answer[:end]
         complete = whole[: whole.index(mask)] if mask in whole else whole
         return Frame(
-            passes=self.passes,
+            forward_passes=self.passes,
             tokens=tuple(None if token == mask else token for token in answer),
             texts=tuple(self._texts(answer)),
-            fixed=tuple(fixed),
+            filled_at=tuple(fixed),
             confidence=tuple(kept),
             text=decode_text(self._tokenizer, complete),
-            columns=columns,
+            tokens_computed=columns,
             end=end,
         )
 
@@ -234,7 +234,7 @@ class BatchTrace:
                 answer = step.canvas.answer_ids(slot)
                 yield (
                     prompt,
-                    trace.after(answer, sure, cost.tokens_computed, passes=cost.forward_passes),
+                    trace.after(answer, sure, cost.tokens_computed, forward_passes=cost.forward_passes),
                 )
 
 

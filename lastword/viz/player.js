@@ -21,7 +21,7 @@ const Lastword = (() => {
   const count = (number) => Number(number).toLocaleString("en-GB");
   const known = (value) => value !== null && value !== undefined;
 
-  // ---- frames: {passes, columns, end, slots: [[text or null, pass, confidence]]} ----
+  // ---- frames: {forward_passes, tokens_computed, end, slots: [[text or null, pass, confidence]]} ----
 
   const fromServer = (frame) => {
     const texts = frame.texts || [];
@@ -33,9 +33,9 @@ const Lastword = (() => {
     }
     const of = (list, slot) => (list && known(list[slot]) ? list[slot] : null);
     return {
-      passes: frame.passes || 0, columns: frame.columns || 0, end, text: frame.text,
+      forward_passes: frame.forward_passes || 0, tokens_computed: frame.tokens_computed || 0, end, text: frame.text,
       slots: texts.map((text, slot) => [
-        known(tokens[slot]) ? text : null, of(frame.fixed, slot), of(frame.confidence, slot),
+        known(tokens[slot]) ? text : null, of(frame.filled_at, slot), of(frame.confidence, slot),
       ]),
     };
   };
@@ -49,7 +49,7 @@ const Lastword = (() => {
         if (!sameSlot(before[at], slot)) set.push([at, ...slot]);
       });
       before = frame.slots;
-      return { passes: frame.passes, columns: frame.columns, slots: frame.slots.length, end: frame.end, set };
+      return { forward_passes: frame.forward_passes, tokens_computed: frame.tokens_computed, slots: frame.slots.length, end: frame.end, set };
     });
   };
   const unpacked = (frames) => {
@@ -57,7 +57,7 @@ const Lastword = (() => {
     return frames.map((frame) => {
       slots = slots.slice(0, frame.slots);
       for (const [at, ...slot] of frame.set) slots[at] = slot;
-      return { passes: frame.passes, columns: frame.columns, end: frame.end, slots };
+      return { forward_passes: frame.forward_passes, tokens_computed: frame.tokens_computed, end: frame.end, slots };
     });
   };
 
@@ -96,7 +96,7 @@ const Lastword = (() => {
           this.element.append(token);
         } else if (
           old && !rescaled && old.end === frame.end && sameSlot(old.slots[at], slot) &&
-          slot[1] !== frame.passes && slot[1] !== old.passes
+          slot[1] !== frame.forward_passes && slot[1] !== old.forward_passes
         ) return;
         this.fill(this.tokens[at], slot, at);
       });
@@ -108,7 +108,7 @@ const Lastword = (() => {
       else if (isEnd) classes.push("end");
       else classes.push(sureness(confidence), shade(pass, this.passes));
       if (after) classes.push("after");
-      if (text !== null && pass && pass === this.frame.passes) classes.push("fresh");
+      if (text !== null && pass && pass === this.frame.forward_passes) classes.push("fresh");
       const label = text === null ? "" : isEnd ? "end" : text === "" ? (after ? "\u00b7" : "") : shown(text);
       token.className = classes.filter(Boolean).join(" ");
       if (token.textContent !== label) token.textContent = label;
@@ -227,11 +227,11 @@ const Lastword = (() => {
       list.append(make("div", {}, make("dt", { text: name }), number));
     };
     const probe = (number) => (number ? `+ ${count(number)} probe` : "");
-    row("passes", known(told.passes) ? count(told.passes) : null, probe(told.probe_passes));
-    row("columns", known(told.columns) ? count(told.columns) : null, probe(told.probe_columns));
+    row("passes", known(told.forward_passes) ? count(told.forward_passes) : null, probe(told.probe_forward_passes));
+    row("columns", known(told.tokens_computed) ? count(told.tokens_computed) : null, probe(told.probe_tokens_computed));
     row("seconds", known(told.seconds) ? told.seconds.toFixed(2) : null);
     row("tokens", known(told.tokens) ? count(told.tokens) : null);
-    const forwards = (told.passes || 0) + (told.probe_passes || 0);
+    const forwards = (told.forward_passes || 0) + (told.probe_forward_passes || 0);
     const rate = known(told.tokens_per_forward) ? told.tokens_per_forward : forwards ? (told.tokens || 0) / forwards : null;
     row("tokens a forward", known(rate) ? rate.toFixed(2) : null);
     return list;
@@ -321,9 +321,9 @@ const Lastword = (() => {
       this.legend.replaceChildren(...entries);
     }
     measure() {
-      for (const lane of this.lanes) lane.passes = Math.max(1, lane.run.passes || 0, ...lane.frames.slice(-1).map((frame) => frame.passes));
+      for (const lane of this.lanes) lane.passes = Math.max(1, lane.run.passes || 0, ...lane.frames.slice(-1).map((frame) => frame.forward_passes));
       const race = this.lanes.length > 1;
-      const clock = (frame) => (race ? frame.columns : frame.passes);
+      const clock = (frame) => (race ? frame.tokens_computed : frame.forward_passes);
       this.ticks = [...new Set(this.lanes.flatMap((lane) => lane.frames.map(clock)))].sort((one, other) => one - other);
       if (!this.ticks.length) this.ticks = [0];
       this.clock = clock;
@@ -332,7 +332,7 @@ const Lastword = (() => {
     push(index, frame) {
       const lane = this.lanes[index];
       const last = lane.frames[lane.frames.length - 1];
-      if (last && frame.passes <= last.passes) lane.frames.pop();
+      if (last && frame.forward_passes <= last.forward_passes) lane.frames.pop();
       lane.frames.push(frame);
       if (!this.live || lane.asked) return;
       lane.asked = true;  // frames may come faster than a screen is drawn
@@ -342,7 +342,7 @@ const Lastword = (() => {
       });
     }
     drawLive(lane, frame) {
-      const passes = Math.max(lane.run.horizon || frame.slots.length, frame.passes);
+      const passes = Math.max(lane.run.horizon || frame.slots.length, frame.forward_passes);
       if (passes !== lane.passes) {
         lane.passes = passes;
         this.drawLegend();
@@ -350,7 +350,7 @@ const Lastword = (() => {
       lane.canvas.draw(frame, lane.passes);
       if (lane.done) return;
       const left = frame.slots.filter((slot) => slot[0] === null).length;
-      lane.state.textContent = `pass ${frame.passes} \u00b7 ${count(left)} of ${count(frame.slots.length)} masks left`;
+      lane.state.textContent = `pass ${frame.forward_passes} \u00b7 ${count(left)} of ${count(frame.slots.length)} masks left`;
     }
     finish(index, told) {
       const lane = this.lanes[index];

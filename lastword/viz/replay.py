@@ -36,10 +36,10 @@ def run(
         "end": None if end is None else end + 1,  # a length counts its end token
         "lengths": None if lengths is None else lengths_data(lengths),
         "ledger": {
-            "passes": cost["forward_passes"],
-            "columns": cost["tokens_computed"],
-            "probe_passes": probe["forward_passes"],
-            "probe_columns": probe["tokens_computed"],
+            "forward_passes": cost["forward_passes"],
+            "tokens_computed": cost["tokens_computed"],
+            "probe_forward_passes": probe["forward_passes"],
+            "probe_tokens_computed": probe["tokens_computed"],
             "seconds": told["seconds"],
             "tokens": len(told["tokens"]),
         },
@@ -62,11 +62,11 @@ def changes(frames: Sequence[Frame]) -> Iterator[dict[str, Any]]:
     """Each frame as what changed since the one before: a run has as many slots as passes, or more."""
     before: list[Slot] = []
     for frame in frames:
-        now = [*map(_slot, frame.tokens, frame.texts, frame.fixed, frame.confidence)]
+        now = [*map(_slot, frame.tokens, frame.texts, frame.filled_at, frame.confidence)]
         pairs = enumerate(zip_longest(before, now))
         yield {
-            "passes": frame.passes,
-            "columns": frame.columns,
+            "forward_passes": frame.forward_passes,
+            "tokens_computed": frame.tokens_computed,
             "slots": len(now),
             "end": frame.end,
             "set": [[slot, *new] for slot, (old, new) in pairs if new is not None and old != new],

@@ -60,7 +60,7 @@ def test_a_server_answers_lines_as_this_process_does(server, toy, tmp_path):
 
     here = written(Local(toy), tmp_path / "here", LINES)
     there = written(OpenAI(server, "toy"), tmp_path / "there", LINES)
-    for name in ("index", "id", "text", "tokens", "prompt_tokens", "seed", "horizon", "passes"):
+    for name in ("index", "id", "text", "tokens", "prompt_tokens", "seed", "horizon", "forward_passes"):
         assert [line[name] for line in there] == [line[name] for line in here], name
     assert [line["failed"] is None for line in there] == [True, False, True, True]
 

@@ -79,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
                 last = respelled(frame, self.server.words) if self.server.words else frame
                 self.frame(last)
                 time.sleep(PAUSE)
-                if "BREAK" in asked and frame.passes == 2:
+                if "BREAK" in asked and frame.forward_passes == 2:
                     raise Broken
 
         try:
@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
             said = {"message": "decoding this answer failed; ask again", "code": "broken"}
             return self.event({"error": said})
         except OSError:
-            return self.server.left.append(last.passes)  # the reader has gone
+            return self.server.left.append(last.forward_passes)  # the reader has gone
         passes = answer.cost.forward_passes + answer.probe_cost.forward_passes
         ledger = {
             "predicted_length": answer.to_data()["expected_length"],
@@ -113,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
             "columns": frame.columns,
             "end": frame.end,
             "texts": [None if token is None else text for token, text in pairs],
-            "fixed": frame.fixed,
+            "fixed": frame.filled_at,
             "confidence": frame.confidence,
         }
         self.choice({"frame": told, "horizon": len(frame.tokens)}, frame.text)

@@ -365,8 +365,8 @@ def test_frames_show_every_pass_to_one_who_reads():
             return [event.frame async for event in stream if isinstance(event, Snapshot)]
 
     frames = run(ask())
-    assert [frame.passes for frame in frames] == sorted({frame.passes for frame in frames})
-    assert frames[-1].passes == 8
+    assert [frame.forward_passes for frame in frames] == sorted({frame.forward_passes for frame in frames})
+    assert frames[-1].forward_passes == 8
 
 
 def test_recipes_take_turns():

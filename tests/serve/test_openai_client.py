@@ -51,11 +51,13 @@ def test_a_chat_is_answered_as_the_library_answers(client, solo):
     assert ledger["horizon"] == solo.horizon
     assert ledger["predicted_length"] == pytest.approx(solo.lengths.mean.item(), abs=1e-3)
     assert set(ledger["quantiles"]) == {"0.5", "0.9"}
-    assert ledger["passes"] == solo.cost.forward_passes + solo.probe_cost.forward_passes
-    assert ledger["columns"] == solo.cost.tokens_computed + solo.probe_cost.tokens_computed
+    assert ledger["forward_passes"] == solo.cost.forward_passes + solo.probe_cost.forward_passes
+    assert ledger["tokens_computed"] == solo.cost.tokens_computed + solo.probe_cost.tokens_computed
     assert ledger["recipe"] == solo.recipe.label()
     assert ledger["ended_by"] in ("model", "canvas")
-    assert ledger["tokens_per_forward"] == pytest.approx(len(solo.tokens) / ledger["passes"], abs=1e-4)
+    assert ledger["tokens_per_forward"] == pytest.approx(
+        len(solo.tokens) / ledger["forward_passes"], abs=1e-4
+    )
 
 
 def test_a_chat_streams_the_same_text_and_its_usage(client, solo):
@@ -70,7 +72,7 @@ def test_a_chat_streams_the_same_text_and_its_usage(client, solo):
     assert all(chunk.usage is None for chunk in chunks[:-1])
     assert usage.choices == []
     assert usage.usage.completion_tokens == len(solo.tokens)
-    assert usage.lastword["passes"] == last.choices[0].lastword["passes"]
+    assert usage.lastword["forward_passes"] == last.choices[0].lastword["forward_passes"]
 
 
 def test_a_stream_without_usage_ends_with_a_reason(client):
@@ -124,8 +126,8 @@ def test_lists_of_prompts_and_several_answers(toy_client, toy):
     assert [choice.text for choice in reply.choices] == [expected[0]] * 2 + [expected[1]] * 2
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (4, 20)
     each = [choice.lastword for choice in reply.choices]
-    assert [ledger["passes"] for ledger in each] == [5, 5, 5, 5]
-    assert reply.lastword["passes"] == 20
+    assert [ledger["forward_passes"] for ledger in each] == [5, 5, 5, 5]
+    assert reply.lastword["forward_passes"] == 20
     assert reply.lastword["horizon"] == 20
     ids = toy_client.completions.create(prompt=[[0, 1, 2], [23]], **FIVE)
     assert [choice.text for choice in ids.choices] == expected
@@ -210,8 +212,8 @@ def test_diffusing_shows_whole_texts(client, solo):
     for chunk in snapshots:
         frame = chunk.choices[0].lastword["frame"]
         assert chunk.choices[0].delta.content == chunk.diffusion_meta["diffusion_content"]
-        assert len(frame["texts"]) == len(frame["fixed"]) == len(frame["confidence"])
-        assert [text is None for text in frame["texts"]] == [at is None for at in frame["fixed"]]
+        assert len(frame["texts"]) == len(frame["filled_at"]) == len(frame["confidence"])
+        assert [text is None for text in frame["texts"]] == [at is None for at in frame["filled_at"]]
 
 
 def test_keys(live, toy):

@@ -30,7 +30,7 @@ def test_a_run_is_written_whole(answer, tmp_path):
     (run,) = data(page)["runs"]
     assert page.startswith(BEGINS)
     assert (run["prompt"], run["text"]) == ("abc", answer.text)
-    assert run["ledger"]["passes"] == answer.cost.forward_passes
+    assert run["ledger"]["forward_passes"] == answer.cost.forward_passes
     assert run["ledger"]["tokens"] == len(answer.tokens)
     assert run["lengths"]["mean"] == pytest.approx(answer.lengths.mean.item(), abs=1e-3)
     assert len(run["lengths"]["survival"]) == 21
@@ -55,7 +55,7 @@ def test_what_changed_is_enough(answer):
         assert [slot[0] for slot in slots] == [
             None if token is None else text for token, text in zip(frame.tokens, frame.texts)
         ]
-        assert [slot[1] for slot in slots] == list(frame.fixed)
+        assert [slot[1] for slot in slots] == list(frame.filled_at)
 
 
 def test_text_cannot_leave_its_place(answer):

@@ -85,7 +85,7 @@ def test_text_takes_the_page_s_colour():
 def test_an_answer_is_coloured_by_the_pass_that_fixed_it(toy):
     answer = lastword.generate(toy, "abc", length="fixed:5", frames=True)
     page = Page(answer._repr_html_())
-    fixed = answer.frames[-1].fixed
+    fixed = answer.frames[-1].filled_at
     assert sorted(fixed) == [1, 2, 3, 4, 5]
     assert page.titles == [f"fixed by pass {n}" for n in fixed]
     assert "defgh" in page.text

@@ -17,28 +17,28 @@ def trace():
 
 def test_a_slot_keeps_the_pass_that_filled_it():
     row = trace()
-    assert row.begin([M, M, M]).fixed == (None, None, None)
-    assert row.after([0, M, M], [0.5, None, None], 4).fixed == (1, None, None)
+    assert row.begin([M, M, M]).filled_at == (None, None, None)
+    assert row.after([0, M, M], [0.5, None, None], 4).filled_at == (1, None, None)
     frame = row.after([0, M, 2], [None, None, 0.75], 8)
-    assert (frame.fixed, frame.confidence) == ((1, None, 2), (0.5, None, 0.75))
-    assert (frame.passes, frame.columns, frame.text, frame.end) == (2, 8, "a", None)
+    assert (frame.filled_at, frame.confidence) == ((1, None, 2), (0.5, None, 0.75))
+    assert (frame.forward_passes, frame.tokens_computed, frame.text, frame.end) == (2, 8, "a", None)
 
 
 def test_what_was_there_before_the_first_pass_was_given():
-    assert trace().begin([M, M, E, E]).fixed == (None, None, 0, 0)
+    assert trace().begin([M, M, E, E]).filled_at == (None, None, 0, 0)
 
 
 def test_without_a_beginning_the_first_pass_has_its_confidence():
     frame = trace().after([0, M], {0: 0.5}, 4)
-    assert (frame.passes, frame.fixed, frame.confidence) == (1, (1, None), (0.5, None))
+    assert (frame.forward_passes, frame.filled_at, frame.confidence) == (1, (1, None), (0.5, None))
 
 
 def test_a_canvas_that_is_cut_and_one_that_grows_at_its_end():
     row = trace()
     row.begin([M, M, M, M])
     row.after([0, M, M, M], [0.5, None, None, None], 4)
-    assert row.after([0, E], [None, 0.6, None, None], 8).fixed == (1, 2)
-    assert row.after([0, E, M, M], [None, None], 9).fixed == (1, 2, None, None)
+    assert row.after([0, E], [None, 0.6, None, None], 8).filled_at == (1, 2)
+    assert row.after([0, E, M, M], [None, None], 9).filled_at == (1, 2, None, None)
 
 
 def test_masks_inserted_before_what_is_written_move_it():
@@ -46,7 +46,7 @@ def test_masks_inserted_before_what_is_written_move_it():
     row.begin([M, M, M, M, E])
     row.after([0, M, M, 3, E], [0.4, None, None, 0.6, None], 4)
     frame = row.after([0, M, M, M, M, 3, E], [None] * 5, 8)
-    assert frame.fixed == (1, None, None, None, None, 1, 0)
+    assert frame.filled_at == (1, None, None, None, None, 1, 0)
     assert frame.confidence[5] == 0.6
 
 
@@ -55,7 +55,7 @@ def test_what_a_pass_wrote_tells_where_masks_were_inserted():
     row = trace()
     row.begin([M, M, M, M, E])
     frame = row.after([M, M, 5, M, M, E], [None, 0.5, None, None, None], 4)
-    assert (frame.fixed, frame.confidence[2]) == ((None, None, 1, None, None, 0), 0.5)
+    assert (frame.filled_at, frame.confidence[2]) == ((None, None, 1, None, None, 0), 0.5)
 
 
 def test_masks_inserted_where_the_right_end_falls_off():
@@ -67,14 +67,14 @@ def test_a_rewritten_answer_is_new():
     row.begin([M, M])
     row.after([0, 1], [0.5, 0.5], 4)
     frame = row.after([5, 1], [None, None], 8)
-    assert (frame.fixed, frame.confidence) == ((2, 1), (None, 0.5))
+    assert (frame.filled_at, frame.confidence) == ((2, 1), (None, 0.5))
 
 
 def test_passes_that_nobody_looked_at_count():
     row = trace()
     row.begin([M, M])
-    frame = row.after([0, 1], [], 40, passes=7)
-    assert (frame.passes, frame.fixed, frame.confidence) == (7, (7, 7), (None, None))
+    frame = row.after([0, 1], [], 40, forward_passes=7)
+    assert (frame.forward_passes, frame.filled_at, frame.confidence) == (7, (7, 7), (None, None))
 
 
 class Bytes:
@@ -96,8 +96,8 @@ def test_no_answer_breaks_it(steps):
     row = trace()
     for answer, sure in steps:
         frame = row.after(answer, sure, 1)
-        assert len(frame.tokens) == len(frame.texts) == len(frame.fixed) == len(answer)
-        assert [token is None for token in frame.tokens] == [at is None for at in frame.fixed]
+        assert len(frame.tokens) == len(frame.texts) == len(frame.filled_at) == len(answer)
+        assert [token is None for token in frame.tokens] == [at is None for at in frame.filled_at]
 
 
 @settings(deadline=None, max_examples=60)
@@ -139,8 +139,8 @@ def test_every_policy_can_be_watched(length):
     last = answer.frames[-1]
     assert last.text == answer.text
     assert [token for token in last.tokens if token is not None] == answer.canvas
-    assert [frame.passes for frame in answer.frames] == [*range(answer.cost.forward_passes + 1)]
-    assert last.columns == answer.cost.tokens_computed
-    wrote = [at for at, fixed in enumerate(last.fixed) if fixed]
+    assert [frame.forward_passes for frame in answer.frames] == [*range(answer.cost.forward_passes + 1)]
+    assert last.tokens_computed == answer.cost.tokens_computed
+    wrote = [at for at, fixed in enumerate(last.filled_at) if fixed]
     assert wrote
     assert all(0 < last.confidence[at] <= 1 for at in wrote)

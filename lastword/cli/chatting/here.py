@@ -73,7 +73,7 @@ class Here:
         for step in steps:
             for _, frame in traces.of(step):
                 frames.append(frame)
-                yield Drawn(_texts(frame), frame.fixed, frame.passes, frame.end)
+                yield Drawn(_texts(frame), frame.filled_at, frame.forward_passes, frame.end)
             if more := committed.read(step.canvas.answer_ids(0), complete=bool(step.finished)):
                 yield Added(more)
             for done in step.finished:

@@ -36,7 +36,8 @@ def ledger(ended: Ended) -> str:
     queued = f" after {told.seconds_queued:.2f} s in the queue" if told.seconds_queued else ""
     cut = f"; {ENDINGS[told.ended_by]}" if told.ended_by in ENDINGS else ""
     return (
-        f"[predicted {predicted}{written} tokens; {told.passes} passes, {told.columns} columns, "
+        f"[predicted {predicted}{written} tokens; {told.forward_passes} passes, {told.tokens_computed} "
+        "columns, "
         f"{told.tokens_per_forward:.2f} tokens per forward; {told.seconds_decoding:.2f} s{queued}{cut}]"
     )
 

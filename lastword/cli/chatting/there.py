@@ -62,7 +62,7 @@ class There:
                 text = more if drawn else text + more  # a picture replaces the one before
                 if drawn and "frame" in own:
                     frame = Frame.model_validate(own["frame"])
-                    yield Drawn(frame.texts, frame.fixed, frame.passes, frame.end)
+                    yield Drawn(frame.texts, frame.filled_at, frame.forward_passes, frame.end)
                 elif more and not drawn:
                     yield Added(more)
                 told = _ledger(own) or told

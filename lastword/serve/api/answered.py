@@ -109,8 +109,8 @@ def ledger(job: Job, answer: Answer) -> replies.Ledger:
     passes = made.probe_cost.forward_passes + made.cost.forward_passes
     return replies.Ledger(
         **predicted(made.lengths, made.horizon).model_dump(),
-        passes=passes,
-        columns=made.probe_cost.tokens_computed + made.cost.tokens_computed,
+        forward_passes=passes,
+        tokens_computed=made.probe_cost.tokens_computed + made.cost.tokens_computed,
         tokens_per_forward=per_forward(answer.tokens, passes),
         seconds_queued=round(answer.queued, 6),
         seconds_decoding=round(answer.decoding, 6),
@@ -126,14 +126,14 @@ def together(ledgers: Sequence[replies.Ledger], tokens: int) -> replies.Ledger:
     if len(ledgers) == 1:
         return first
     means = [own.predicted_length for own in ledgers if own.predicted_length is not None]
-    passes = sum(own.passes for own in ledgers)
+    passes = sum(own.forward_passes for own in ledgers)
     ends = {own.ended_by for own in ledgers}
     return replies.Ledger(
         predicted_length=round(sum(means), 3) if len(means) == len(ledgers) else None,
         quantiles=None,
         horizon=sum(own.horizon for own in ledgers),
-        passes=passes,
-        columns=sum(own.columns for own in ledgers),
+        forward_passes=passes,
+        tokens_computed=sum(own.tokens_computed for own in ledgers),
         tokens_per_forward=per_forward(tokens, passes),
         seconds_queued=max(own.seconds_queued for own in ledgers),
         seconds_decoding=max(own.seconds_decoding for own in ledgers),

@@ -86,11 +86,11 @@ class Chunks:
     def _snapshot(self, index: int, frame: Frame) -> dict[str, Any]:
         text, share = drawn(frame, self._model.tokenizer, self._model.ids.ends)  # type: ignore[arg-type]
         shown = {
-            "passes": frame.passes,
+            "forward_passes": frame.forward_passes,
             "texts": [None if token is None else text for token, text in zip(frame.tokens, frame.texts)],
-            "fixed": list(frame.fixed),
+            "filled_at": list(frame.filled_at),
             "confidence": list(frame.confidence),
-            "columns": frame.columns,
+            "tokens_computed": frame.tokens_computed,
             "end": frame.end,
         }
         return self._choice(index, text, lastword={"frame": shown}) | _meta(text, share)

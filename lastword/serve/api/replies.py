@@ -47,8 +47,8 @@ class Ledger(Predicted):
     Of several answers together: sums, the longest seconds, and None where they differ.
     """
 
-    passes: int  # of the model, probe included
-    columns: int  # those passes computed
+    forward_passes: int  # of the model, probe included
+    tokens_computed: int  # those passes computed
     tokens_per_forward: float
     seconds_queued: float
     seconds_decoding: float
@@ -60,11 +60,11 @@ class Ledger(Predicted):
 class Frame(BaseModel):
     """The canvas after a pass, an entry per slot: null where a mask stands."""
 
-    passes: int
+    forward_passes: int
     texts: list[str | None]
-    fixed: list[int | None]  # by which pass
+    filled_at: list[int | None]  # by which pass
     confidence: list[float | None]
-    columns: int
+    tokens_computed: int
     end: int | None  # the slot of the first end token, counted from 0
 
 
