@@ -413,7 +413,7 @@ def stream(
 
     >>> import lastword
     >>> for frame in lastword.stream(lastword.load("toy"), "abc", length="fixed:3"):
-    ...     print(frame.passes, "".join(text or "_" for text in frame.texts), frame.fixed)
+    ...     print(frame.forward_passes, "".join(text or "_" for text in frame.texts), frame.filled_at)
     0 ___ (None, None, None)
     1 d__ (1, None, None)
     2 de_ (1, 2, None)
