@@ -47,10 +47,9 @@ from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
 from lastword.survival.conformal import at_rank, conformal_factor, factor_needed
 from lastword.survival.interpretation import Auto
-from lastword.tasks import BENCHMARKS, FAMILIES
+from lastword.tasks import BENCHMARKS, Example
 from lastword.tasks.frozen import load_frozen
-from lastword.tasks.split import stream
-from lastword.tasks.task import Example
+from training.tasks.generators import example_stream
 
 RECORDS = Path(__file__).parent / "records" / "coverage"
 PROMPTS = Path("out/coverage/prompts.jsonl.gz")
@@ -120,7 +119,7 @@ def fresh(family: str, count: int) -> list[Example]:
 
 
 def _unlike(seen: set[str], family: str, seed: int, count: int) -> list[Example]:
-    made = (e for e in stream("test", FAMILIES[family], seed) if e.prompt not in seen)
+    made = (e for e in example_stream("test", family, seed) if e.prompt not in seen)
     return list(islice(made, count))
 
 

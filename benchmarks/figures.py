@@ -35,8 +35,8 @@ from lastword.survival.interpretation import Auto, Hazard
 from lastword.survival.plot import save_lengths
 from lastword.survival.signal import EndSignal
 from lastword.tasks import BENCHMARKS
+from lastword.tasks.families import KnownLengths
 from lastword.tasks.frozen import load_frozen
-from lastword.tasks.known_hazard import Lengths
 from lastword.viz.figures import (
     BLUE,
     COLOURS,
@@ -96,9 +96,9 @@ def measure_readings() -> dict[str, object]:
 def draw_readings(record: Path) -> None:
     """One signal a column: what the model says above, what the readings make of it below."""
     kept = json.loads(record.read_text())
-    named = Lengths.parse(kept["target"])
+    named = KnownLengths.parse(kept["target"])
     density = torch.zeros(256, dtype=torch.float64)
-    density[named.first : named.last + 1] = torch.tensor(named.probability)
+    density[named.minimum : named.maximum + 1] = torch.tensor(named.probability)
     truth = LengthDistribution.from_density(density)
     figure = new_figure(9, 4.6)
     axes = figure.subplots(2, len(READ), sharex=True, squeeze=False)

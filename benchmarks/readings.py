@@ -38,10 +38,10 @@ from lastword.survival.interpretation import (
     Interpretation,
     TurnEnd,
 )
-from lastword.tasks import BENCHMARKS, FAMILIES
+from lastword.tasks import BENCHMARKS, FAMILIES, Example
+from lastword.tasks.families import KnownLengths
 from lastword.tasks.frozen import load_frozen
-from lastword.tasks.known_hazard import Lengths
-from lastword.tasks.task import Example
+from training.tasks.generators import generate
 
 RECORDS = Path(__file__).parent / "records" / "readings"
 FLOOR = RECORDS / "floor.json"
@@ -127,9 +127,9 @@ def measure(model: MaskPredictor, examples: Sequence[Example], rows: int) -> Ite
 
 def true_lengths(target: str) -> LengthDistribution:
     """The distribution a known-hazard prompt names, the end token's slot counted."""
-    named = Lengths.parse(target)
+    named = KnownLengths.parse(target)
     density = torch.zeros(1, LIMIT, dtype=torch.float64)
-    density[0, named.first : named.last + 1] = torch.tensor(named.probability).double()
+    density[0, named.minimum : named.maximum + 1] = torch.tensor(named.probability).double()
     return LengthDistribution.from_density(density)
 
 
@@ -176,7 +176,7 @@ def by_prompt(family: str, question: int, writers: int) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for writer in range(writers):
         manner = random.Random(f"{question}/{writer}")
-        example = FAMILIES[family].generate(random.Random(question), manner)
+        example = generate(family, random.Random(question), manner)
         found.setdefault(example.prompt, []).append(example.answer)
     return found
 

@@ -60,10 +60,9 @@ from lastword.paper.arms import mean_slots
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import BENCHMARKS, FAMILIES
+from lastword.tasks import BENCHMARKS, Example
 from lastword.tasks.frozen import load_frozen
-from lastword.tasks.split import stream
-from lastword.tasks.task import Example
+from training.tasks.generators import example_stream
 
 RECORDS = Path(__file__).parent / "records" / "study"
 RAW = Path("out/study")
@@ -94,7 +93,7 @@ class Fresh(TinyTask):
 def fresh(family: str) -> tuple[Example, ...]:
     """Test prompts of a seed of their own."""
     frozen = {example.prompt for example in load_frozen("test", family)}
-    made = (e for e in stream("test", FAMILIES[family], SEED) if e.prompt not in frozen)
+    made = (e for e in example_stream("test", family, SEED) if e.prompt not in frozen)
     return tuple(islice(made, FRESH_PROMPTS))
 
 

@@ -17,7 +17,7 @@ from lastword.evaluate.run import evaluate
 from lastword.evaluate.tiny import tiny_tasks
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
-from lastword.tasks.split import Split
+from training.tasks.generators import Split
 
 CANVAS = 256
 

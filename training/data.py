@@ -18,11 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from lastword.models.tokenizer import Tokenizer
-from lastword.tasks import FAMILIES
+from lastword.tasks import FAMILIES, Example
 from lastword.tasks.frozen import load_frozen
-from lastword.tasks.split import stream
-from lastword.tasks.task import Example
 from training.corpus import Examples, read_tokenizer
+from training.tasks.generators import example_stream
 
 TOKENIZERS = ("llada", "dream")
 # Examples of a family in units of --per-family. Code is learnt soonest, and a model that writes it
@@ -40,7 +39,7 @@ def tokenised(examples: Iterable[Example], tokenizer: Tokenizer) -> Examples:
 def _chunk(job: Job) -> list[Examples]:
     """One worker's share: a stretch of one family, from a random stream of its own."""
     family, seed, count, folders = job
-    examples = list(islice(stream("train", FAMILIES[family], seed), count))
+    examples = list(islice(example_stream("train", family, seed), count))
     return [tokenised(examples, read_tokenizer(Path(folder))) for folder in folders]
 
 

@@ -18,8 +18,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from lastword.errors import TaskError
 from lastword.tasks import FAMILIES
-from lastword.tasks.known_hazard import FILLERS
-from lastword.tasks.split import stream
+from training.tasks.generators import example_stream
+from training.tasks.known_hazard import FILLERS
 
 VOCABULARY = 960
 SAMPLE = 3000  # training examples per task family
@@ -137,8 +137,8 @@ def config_of(tokenizer: Tokenizer, specials: Specials, instruct: bool) -> dict[
 
 
 def _documents(sample: int) -> Iterator[str]:
-    for family in FAMILIES.values():
-        for example in islice(stream("train", family, SEED), sample):
+    for family in FAMILIES:
+        for example in islice(example_stream("train", family, SEED), sample):
             yield example.prompt  # apart from its answer, as both are encoded
             yield example.answer
     # Often enough to be learned whole: a known-hazard answer has a token per word.

@@ -29,9 +29,8 @@ from lastword.sandbox.level import conditions
 from lastword.sandbox.outcome import Verdict
 from lastword.sandbox.report import report
 from lastword.survival.distribution import LengthDistribution
-from lastword.tasks import BENCHMARKS, FAMILIES
+from lastword.tasks import BENCHMARKS, FAMILIES, CodeFamily, Example
 from lastword.tasks.frozen import load_frozen
-from lastword.tasks.task import CodeFamily, Example
 
 # The same place among every family's test prompts, so nothing was picked for its answer.
 PLACE = 3

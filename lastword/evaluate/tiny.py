@@ -9,9 +9,8 @@ from lastword.evaluate.records import Fields
 from lastword.evaluate.task import Sample, Task
 from lastword.sandbox.level import conditions
 from lastword.sandbox.outcome import Verdict
-from lastword.tasks import BENCHMARKS, FAMILIES
+from lastword.tasks import BENCHMARKS, FAMILIES, CodeFamily
 from lastword.tasks.frozen import load_frozen
-from lastword.tasks.task import CodeFamily
 
 TINY = BENCHMARKS
 

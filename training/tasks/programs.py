@@ -1,8 +1,7 @@
 """Small Python programs of one shape: go over items, keep some, change them, gather the results.
 
-A pipeline can be written in many ways that compute the same; `body` picks one of them at random
-and says what a prompt may ask to get it.
-Item, value, result and source stand as `{x}`, `{v}`, `{r}` and `{s}` in the templates.
+The same pipeline can be written in many ways; `body` draws a style and returns the requests of the prompt for
+it. Templates contain the item as `{x}`, the value as `{v}`, the result as `{r}` and the source as `{s}`.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from lastword.tasks import request
+from training.tasks import requests
 
 INDENT = "    "
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a program: the words for it, a short name, and its code."""
+    """A piece of a program: its description, a short name, and its code."""
 
     words: str
     short: str
@@ -30,7 +29,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Gather:
-    """How values become one: in a loop (`start`, `update`, `finish`) or at once (`whole`)."""
+    """The aggregation of values: in a loop (`start`, `update`, `finish`) or in one expression (`whole`)."""
 
     words: str
     short: str
@@ -72,7 +71,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One program. Without `keep.code` all items count, without `change.code` they stay."""
+    """One program. Without `keep.code` all items are used, without `change.code` they stay unchanged."""
 
     source: Part
     keep: Part
@@ -81,36 +80,36 @@ class Pipeline:
 
     @property
     def sentence(self) -> str:
-        """What the program returns, for a docstring or a request."""
+        """The description of the returned value, for a docstring or a prompt."""
         return self.gather.words.format(self.change.words.format(self.keep.words.format(self.source.words)))
 
     @property
     def name(self) -> str:
-        """A function name that says what it does."""
+        """A function name that describes the program."""
         parts = (self.gather.short, self.keep.short, self.change.short, self.source.short)
         return "_".join(part for part in parts if part)
 
     def run(self, argument: Any, parameter: str) -> Any:
-        """The right result for an argument, computed by the shortest form of the program."""
+        """Return the correct result for an argument, computed by the shortest form of the program."""
         return eval(_compiled(self._whole(self.source.code.format(s=parameter), "x")), {parameter: argument})
 
     def _whole(self, source: str, x: str) -> str:
         return self.gather.whole.format(each=_each(self.change.code, x, source, self.keep.code))
 
     def body(self, rng: random.Random, parameter: str) -> tuple[str, str]:
-        """A function body in a style drawn at random, and the requests for it that a prompt makes."""
+        """Return a function body in a random style and the requests of the prompt for that style."""
         style = rng.choice(tuple(STYLES))
         name = {role: rng.choice(options) for role, options in NAMES.items()}
         plans, speaks, guards = (rng.random() < chance for chance in (0.2, 0.35, 0.25))
-        met = [request.PLAN] * plans + [request.COMMENT] * speaks + [request.GUARD] * guards
-        asked = request.told(rng, STYLES[style], *met)
+        met = [requests.PLAN] * plans + [requests.COMMENT] * speaks + [requests.GUARD] * guards
+        requested = requests.draw_requests(rng, STYLES[style], *met)
         lines: list[str] = self._plan() if plans else []
         if guards:
             lines += ["# Nothing to do for an empty input."] * speaks
             empty = {"list": "[]", "int": "0", "str": '""'}[self.gather.type]
             lines += [f"if not {parameter}:", f"{INDENT}return {empty}"]
         lines += style(self, self.source.code.format(s=parameter), name, speaks)
-        return "\n".join(INDENT + line for line in lines), asked
+        return "\n".join(INDENT + line for line in lines), requested
 
     def _plan(self) -> list[str]:
         steps = [f"Look at {self.keep.words.format(self.source.words)}."]
@@ -202,16 +201,16 @@ def _counting_loop(p: Pipeline, source: str, name: dict[str, str], speaks: bool)
 
 
 STYLES = {
-    _one_line: request.ONE_LINE,
-    _stages: request.STAGES,
-    _loop: request.LOOP,
-    _skipping_loop: request.SKIP,
-    _counting_loop: request.INDEX,
+    _one_line: requests.ONE_LINE,
+    _stages: requests.STAGES,
+    _loop: requests.LOOP,
+    _skipping_loop: requests.SKIP,
+    _counting_loop: requests.INDEX,
 }
 
 
-def telling(p: Pipeline, parameter: str, arguments: Sequence[Any], count: int) -> list[Any]:
-    """The `count` arguments that tell most: different results first, empty ones last."""
+def informative(p: Pipeline, parameter: str, arguments: Sequence[Any], count: int) -> list[Any]:
+    """Return the `count` most informative arguments: different results first, empty results last."""
     results: dict[str, Any] = {}
     for argument in arguments:
         results.setdefault(repr(p.run(argument, parameter)), argument)
@@ -221,5 +220,5 @@ def telling(p: Pipeline, parameter: str, arguments: Sequence[Any], count: int) -
 
 
 def asserts(p: Pipeline, function: str, parameter: str, arguments: Sequence[Any]) -> list[str]:
-    """One assert per argument, with the right result."""
+    """Return one assert per argument, with the correct result."""
     return [f"assert {function}({argument!r}) == {p.run(argument, parameter)!r}" for argument in arguments]

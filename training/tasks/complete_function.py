@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
-from lastword.tasks import request
-from lastword.tasks.pipeline import (
+from lastword.tasks import Example
+from training.tasks import requests
+from training.tasks.programs import (
     COUNT,
     LARGEST,
     LIST,
@@ -16,45 +17,36 @@ from lastword.tasks.pipeline import (
     Part,
     Pipeline,
     asserts,
-    telling,
+    informative,
 )
-from lastword.tasks.task import CodeFamily, Example
 
 PARAMETERS = ("numbers", "values", "data", "nums")
 HIDDEN_TESTS = 6
 GATHERS = (LIST, SUM, COUNT, LARGEST, SMALLEST, SORTED, UNIQUE)
 
 
-class CompleteFunction(CodeFamily):
-    """Bodies of functions over a list of integers. The answer is right if hidden asserts pass."""
-
-    name = "complete_function"
-
-    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
-        manner = manner or rng
-        parameter = rng.choice(PARAMETERS)
-        program = _program(rng, parameter)
-        gather = program.gather
-        name, returned = program.name, "int" if gather.type == "int" else "list[int]"
-        shown, *_ = telling(program, parameter, [_numbers(rng, rng.randint(3, 5)) for _ in range(4)], 1)
-        body, asked = program.body(manner, parameter)
-        repeats = manner.random() < 0.2
-        asked += request.told(manner, *[request.EXAMPLE] * repeats)
-        prompt = (
-            f"def {name}({parameter}: list[int]) -> {returned}:\n"
-            f'    """Return {program.sentence}.{asked}\n\n'
-            f"    >>> {name}({shown})\n"
-            f"    {program.run(shown, parameter)}\n"
-            f'    """\n'
-        )
-        inputs = [_numbers(rng, rng.randint(4, 9)) for _ in range(4 * HIDDEN_TESTS)]
-        hidden = [[], *telling(program, parameter, inputs, HIDDEN_TESTS)]
-        tests = "\n".join(asserts(program, name, parameter, hidden))
-        note = f"    # For example, {shown} gives {program.run(shown, parameter)}.\n"
-        return Example(self.name, prompt, note * repeats + body, tests)
-
-    def program(self, example: Example, text: str) -> str:
-        return f"{example.prompt}{text}\n{example.target}\n"
+def generate(rng: random.Random, style_rng: random.Random) -> Example:
+    """Draw a function over a list of integers; the answer is its body."""
+    parameter = rng.choice(PARAMETERS)
+    program = _program(rng, parameter)
+    gather = program.gather
+    name, returned = program.name, "int" if gather.type == "int" else "list[int]"
+    shown, *_ = informative(program, parameter, [_numbers(rng, rng.randint(3, 5)) for _ in range(4)], 1)
+    body, requested = program.body(style_rng, parameter)
+    repeats = style_rng.random() < 0.2
+    requested += requests.draw_requests(style_rng, *[requests.EXAMPLE] * repeats)
+    prompt = (
+        f"def {name}({parameter}: list[int]) -> {returned}:\n"
+        f'    """Return {program.sentence}.{requested}\n\n'
+        f"    >>> {name}({shown})\n"
+        f"    {program.run(shown, parameter)}\n"
+        f'    """\n'
+    )
+    inputs = [_numbers(rng, rng.randint(4, 9)) for _ in range(4 * HIDDEN_TESTS)]
+    hidden = [[], *informative(program, parameter, inputs, HIDDEN_TESTS)]
+    tests = "\n".join(asserts(program, name, parameter, hidden))
+    note = f"    # For example, {shown} gives {program.run(shown, parameter)}.\n"
+    return Example("complete_function", prompt, note * repeats + body, tests)
 
 
 def _program(rng: random.Random, parameter: str) -> Pipeline:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
-from lastword.tasks import request
-from lastword.tasks.pipeline import (
+from lastword.tasks import Example
+from training.tasks import requests
+from training.tasks.programs import (
     COUNT,
     JOINED,
     LIST,
@@ -15,10 +16,9 @@ from lastword.tasks.pipeline import (
     Part,
     Pipeline,
     asserts,
-    telling,
+    informative,
 )
-from lastword.tasks.task import CodeFamily, Example
-from lastword.tasks.voice import words
+from training.tasks.style import words
 
 HIDDEN_TESTS = 6
 PARAMETERS = ("text", "line", "phrase")
@@ -29,39 +29,35 @@ WORDS = words("""
 """)
 
 
-class WriteFunction(CodeFamily):
-    """Functions over the characters or words of a text, right if hidden asserts pass."""
-
-    name = "write_function"
-
-    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
-        manner = manner or rng
-        parameter = rng.choice(PARAMETERS)
-        program = _by_word(rng, parameter) if rng.random() < 0.5 else _by_character(rng, parameter)
-        name = program.name
-        shown = asserts(program, name, parameter, _telling(rng, program, parameter, 3, 2))
-        types, documents, repeats = (manner.random() < chance for chance in (0.2, 0.2, 0.2))
-        body, asked = program.body(manner, parameter)
-        met = [request.TYPES] * types + [request.DOCUMENT] * documents + [request.EXAMPLE] * repeats
-        asked += request.told(manner, *met)
-        prompt = (
-            f"Write a function {name} that takes {parameter} and returns {program.sentence}.{asked}\n"
-            f"{shown[0]}\n{shown[1]}\nCode:\n"
-        )
-        hidden = asserts(program, name, parameter, ["", *_telling(rng, program, parameter, 6, HIDDEN_TESTS)])
-        arrow = f" -> {program.gather.type}" if types else ""
-        head = f"def {name}({parameter}{': str' * types}){arrow}:"
-        document = f'    """Return {program.sentence}."""'
-        answer = "\n".join([head, *[document] * documents, body, *shown[:1] * repeats])
-        return Example(self.name, prompt, answer, "\n".join(hidden))
-
-    def program(self, example: Example, text: str) -> str:
-        return f"{text}\n{example.target}\n"
+def generate(rng: random.Random, style_rng: random.Random) -> Example:
+    """Draw a function over the characters or words of a text."""
+    parameter = rng.choice(PARAMETERS)
+    program = _by_word(rng, parameter) if rng.random() < 0.5 else _by_character(rng, parameter)
+    name = program.name
+    shown = asserts(program, name, parameter, _informative_texts(rng, program, parameter, 3, 2))
+    types, documents, repeats = (style_rng.random() < chance for chance in (0.2, 0.2, 0.2))
+    body, requested = program.body(style_rng, parameter)
+    met = [requests.TYPES] * types + [requests.DOCUMENT] * documents + [requests.EXAMPLE] * repeats
+    requested += requests.draw_requests(style_rng, *met)
+    prompt = (
+        f"Write a function {name} that takes {parameter} and returns {program.sentence}.{requested}\n"
+        f"{shown[0]}\n{shown[1]}\nCode:\n"
+    )
+    hidden = asserts(
+        program, name, parameter, ["", *_informative_texts(rng, program, parameter, 6, HIDDEN_TESTS)]
+    )
+    arrow = f" -> {program.gather.type}" if types else ""
+    head = f"def {name}({parameter}{': str' * types}){arrow}:"
+    document = f'    """Return {program.sentence}."""'
+    answer = "\n".join([head, *[document] * documents, body, *shown[:1] * repeats])
+    return Example("write_function", prompt, answer, "\n".join(hidden))
 
 
-def _telling(rng: random.Random, program: Pipeline, parameter: str, longest: int, count: int) -> list[str]:
+def _informative_texts(
+    rng: random.Random, program: Pipeline, parameter: str, longest: int, count: int
+) -> list[str]:
     texts = [_text(rng, longest) for _ in range(8 * count)]
-    return telling(program, parameter, texts, count)
+    return informative(program, parameter, texts, count)
 
 
 def _text(rng: random.Random, longest: int) -> str:
@@ -125,5 +121,5 @@ def _by_word(rng: random.Random, parameter: str) -> Pipeline:
 
 
 def _unless_counted(change: Part, gather: Gather) -> Part:
-    """Counting does not see what items are changed to."""
+    """Return no change for a count, which does not depend on the values."""
     return Part("{}", "", "") if gather is COUNT else change

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lastword.tasks.scoring import final_answer
-from lastword.tasks.task import Example, Family
-from lastword.tasks.voice import Step, Voice
+from lastword.tasks import Example
+from training.tasks.style import SolutionStep, Style
 
 VARIABLES = "xyn"
 PAIRS = (("x", "y"), ("a", "b"), ("p", "q"), ("m", "n"))
@@ -20,53 +19,45 @@ class Problem:
     """A question, the steps that solve it, a check of the result, and the result."""
 
     question: str
-    steps: list[Step]
+    steps: list[SolutionStep]
     check: str
     value: int
 
 
-class Algebra(Family):
-    """Equations, systems, polynomials, sequences and averages over small natural numbers."""
-
-    name = "algebra"
-
-    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
-        manner = manner or rng
-        problem = rng.choice(PROBLEMS)(rng)
-        voice = Voice.draw(manner)
-        answer = voice.write(
-            opening=manner.choice(("We solve this step by step.", problem.question)),
-            steps=problem.steps,
-            check=problem.check,
-            closing=f"Final Answer: The final answer is ${problem.value}$.",
-        )
-        prompt = f"Problem: {problem.question}{voice.asked}\nSolution:\n"
-        return Example(self.name, prompt, answer, str(problem.value))
-
-    def score(self, example: Example, text: str) -> bool:
-        return final_answer(text) == example.target
+def generate(rng: random.Random, style_rng: random.Random) -> Example:
+    """Draw an equation, a system, a polynomial, a sequence or an average over small natural numbers."""
+    problem = rng.choice(PROBLEMS)(rng)
+    style = Style.draw(style_rng)
+    answer = style.write(
+        opening=style_rng.choice(("We solve this step by step.", problem.question)),
+        steps=problem.steps,
+        check=problem.check,
+        closing=f"Final Answer: The final answer is ${problem.value}$.",
+    )
+    prompt = f"Problem: {problem.question}{style.requests}\nSolution:\n"
+    return Example("algebra", prompt, answer, str(problem.value))
 
 
 def signed(number: int) -> str:
-    """`+ 5` or `- 5`."""
+    """Return a number with its sign, as in `+ 5` or `- 5`."""
     return f"{'-' if number < 0 else '+'} {abs(number)}"
 
 
 def term(factor: int, variable: str) -> str:
-    """`x`, `3x`, `-x`."""
+    """Return a product with a variable, as in `x`, `3x` or `-x`."""
     return {1: variable, -1: f"-{variable}"}.get(factor, f"{factor}{variable}")
 
 
 def ask_equation(rng: random.Random, equation: str, v: str) -> str:
-    """A question that names the unknown."""
+    """Return a question that names the unknown."""
     return rng.choice((f"Solve for {v}: {equation}.", f"Find {v} if {equation}."))
 
 
-def undo(a: int, v: str, b: int, c: int) -> list[Step]:
-    """The steps from `av + b = c` to `v`."""
+def undo(a: int, v: str, b: int, c: int) -> list[SolutionStep]:
+    """Return the steps from `av + b = c` to `v`."""
     move = f"{'Subtract' if b > 0 else 'Add'} {abs(b)} {'from' if b > 0 else 'to'} both sides"
     steps = [
-        Step(
+        SolutionStep(
             f"{term(a, v)} = {c} {signed(-b)} = {c - b}",
             f"{move}: {term(a, v)} = {c} {signed(-b)} = {c - b}.",
             f"We want {term(a, v)} alone on the left. {move}. "
@@ -76,7 +67,7 @@ def undo(a: int, v: str, b: int, c: int) -> list[Step]:
     x = (c - b) // a
     if a != 1:
         steps.append(
-            Step(
+            SolutionStep(
                 f"{v} = {c - b} / {a} = {x}",
                 f"Divide both sides by {a}: {v} = {c - b} / {a} = {x}.",
                 f"Now {v} is multiplied by {a}. Divide both sides by {a}. "
@@ -87,7 +78,7 @@ def undo(a: int, v: str, b: int, c: int) -> list[Step]:
 
 
 def two_step(rng: random.Random) -> Problem:
-    """`3x + 5 = 20`."""
+    """Draw an equation such as `3x + 5 = 20`."""
     v, a, x = rng.choice(VARIABLES), rng.randint(2, 5), rng.randint(2, 9)
     b = rng.randint(-min(9, a * x - 1), 9) or 1
     c = a * x + b
@@ -97,12 +88,12 @@ def two_step(rng: random.Random) -> Problem:
 
 
 def both_sides(rng: random.Random) -> Problem:
-    """`5x + 3 = 2x + 18`."""
+    """Draw an equation such as `5x + 3 = 2x + 18`."""
     v, a, x = rng.choice(VARIABLES), rng.randint(1, 4), rng.randint(2, 7)
     c, b = rng.randint(1, 3), rng.randint(-min(9, a * x - 1), 9) or 1
     d = a * x + b
     right = d + c * x
-    gather = Step(
+    gather = SolutionStep(
         f"{a + c} - {c} = {a}, {term(a, v)} {signed(b)} = {d}",
         f"Subtract {term(c, v)} from both sides: {a + c} - {c} = {a}, so {term(a, v)} {signed(b)} = {d}.",
         f"There are {term(a + c, v)} on the left and {term(c, v)} on the right. "
@@ -118,21 +109,21 @@ def both_sides(rng: random.Random) -> Problem:
 
 
 def brackets(rng: random.Random) -> Problem:
-    """`3(x + 4) = 27`, by dividing or by opening the brackets."""
+    """Draw an equation such as `3(x + 4) = 27`, solved by dividing or by opening the brackets."""
     v, a, x = rng.choice(VARIABLES), rng.randint(2, 6), rng.randint(2, 9)
     b = rng.randint(1 - x, 10 - x) or 1
     inside, c = x + b, a * (x + b)
     equation = f"{a}({v} {signed(b)}) = {c}"
     if rng.random() < 0.5:
         opened = f"{term(a, v)} {signed(a * b)} = {c}"
-        first = Step(
+        first = SolutionStep(
             f"{a} * {abs(b)} = {abs(a * b)}, {opened}",
             f"Open the brackets: {a} * {abs(b)} = {abs(a * b)}, so {opened}.",
             f"Multiply each part in the brackets by {a}. {a} * {abs(b)} = {abs(a * b)}, so {opened}.",
         )
         steps = [first, *undo(a, v, a * b, c)]
     else:
-        first = Step(
+        first = SolutionStep(
             f"{v} {signed(b)} = {c} / {a} = {inside}",
             f"Divide both sides by {a}: {v} {signed(b)} = {c} / {a} = {inside}.",
             f"The brackets are multiplied by {a}. Divide both sides by {a}. "
@@ -144,20 +135,20 @@ def brackets(rng: random.Random) -> Problem:
 
 
 def sum_and_difference(rng: random.Random) -> Problem:
-    """`x + y = 10` and `x - y = 4`."""
+    """Draw a system such as `x + y = 10` and `x - y = 4`."""
     x, y = rng.choice(PAIRS)
     low, gap = rng.randint(1, 10), rng.randint(1, 10)
     high, total = low + gap, 2 * low + gap
     twice = total + gap
     wanted = rng.choice((x, y))
     steps = [
-        Step(
+        SolutionStep(
             f"2{x} = {total} + {gap} = {twice}",
             f"Add the two equations: 2{x} = {total} + {gap} = {twice}.",
             f"Adding the two equations removes {y}. The right side is {total} + {gap} = {twice}, "
             f"so 2{x} = {twice}.",
         ),
-        Step(
+        SolutionStep(
             f"{x} = {twice} / 2 = {high}",
             f"Divide by 2: {x} = {twice} / 2 = {high}.",
             f"Half of {twice} is {high}, so {x} = {high}.",
@@ -165,7 +156,7 @@ def sum_and_difference(rng: random.Random) -> Problem:
     ]
     if wanted == y:
         steps.append(
-            Step(
+            SolutionStep(
                 f"{y} = {total} - {high} = {low}",
                 f"From the first equation, {y} = {total} - {high} = {low}.",
                 f"Put {x} = {high} into the first equation: {high} + {y} = {total}. "
@@ -183,7 +174,7 @@ def sum_and_difference(rng: random.Random) -> Problem:
 
 
 def substitution(rng: random.Random) -> Problem:
-    """`x + y = 10` and `y = 2x + 1`."""
+    """Draw a system such as `x + y = 10` and `y = 2x + 1`."""
     x, y = rng.choice(PAIRS)
     a, low, b = rng.randint(1, 3), rng.randint(1, 7), rng.randint(1, 6)
     high = a * low + b
@@ -191,7 +182,7 @@ def substitution(rng: random.Random) -> Problem:
     wanted = rng.choice((x, y))
     joined = f"{x} + {term(a, x)} + {b} = {total}"
     gathered = f"{a + 1}{x} + {b} = {total}"
-    first = Step(
+    first = SolutionStep(
         f"1 + {a} = {a + 1}, {gathered}",
         f"Put {y} into the first equation: {joined}, so {gathered}.",
         f"We know {y} = {term(a, x)} + {b}. Put this into the first equation: {joined}. "
@@ -199,8 +190,8 @@ def substitution(rng: random.Random) -> Problem:
     )
     steps = [first, *undo(a + 1, x, b, total)]
     if wanted == y:
-        told = f"{y} = {total} - {low} = {high}"
-        steps.append(Step(told, f"Then {told}."))
+        equation = f"{y} = {total} - {low} = {high}"
+        steps.append(SolutionStep(equation, f"Then {equation}."))
     question = rng.choice(
         (
             f"Given {x} + {y} = {total} and {y} = {term(a, x)} + {b}, find {wanted}.",
@@ -212,14 +203,14 @@ def substitution(rng: random.Random) -> Problem:
 
 
 def polynomial(rng: random.Random) -> Problem:
-    """The value of a quadratic polynomial."""
+    """Draw the value of a quadratic polynomial."""
     f, x = rng.choice("fgh"), rng.randint(1, 4)
     a, b = rng.randint(1, 2), rng.randint(1, 5)
     c = rng.randint(-min(9, a * x * x + b * x - 1), 9) or 1
     square, first, second = x * x, a * x * x, b * x
     value = first + second + c
     steps = [
-        Step(
+        SolutionStep(
             f"{x} * {x} = {square}",
             f"The square of {x} is {x} * {x} = {square}.",
             f"We put x = {x} into {f}(x). First the square: {x} * {x} = {square}.",
@@ -227,23 +218,23 @@ def polynomial(rng: random.Random) -> Problem:
     ]
     if a > 1:
         steps.append(
-            Step(
+            SolutionStep(
                 f"{a} * {square} = {first}",
                 f"The first term is {a} * {square} = {first}.",
                 f"The first term has the factor {a}, so it is {a} * {square} = {first}.",
             )
         )
     steps += [
-        Step(
+        SolutionStep(
             f"{b} * {x} = {second}",
             f"The second term is {b} * {x} = {second}.",
             f"The second term has the factor {b}, so it is {b} * {x} = {second}.",
         ),
-        Step(
+        SolutionStep(
             f"{first} + {second} = {first + second}",
             f"Their sum is {first} + {second} = {first + second}.",
         ),
-        Step(
+        SolutionStep(
             f"{first + second} {signed(c)} = {value}",
             f"With the last term, {first + second} {signed(c)} = {value}.",
             f"The last term is {c}, so we get {first + second} {signed(c)} = {value}.",
@@ -255,13 +246,13 @@ def polynomial(rng: random.Random) -> Problem:
 
 
 def sequence(rng: random.Random) -> Problem:
-    """A term of an arithmetic sequence, one by one or by the formula."""
+    """Draw a term of an arithmetic sequence, computed one by one or by the formula."""
     first, d, n = rng.randint(1, 15), rng.randint(2, 6), rng.randint(3, 8)
     value = first + (n - 1) * d
     if rng.random() < 0.5:
         terms = [first + i * d for i in range(n)]
         steps = [
-            Step(
+            SolutionStep(
                 f"Term {i}: {a} + {d} = {b}",
                 f"Term {i} is {a} + {d} = {b}.",
                 f"For term {i} we add {d}: {a} + {d} = {b}.",
@@ -270,16 +261,16 @@ def sequence(rng: random.Random) -> Problem:
         ]
     else:
         steps = [
-            Step(
+            SolutionStep(
                 f"{n} - 1 = {n - 1}",
                 f"From term 1 to term {n} there are {n} - 1 = {n - 1} jumps.",
             ),
-            Step(
+            SolutionStep(
                 f"{n - 1} * {d} = {value - first}",
                 f"Together they add {n - 1} * {d} = {value - first}.",
                 f"Every jump adds {d}, so together they add {n - 1} * {d} = {value - first}.",
             ),
-            Step(
+            SolutionStep(
                 f"{first} + {value - first} = {value}",
                 f"Term {n} is {first} + {value - first} = {value}.",
             ),
@@ -296,14 +287,14 @@ def sequence(rng: random.Random) -> Problem:
 
 
 def average(rng: random.Random) -> Problem:
-    """The average of a few numbers by a running sum."""
+    """Draw the average of a few numbers, computed by a running sum."""
     count = rng.randint(3, 5)
     numbers = [rng.randint(1, 9) for _ in range(count)]
     numbers[-1] += -sum(numbers) % count
     steps, total = [], numbers[0]
     for number in numbers[1:]:
         steps.append(
-            Step(
+            SolutionStep(
                 f"{total} + {number} = {total + number}",
                 f"Add {number}: {total} + {number} = {total + number}.",
                 f"The next number is {number}: {total} + {number} = {total + number}.",
@@ -312,7 +303,7 @@ def average(rng: random.Random) -> Problem:
         total += number
     value = total // count
     steps.append(
-        Step(
+        SolutionStep(
             f"{total} / {count} = {value}",
             f"Divide by {count}: {total} / {count} = {value}.",
             f"There are {count} numbers with sum {total}. Divide: {total} / {count} = {value}.",

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lastword.tasks.scoring import so_the_answer_is
-from lastword.tasks.task import Example, Family
-from lastword.tasks.voice import Step, Voice, words
+from lastword.tasks import Example
+from training.tasks.style import SolutionStep, Style, words
 
 PEOPLE = words("Ada Ben Cleo Dan Eva Finn Gina Hugo")
 THINGS = words("ball book coin cup hat key lamp ring")
@@ -23,46 +22,37 @@ KINDS = {
     "tools": words("axes drills hammers nails saws spades"),
     "clothes": words("caps coats gloves hats shirts socks"),
 }
+OPENINGS = (
+    "Let us go through this in order.",
+    "We take the facts one after another and keep track.",
+)
 
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A question, the steps that settle it, a closing check, and the answer."""
+    """A question, the steps that answer it, a closing check, and the answer."""
 
     question: str
-    steps: list[Step]
+    steps: list[SolutionStep]
     check: str
     answer: str
 
 
-class Reasoning(Family):
-    """Boolean expressions, truth tellers, word sorting, shuffled objects and counting objects."""
-
-    name = "reasoning"
-
-    def generate(self, rng: random.Random, manner: random.Random | None = None) -> Example:
-        manner = manner or rng
-        voice = Voice.draw(manner)
-        puzzle = rng.choice(PUZZLES)(rng)
-        answer = voice.write(
-            opening=manner.choice(
-                (
-                    "Let us go through this in order.",
-                    "We take the facts one after another and keep track.",
-                )
-            ),
-            steps=puzzle.steps,
-            check=puzzle.check,
-            closing=f"So the answer is {puzzle.answer}.",
-        )
-        return Example(self.name, f"Q: {puzzle.question}{voice.asked}\nA:\n", answer, puzzle.answer)
-
-    def score(self, example: Example, text: str) -> bool:
-        return so_the_answer_is(text) == example.target
+def generate(rng: random.Random, style_rng: random.Random) -> Example:
+    """Draw a boolean expression, truth tellers, words to sort, swapped objects or objects to count."""
+    style = Style.draw(style_rng)
+    puzzle = rng.choice(PUZZLES)(rng)
+    answer = style.write(
+        opening=style_rng.choice(OPENINGS),
+        steps=puzzle.steps,
+        check=puzzle.check,
+        closing=f"So the answer is {puzzle.answer}.",
+    )
+    return Example("reasoning", f"Q: {puzzle.question}{style.requests}\nA:\n", answer, puzzle.answer)
 
 
 def boolean_expression(rng: random.Random) -> Puzzle:
-    """A chain of operators in brackets, reduced from the inside, which is the left, out."""
+    """Draw a chain of operators in brackets, reduced from the innermost bracket, the leftmost, outwards."""
     value = rng.random() < 0.5
     start = str(value)
     stages: list[tuple[str, bool]] = []  # each operation and its value, in order of evaluation
@@ -78,7 +68,7 @@ def boolean_expression(rng: random.Random) -> Puzzle:
         opened = "(" * (len(stages) - i)
         left = f" This leaves {opened}{result}{rest}." if rest else ""
         steps.append(
-            Step(
+            SolutionStep(
                 f"{operation} = {result}",
                 f"({operation}) is {result}.{left}" if i % 2 else f"({operation}) is {result}.",
                 f"The innermost part is ({operation}). It is {result}.{left}",
@@ -89,19 +79,21 @@ def boolean_expression(rng: random.Random) -> Puzzle:
 
 
 def truth_tellers(rng: random.Random) -> Puzzle:
-    """A chain of people who say of one another that they lie or tell the truth."""
+    """Draw a chain of people who state that another person lies or tells the truth."""
     people = rng.sample(PEOPLE, rng.randint(3, 5))
     honest = rng.random() < 0.5
     verb = {True: "tells the truth", False: "lies"}
     claims = [f"{people[0]} {verb[honest]}."]
-    steps = [Step("", f"{people[0]} {verb[honest]}.", f"We are told that {people[0]} {verb[honest]}.")]
+    steps = [
+        SolutionStep("", f"{people[0]} {verb[honest]}.", f"We are told that {people[0]} {verb[honest]}.")
+    ]
     for before, person in pairwise(people):
         claim = rng.random() < 0.5
         claims.append(f"{person} says {before} {verb[claim]}.")
         right, was_honest = claim == honest, honest
         honest = right
         steps.append(
-            Step(
+            SolutionStep(
                 f"{before} {verb[was_honest]}, said {verb[claim]}: {str(right).lower()}, "
                 f"{person} {verb[honest]}.",
                 f"{before} {verb[was_honest]} and {person} says {before} {verb[claim]}, "
@@ -117,11 +109,11 @@ def truth_tellers(rng: random.Random) -> Puzzle:
 
 
 def word_sorting(rng: random.Random) -> Puzzle:
-    """Words put in alphabetical order by taking the first of those left, again and again."""
+    """Draw words to sort by selecting the first of the remaining words repeatedly."""
     listed = rng.sample(WORDS, rng.randint(3, 6))
     ordered = sorted(listed)
     steps = [
-        Step(
+        SolutionStep(
             f"{i}: {word}",
             f"Word {i} is {word}.",
             f"Of the words left, {word} comes first, so word {i} is {word}.",
@@ -130,14 +122,14 @@ def word_sorting(rng: random.Random) -> Puzzle:
     ]
     if rng.random() < 0.4:
         letters = ", ".join(f"{w} has {w[0]}" for w in listed)
-        steps = [Step(letters + ".", f"The first letters: {letters}.")]
+        steps = [SolutionStep(letters + ".", f"The first letters: {letters}.")]
     check = f"Check: there were {len(listed)} words, from {ordered[0]} to {ordered[-1]}."
     question = f"Sort these words by the alphabet: {' '.join(listed)}."
     return Puzzle(question, steps, check, " ".join(ordered))
 
 
 def shuffled_objects(rng: random.Random) -> Puzzle:
-    """Who holds what after a series of swaps."""
+    """Draw a series of swaps of objects between people."""
     people = rng.sample(PEOPLE, 3)
     held = dict(zip(people, rng.sample(THINGS, len(people)), strict=True))
     story = [f"{person} has the {thing}." for person, thing in held.items()]
@@ -148,7 +140,7 @@ def shuffled_objects(rng: random.Random) -> Puzzle:
         held[a], held[b] = held[b], held[a]
         state = ", ".join(f"{p}: {t}" for p, t in held.items())
         steps.append(
-            Step(
+            SolutionStep(
                 state,
                 f"After {a} and {b} swap, {state}.",
                 f"{a} and {b} swap: {a} gets the {held[a]}, {b} gets the {held[b]}. Now {state}.",
@@ -161,7 +153,7 @@ def shuffled_objects(rng: random.Random) -> Puzzle:
 
 
 def counting_objects(rng: random.Random) -> Puzzle:
-    """How many things of one kind are in a mixed list."""
+    """Draw a mixed list in which the objects of one kind are counted."""
     wanted, other = rng.sample(sorted(KINDS), 2)
     chosen = [(name, True) for name in rng.sample(KINDS[wanted], rng.randint(2, 3))]
     chosen += [(name, False) for name in rng.sample(KINDS[other], rng.randint(0, 2))]
@@ -172,10 +164,10 @@ def counting_objects(rng: random.Random) -> Puzzle:
         return f"{counts[name]} {name}"
 
     steps, total = [], 0
-    for name, counted in chosen:  # a line for each, so that the question tells how many there are
+    for name, counted in chosen:  # one line per object, so that the question determines the number of lines
         if not counted:
             steps.append(
-                Step(
+                SolutionStep(
                     f"{amount(name)}: no",
                     f"{amount(name)}: not {wanted}.",
                     f"{amount(name)}: these are {other}, so we skip them.",
@@ -184,7 +176,7 @@ def counting_objects(rng: random.Random) -> Puzzle:
             continue
         sum_now = f"{total} + {counts[name]} = {total + counts[name]}"
         steps.append(
-            Step(
+            SolutionStep(
                 f"{amount(name)}: {sum_now}",
                 f"{amount(name)}: {wanted}, {sum_now}.",
                 f"{amount(name)}: these are {wanted}, so we count {sum_now}.",

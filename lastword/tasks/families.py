@@ -1,0 +1,171 @@
+"""Task families: the kinds of embedded tasks and how their answers are scored.
+
+There is one family per benchmark of the survival paper, and `known_hazard`, whose true length distribution is
+known. The wording of an answer is free; its final answer must stand where the benchmark's rule looks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lastword.errors import TaskError
+from lastword.sandbox.outcome import Outcome
+from lastword.sandbox.programs import run_programs
+
+MAX_WORDS = 200  # a geometric length distribution stops here
+
+
+@dataclass(frozen=True)
+class Example:
+    """A prompt with a reference answer.
+
+    Every prompt ends with a newline, so that `prompt + answer` is one document. `target` is what the scorer
+    needs: the final answer of a text family, the hidden asserts of a code family, or the length distribution
+    of a `known_hazard` prompt (`KnownLengths.parse`).
+    """
+
+    family: str
+    prompt: str
+    answer: str
+    target: str
+
+
+class TaskFamily(ABC):
+    """A kind of task with its scorer."""
+
+    runs_code = False  # whether scoring runs the answer as a program
+
+    @abstractmethod
+    def score(self, example: Example, text: str) -> bool:
+        """Return whether `text` answers the prompt."""
+
+    def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
+        """Return `score` for each pair of example and text."""
+        return [self.score(example, text) for example, text in zip(examples, texts, strict=True)]
+
+
+@dataclass(frozen=True)
+class TextFamily(TaskFamily):
+    """A family whose final answer is the first match of a pattern."""
+
+    final_answer: re.Pattern[str]
+
+    def score(self, example: Example, text: str) -> bool:
+        match = self.final_answer.search(text)
+        return match is not None and match.group(1) == example.target
+
+
+@dataclass(frozen=True)
+class CodeFamily(TaskFamily):
+    """A family whose answers are programs: correct if the program and its hidden asserts run to the end."""
+
+    completes_prompt: bool  # whether the prompt is the beginning of the program
+    runs_code = True
+
+    def score(self, example: Example, text: str) -> bool:
+        return self.score_all([example], [text])[0]
+
+    def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
+        return [outcome.passed for outcome in self.run_all(examples, texts)]
+
+    def run_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[Outcome]:
+        """Run each answer in the sandbox. Without a sandbox only plain Python is run; the rest is refused."""
+        programs = [
+            f"{example.prompt if self.completes_prompt else ''}{text}\n{example.target}\n"
+            for example, text in zip(examples, texts, strict=True)
+        ]
+        return run_programs(programs, plain=True)
+
+
+@dataclass(frozen=True)
+class KnownLengths:
+    """The true distribution of the number of words: `probability[i]` is P(length = `minimum` + i).
+
+    Every word is one token of the embedded tokenizers. The end token is not counted: on slots numbered from 1
+    it stands in slot length + 1.
+    """
+
+    minimum: int
+    probability: tuple[float, ...]
+
+    @classmethod
+    def parse(cls, target: str) -> KnownLengths:
+        """Read the `target` of a `known_hazard` example: a kind and integers, as in `["uniform", 10, 40]`."""
+        kind, *numbers = json.loads(target)
+        if kind == "fixed":
+            (length,) = numbers
+            return cls(length, (1.0,))
+        if kind == "uniform":
+            low, high = numbers
+            return cls(low, (1 / (high - low + 1),) * (high - low + 1))
+        if kind == "geometric":  # from word `low` on, stop after each word with probability 1 / mean
+            low, mean = numbers
+            stop = 1 / mean
+            mass = [stop * (1 - stop) ** i for i in range(MAX_WORDS - low)]
+            return cls(low, (*mass, 1 - sum(mass)))
+        if kind == "two":  # `low` with probability 1 / share, else `high`
+            low, high, share = numbers
+            return cls(low, (1 / share, *(0.0,) * (high - low - 1), 1 - 1 / share))
+        raise TaskError(
+            f"unknown length distribution {kind!r}; allowed are fixed, uniform, geometric and two: give the "
+            "target of a known_hazard example"
+        )
+
+    @property
+    def maximum(self) -> int:
+        """The longest possible length."""
+        return self.minimum + len(self.probability) - 1
+
+    @property
+    def mean(self) -> float:
+        """The expected length.
+
+        >>> KnownLengths.parse('["uniform", 10, 20]').mean
+        15.0
+        """
+        return round(sum(n * p for n, p in enumerate(self.probability, self.minimum)), 12)
+
+    def hazard(self, slots: int) -> list[float]:
+        """Return P(length = k | length >= k) for k = 1..slots; it is 1 from the longest possible length on.
+
+        >>> [round(h, 2) for h in KnownLengths.parse('["uniform", 2, 4]').hazard(5)]
+        [0.0, 0.33, 0.5, 1.0, 1.0]
+        """
+        hazard, survival = [0.0] * (self.minimum - 1), 1.0
+        for p in self.probability[:-1]:
+            hazard.append(p / survival)
+            survival -= p
+        return (hazard + [1.0] * slots)[:slots]
+
+    def draw(self, rng: random.Random) -> int:
+        """Draw a length."""
+        return rng.choices(range(self.minimum, self.maximum + 1), weights=self.probability)[0]
+
+
+class RepeatedWord(TaskFamily):
+    """`known_hazard`: repeat the quoted word as often as the length distribution of the prompt allows."""
+
+    def score(self, example: Example, text: str) -> bool:
+        words, lengths = text.split(), KnownLengths.parse(example.target)
+        index = len(words) - lengths.minimum
+        possible = 0 <= index < len(lengths.probability) and lengths.probability[index] > 0
+        return possible and set(words) == {example.prompt.split('"')[1]}
+
+
+FAMILIES: dict[str, TaskFamily] = {
+    # GSM8K: the first `#### n` that stands on a line of its own.
+    "word_problems": TextFamily(re.compile(r"^#### (-?\d+)[ \t]*$", re.MULTILINE)),
+    # MATH: the number in the final-answer sentence.
+    "algebra": TextFamily(re.compile(r"Final Answer: The final answer is \$(-?\d+)\$")),
+    # BBH: the closing sentence; its full stop must be there.
+    "reasoning": TextFamily(re.compile(r"^So the answer is (.+)\.[ \t]*$", re.MULTILINE)),
+    "complete_function": CodeFamily(completes_prompt=True),  # HumanEval
+    "write_function": CodeFamily(completes_prompt=False),  # MBPP
+    "known_hazard": RepeatedWord(),
+}
+BENCHMARKS = tuple(name for name in FAMILIES if name != "known_hazard")

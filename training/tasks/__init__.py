@@ -1,0 +1,1 @@
+"""Generators of the embedded task families: random prompts with reference answers."""
