@@ -36,5 +36,5 @@ def load_frozen(split: str, family: str) -> tuple[Example, ...]:
 
 
 def frozen_path(split: str, family: str) -> Path:
-    """Return the file of a split of a family: JSON arrays of prompt, answer and target, one per line, in xz."""
+    """Return the file of a split of a family: xz-compressed lines of [prompt, answer, target]."""
     return FOLDER / f"{split}-{family}.jsonl.xz"

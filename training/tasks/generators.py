@@ -27,8 +27,8 @@ GENERATORS: dict[str, Callable[[random.Random, random.Random], Example]] = {
 def generate(family: str, rng: random.Random, style_rng: random.Random | None = None) -> Example:
     """Return a new prompt with a reference answer; the prompt requests only a part of the answer's style.
 
-    `style_rng` draws the style (default: `rng`): `generate(family, Random(7), Random(i))` is the same question
-    in another style for every i.
+    `style_rng` draws the style (default: `rng`): `generate(family, Random(7), Random(i))` is the same
+    question in another style for every i.
     """
     return GENERATORS[family](rng, rng if style_rng is None else style_rng)
 
@@ -36,7 +36,7 @@ def generate(family: str, rng: random.Random, style_rng: random.Random | None = 
 def split_of(prompt: str) -> Split:
     """Return the only split that may contain the prompt: 85% train, 5% validation, 10% test.
 
-    Requests about the style are removed first: training on a held-out question in another style is impossible.
+    Requests about the style are removed first: a held-out question is not trained on in another style.
 
     >>> split_of("Question: What is 2 + 2?")
     'train'

@@ -1,11 +1,11 @@
 """Multi-step word problems ending in `#### n`, in the manner of GSM8K.
 
-Problems and worked answers come from `gsm_symbolic` of reasoning-gym 0.1.25 (Apache-2.0), which training needs
-and evaluation on the frozen prompts does not. Problems with numbers above `LARGEST`, decimals, percentages or a
-false equation are rejected, and every equation has one operation with adjacent operands: the embedded models
-are too small for long arithmetic. The template alone would determine the length of the worked answer, so the
-answer is rewritten in a random style: bare equations, as written or explained, with or without the question
-restated and the equations repeated.
+Problems and worked answers come from `gsm_symbolic` of reasoning-gym 0.1.25 (Apache-2.0), which training
+needs and evaluation on the frozen prompts does not. Problems with numbers above `LARGEST`, decimals,
+percentages or a false equation are rejected, and every equation has one operation with adjacent operands:
+the embedded models are too small for long arithmetic. The template alone would determine the length of the
+worked answer, so the answer is rewritten in a random style: bare equations, as written or explained, with
+or without the question restated and the equations repeated.
 """
 
 from __future__ import annotations
