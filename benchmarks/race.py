@@ -43,6 +43,19 @@ LANES = {"predicted": 0.50, "fixed": 0.20}  # where their strips begin
 MASK, END, WORD, FRESH = "#D3D7DA", "#8B949B", BLUE, ORANGE  # a slot by what is in it
 KINDS = {WORD: "words", FRESH: "just written", END: "end tokens", MASK: "still blank"}
 SHADES = 8  # of every colour, from white
+RENAMED = {
+    "passes": "forward_passes",
+    "columns": "tokens_computed",
+    "probe_passes": "probe_forward_passes",
+    "probe_columns": "probe_tokens_computed",
+}  # keys of records that are older than these names
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return a record of the race, with old keys renamed."""
+    return json.loads(
+        path.read_text(), object_hook=lambda data: {RENAMED.get(key, key): data[key] for key in data}
+    )
 
 
 def example() -> Example:
@@ -85,8 +98,8 @@ class Moment:
     """One canvas after so many passes."""
 
     texts: tuple[str | None, ...]  # a slot each; None: a mask, empty: an end token
-    passes: int
-    columns: int
+    forward_passes: int
+    tokens_computed: int
     done: bool
 
 
@@ -97,7 +110,7 @@ class Lane:
         ledger = kept["ledger"]
         self.horizon, self.text = kept["horizon"], kept["text"]
         self.written = kept["end"] or len(self.text)
-        self.probed = (ledger["probe_passes"], ledger["probe_columns"])
+        self.probed = (ledger["probe_forward_passes"], ledger["probe_tokens_computed"])
         self.blank = Moment((None,) * slots, *self.probed, done=False)
         self.moments = [*self._moments(kept["frames"])]
 
@@ -109,10 +122,8 @@ class Lane:
             texts = [*texts, *[None] * slots][:slots]
             for slot, text in frame["set"]:
                 texts[slot] = text
-            yield Moment(
-                tuple(texts), frame["passes"] + passes, frame["columns"] + columns,
-                done=frame is frames[-1],
-            )  # fmt: skip
+            spent = (frame["forward_passes"] + passes, frame["tokens_computed"] + columns)
+            yield Moment(tuple(texts), *spent, done=frame is frames[-1])
 
     def at(self, passes: int) -> Moment:
         """How it looks after so many passes of decoding; one that is done stays as it is."""
@@ -142,7 +153,7 @@ def moments(kept: dict[str, Any], step: int = STEP) -> Iterator[tuple[int, dict[
 
 def draw_race(record: Path) -> None:
     """The moving picture beside its record."""
-    kept = json.loads(record.read_text())
+    kept = read_record(record)
     with styled():
         drawn = [*_drawn(kept)]
     images, made = [image for _, image in drawn], BytesIO()
@@ -260,13 +271,13 @@ class Stage:
                 row[slot] = to_rgb(FRESH if fresh and not moment.done else kind)
             self._strips[name].set_data([row])
             mark = "done: " if moment.done else ""
-            passes = "1 pass" if moment.passes == 1 else f"{moment.passes} passes"
-            self._counts[name].set_text(f"{mark}{passes}, {moment.columns:,} columns")
+            passes = "1 pass" if moment.forward_passes == 1 else f"{moment.forward_passes} passes"
+            self._counts[name].set_text(f"{mark}{passes}, {moment.tokens_computed:,} columns")
             self._counts[name].set_color(BLUE if moment.done else INK)
             self._texts[name].set_text("\n".join(self._wrapped(self._lanes[name].shown(moment))))
             self._before[name] = moment
         if all(moment.done for moment in now.values()):
-            share = now["predicted"].columns / now["fixed"].columns
+            share = now["predicted"].tokens_computed / now["fixed"].tokens_computed
             same = len({lane.text for lane in self._lanes.values()}) == 1
             answer = "the same answer" if same else "a right answer"
             self._saved.set_text(f"{answer} for {share:.0%} of the columns")

@@ -78,7 +78,7 @@ def measured(source: Source, count: int, workers: int, order: str, recipe: Recip
         "cpu_all": round(sum(worked), 2),
         "idle": round(sum(last[-1] - own for own in last) / (len(last) * seconds), 4),
         "tokens": sum(reply["length"] for reply in replies),
-        "passes": sum(reply["cost"].passes + reply["probe_cost"].passes for reply in replies),
+        "passes": sum(reply["cost"].forward_passes + reply["probe_cost"].forward_passes for reply in replies),
     }
 
 

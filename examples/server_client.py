@@ -22,7 +22,7 @@ print(f"{lengths['mean']:.1f} tokens expected, nine of ten within {lengths['quan
 # What is ours goes through extra_body. max_tokens would cap the answer; it does not size the canvas.
 reply = client.chat.completions.create(**asked, extra_body={"recipe": "fast"})
 print(reply.choices[0].message.content)
-print(f"{reply.usage.completion_tokens} tokens, {reply.lastword['passes']} passes")
+print(f"{reply.usage.completion_tokens} tokens, {reply.lastword['forward_passes']} passes")
 
 # A stream: text comes as soon as no mask is left before it, and never changes afterwards.
 for chunk in client.chat.completions.create(**asked, stream=True):

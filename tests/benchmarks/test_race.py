@@ -7,21 +7,21 @@ from PIL import Image
 
 from benchmarks import race
 
-LEDGER = {"probe_passes": 1, "probe_columns": 12, "passes": 2, "columns": 9}
+LEDGER = {"probe_forward_passes": 1, "probe_tokens_computed": 12, "forward_passes": 2, "tokens_computed": 9}
 SHORT = {
     "text": "ab", "horizon": 3, "end": 3, "ledger": LEDGER,
     "lengths": {"survival": [1.0, 1.0, 0.5, 0.1] + [0.0] * 5},
     "frames": [
-        {"passes": 0, "columns": 0, "slots": 3, "set": []},
-        {"passes": 1, "columns": 7, "slots": 3, "set": [[0, "a"], [2, ""]]},
-        {"passes": 2, "columns": 14, "slots": 3, "set": [[1, "b"]]},
+        {"forward_passes": 0, "tokens_computed": 0, "slots": 3, "set": []},
+        {"forward_passes": 1, "tokens_computed": 7, "slots": 3, "set": [[0, "a"], [2, ""]]},
+        {"forward_passes": 2, "tokens_computed": 14, "slots": 3, "set": [[1, "b"]]},
     ],
 }  # fmt: skip
 LONG = {
     "text": "ab", "horizon": 8, "end": 3, "lengths": None,
-    "ledger": {**LEDGER, "probe_passes": 0, "probe_columns": 0},
+    "ledger": {**LEDGER, "probe_forward_passes": 0, "probe_tokens_computed": 0},
     "frames": [
-        {"passes": n, "columns": 12 * n, "slots": 8, "set": [[8 - n, "xba"[n - 6] if n > 5 else ""]][: n]}
+        {"forward_passes": n, "tokens_computed": 12 * n, "slots": 8, "set": [[8 - n, "xba"[n - 6] if n > 5 else ""]][: n]}
         for n in range(9)
     ],
 }  # fmt: skip
@@ -42,10 +42,10 @@ def test_the_clock_is_the_same_for_both_and_who_is_done_waits():
         4,
     ]
     assert all(now["fixed"] == shown[0]["fixed"] for now in shown[: race.SHRINKS])
-    passes = [(now["predicted"].passes, now["fixed"].passes) for now in shown[race.SHRINKS :]]
+    passes = [(now["predicted"].forward_passes, now["fixed"].forward_passes) for now in shown[race.SHRINKS :]]
     assert passes == [(min(n, 2) + 1, n) for n in range(9)]  # the probe is a pass
     assert shown[-1]["predicted"].texts == ("a", "b", "")
-    assert (shown[-1]["predicted"].columns, shown[-1]["fixed"].columns) == (26, 96)
+    assert (shown[-1]["predicted"].tokens_computed, shown[-1]["fixed"].tokens_computed) == (26, 96)
     assert [now["predicted"].done for now in shown[race.SHRINKS :]] == [False] * 2 + [True] * 7
 
 
@@ -75,18 +75,18 @@ def test_the_picture_has_a_frame_for_every_moment(tmp_path):
 
 
 def test_the_kept_picture_is_of_the_kept_record():
-    kept = json.loads(race.RECORD.read_text())
+    kept = race.read_record(race.RECORD)
     assert kept["prompt"] == race.example().prompt
     picture = Image.open(race.RECORD.with_suffix(".gif"))
     assert 0 <= len([*race.moments(kept)]) - picture.n_frames <= 3  # frames alike are one
     assert race.RECORD.with_suffix(".gif").stat().st_size < 400_000
     predicted, fixed = (kept["runs"][name]["ledger"] for name in ("predicted", "fixed"))
-    assert predicted["columns"] + predicted["probe_columns"] < fixed["columns"] / 4
+    assert predicted["tokens_computed"] + predicted["probe_tokens_computed"] < fixed["tokens_computed"] / 4
 
 
 @pytest.mark.full
 def test_the_record_is_what_the_model_says_today():
-    kept, fresh = json.loads(race.RECORD.read_text()), race.measure_race()
+    kept, fresh = race.read_record(race.RECORD), race.measure_race()
     for name, run in kept["runs"].items():
         own = fresh["runs"][name]
         for said in ("text", "horizon", "end", "ledger"):
