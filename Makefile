@@ -20,8 +20,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 # What `check` leaves to `test`: other programs, records, training, and laws that need a network, above all
 # that rows of a batch equal their solo runs.
-BEYOND_CHECK := lastword/evaluate lastword/paper $(addprefix tests/,bad_inputs bench benchmarks cli evaluate paper sandbox tasks \
-	training laws/test_cross.py test_examples.py test_package.py test_readme.py test_skips.py)
+BEYOND_CHECK := lastword/evaluate lastword/paper $(addprefix tests/,bad_inputs benchmarks cli evaluate paper sandbox tasks \
+	training laws/test_cross.py test_bench.py test_examples.py test_package.py test_readme.py test_skips.py)
 
 # While you work: units, contracts, laws on the toy model, golden runs. Under 2 minutes on two cores.
 check: setup

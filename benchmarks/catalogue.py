@@ -155,7 +155,7 @@ KEPT = (
     Kept(
         "bench",
         "[what passes cost](passes.md) at real shapes",
-        "`lastword bench --shape SHAPE`",
+        "`python -m benchmarks.passes --shape SHAPE`",
         _run,
         "lines",
     ),

@@ -17,12 +17,12 @@ import lastword
 from benchmarks.arms import MODELS
 from benchmarks.kept import PARTS, study, timed
 from benchmarks.pages import benched, widths_of
+from benchmarks.passes.record import PassRecord
+from benchmarks.passes.work import Work
 from benchmarks.race import draw_race, measure_race
 from benchmarks.scale.picture import draw as draw_scale
 from benchmarks.scale.record import read as read_scale
 from benchmarks.timeline import draw_serving, measure_serving
-from lastword.bench.record import Record as BenchRecord
-from lastword.bench.work import Work
 from lastword.decoding.planning import ModelProbe
 from lastword.evaluate.records import Record
 from lastword.models.layers import TransformerConfig
@@ -189,13 +189,13 @@ def draw_curves(record: Path) -> None:
     save(figure, record.with_suffix(".png"))
 
 
-def draw_widths(runs: dict[str, BenchRecord], picture: Path) -> None:
+def draw_widths(runs: dict[str, PassRecord], picture: Path) -> None:
     """Time and memory of a full pass as it widens, beside what arithmetic says."""
     figure = new_figure(9, 3.6)
     time, memory = figure.subplots(1, 2)
     for colour, run in zip(COLOURS, runs.values()):
         lines = widths_of(run)
-        columns = [line.columns or 0.0 for line in lines]
+        columns = [line.tokens_computed or 0.0 for line in lines]
         time.plot(columns, [line.ms for line in lines], "o-", color=colour)
         time.plot(columns, [_least_ms(run, count) for count in columns], ":", color=colour)
         peaks = [line.peak_mb or 0.0 for line in lines]
@@ -211,7 +211,7 @@ def draw_widths(runs: dict[str, BenchRecord], picture: Path) -> None:
     save(figure, picture)
 
 
-def _least_ms(run: BenchRecord, columns: float) -> float:
+def _least_ms(run: PassRecord, columns: float) -> float:
     """A full pass at the rate of a large matrix product: linear and quadratic terms."""
     told = {name: run.settings[f"shape_{name}"] for name in TransformerConfig.__dataclass_fields__}
     flops = Work(columns, columns**2, 0).flops(TransformerConfig(**told))  # type: ignore[arg-type]

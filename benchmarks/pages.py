@@ -29,14 +29,15 @@ from benchmarks.kept import (
     timed,
 )
 from benchmarks.opening import OPENING
+from benchmarks.passes import table as pass_tables
+from benchmarks.passes.record import PassLine, PassRecord
+from benchmarks.passes.record import read as read_passes
 from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
 from benchmarks.serving.figures import ROUTING, routing_table
 from benchmarks.serving.figures import read as read_serving
 from benchmarks.serving.figures import tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
-from lastword.bench import record as bench_record
-from lastword.bench import table as bench_table
 from lastword.evaluate.records import Answer
 from lastword.paper.overview import seconds, spent, table
 from lastword.paper.pairing import on_shared
@@ -46,7 +47,7 @@ from lastword.tasks import BENCHMARKS
 
 DOCS = Path(__file__).parent.parent / "docs"
 SERVING = RECORDS.parent / "serving"  # what `python -m benchmarks.serving` measured, a file a run
-BENCH = RECORDS.parent / "bench"  # what `lastword bench` measured, a file a run
+BENCH = RECORDS.parent / "bench"  # what `benchmarks.passes` and `lastword bench` measured, a file per run
 EMBEDDED_BEFORE = "embedded-before"  # the seconds of batches of 500 that were kept at ee959e8
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LENGTHS = (
@@ -208,20 +209,20 @@ def _speed(folder: Path) -> str:
     return "\n".join(lines)
 
 
-def benched() -> dict[str, bench_record.Record]:
-    """The runs of `lastword bench`, by file name."""
-    return {path.stem: bench_record.read(path) for path in sorted(BENCH.glob("*.json"))}
+def benched() -> dict[str, PassRecord]:
+    """Return the kept runs of `benchmarks.passes` and `lastword bench` by file name."""
+    return {path.stem: read_passes(path) for path in sorted(BENCH.glob("*.json"))}
 
 
 def bench() -> str:
     """Every line of every run."""
-    shown = [f"**{name}.** {bench_table.table(run)}" for name, run in benched().items()]
+    shown = [f"**{name}.** {pass_tables.table(run)}" for name, run in benched().items()]
     if any(map(widths_of, benched().values())):
         shown.append("![A full pass as it widens, beside the arithmetic](../figures/widths.png)")
     return "\n\n".join(shown)
 
 
-def widths_of(run: bench_record.Record) -> list[bench_record.Line]:
+def widths_of(run: PassRecord) -> list[PassLine]:
     """Full passes of one run, by how wide they are."""
     return [line for line in run.lines if line.line == "widths"]
 
@@ -231,7 +232,7 @@ def bench_steps() -> str:
     runs = benched()
     made = []
     for shape in dict.fromkeys(run.shape for run in runs.values()):
-        told = bench_table.steps([run for run in runs.values() if run.shape == shape])
+        told = pass_tables.steps([run for run in runs.values() if run.shape == shape])
         made += [f"**{shape}**, seconds of an answer.\n\n{told}"] if told else []
     return "\n\n".join(made) or "No run of whole answers is kept yet."
 
@@ -242,7 +243,7 @@ def bench_recipes() -> str:
     before = runs.pop(EMBEDDED_BEFORE)
     told = [
         f"**{name}**: {run.hardware}, {run.dtype}, {run.settings['rows']} rows through "
-        f"{run.settings['slots']} slots.\n\n{bench_table.against(run, before)}"
+        f"{run.settings['slots']} slots.\n\n{pass_tables.against(run, before)}"
         for name, run in runs.items()
         if any(line.case.endswith(", fixed") for line in run.lines)
     ]

@@ -10,8 +10,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from lastword.bench import record as bench_record
-from lastword.bench.record import Line
+from benchmarks.passes.record import PassLine, read
 
 Numbers = NDArray[np.float64]
 
@@ -50,19 +49,19 @@ class Measured:
 
 def measured(path: Path = BENCH) -> list[Measured]:
     """The lines that a cost of passes can be held against."""
-    lines = bench_record.read(path).lines
+    lines = read(path).lines
     return [
         _of(line) for line in lines if line.line in FITTED and not any(part in line.case for part in LEFT_OUT)
     ]
 
 
-def _of(line: Line) -> Measured:
+def _of(line: PassLine) -> Measured:
     name = f"{line.line}: {line.case}"
-    if line.columns is None or line.ms is None:
+    if line.tokens_computed is None or line.ms is None:
         raise ValueError(f"{name} of {BENCH} has no columns or no time")
-    if line.passes is None or line.seconds is None:
-        return Measured(name, 1.0, line.columns, line.ms / 1000)
-    return Measured(name, float(line.passes), line.columns, line.seconds)
+    if line.forward_passes is None or line.seconds is None:
+        return Measured(name, 1.0, line.tokens_computed, line.ms / 1000)
+    return Measured(name, float(line.forward_passes), line.tokens_computed, line.seconds)
 
 
 def fitted(lines: Sequence[Measured]) -> PassCost:

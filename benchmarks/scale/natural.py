@@ -2,7 +2,7 @@
 
 Embedded models have a canvas of 256 slots and stand for larger ones with 1,024: every length and every count
 of passes is taken four times, or as many times as the traffic says. Prompts are as long as in the mixed
-batches of `lastword bench`.
+batches of `python -m benchmarks.passes`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lastword.bench.record import Figure, Kept, Setting
+from lastword.bench import Figure, RecordPart, Setting
 from lastword.errors import SettingError
 from lastword.io.schema import Count, Share, Text, read_object, validate
 
@@ -16,7 +16,7 @@ FILE = Path(__file__).parent.parent / "records" / "scale.json"
 Change = Annotated[float, Field(ge=-1, le=1e6)]
 
 
-class Come(Kept):
+class Come(RecordPart):
     """Requests of one traffic: what is known of them, and what a replica can do."""
 
     scales: list[Count]
@@ -30,7 +30,7 @@ class Come(Kept):
     rate: Figure  # requests a second that they are counted for
 
 
-class Line(Kept):
+class Line(RecordPart):
     """One arm at one rate; percentiles are None where more comes than it can do."""
 
     traffic: Text
@@ -43,7 +43,7 @@ class Line(Kept):
     machines_p95: Figure | None  # of so many, with all requests
 
 
-class Curve(Kept):
+class Curve(RecordPart):
     """The p95 of one arm by load."""
 
     traffic: Text
@@ -51,7 +51,7 @@ class Curve(Kept):
     p95: list[Figure]
 
 
-class Stale(Kept):
+class Stale(RecordPart):
     """Least predicted work by reports of so many seconds' age."""
 
     traffic: Text
@@ -60,7 +60,7 @@ class Stale(Kept):
     counting: Figure  # p95 where the router adds what it has sent since
 
 
-class Record(Kept):
+class Record(RecordPart):
     """A run."""
 
     kind: Literal["scale"] = "scale"

@@ -21,7 +21,7 @@ from benchmarks.scale.natural import SLOTS as MOST_TOKENS
 from benchmarks.scale.natural import asked
 from benchmarks.scale.record import Come, Curve, Line, Record, Stale
 from benchmarks.serving.figures import r_squared
-from lastword.bench.record import Setting
+from lastword.bench import Setting
 
 LOAD = 0.9  # of what replicas with a predicted canvas can do, at which arms are compared
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 import lastword
+from benchmarks.passes.replay import kept_pairs
 from benchmarks.serving.figures import Line, Record, table
 from benchmarks.serving.load import ARMS, MIX, arm_of, asked_by, requests
 from benchmarks.serving.run import How, in_process, over_http
 from benchmarks.serving.served import served
 from benchmarks.serving.shaped import CANVAS, shaped_model, shaped_requests
-from lastword.bench.replay import kept_pairs
 from lastword.engines.surroundings import surroundings
 from lastword.serve.limits import Limits
 from lastword.tasks import BENCHMARKS

@@ -9,14 +9,14 @@ from statistics import correlation, fmean, quantiles
 from typing import Literal
 
 from benchmarks.serving.heard import Heard
-from lastword.bench.record import Figure, Kept, Setting
+from lastword.bench import Figure, RecordPart, Setting
 from lastword.errors import SettingError
 from lastword.io.schema import Count, Share, Text, read_object, validate
 
 ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
 
 
-class Told(Kept):
+class Told(RecordPart):
     """What a predicted length says of passes and seconds, of the requests of one recipe: R2."""
 
     requests: Count
@@ -24,7 +24,7 @@ class Told(Kept):
     seconds: Share | None
 
 
-class Line(Kept):
+class Line(RecordPart):
     """One arm."""
 
     arm: Text
@@ -49,7 +49,7 @@ class Line(Kept):
     told: dict[Text, Told]
 
 
-class Record(Kept):
+class Record(RecordPart):
     """A run of `python -m benchmarks.serving`."""
 
     kind: Literal["serving"] = "serving"

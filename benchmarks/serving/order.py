@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from benchmarks.passes.replay import kept_pairs
 from benchmarks.serving.figures import percentile
-from lastword.bench.replay import kept_pairs
 from lastword.serve.schedule import Schedule, Waiting
 
 OVERTAKING = (0.0, 2.0, 4.0, 8.0, 32.0, 1e6)

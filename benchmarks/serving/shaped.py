@@ -1,7 +1,7 @@
 """Shaped: requests for a model of a real shape with random weights, which end where records say.
 
 Random weights end nothing, so lengths are pairs, predicted and written, that were measured with an embedded
-model (`lastword.bench.replay`), scaled; a row is known by the length of its prompt.
+model (`benchmarks.passes.replay`), scaled; a row is known by the length of its prompt.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.passes.replay import Lengths, Replay, kept_pairs, lengths_for
+from benchmarks.passes.shapes import architecture_of, random_model
 from benchmarks.serving.load import Arm, Asked
-from lastword.bench.replay import Lengths, Replay, kept_pairs, lengths_for
-from lastword.bench.shapes import architecture_of, random_model
 from lastword.errors import PromptError
 from lastword.policies.cache import DualCache
 from lastword.policies.length.fixed import Fixed

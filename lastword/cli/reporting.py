@@ -174,7 +174,7 @@ def _choose_threads(options: Mapping[str, Any]) -> None:
     """Before torch is imported; a cluster chooses for its own."""
     model = options.get("model")
     # A preset names its model itself, and a bench measures what the machine can do.
-    unnamed = UNKNOWN if options.get("preset") or "shape" in options else None
+    unnamed = UNKNOWN if options.get("preset") or "models" in options else None
     if options.get("engine") != "ray":
         limit_threads(model if isinstance(model, list) else [model or unnamed])
 

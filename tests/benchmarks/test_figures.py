@@ -42,14 +42,14 @@ def test_the_readings_are_drawn_from_their_record(tmp_path):
 def test_the_widths_are_drawn_beside_their_arithmetic(tmp_path):
     from dataclasses import asdict
 
-    from lastword.bench.record import Ceilings, Line, Record
-    from lastword.bench.shapes import LLADA_8B
+    from benchmarks.passes.record import Ceilings, PassLine, PassRecord
+    from benchmarks.passes.shapes import LLADA_8B
 
     wide = [
-        Line(line="widths", case=f"{n} columns", ms=n / 40, columns=float(n), peak_mb=n / 5)
+        PassLine(line="widths", case=f"{n} columns", ms=n / 40, tokens_computed=float(n), peak_mb=n / 5)
         for n in (1024, 2048, 4096)
     ]
-    run = Record(
+    run = PassRecord(
         shape="llada-8b", hardware="H200", dtype="bfloat16", weights="plain", versions={}, warm_up=2,
         repeats=5, notes=[], seconds=1.0, ceilings=Ceilings(matrix=8192, tflops=777.0, gbs=4300.0),
         settings={f"shape_{name}": value for name, value in asdict(LLADA_8B.shape).items()},

@@ -21,7 +21,10 @@ LONG = {
     "text": "ab", "horizon": 8, "end": 3, "lengths": None,
     "ledger": {**LEDGER, "probe_forward_passes": 0, "probe_tokens_computed": 0},
     "frames": [
-        {"forward_passes": n, "tokens_computed": 12 * n, "slots": 8, "set": [[8 - n, "xba"[n - 6] if n > 5 else ""]][: n]}
+        {
+            "forward_passes": n, "tokens_computed": 12 * n, "slots": 8,
+            "set": [[8 - n, "xba"[n - 6] if n > 5 else ""]][: n],
+        }
         for n in range(9)
     ],
 }  # fmt: skip

@@ -50,7 +50,7 @@ def test_a_container_s_share_counts(tmp_path, monkeypatch, written, most):
         ({"model": None, "preset": None}, str(threads.FEW)),
         ({"model": ["toy", "my/folder"]}, "64"),
         ({"model": None, "preset": "paper/llada-base"}, "64"),
-        ({"shape": None, "models": "toy"}, "64"),  # a bench measures the machine
+        ({"models": "toy"}, "64"),  # `lastword bench` measures the machine
         ({"model": "toy", "engine": "ray"}, None),
     ],
 )

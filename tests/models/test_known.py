@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from lastword.bench.shapes import DREAM_7B, LLADA_8B
+from benchmarks.passes.shapes import DREAM_7B, LLADA_8B
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.models.load import BUILT_IN, load
 from lastword.models.registry import PUBLISHED, known_models

@@ -23,7 +23,7 @@ class Work:
     def flops(self, shape: TransformerConfig) -> int | float:
         """Multiplications and additions of the matrix products, the layers' and the head's.
 
-        >>> from lastword.bench.shapes import LLADA_8B
+        >>> from benchmarks.passes.shapes import LLADA_8B
         >>> round(Work(1924, 1924**2, 1024).flops(LLADA_8B.shape) / 1e12, 1)
         29.9
         """

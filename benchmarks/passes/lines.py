@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 import lastword
+from benchmarks.passes.meter import Activity, Meter
+from benchmarks.passes.plain import PlainModel, plain_pass
+from benchmarks.passes.record import Ceilings, PassLine
+from benchmarks.passes.replay import Replay, kept_pairs, lengths_for
+from benchmarks.passes.shapes import draw
+from benchmarks.passes.work import Work
 from lastword.api import Generation
-from lastword.bench.meter import Activity, Meter, Timed
-from lastword.bench.plain import PlainModel, plain_pass
-from lastword.bench.record import Ceilings, Line
-from lastword.bench.replay import Replay, kept_pairs, lengths_for
-from lastword.bench.shapes import draw
-from lastword.bench.tally import Tally, tallied
-from lastword.bench.work import Work
+from lastword.bench import StepTotals, Timing
 from lastword.canvas.cost import TokenCost as Cost
 from lastword.decoding.hooks import Hooks
 from lastword.decoding.layout import supports_static_shapes
@@ -72,7 +72,7 @@ class Bench:
     settings: Settings
     ceilings: Ceilings
 
-    def passes(self) -> Iterator[Line]:
+    def passes(self) -> Iterator[PassLine]:
         """Full passes: the bare model, and what one more pass of the loop takes."""
         most, horizon = max(self.settings.canvas), self.settings.horizon
         for slots in dict.fromkeys((*self.settings.canvas, horizon)):
@@ -80,7 +80,7 @@ class Bench:
             case, trace = f"in the loop, {slots} slots", slots == most
             yield self._in_loop("passes", self.settings.prompt, slots, NoCache(), None, case, trace=trace)
 
-    def blocks(self) -> Iterator[Line]:
+    def blocks(self) -> Iterator[PassLine]:
         """Passes within a block over prompt and horizon, under each cache."""
         block, keys = self.settings.block, self.settings.prompt + self.settings.horizon
         for name, cache in self._caches().items():
@@ -95,7 +95,7 @@ class Bench:
                 trace=cache == DualCache(),
             )
 
-    def probe(self) -> Iterator[Line]:
+    def probe(self) -> Iterator[PassLine]:
         """A length prediction, beside a bare pass over the same columns."""
         slots = max(self.settings.canvas)
         prompt = self._prompt(self.settings.prompt)
@@ -110,7 +110,7 @@ class Bench:
         probes, bare = (statistics.median(times) for times in zip(*pairs))
         yield line.model_copy(update={"ratio": probes / bare if bare else None})
 
-    def answers(self) -> Iterator[Line]:
+    def answers(self) -> Iterator[PassLine]:
         """Whole answers under each cache, with the probe and, where they are quick, without it."""
         for name, cache in self._caches().items():
             if not isinstance(cache, DualCache):
@@ -122,7 +122,7 @@ class Bench:
             yield self._answer(name, cache)
             yield self._answer(f"{name}, probe included", cache, probed=True)
 
-    def mixed(self) -> Iterator[Line]:
+    def mixed(self) -> Iterator[PassLine]:
         """Unequal prompts whose lengths are replayed: all at once, and more of them than there are slots."""
         slots, queue = self.settings.rows, min(self.settings.queue, len(kept_pairs().pairs))
         dual = [(n, cache) for n, cache in self._caches().items() if isinstance(cache, DualCache)]
@@ -132,7 +132,7 @@ class Bench:
             name, cache = dual[-1]
             yield self._batch(f"{name}, {queue} rows through {slots} slots", cache, queue, slots)
 
-    def widths(self) -> Iterator[Line]:
+    def widths(self) -> Iterator[PassLine]:
         """Full passes up to the widest, doubling: time and memory as they grow."""
         widest = self.settings.columns
         halved = (widest >> step for step in range(WIDTHS - 1, 0, -1))
@@ -142,7 +142,7 @@ class Bench:
             case = f"{width} columns"
             yield once._in_loop("widths", width - slots, slots, NoCache(), None, case, many=WIDE)
 
-    def plain(self) -> Iterator[Line]:
+    def plain(self) -> Iterator[PassLine]:
         """The authors' loop as they describe it, a pass timed and the answer extrapolated."""
         shape, slots = self.model.network.shape, max(self.settings.canvas)
         with torch.device("meta"):
@@ -159,7 +159,7 @@ class Bench:
         yield line.model_copy(
             update={
                 "seconds": seconds,
-                "passes": slots,
+                "forward_passes": slots,
                 "tokens": slots,
                 "tokens_per_second": slots / seconds,
                 "tokens_per_forward": 1.0,
@@ -216,7 +216,7 @@ class Bench:
         width = self.settings.prompt + slots
         return Work(width, width**2, slots)
 
-    def _bare(self, slots: int) -> Line:
+    def _bare(self, slots: int) -> PassLine:
         """The model alone, the head on the answer's columns."""
         width = self.settings.prompt + slots
         timed = self.meter.median(self._bare_pass(slots))
@@ -242,7 +242,7 @@ class Bench:
         *,
         many: int | None = None,
         trace: bool = False,
-    ) -> Line:
+    ) -> PassLine:
         """One more pass over a window: a run with many passes a window less one with few.
 
         What a run does once, and what it does where a block opens, is in both.
@@ -267,13 +267,13 @@ class Bench:
         )
         return self._pass(line, case, timed, activity, work)
 
-    def _pass(self, line: str, case: str, timed: Timed, activity: Activity | None, work: Work) -> Line:
-        return Line(
+    def _pass(self, line: str, case: str, timed: Timing, activity: Activity | None, work: Work) -> PassLine:
+        return PassLine(
             line=line,
             case=case,
             runs=timed.runs,
             ms=timed.ms,
-            columns=float(work.columns),
+            tokens_computed=float(work.columns),
             peak_mb=timed.peak_mb,
             **self._rates(timed.ms, work, 1, 1),
             **_device(activity, timed.ms),
@@ -287,7 +287,7 @@ class Bench:
         probed: bool = False,
         once: bool = False,
         captured: bool = True,
-    ) -> Line:
+    ) -> PassLine:
         """An answer, from prompt to the last token."""
         prompt, slots = self._prompt(self.settings.prompt), self.settings.horizon
         recipe = self._recipe(slots, self.settings.pace, cache)
@@ -312,50 +312,50 @@ class Bench:
             work = work.plus(self._probe_work())
         return self._whole("answers", case, timed, work, passes, passes, slots)
 
-    def _batch(self, case: str, cache: Cache, rows: int, slots: int) -> Line:
+    def _batch(self, case: str, cache: Cache, rows: int, slots: int) -> PassLine:
         """So many rows through so many slots; columns are counted on the way."""
         least, most = self.settings.prompts
         prompts = [self._prompt(least + (most - least) * row // max(1, rows - 1)) for row in range(rows)]
         lengths = lengths_for(rows, self.settings.predicted)
         recipe = self._recipe(Replay.of(prompts, lengths), MIXED_PACE, cache)
-        tally = Tally(rows)
+        totals = StepTotals(rows)
 
         def call() -> None:
-            nonlocal tally
-            tally = tallied(self._decode(prompts, recipe, slots), rows)
+            nonlocal totals
+            totals = StepTotals.of(self._decode(prompts, recipe, slots), rows)
 
         timed = replace(self.meter, repeats=1).median(call, warm=lambda: self._begin(prompts, recipe, slots))
-        costs = [row.cost for row in tally.done]
+        costs = [row.cost for row in totals.finished]
         spent = sum(cost.forward_passes for cost in costs)
         columns, squares = (
             sum(getattr(cost, n) for cost in costs) for n in ("tokens_computed", "attention_pairs")
         )
         work = Work(columns, squares, spent * self.settings.block / 2)
         useful = sum(row.useful for row in lengths)
-        line = self._whole("mixed", case, timed, work, tally.passes, spent, useful)
-        counted = {"useful_columns": tally.useful, "occupancy": tally.occupancy}
+        line = self._whole("mixed", case, timed, work, totals.forward_passes, spent, useful)
+        counted = {"useful_share": totals.useful, "occupancy": totals.occupancy}
         return line.model_copy(update={"rows": rows, **counted})
 
     def _whole(
         self,
         line: str,
         case: str,
-        timed: Timed,
+        timed: Timing,
         work: Work,
         passes: int,
         row_passes: int,
         tokens: int,
-    ) -> Line:
+    ) -> PassLine:
         seconds = timed.ms / 1000
-        return Line(
+        return PassLine(
             line=line,
             case=case,
             runs=timed.runs,
             ms=timed.ms / passes,
             seconds=seconds,
-            passes=passes,
+            forward_passes=passes,
             tokens=tokens,
-            columns=float(work.columns),
+            tokens_computed=float(work.columns),
             peak_mb=timed.peak_mb,
             tokens_per_second=tokens / seconds,
             tokens_per_forward=tokens / row_passes,
@@ -387,7 +387,7 @@ def _device(activity: Activity | None, ms: int | float) -> dict[str, Any]:
     }
 
 
-LINES: dict[str, Callable[[Bench], Iterator[Line]]] = {
+LINES: dict[str, Callable[[Bench], Iterator[PassLine]]] = {
     "passes": Bench.passes,
     "blocks": Bench.blocks,
     "probe": Bench.probe,

@@ -3,8 +3,8 @@
 import torch
 
 import lastword
-from lastword.bench.plain import PlainModel, plain_pass
-from lastword.bench.shapes import TINY, Architecture, random_model
+from benchmarks.passes.plain import PlainModel, plain_pass
+from benchmarks.passes.shapes import TINY, Architecture, random_model
 from lastword.models.dream import Dream
 
 CPU = torch.device("cpu")

@@ -5,8 +5,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from lastword.bench.shapes import DREAM_7B, LLADA_8B, TINY, random_model
-from lastword.bench.work import Work, weight_bytes
+from benchmarks.passes.shapes import DREAM_7B, LLADA_8B, TINY, random_model
+from benchmarks.passes.work import Work, weight_bytes
 
 
 def test_the_arithmetic_is_what_torch_counts():

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from benchmarks import pages
-from lastword.bench.record import read
+from benchmarks.passes.record import read
 
 
 @pytest.fixture

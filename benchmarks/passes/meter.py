@@ -1,10 +1,8 @@
-"""Meter: wall time, peak memory, kernel launches and busy time of calls on a device."""
+"""Kernel launches, kernels and busy time of calls on a device, and the ceilings of the device."""
 
 from __future__ import annotations
 
-import gc
 import statistics
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,18 +10,13 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.passes.record import Ceilings
+from lastword.bench import Timer, Timing
+
 LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch")  # how their names begin
 COPIES = ("Memcpy", "Memset")
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Calls of one kind, timed."""
-
-    ms: int | float  # the median
-    runs: int
-    peak_mb: float | None  # device memory beyond what was held before; None on a CPU
-    first: int | float = 0  # seconds of the first call to warm up
+ON_GPU, ON_CPU = (8192, 2**30), (256, 2**22)  # width of the square matrices, bytes of the copy
+CALLS_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -46,22 +39,8 @@ class Activity:
 
 
 @dataclass(frozen=True)
-class Meter:
-    """How often calls are made: `warm_up` times first, then `repeats` times or as many as fit `seconds`."""
-
-    device: torch.device
-    repeats: int = 3
-    warm_up: int = 1
-    seconds: int | float = 2  # at least one call is timed, however long it takes
-
-    def median(self, call: Callable[[], object], warm: Callable[[], object] | None = None) -> Timed:
-        """Wall time of a call, the device's work included; `warm` is a shorter call to warm up with."""
-        held = self._start()
-        first = self._warm(warm or call)
-        times: list[int | float] = []
-        while not times or (len(times) < self.repeats and sum(times) < self.seconds):
-            times.append(self.time(call))
-        return Timed(1000 * statistics.median(times), len(times), self._peak(held), first)
+class Meter(Timer):
+    """A timer that also measures differences of calls and, on a GPU, traces them."""
 
     def difference(
         self,
@@ -70,69 +49,35 @@ class Meter:
         by: int,
         *,
         trace: bool = False,
-    ) -> tuple[Timed, Activity | None]:
+    ) -> tuple[Timing, Activity | None]:
         """What `more` takes beyond `less`, divided: what both do only once is in neither.
 
         With `trace` both are made once more under the profiler, which takes seconds.
         """
-        held = self._start()
+        allocated = self._start()
         self._warm(lambda: (less(), more()))
-        found: list[float] = []
+        times: list[float] = []
         spent = 0.0
-        while not found or (len(found) < self.repeats and spent < self.seconds):
+        while not times or (len(times) < self.repeats and spent < self.seconds):
             short, long = self.time(less), self.time(more)
-            found.append((long - short) / by)
+            times.append((long - short) / by)
             spent += short + long
-        timed = Timed(1000 * max(statistics.median(found), 0.0), len(found), self._peak(held))
+        timing = Timing(1000 * max(statistics.median(times), 0.0), len(times), self._peak_mb(allocated))
         if not trace:
-            return timed, None
+            return timing, None
         few, many = self.activity(less), self.activity(more)
-        return timed, None if few is None or many is None else many.less(few, by)
-
-    def time(self, call: Callable[[], object]) -> int | float:
-        """Seconds of one call, the device's work included."""
-        self.wait()
-        began = time.perf_counter()
-        call()
-        self.wait()
-        return time.perf_counter() - began
+        return timing, None if few is None or many is None else many.less(few, by)
 
     def activity(self, call: Callable[[], object]) -> Activity | None:
         """Launches, kernels and busy time of one call; None on a CPU or where nothing could be traced."""
         if self.device.type != "cuda":
             return None
-        self.wait()
+        self.synchronize()
         with profile(activities=[ProfilerActivity.CUDA]) as traced:
             call()
-            self.wait()
+            self.synchronize()
         results: Any = traced.profiler
         return activity_of(results.kineto_results.events())
-
-    def wait(self) -> None:
-        """Until the device has done all it was given."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def _warm(self, call: Callable[[], object]) -> int | float:
-        """Seconds of the first call; one that takes longer than all timed ones may is made once."""
-        spent: list[int | float] = []
-        while len(spent) < self.warm_up and sum(spent) < self.seconds:
-            spent.append(self.time(call))
-        return spent[0] if spent else 0
-
-    def _start(self) -> int:
-        """Bytes that are held before a line begins."""
-        if self.device.type != "cuda":
-            return 0
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self.device)
-        return torch.cuda.memory_allocated(self.device)
-
-    def _peak(self, held: int) -> float | None:
-        if self.device.type != "cuda":
-            return None
-        return (torch.cuda.max_memory_allocated(self.device) - held) / 2**20
 
 
 def activity_of(events: Iterable[Any]) -> Activity | None:
@@ -155,3 +100,26 @@ def covered(spans: Iterable[tuple[int, int]]) -> int:
         total += max(0, last - max(first, end))
         end = max(end, last)
     return total
+
+
+def ceilings(meter: Meter, dtype: torch.dtype) -> Ceilings:
+    """Measure TFLOP/s of a square product and GB/s of a copy, read and written bytes counted."""
+    width, size = ON_GPU if meter.device.type == "cuda" else ON_CPU
+    left, right = torch.randn(2, width, width, device=meter.device).to(dtype)
+    source = torch.empty(size, dtype=torch.uint8, device=meter.device)
+    target = torch.empty_like(source)
+
+    def product() -> None:
+        for _ in range(CALLS_AT_ONCE):
+            left @ right
+
+    def copy() -> None:
+        for _ in range(CALLS_AT_ONCE):
+            target.copy_(source)
+
+    multiplied, copied = meter.median(product), meter.median(copy)
+    return Ceilings(
+        matrix=width,
+        tflops=CALLS_AT_ONCE * 2 * width**3 / multiplied.ms / 1e9,
+        gbs=CALLS_AT_ONCE * 2 * size / copied.ms / 1e6,
+    )

@@ -6,8 +6,8 @@ import torch
 import lastword
 from benchmarks.arms import recipe_of
 from benchmarks.kept import answers_of
-from lastword.bench.replay import Lengths, Replay, kept_pairs, lengths_for
-from lastword.bench.shapes import TINY, random_model
+from benchmarks.passes.replay import Lengths, Replay, kept_pairs, lengths_for
+from benchmarks.passes.shapes import TINY, random_model
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
 from lastword.canvas.tree import tree_to

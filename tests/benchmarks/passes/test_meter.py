@@ -1,62 +1,29 @@
-"""What is timed, how often, and what a trace says."""
+"""Differences of calls, and what a trace contains."""
 
 from dataclasses import dataclass
 
 import pytest
 import torch
 
-from lastword.bench import meter as module
-from lastword.bench.meter import Activity, Meter, activity_of, covered
-
-
-class Clock:
-    """A clock that calls move."""
-
-    def __init__(self, monkeypatch):
-        self.now, self.calls = 0.0, 0
-        monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
-
-    def call(self, seconds):
-        def run():
-            self.calls += 1
-            self.now += seconds
-
-        return run
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return Clock(monkeypatch)
-
+from benchmarks.passes.meter import Activity, Meter, activity_of, covered
 
 CPU = torch.device("cpu")
 
 
-def test_a_median_is_of_what_follows_the_warm_up(clock):
-    times = iter([9.0, 9.0, 0.1, 0.5, 0.2])
+def test_a_difference_leaves_out_what_both_do(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
 
-    def call():
-        clock.now += next(times)
+    def call(seconds):
+        def run():
+            nonlocal now
+            now += seconds
 
-    timed = Meter(CPU, repeats=3, warm_up=2, seconds=100).median(call)
-    assert (timed.ms, timed.runs, timed.peak_mb) == (pytest.approx(200), 3, None)
+        return run
 
-
-def test_long_calls_are_made_less_often(clock):
-    timed = Meter(CPU, repeats=5, warm_up=2, seconds=3).median(clock.call(4))
-    assert (timed.ms, timed.runs) == (4000, 1)
-    assert clock.calls == 2
-
-
-def test_a_shorter_call_can_warm_up(clock):
-    timed = Meter(CPU, repeats=1).median(clock.call(4), warm=clock.call(1))
-    assert (timed.ms, clock.calls, clock.now) == (4000, 2, 5)
-
-
-def test_a_difference_leaves_out_what_both_do(clock):
     setup, a_pass = 0.5, 0.01
     meter = Meter(CPU, repeats=3, seconds=100)
-    timed, activity = meter.difference(clock.call(setup + 2 * a_pass), clock.call(setup + 12 * a_pass), 10)
+    timed, activity = meter.difference(call(setup + 2 * a_pass), call(setup + 12 * a_pass), 10)
     assert timed.ms == pytest.approx(10)
     assert activity is None  # nothing is traced on a CPU
 

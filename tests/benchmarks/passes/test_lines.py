@@ -10,15 +10,14 @@ import pytest
 import torch
 
 import lastword
-from lastword.bench import record as records
-from lastword.bench.lines import LINES, Bench, Settings
-from lastword.bench.meter import Activity, Meter
-from lastword.bench.recipes import ARMS, prompts_for, recipe_lines
-from lastword.bench.record import Ceilings, Line, Record
-from lastword.bench.run import bench_shape
-from lastword.bench.shapes import TINY, architecture_of, random_model
-from lastword.bench.table import against, steps, table
-from lastword.bench.work import weight_bytes
+from benchmarks.passes import record as records
+from benchmarks.passes.__main__ import measure
+from benchmarks.passes.lines import LINES, Bench, Settings
+from benchmarks.passes.meter import Activity, Meter
+from benchmarks.passes.record import Ceilings, PassLine, PassRecord
+from benchmarks.passes.shapes import TINY, architecture_of, random_model
+from benchmarks.passes.table import against, steps, table
+from benchmarks.passes.work import weight_bytes
 from lastword.errors import CheckpointError, SettingError
 
 CPU = torch.device("cpu")
@@ -31,9 +30,8 @@ SETTINGS = Settings(
 @pytest.fixture(scope="module")
 def record():
     """One run over every line."""
-    return bench_shape(
-        "tiny", SETTINGS, [*LINES], device=CPU, dtype=torch.float32, weights="plain", repeats=1,
-        show=lambda line: None,
+    return measure(
+        "tiny", SETTINGS, [*LINES], device=CPU, dtype=torch.float32, repeats=1
     )  # fmt: skip
 
 
@@ -67,24 +65,26 @@ def test_the_record_says_what_it_was_made_with(record):
 
 
 def test_passes_are_as_wide_as_the_ledger_says(found):
-    assert found["passes", "in the loop, 12 slots"].columns == 20
-    assert found["passes", "in the loop, 10 slots"].columns == 18
+    assert found["passes", "in the loop, 12 slots"].tokens_computed == 20
+    assert found["passes", "in the loop, 10 slots"].tokens_computed == 18
     widths = {"none": 18, "prefix": 6, "dual": 4}  # of 18 columns, in each of two blocks of 4
     for name, columns in widths.items():
-        assert found["blocks", f"{name}, 4 columns over 18"].columns == columns
-    assert found["widths", "32 columns"].columns == 32
+        assert found["blocks", f"{name}, 4 columns over 18"].tokens_computed == columns
+    assert found["widths", "32 columns"].tokens_computed == 32
 
 
 def test_answers_count_their_probe(found):
     plain, probed = found["answers", "dual"], found["answers", "dual, probe included"]
     assert plain.tokens == 10
-    assert plain.passes == 2 + 2 + 1  # blocks of 4, 4 and 2 at 3.25 tokens a pass
-    assert probed.passes == plain.passes + 1
-    assert probed.columns == plain.columns + 8 + 12
+    assert plain.forward_passes == 2 + 2 + 1  # blocks of 4, 4 and 2 at 3.25 tokens a pass
+    assert probed.forward_passes == plain.forward_passes + 1
+    assert probed.tokens_computed == plain.tokens_computed + 8 + 12
     assert plain.tokens_per_forward == pytest.approx(10 / 5)
     assert plain.tokens_per_second == pytest.approx(10 / plain.seconds)
     kept = found["answers", "dual, prompt kept"]
-    assert kept.columns == plain.columns - 2 * 8  # the prompt is computed once, not in three openings
+    assert (
+        kept.tokens_computed == plain.tokens_computed - 2 * 8
+    )  # the prompt is computed once, not in three openings
 
 
 def test_slow_answers_are_decoded_once_and_with_the_probe_alone(found):
@@ -109,7 +109,7 @@ def test_where_shapes_are_fixed_an_answer_is_decoded_uncaptured_as_well(bench, m
 
 
 def test_a_mixed_batch_counts_useful_tokens(found):
-    from lastword.bench.replay import lengths_for
+    from benchmarks.passes.replay import lengths_for
 
     for name in ("dual", "dual, prompt kept"):
         line = found["mixed", name]
@@ -118,15 +118,15 @@ def test_a_mixed_batch_counts_useful_tokens(found):
     queue = found["mixed", "dual, prompt kept, 5 rows through 3 slots"]
     assert queue.rows == 5
     assert 0.9 < queue.occupancy <= 1
-    assert queue.useful_columns is None  # what is padded on a CPU is not known
+    assert queue.useful_share is None  # what is padded on a CPU is not known
 
 
 def test_a_mixed_batch_counts_useful_columns_where_shapes_are_fixed(bench, monkeypatch):
     monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
     dual = replace(bench, settings=replace(SETTINGS, caches=("dual",), block=8))
     together, queue = dual.mixed()
-    assert 0 < together.useful_columns < 1
-    assert 0 < queue.useful_columns < 1
+    assert 0 < together.useful_share < 1
+    assert 0 < queue.useful_share < 1
 
 
 def test_only_a_full_pass_and_a_dual_block_are_traced(bench, monkeypatch):
@@ -150,7 +150,7 @@ def test_the_probe_is_held_against_a_bare_pass(found):
 def test_the_plain_loop_is_extrapolated_to_an_answer(found):
     line = found["plain", "12 slots, one token a pass"]
     assert line.seconds == pytest.approx(line.ms * 12 / 1000)
-    assert line.passes == 12
+    assert line.forward_passes == 12
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_widths_double_up_to_the_widest(bench, monkeypatch, widest, widths):
 
 def test_a_folder_gives_its_shape(tmp_path):
     config = "tests/golden/llada-tiny/config.json"
-    source = Path(__file__).parent.parent.parent / config
+    source = Path(__file__).parents[3] / config
     told = architecture_of(str(source))
     assert told.name == "llada-tiny"
     assert told.shape == architecture_of(str(source.parent)).shape
@@ -222,7 +222,7 @@ def test_a_record_is_read_as_it_was_written(record, tmp_path):
 def test_a_file_that_is_no_record_is_refused_with_the_field(record, tmp_path, change, says):
     path = tmp_path / "other.json"
     path.write_text(json.dumps({**json.loads(record.to_json()), **change}))
-    with pytest.raises(SettingError, match=rf"other\.json is no record .*{says}"):
+    with pytest.raises(SettingError, match=rf"other\.json is not a record .*{says}"):
         records.read(path)
 
 
@@ -232,11 +232,11 @@ def made(*lines, **told):
         "versions": {"torch": "2"}, "repeats": 5, "notes": ["how"], "seconds": 1.0, "ceilings": None,
         "settings": {"canvas": [1024, 256], "horizon": 278, "pace": 3.25},
     }  # fmt: skip
-    return Record(**{**usual, **told}, lines=list(lines))
+    return PassRecord(**{**usual, **told}, lines=list(lines))
 
 
-PLAIN = Line(line="plain", case="1024 slots, one token a pass", ms=70.0, seconds=71.68)
-FAST = Line(line="answers", case="dual, probe included", seconds=0.7168, tokens_per_second=388.0)
+PLAIN = PassLine(line="plain", case="1024 slots, one token a pass", ms=70.0, seconds=71.68)
+FAST = PassLine(line="answers", case="dual, probe included", seconds=0.7168, tokens_per_second=388.0)
 
 
 def test_the_table_leaves_out_what_nobody_measured():
@@ -249,11 +249,11 @@ def test_the_table_leaves_out_what_nobody_measured():
 
 
 def test_the_steps_go_from_the_authors_loop_down():
-    full = Line(line="passes", case="in the loop, 1024 slots", ms=50.0)
-    near = Line(line="passes", case="in the loop, 278 slots", ms=30.0)
-    probe = Line(line="probe", case="1024 slots", ms=60.0)
-    none = Line(line="answers", case="none, probe included", seconds=3.0)
-    slow = Line(line="answers", case="dual, not captured, probe included", seconds=1.5)
+    full = PassLine(line="passes", case="in the loop, 1024 slots", ms=50.0)
+    near = PassLine(line="passes", case="in the loop, 278 slots", ms=30.0)
+    probe = PassLine(line="probe", case="1024 slots", ms=60.0)
+    none = PassLine(line="answers", case="none, probe included", seconds=3.0)
+    slow = PassLine(line="answers", case="dual, not captured, probe included", seconds=1.5)
     fp8 = FAST.model_copy(update={"case": "dual, prompt kept, probe included", "seconds": 0.5})
     runs = [made(FAST, near, full, PLAIN, probe, none, slow), made(fp8, weights="fp8")]
     shown = [line.split(" | ") for line in steps(runs).splitlines()[2:]]
@@ -273,7 +273,7 @@ def test_the_steps_go_from_the_authors_loop_down():
 
 def test_recipes_are_held_against_the_fixed_canvas_and_an_earlier_run():
     def run(**seconds):
-        lines = [Line(line="recipes", case=f"m, {arm}", seconds=value) for arm, value in seconds.items()]
+        lines = [PassLine(line="recipes", case=f"m, {arm}", seconds=value) for arm, value in seconds.items()]
         return made(*lines, shape="embedded")
 
     shown = against(run(fixed=4.0, paper=1.0, fast=0.5), run(fixed=8.0, paper=5.0)).splitlines()
@@ -282,58 +282,3 @@ def test_recipes_are_held_against_the_fixed_canvas_and_an_earlier_run():
         "| m | paper | 1.00 | 4.0 | 5.00 | 1.6 | 5.0 |",
         "| m | fast | 0.50 | 8.0 |  |  |  |",
     ]
-
-
-# Recipes on models with weights
-
-
-@pytest.mark.full
-def test_recipes_are_timed_on_the_same_prompts(monkeypatch):
-    monkeypatch.setitem(ARMS, "fixed", lastword.Recipe(length=lastword.Fixed(8)))
-    monkeypatch.setitem(ARMS, "default", lastword.Recipe(length=lastword.Survival(6)))
-    model = lastword.load("tiny-llada-base", device="cpu", dtype="float32")
-    fixed, default = recipe_lines(
-        "tiny-llada-base", model, Meter(CPU, 1), ["fixed", "default"], 3, slots=2, solo=2
-    )
-    assert (fixed.case, fixed.rows, fixed.runs) == ("tiny-llada-base, fixed", 3, 1)
-    assert fixed.passes == 2 * 8  # two rows at a time, all as long
-    assert default.columns < fixed.columns
-    for line in (fixed, default):
-        assert (line.solo, line.solo_equal) == (2, 2)
-        assert 0.5 < line.occupancy <= 1
-    shown = table(made(fixed, default, shape="embedded"))
-    assert "times the fixed canvas" in shown
-    assert "slots in use" in shown
-
-
-def test_rows_that_differ_from_their_solo_runs_are_counted(monkeypatch):
-    monkeypatch.setitem(ARMS, "fixed", lastword.Recipe(length=lastword.Fixed(4)))
-    model, generate = lastword.load("tiny-llada-base", device="cpu"), lastword.generate
-
-    def other(*given, seed, **named):
-        answer = generate(*given, seed=seed, **named)
-        return replace(answer, canvas=[]) if seed == 2 else answer
-
-    monkeypatch.setattr(lastword, "generate", other)
-    (line,) = recipe_lines("m", model, Meter(CPU, 1), ["fixed"], 4, solo=2)  # rows 0 and 2
-    assert (line.solo, line.solo_equal) == (2, 1)
-
-
-def test_every_recipe_that_has_a_name_is_an_arm():
-    named = {name: lastword.Recipe.named(name) for name in ("careful", "fast", "paper", "fixed")}
-    assert ARMS.items() >= named.items()
-    assert {*ARMS} == {*named, "default", "sampled"}
-    assert ARMS["sampled"].sampling.temperature > 0
-
-
-def test_prompts_are_validation_prompts_as_the_model_is_asked():
-    from lastword.tasks import BENCHMARKS
-    from lastword.tasks.frozen import load_frozen
-
-    chat = prompts_for(lastword.load("tiny-llada-instruct", device="cpu"), 6)
-    plain = prompts_for(lastword.load("tiny-llada-base", device="cpu"), 6)
-    firsts = [load_frozen("validation", family)[0].prompt for family in BENCHMARKS]
-    assert plain[:5] == firsts
-    assert chat[0] == [{"role": "user", "content": firsts[0]}]
-    with pytest.raises(SettingError, match="1500 validation prompts"):
-        prompts_for(lastword.load("tiny-llada-base", device="cpu"), 1501)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from lastword.bench.record import Line, Record
+from benchmarks.passes.record import PassLine, PassRecord
+from lastword.bench import COLUMNS, heading, markdown_table
 
-Cell = Callable[[Line], float | None]
+Cell = Callable[[PassLine], float | None]
 PROBED = ", probe included"
 WHOLE = ("answers", "mixed", "plain", "recipes")
 PASS_COLUMNS: dict[str, tuple[Cell, str]] = {
@@ -21,33 +22,13 @@ PASS_COLUMNS: dict[str, tuple[Cell, str]] = {
     "peak, MB": (lambda line: line.peak_mb, ",.0f"),
     "of a bare pass": (lambda line: line.ratio, ".3f"),
 }
-WHOLE_COLUMNS: dict[str, tuple[Cell, str]] = {
-    "rows": (lambda line: line.rows, ",d"),
-    "seconds": (lambda line: line.seconds, ",.3f"),
-    "the first time": (lambda line: line.first_seconds, ",.3f"),
-    "passes": (lambda line: line.passes, ",d"),
-    "ms a pass": (lambda line: line.ms, ",.2f"),
-    "tokens/s": (lambda line: line.tokens_per_second, ",.0f"),
-    "tokens a forward": (lambda line: line.tokens_per_forward, ".2f"),
-    "columns": (lambda line: line.columns, ",.0f"),
-    "useful columns": (lambda line: line.useful_columns, ".1%"),
-    "slots in use": (lambda line: line.occupancy, ".1%"),
-    "decoded alone": (lambda line: line.solo, ",d"),
-    "and equal": (lambda line: line.solo_equal, ",d"),
-    "peak, MB": (lambda line: line.peak_mb, ",.0f"),
-}
 
 
-def table(record: Record) -> str:
+def table(record: PassRecord) -> str:
     """What was measured: a table of passes, a table of whole answers, and how to read them."""
     passes = [line for line in record.lines if line.line not in WHOLE]
     whole = [line for line in record.lines if line.line in WHOLE]
-    weights = "" if record.weights == "plain" else f", {record.weights} weights"
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    head = (
-        f"{record.shape}: {record.hardware}, {record.dtype}{weights}, {versions}; medians of up to "
-        f"{record.repeats} runs after {record.warm_up} to warm up."
-    )
+    head = heading(record)
     if record.ceilings is not None:
         best = record.ceilings
         head += (
@@ -56,34 +37,19 @@ def table(record: Record) -> str:
         )
     parts = [head]
     if passes:
-        parts.append(_rows(passes, PASS_COLUMNS))
+        parts.append(markdown_table(passes, PASS_COLUMNS))
     if whole:
-        parts.append(_rows(whole, WHOLE_COLUMNS | _faster(whole)))
+        columns: dict[str, tuple[Cell, str]] = {**COLUMNS, **_faster(whole)}
+        parts.append(markdown_table(whole, columns))
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in record.notes)])
 
 
-def _rows(lines: list[Line], columns: Mapping[str, tuple[Cell, str]]) -> str:
-    """A row a line; a column that would be empty is left out."""
-    shown = {
-        name: (cell, form)
-        for name, (cell, form) in columns.items()
-        if any(cell(line) is not None for line in lines)
-    }
-    rows = [f"| line | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
-    for line in lines:
-        cells = (
-            "" if (value := cell(line)) is None else format(value, form) for cell, form in shown.values()
-        )
-        rows.append(f"| {line.line}: {line.case} | {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
-def _faster(whole: list[Line]) -> dict[str, tuple[Cell, str]]:
+def _faster(whole: list[PassLine]) -> dict[str, tuple[Cell, str]]:
     """Against the plain loop, or a model's fixed canvas, if it was measured in the same run."""
     slow = {line.case.partition(", ")[0]: line for line in whole if line.case.endswith(", fixed")}
     plain = next((line for line in whole if line.line == "plain"), None)
 
-    def times(line: Line) -> float | None:
+    def times(line: PassLine) -> float | None:
         base = slow.get(line.case.partition(", ")[0]) if line.line == "recipes" else plain
         single = line.rows == 1 or line.line == "recipes"
         if base is None or not base.seconds or not line.seconds or not single:
@@ -94,7 +60,7 @@ def _faster(whole: list[Line]) -> dict[str, tuple[Cell, str]]:
     return {name: (times, ",.1f")}
 
 
-def steps(records: Iterable[Record]) -> str:
+def steps(records: Iterable[PassRecord]) -> str:
     """From the authors' loop to the fastest answer: a step a row, of records of one shape.
 
     Answers that were not decoded whole are extrapolated from their passes, one token each. Of a step that
@@ -114,7 +80,7 @@ def steps(records: Iterable[Record]) -> str:
     return "\n".join(rows)
 
 
-def _steps(record: Record) -> dict[str, float]:
+def _steps(record: PassRecord) -> dict[str, float]:
     """The seconds of every step that a record holds."""
     timed = {(line.line, line.case): line for line in record.lines}
     canvas, horizon = record.settings.get("canvas"), record.settings.get("horizon")
@@ -140,7 +106,7 @@ def _steps(record: Record) -> dict[str, float]:
     return found
 
 
-def against(now: Record, before: Record) -> str:
+def against(now: PassRecord, before: PassRecord) -> str:
     """Recipes of one run, against the fixed canvas and against an earlier run."""
     then, own = ({line.case: line for line in run.lines} for run in (before, now))
     rows = [
@@ -161,7 +127,7 @@ def against(now: Record, before: Record) -> str:
     return "\n".join(rows)
 
 
-def _times(slow: Line | None, fast: Line | None) -> str:
+def _times(slow: PassLine | None, fast: PassLine | None) -> str:
     """How many times faster, if both were timed."""
     if slow is None or fast is None or not slow.seconds or not fast.seconds:
         return ""

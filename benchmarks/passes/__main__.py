@@ -1,0 +1,173 @@
+"""Measure forward passes, answers and batches of any model shape with random weights, and keep a record.
+
+    python -m benchmarks.passes --shape tiny --lines passes,probe --prompt 90 --canvas 64 --repeats 1
+    python -m benchmarks.passes --shape llada-8b --columns 16384 --out llada-8b.json
+    python -m benchmarks.passes --table llada-8b.json
+
+Arithmetic does not depend on the values of weights, so real shapes are timed without the checkpoints: full
+passes, passes within a block under each cache, the probe, whole answers, a mixed batch, and the authors' loop
+written plainly, with the ceilings of the device in the same run. `lastword bench` times recipes on models
+that have weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from benchmarks.passes.lines import CACHES, LINES, MIXED_PACE, Bench, Settings
+from benchmarks.passes.meter import Meter, ceilings
+from benchmarks.passes.record import PassLine, PassRecord, read
+from benchmarks.passes.replay import kept_pairs
+from benchmarks.passes.shapes import architecture_of, random_model
+from benchmarks.passes.table import table
+from lastword.engines.surroundings import surroundings
+from lastword.errors import LastwordError, SettingError
+from lastword.io.files import write
+from lastword.models.device import as_device, as_dtype
+from lastword.validation import check_int
+
+NOTES = (
+    "In the loop, a pass is the difference of two runs of lastword.generate, divided by the passes one has "
+    "more: what a run does once, or where a block opens, is not in it.",
+    "TFLOP/s count the least arithmetic, GB/s the least traffic: every weight once a pass, keys and values.",
+    "Busy is the device's time by the profiler over the wall time without it; a graph is one launch. Traced "
+    "are a full pass in the loop and one under the dual cache: a trace takes seconds.",
+)
+
+
+@torch.no_grad()
+def measure(
+    shape: str,
+    settings: Settings,
+    lines: Sequence[str],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    weights: str = "plain",
+    repeats: int = 3,
+    on_line: Callable[[PassLine], object] = lambda line: None,
+) -> PassRecord:
+    """Measure lines (names of `LINES`) on a model of this shape with random weights."""
+    start = time.perf_counter()
+    architecture = architecture_of(shape)
+    meter = Meter(device, repeats)
+    model = random_model(architecture, device, dtype, weights)
+    best = ceilings(meter, dtype)
+    bench = Bench(model, meter, settings, best)
+    measured: list[PassLine] = []
+    for name in lines:
+        for line in LINES[name](bench):
+            measured.append(line)
+            on_line(line)
+    notes = [*NOTES]
+    if "mixed" in lines:
+        notes.append(
+            f"mixed: {settings.rows} slots, prompts of {settings.prompts[0]} to {settings.prompts[1]}, "
+            f"{MIXED_PACE:g} tokens a pass. Random weights end nothing, so lengths are replayed from pairs, "
+            f"scaled to {settings.predicted} predicted slots on average; a row ends with the block in which "
+            "it wrote its written length; tokens count up to that, or to the horizon where that is less. A "
+            "useful column belongs to an unfinished row and is no padding."
+        )
+        notes.append(f"pairs: {kept_pairs().source}")
+    if "plain" in lines:
+        notes.append(
+            "plain: our own writing of the authors' loop in plain modules; an answer's seconds extrapolated."
+        )
+    plain = asdict(settings) | {"caches": ",".join(settings.caches)}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+    return PassRecord(
+        **surroundings(model),
+        shape=architecture.name,
+        dtype=str(model.network.norm.weight.dtype).removeprefix("torch."),
+        weights=weights,
+        warm_up=meter.warm_up,
+        repeats=meter.repeats,
+        settings=plain | {f"shape_{name}": value for name, value in asdict(architecture.shape).items()},
+        notes=notes,
+        seconds=time.perf_counter() - start,
+        ceilings=best,
+        lines=measured,
+    )
+
+
+def names_in(option: str, text: str, known: Iterable[str]) -> list[str]:
+    """Return the names in a list separated by commas; unknown names are rejected."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise SettingError(f"--{option} {text!r}: {name!r} is unknown; give some of {', '.join(known)}")
+    return names
+
+
+def _parser() -> argparse.ArgumentParser:
+    default = Settings()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--shape", help="llada-8b, dream-7b, tiny, or a checkpoint's folder or config.json")
+    add("--lines", help=f"some of {', '.join(LINES)}; default: all, widths only with --columns")
+    add("--prompt", type=int, default=default.prompt, help="tokens of the prompt")
+    add("--canvas", default="1024,256", help="slots of full passes; the probe reads the most of them")
+    add("--horizon", type=int, default=default.horizon, help="slots of a whole answer")
+    add("--block", type=int, default=default.block)
+    add("--pace", type=float, default=default.pace, help="tokens per pass in a whole answer")
+    add("--rows", type=int, default=default.rows, help="of a mixed batch; four times as many wait")
+    add("--columns", type=int, help="full passes up to this width, doubling: four, from 1024 or more")
+    add("--caches", default=",".join(CACHES), help="for blocks, answers and mixed")
+    add("--weights", default="plain", help="plain or fp8")
+    add("--repeats", type=int, default=3, help="runs of a median, fewer where they take seconds")
+    add("--out", type=Path, default=Path("out/passes.json"))
+    add("--table", type=Path, help="print this record as Markdown and measure nothing")
+    add("--device", default="auto")
+    add("--dtype", default="auto")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, write the record and print its tables."""
+    options = _parser().parse_args(arguments)
+    if options.table is not None:
+        print(table(read(options.table)))
+        return
+    canvas = tuple(int(word) for word in options.canvas.split(","))
+    two_or_more = [("prompt", options.prompt), ("horizon", options.horizon), ("block", options.block)]
+    two_or_more += [("canvas", slots) for slots in canvas]
+    for name, value in (*two_or_more, ("columns", options.columns or 2)):
+        check_int("benchmarks.passes", name, value, minimum=2)
+    lines = names_in("lines", options.lines, LINES) if options.lines else [*LINES]
+    if options.lines is None and options.columns is None:
+        lines.remove("widths")
+    device = as_device(options.device)
+    on_gpu = device.type == "cuda"
+    settings = Settings(
+        options.prompt, canvas, options.horizon, options.block, options.pace, options.rows,
+        queue=4 * options.rows, columns=options.columns or Settings().columns,
+        caches=tuple(names_in("caches", options.caches, CACHES)),
+    )  # fmt: skip
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+
+    def show(line: PassLine) -> None:
+        per_pass = f"{line.ms:,.2f} ms a pass" if line.ms is not None else ""
+        print(f"{line.line}: {line.case}: {per_pass}", file=sys.stderr, flush=True)
+
+    record = measure(
+        options.shape or ("llada-8b" if on_gpu else "tiny"), settings, lines, device=device,
+        dtype=as_dtype(options.dtype) or (torch.bfloat16 if on_gpu else torch.float32),
+        weights=options.weights, repeats=options.repeats, on_line=show,
+    )  # fmt: skip
+    write(options.out, record.to_json())
+    print(table(read(options.out)))  # in rounded numbers, as the file has them
+    print(f"\nwrote {options.out}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except LastwordError as error:
+        sys.exit(str(error))

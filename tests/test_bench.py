@@ -1,0 +1,219 @@
+"""`lastword.bench`: timing, totals of a decoding, recipes on models with weights."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import lastword
+from benchmarks.passes.replay import Lengths, Replay
+from benchmarks.passes.shapes import TINY, random_model
+from lastword import bench as module
+from lastword.bench import (
+    BENCH_RECIPES,
+    BenchLine,
+    BenchRecord,
+    StepTotals,
+    Timer,
+    bench,
+    bench_prompts,
+    read_record,
+    time_recipe,
+    to_markdown,
+)
+from lastword.canvas.cost import BatchCost, TokenCost
+from lastword.errors import SettingError
+from lastword.policies.cache import DualCache
+from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.schedule import EqualShares
+
+CPU = torch.device("cpu")
+
+
+class Clock:
+    """A clock that calls move."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.calls = 0.0, 0
+        monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
+
+    def call(self, seconds):
+        def run():
+            self.calls += 1
+            self.now += seconds
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def test_a_median_is_of_what_follows_the_warm_up(clock):
+    times = iter([9.0, 9.0, 0.1, 0.5, 0.2])
+
+    def call():
+        clock.now += next(times)
+
+    timed = Timer(CPU, repeats=3, warm_up=2, seconds=100).median(call)
+    assert (timed.ms, timed.runs, timed.peak_mb) == (pytest.approx(200), 3, None)
+
+
+def test_long_calls_are_made_less_often(clock):
+    timed = Timer(CPU, repeats=5, warm_up=2, seconds=3).median(clock.call(4))
+    assert (timed.ms, timed.runs) == (4000, 1)
+    assert clock.calls == 2
+
+
+def test_a_shorter_call_can_warm_up(clock):
+    timed = Timer(CPU, repeats=1).median(clock.call(4), warm=clock.call(1))
+    assert (timed.ms, clock.calls, clock.now) == (4000, 2, 5)
+
+
+PROMPTS = [[3] * length for length in (5, 9, 7, 12)]
+LENGTHS = [Lengths(24, 10), Lengths(20, 30), Lengths(9, 9), Lengths(16, 16)]
+RECIPE = lastword.Recipe(
+    length=Replay.of(PROMPTS, LENGTHS),
+    unmask=MostConfident(EqualShares(3.0)),
+    cache=DualCache(),
+    block=8,
+)
+
+
+def steps(recipe=RECIPE, slots=None):
+    model = random_model(TINY, CPU, torch.float32)
+    return lastword.decode(model, PROMPTS, recipe, max_batch_size=slots, use_cuda_graphs=True)
+
+
+def counted(model, call):
+    """Columns that went through the first layer."""
+    seen = 0
+
+    def count(module, given):
+        nonlocal seen
+        seen += given[0].shape[:-1].numel()
+
+    handle = model.network.blocks[0].register_forward_pre_hook(count)
+    call()
+    handle.remove()
+    return seen
+
+
+def test_computed_columns_are_those_that_the_layers_saw(monkeypatch):
+    monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
+    model = random_model(TINY, CPU, torch.float32)
+    every = []
+
+    def call():
+        told = lastword.decode(model, PROMPTS, RECIPE, max_batch_size=1, use_cuda_graphs=True)
+        every.append(StepTotals.of(told, len(PROMPTS)))
+
+    computed = counted(model, call)
+    (totals,) = every
+    own = sum(row.cost.tokens_computed for row in totals.finished)
+    assert totals.useful == own / computed
+    assert totals.useful < 1  # last blocks are narrower than what is computed of them
+    assert totals.forward_passes == sum(row.cost.forward_passes for row in totals.finished)
+
+
+def test_a_step_is_counted_by_what_it_did(monkeypatch):
+    monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
+    first, *_, last = steps(slots=2)
+
+    def step(prompts, passes, columns, opening, *, seen=first.details, done=()):
+        spent = BatchCost(torch.tensor(passes), torch.tensor(columns), torch.zeros(2, dtype=torch.long))
+        clock = replace(first.clock, block_start=torch.tensor(opening))
+        return replace(first, request_ids=prompts, cost=spent, clock=clock, details=seen, finished=done)
+
+    done = (replace(last.finished[0], cost=TokenCost(5, 77, 0)),)
+    told = [
+        step((0, 1), [1, 1], [20, 30], [True, True]),  # 50 columns, packed
+        step((0, None), [4, 1], [44, 30], [False, True], seen=None),  # replayed: 3 passes of 2 x 8
+        step((0, 2), [4, 1], [44, 40], [False, True]),  # 40 columns; nothing waits now
+        step((0, 2), [5, 2], [52, 48], [False, False], done=done),  # 2 x 8
+    ]
+    totals = StepTotals.of(told, 3)
+    assert totals.forward_passes == 1 + 3 + 1 + 1
+    assert totals.useful == 77 / (50 + 48 + 40 + 16)
+    assert totals.occupancy == (2 + 3 * 1) / (2 + 3 * 2)
+
+
+def test_slots_are_in_use_until_nothing_waits():
+    totals = StepTotals.of(steps(slots=2), len(PROMPTS))
+    assert totals.occupancy == 1.0
+    assert totals.useful is None  # on a CPU
+    assert StepTotals.of(steps(), len(PROMPTS)).occupancy is None
+    assert sorted(row.request_id for row in totals.finished) == [0, 1, 2, 3]
+
+
+def test_recipes_are_timed_on_the_same_prompts(monkeypatch):
+    monkeypatch.setitem(BENCH_RECIPES, "fixed", lastword.Recipe(length=lastword.Fixed(8)))
+    monkeypatch.setitem(BENCH_RECIPES, "default", lastword.Recipe(length=lastword.Survival(6)))
+    shown = []
+    record = bench(
+        ["tiny-llada-base"], ["fixed", "default"], 3,
+        max_batch_size=2, device=CPU, dtype="float32", solo=2, on_line=shown.append,
+    )  # fmt: skip
+    fixed, default = record.lines
+    assert shown == [fixed, default]
+    assert (fixed.case, fixed.rows, fixed.runs) == ("tiny-llada-base, fixed", 3, 1)
+    assert fixed.forward_passes == 2 * 8  # two rows at a time, all of the same length
+    assert default.tokens_computed < fixed.tokens_computed
+    for line in (fixed, default):
+        assert (line.solo, line.solo_equal) == (2, 2)
+        assert 0.5 < line.occupancy <= 1
+    table = to_markdown(record)
+    assert "times the fixed canvas" in table
+    assert "slots in use" in table
+    assert "useful columns" not in table
+
+
+def test_rows_that_differ_from_their_solo_runs_are_counted(monkeypatch):
+    model, generate = lastword.load("tiny-llada-base", device="cpu"), lastword.generate
+
+    def other(*given, seed, **named):
+        answer = generate(*given, seed=seed, **named)
+        return replace(answer, canvas=[]) if seed == 2 else answer
+
+    monkeypatch.setattr(lastword, "generate", other)
+    recipe = lastword.Recipe(length=lastword.Fixed(4))
+    line = time_recipe(model, bench_prompts(model, 4), recipe, Timer(CPU, 1), 4, solo=2)  # rows 0 and 2
+    assert (line.solo, line.solo_equal) == (2, 1)
+
+
+def test_a_record_is_read_as_it_was_written_and_with_old_names(tmp_path):
+    line = BenchLine(line="recipes", case="m, fast", seconds=1 / 3, forward_passes=4, tokens_computed=10.0)
+    record = BenchRecord(
+        shape="embedded", hardware="H", dtype="float32", weights="plain", versions={}, warm_up=2, repeats=1,
+        settings={"rows": 3}, notes=["how"], seconds=1.0, lines=[line],
+    )  # fmt: skip
+    new, old = tmp_path / "new.json", tmp_path / "old.json"
+    new.write_text(record.to_json())
+    old.write_text(new.read_text().replace("forward_passes", "passes").replace("tokens_computed", "columns"))
+    rounded = record.model_copy(update={"lines": [line.model_copy(update={"seconds": 0.333333})]})
+    assert read_record(new, BenchRecord) == read_record(old, BenchRecord) == rounded
+    old.write_text(json.dumps({**json.loads(new.read_text()), "kind": "answer"}))
+    with pytest.raises(SettingError, match=r"old\.json .*kind"):
+        read_record(old, BenchRecord)
+
+
+def test_every_named_recipe_can_be_timed():
+    named = {name: lastword.Recipe.named(name) for name in ("careful", "fast", "paper", "fixed")}
+    assert BENCH_RECIPES.items() >= named.items()
+    assert {*BENCH_RECIPES} == {*named, "default", "sampled"}
+    assert BENCH_RECIPES["sampled"].sampling.temperature > 0
+
+
+def test_prompts_are_validation_prompts_as_the_model_is_asked():
+    from lastword.tasks import BENCHMARKS
+    from lastword.tasks.frozen import load_frozen
+
+    chat = bench_prompts(lastword.load("tiny-llada-instruct", device="cpu"), 6)
+    plain = bench_prompts(lastword.load("tiny-llada-base", device="cpu"), 6)
+    firsts = [load_frozen("validation", family)[0].prompt for family in BENCHMARKS]
+    assert plain[:5] == firsts
+    assert chat[0] == [{"role": "user", "content": firsts[0]}]
+    with pytest.raises(SettingError, match="1500 validation prompts"):
+        bench_prompts(lastword.load("tiny-llada-base", device="cpu"), 1501)
