@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -116,11 +117,11 @@ def evaluate(
     from lastword.io.files import check_folder
     from lastword.paper.arms import arms_of
     from lastword.paper.overview import code, tables
-    from lastword.sandbox.level import accept_unsafe_code
+    from lastword.sandbox.runner import UNSAFE
 
     asking = EngineOptions(engine, workers, threads, address, base_url)
     if unsafe_code:
-        accept_unsafe_code()
+        os.environ[UNSAFE] = "1"
     plan = planned(preset, tasks, recipe).with_choices(
         length=length, unmask=unmask, commit=commit, cache=cache, block=block
     )

@@ -25,9 +25,7 @@ from lastword.policies.unmask.schedule import EqualShares
 from lastword.prompts import Prompt, tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
-from lastword.sandbox.level import conditions
-from lastword.sandbox.outcome import Verdict
-from lastword.sandbox.report import report
+from lastword.sandbox.runner import Verdict, sandbox_info, sandbox_summary
 from lastword.survival.distribution import LengthDistribution
 from lastword.tasks import BENCHMARKS, FAMILIES, CodeFamily, Example
 from lastword.tasks.frozen import load_frozen
@@ -188,7 +186,7 @@ def code_note(compared: Sequence[Comparison]) -> str:
         )
     ]
     refused = sum(outcome.verdict is Verdict.REFUSED for outcome in outcomes)
-    return report(conditions(plain=True), len(outcomes), refused) if outcomes else ""
+    return sandbox_summary(sandbox_info(plain=True), len(outcomes), refused) if outcomes else ""
 
 
 def _spent(answers: Sequence[Generation], what: str) -> int:

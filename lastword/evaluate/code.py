@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from math import comb
 from typing import Any
 
-from lastword.sandbox.programs import run_programs
+from lastword.sandbox.runner import run_programs
 
 
 def passes(programs: Sequence[str], tests: Sequence[str]) -> list[bool]:

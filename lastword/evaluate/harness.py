@@ -22,7 +22,7 @@ from lastword.evaluate.dream_code import needed_code
 from lastword.evaluate.records import Fields
 from lastword.evaluate.task import Sample, Task
 from lastword.extras import install
-from lastword.sandbox.level import conditions
+from lastword.sandbox.runner import sandbox_info
 from lastword.tasks import BENCHMARKS
 from lastword.validation import short_repr
 
@@ -117,7 +117,7 @@ class HarnessTask:
         return [self._counted(sample, doc, one) for sample, doc, one in zip(samples, docs, found)]
 
     def conditions(self) -> Fields:
-        return {"sandbox": conditions()} if self.name in PROGRAMS else {}
+        return {"sandbox": sandbox_info()} if self.name in PROGRAMS else {}
 
     def _counted(self, sample: Sample, doc: Document, answer: object) -> float:
         """The score of one answer. A record is final, so only what a model wrote may cost it its score."""

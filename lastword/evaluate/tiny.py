@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from lastword.errors import TaskError
 from lastword.evaluate.records import Fields
 from lastword.evaluate.task import Sample, Task
-from lastword.sandbox.level import conditions
-from lastword.sandbox.outcome import Verdict
+from lastword.sandbox.runner import Verdict, sandbox_info
 from lastword.tasks import BENCHMARKS, FAMILIES, CodeFamily
 from lastword.tasks.frozen import load_frozen
 
@@ -48,7 +47,7 @@ class TinyTask:
         return [self._scores[one] for one in asked]
 
     def conditions(self) -> Fields:
-        return {"sandbox": conditions(plain=True)} if FAMILIES[self.name].runs_code else {}
+        return {"sandbox": sandbox_info(plain=True)} if FAMILIES[self.name].runs_code else {}
 
     def refused(self, sample: Sample, text: str) -> bool:
         """Whether this answer was not run when it was scored."""

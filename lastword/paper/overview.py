@@ -12,7 +12,7 @@ from lastword.evaluate.records import Answer, Record
 from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.pairing import by_recipe, by_subject, latest, on_shared
 from lastword.recipe.recipe import Recipe
-from lastword.sandbox.report import report
+from lastword.sandbox.runner import sandbox_summary
 
 HEAD = (
     "| model | recipe | n | mean slots | accuracy | against the first | cut | passes | columns | seconds |",
@@ -59,7 +59,7 @@ def code(records: Sequence[Record]) -> str:
             way = record.sandbox.get("level"), record.sandbox.get("walls")
             kept.setdefault(way, []).append(record)
     return "\n".join(
-        report(mine[0].sandbox or {}, len(mine), sum(record.refused for record in mine))
+        sandbox_summary(mine[0].sandbox or {}, len(mine), sum(record.refused for record in mine))
         for mine in kept.values()
     )
 

@@ -1,20 +1,14 @@
-"""Run Python that a model wrote where it can do no harm, and say what became of it."""
+"""Run generated Python programs in isolation and judge them."""
 
-from lastword.sandbox.level import UNSAFE, accept_unsafe_code, conditions, sandbox_level
-from lastword.sandbox.limits import Limits
-from lastword.sandbox.outcome import Level, Outcome, Verdict
-from lastword.sandbox.programs import run_programs
-from lastword.sandbox.report import report
+from lastword.sandbox.runner import (
+    UNSAFE,
+    Level,
+    Limits,
+    Outcome,
+    Verdict,
+    run_programs,
+    sandbox_info,
+    sandbox_level,
+)
 
-__all__ = [
-    "UNSAFE",
-    "Level",
-    "Limits",
-    "Outcome",
-    "Verdict",
-    "accept_unsafe_code",
-    "conditions",
-    "report",
-    "run_programs",
-    "sandbox_level",
-]
+__all__ = ["UNSAFE", "Level", "Limits", "Outcome", "Verdict", "run_programs", "sandbox_info", "sandbox_level"]

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lastword.errors import TaskError
-from lastword.sandbox.outcome import Outcome
-from lastword.sandbox.programs import run_programs
+from lastword.sandbox.runner import Outcome, run_programs
 
 MAX_WORDS = 200  # a geometric length distribution stops here
 

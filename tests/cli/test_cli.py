@@ -396,10 +396,17 @@ def test_demo_checks_the_answers_of_an_embedded_model(lastword):
     assert "8 tokens a pass" in out
 
 
+def without_sandbox(monkeypatch):
+    def failure(level):
+        return "" if level.value == "none" else "missing"
+
+    monkeypatch.setattr("lastword.sandbox.runner.level_failure", failure)
+
+
 @pytest.mark.full
 @pytest.mark.slow
 def test_demo_checks_code_where_there_is_no_sandbox(lastword, monkeypatch):
-    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
+    without_sandbox(monkeypatch)
     monkeypatch.setenv("LASTWORD_UNSAFE_CODE", "0")
     family = ("-f", "complete_function", "--pace", "8")
     code, out, _ = lastword("demo", "-m", "tiny-dream-instruct", *family)
@@ -408,7 +415,7 @@ def test_demo_checks_code_where_there_is_no_sandbox(lastword, monkeypatch):
 
 
 def test_eval_runs_code_without_a_sandbox_when_told_to(lastword, monkeypatch, tmp_path):
-    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
+    without_sandbox(monkeypatch)
     monkeypatch.setenv("LASTWORD_UNSAFE_CODE", "0")
     options = ("--tasks", "write_function", "--length", "fixed:16", "--limit", "1")
     for more, level in ((), "plain"), (("--unsafe-code",), "none"):

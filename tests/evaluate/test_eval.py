@@ -21,8 +21,7 @@ from lastword.evaluate.task import Sample
 from lastword.evaluate.tiny import tiny_tasks
 from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.overview import code, table
-from lastword.sandbox.level import conditions, sandbox_level
-from lastword.sandbox.limits import Limits
+from lastword.sandbox.runner import Limits, sandbox_info, sandbox_level
 from tests.evaluate.made import answer
 
 RECIPE = lastword.Recipe(length=lastword.Fixed(24), unmask=lastword.MostConfident())
@@ -70,14 +69,21 @@ def test_a_record_says_everything_a_table_needs(model, tmp_path):
     assert {"hardware", "dtype", "seconds", "expected_length", "finish", "score"} <= set(line)
 
 
+def without_sandbox(monkeypatch):
+    def failure(level):
+        return "" if level.value == "none" else "missing"
+
+    monkeypatch.setattr("lastword.sandbox.runner.level_failure", failure)
+
+
 def test_a_record_says_how_code_was_kept_in(model, tmp_path, monkeypatch):
     tasks = tiny_tasks(["algebra", "write_function"])
     records = evaluate(model, "m", tasks, RECIPE, Journal(tmp_path / "a.jsonl"), limit=1)
     kept = {record.task: record.sandbox for record in records}
     assert kept["algebra"] is None
-    assert kept["write_function"] == conditions(plain=True)
-    assert {"level", "walls", *asdict(Limits())} == set(kept["write_function"])
-    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
+    assert kept["write_function"] == sandbox_info(plain=True)
+    assert {"level", *asdict(Limits())} == set(kept["write_function"])
+    without_sandbox(monkeypatch)
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     records = evaluate(model, "m", tasks[1:], RECIPE, Journal(tmp_path / "b.jsonl"), limit=1)
     assert records[0].sandbox["level"] == "plain"
@@ -85,7 +91,7 @@ def test_a_record_says_how_code_was_kept_in(model, tmp_path, monkeypatch):
 
 def test_an_answer_that_was_not_run_says_so(model, tmp_path, monkeypatch):
     """Without a sandbox, more than plain Python is no wrong answer: it is one that was not tried."""
-    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: level.value == "none")
+    without_sandbox(monkeypatch)
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     texts = iter(["import os", "return 1", "half a \ud800 character"])
     monkeypatch.setattr("lastword.evaluate.task.Sample.cut", lambda *_: next(texts))
@@ -98,10 +104,10 @@ def test_an_answer_that_was_not_run_says_so(model, tmp_path, monkeypatch):
     assert unpack(pack(records))[0].sandbox == records[0].sandbox
     assert [one.refused for one in unpack(pack(records))] == [r.refused for r in records]
     said = code(records)
-    assert said.startswith("Code of 3 answers: sandbox plain, with ")
+    assert said.startswith("Code of 3 answers: sandbox plain;")
     assert "1 of them were not run" in said
-    old = [answer(sandbox={"level": "bubblewrap"}), answer()]
-    assert code(old) == ("Code of 1 answers: sandbox bubblewrap, with walls that were not recorded.")
+    old = [answer(sandbox={"level": "namespaces", "walls": "landlock 7, seccomp"}), answer()]
+    assert code(old) == "Code of 1 answers: sandbox namespaces, with landlock 7, seccomp."
     assert code([answer()]) == ""
 
 
@@ -118,7 +124,7 @@ def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(model, tm
         def conditions(self):
             return {"sandbox": {"level": sandbox_level().value}}
 
-    monkeypatch.setattr("lastword.sandbox.level.works", lambda level: False)
+    monkeypatch.setattr("lastword.sandbox.runner.level_failure", lambda level: "missing")
     monkeypatch.setattr("lastword.engines.local.generate_ids", None)
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     with pytest.raises(SandboxError, match="--unsafe-code"):

@@ -6,24 +6,39 @@ import pytest
 
 
 def usable(name):
-    """The level of that name; where it does not work, the test is skipped with the reason."""
-    from lastword.sandbox.level import works
-    from lastword.sandbox.outcome import Level
+    """Return the level of this name; skip the test with the reason where the level does not work."""
+    from lastword.sandbox.runner import Level, level_failure
 
     if name == "bubblewrap" and shutil.which("bwrap") is None:
         pytest.skip("needs the program bwrap: install bubblewrap")
-    if not works(Level(name)):
-        pytest.skip(f"this kernel does not let the sandbox level {name!r} work")
+    if failure := level_failure(Level(name)):
+        pytest.skip(f"the sandbox level {name!r} does not work here: {failure}")
     return Level(name)
 
 
-@pytest.fixture(params=["bubblewrap", "namespaces", "none"])
+@pytest.fixture(params=["bubblewrap", "none"])
 def level(request):
-    """How a program may be run at all: limits and a token."""
+    """Every level at which a program can be run."""
     return usable(request.param)
 
 
-@pytest.fixture(params=["bubblewrap", "namespaces"])
-def sandbox(request):
-    """A level that keeps programs in; `none` has no walls to test."""
-    return usable(request.param)
+@pytest.fixture
+def sandbox():
+    """The level that isolates programs."""
+    return usable("bubblewrap")
+
+
+@pytest.fixture
+def works(monkeypatch):
+    """A function that makes only the given levels work."""
+    from lastword.sandbox.runner import UNSAFE
+
+    monkeypatch.delenv(UNSAFE, raising=False)
+
+    def only(*levels):
+        def failure(level):
+            return "" if level in levels else f"{level.value} is not installed"
+
+        monkeypatch.setattr("lastword.sandbox.runner.level_failure", failure)
+
+    return only
