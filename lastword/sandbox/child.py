@@ -44,8 +44,9 @@ def main(source_bytes: int, verdict: int, user: int, limits: dict[str, int]) -> 
         os.write(verdict, token)
 
 
-def _run(code: CodeType, names: dict[str, object]) -> None:
+def _run(code: CodeType, names: dict[str, object]) -> bool:
     exec(code, names)
+    return True
 
 
 def _read(length: int) -> bytes:

@@ -230,9 +230,10 @@ def run_program(
         outcome = "it was stopped" if running.ended else _run(source, level, limits, running)
         if isinstance(outcome, Outcome):
             return outcome
+        reason = outcome.strip()
         time.sleep(0.0 if running.ended else wait)
     raise SandboxError(
-        f"a program could not be started at the sandbox level {level.value!r} ({outcome.strip()}) and was "
+        f"a program could not be started at the sandbox level {level.value!r} ({reason}) and was "
         "not judged; try again with fewer workers or larger limits"
     )
 
