@@ -12,9 +12,9 @@ from typing import Any
 import lastword
 from lastword.recipe.recipe import Recipe
 from lastword.serve.engine import Engine
-from lastword.serve.job import Answer, Job
-from lastword.serve.limits import Limits
-from lastword.serve.observer import Observer
+from lastword.serve.metrics import EngineObserver
+from lastword.serve.request import RequestFinished, ServerRequest
+from lastword.serve.settings import ServerSettings
 from lastword.tasks import BENCHMARKS
 from lastword.tasks.frozen import load_frozen
 from lastword.viz.figures import INK, ORANGE, new_figure, save
@@ -23,7 +23,7 @@ MODEL = "tiny-llada-instruct"
 JOBS, SLOTS = 24, 4
 
 
-class Passes(Observer):
+class Passes(EngineObserver):
     """When each pass ended: what happens is dated by passes, which are the same on every machine."""
 
     def __init__(self) -> None:
@@ -47,9 +47,9 @@ async def _answers() -> list[dict[str, Any]]:
     families = [load_frozen("test", family) for family in BENCHMARKS]
     examples = [families[n % len(families)][n // len(families)] for n in range(JOBS)]
     prompts = [model.tokenizer.chat([{"role": "user", "content": e.prompt}]) for e in examples]
-    jobs = [Job(tuple(prompt), Recipe(), in_chat=True) for prompt in prompts]
+    jobs = [ServerRequest(tuple(prompt), Recipe(), in_chat=True) for prompt in prompts]
     passes = Passes()
-    engine = Engine(model, Limits(slots=SLOTS, queue=JOBS), observer=passes)
+    engine = Engine(model, ServerSettings(slots=SLOTS, queue=JOBS), observer=passes)
     engine.start()
     while engine.state == "starting":
         await asyncio.sleep(0.01)
@@ -61,7 +61,7 @@ async def _answers() -> list[dict[str, Any]]:
         await engine.stop()
 
 
-def _told(answer: Answer, arrived: float, passes: Passes) -> dict[str, Any]:
+def _told(answer: RequestFinished, arrived: float, passes: Passes) -> dict[str, Any]:
     lengths, began = answer.generation.lengths, arrived + answer.queued
     assert lengths is not None
     return {

@@ -35,7 +35,7 @@ EXTRAS = {
 
 # FastAPI reads the types of routes as their file is run, and Ray wants a child of its router. Who serves
 # imports these, inside of a function.
-ROUTES = {"serve.api.app", "serve.api.events", "serve.ray.front", "serve.ray.router"}
+ROUTES = {"serve.app", "serve.ray", "serve.ray_router"}
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

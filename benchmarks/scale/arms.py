@@ -8,7 +8,7 @@ from benchmarks.scale.cost import PassCost
 from benchmarks.scale.fleet import Outcome, Site, poisson, simulate
 from benchmarks.scale.natural import Asked, Canvas, Traffic, Work, work
 from benchmarks.scale.routing import Route, router
-from lastword.serve.schedule import Schedule
+from lastword.serve.scheduler import Scheduler
 
 SLOTS = 16
 
@@ -24,7 +24,7 @@ class Arm:
     @property
     def overtaking(self) -> float:
         """As a server's schedule says it."""
-        return Schedule().overtaking if self.ordered else 0.0
+        return Scheduler().overtaking if self.ordered else 0.0
 
 
 ARMS: dict[str, Arm] = {

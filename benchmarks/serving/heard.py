@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.serving.load import Asked
 from lastword.serve.engine import Engine
-from lastword.serve.job import Answer, Job, Text
+from lastword.serve.request import RequestFinished, ServerRequest, TextDelta
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ async def ask_engine(engine: Engine, asked: Asked) -> Heard:
     """Ask an engine of this process."""
     began, first, texts = time.monotonic(), None, list[str]()
     (stream,) = engine.submit(asked.job)
-    answer: Answer | None = None
+    answer: RequestFinished | None = None
     async for event in stream:
-        if isinstance(event, Text):
+        if isinstance(event, TextDelta):
             first = first or time.monotonic() - began
             texts.append(event.text)
-        if isinstance(event, Answer):
+        if isinstance(event, RequestFinished):
             assert answer is None, "answered twice"
             answer = event
     assert answer is not None, "no answer came"
@@ -99,11 +99,12 @@ async def arriving(
     return heard
 
 
-def warm(model_slots: int, asked: Sequence[Asked]) -> list[Job]:
+def warm(model_slots: int, asked: Sequence[Asked]) -> list[ServerRequest]:
     """A short job of every recipe, to be done before the clock runs."""
-    seen: dict[str, Job] = {}
+    seen: dict[str, ServerRequest] = {}
     for own in asked:
         seen.setdefault(own.recipe, own.job)
     return [
-        Job(own.prompt, own.recipe, most=min(8, model_slots), in_chat=own.in_chat) for own in seen.values()
+        ServerRequest(own.prompt, own.recipe, most=min(8, model_slots), in_chat=own.in_chat)
+        for own in seen.values()
     ]

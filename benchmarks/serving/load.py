@@ -12,8 +12,8 @@ from lastword.policies.length.fixed import Fixed
 from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.serve.job import Job
-from lastword.serve.schedule import Schedule
+from lastword.serve.request import ServerRequest
+from lastword.serve.scheduler import Scheduler
 from lastword.tasks import BENCHMARKS
 from lastword.tasks.frozen import load_frozen
 
@@ -26,17 +26,17 @@ class Arm:
     """A way to serve."""
 
     says: str
-    schedule: Schedule = Schedule()
+    schedule: Scheduler = Scheduler()
     predicts: bool = True  # else the cap is the canvas
 
 
 ARMS = {
     "predicted": Arm("slots, canvases and order by prediction"),
     "canvas": Arm("`max_tokens` is the canvas", predicts=False),
-    "batches": Arm("batches that wait for their longest row", Schedule(refills=False)),
+    "batches": Arm("batches that wait for their longest row", Scheduler(refills=False)),
     # Shortest first, a batch holds rows of like length, which others do not know how to do.
-    "batches-fcfs": Arm("the same, first come, first served", Schedule(overtaking=0.0, refills=False)),
-    "fcfs": Arm("first come, first served", Schedule(overtaking=0.0)),
+    "batches-fcfs": Arm("the same, first come, first served", Scheduler(overtaking=0.0, refills=False)),
+    "fcfs": Arm("first come, first served", Scheduler(overtaking=0.0)),
 }
 
 
@@ -47,7 +47,7 @@ def arm_of(name: str) -> Arm:
     kind, _, number = name.partition("=")
     if kind != "overtaking":
         raise SettingError(f"there is no arm {name!r}; known: {', '.join(ARMS)}, overtaking=N")
-    return Arm(f"a job is overtaken by up to {number} times the difference", Schedule(float(number)))
+    return Arm(f"a job is overtaken by up to {number} times the difference", Scheduler(float(number)))
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Asked:
     number: int
     family: str
     recipe: str  # by name
-    job: Job
+    job: ServerRequest
     useful: int | None = None  # tokens that count; None: those of its text
 
 
@@ -83,7 +83,7 @@ def requests(
         (prompt,) = tokenize_prompts(model, [given])
         name = draw.choice(names)
         recipe = resolve(Recipe.named(name), model, [prompt])
-        made.append(Asked(number, family, name, Job(tuple(prompt), recipe, in_chat=chat)))
+        made.append(Asked(number, family, name, ServerRequest(tuple(prompt), recipe, in_chat=chat)))
     return made
 
 

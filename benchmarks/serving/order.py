@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from benchmarks.passes.replay import kept_pairs
 from benchmarks.serving.figures import percentile
-from lastword.serve.schedule import Schedule, Waiting
+from lastword.serve.scheduler import QueuedRequest, Scheduler
 
 OVERTAKING = (0.0, 2.0, 4.0, 8.0, 32.0, 1e6)
 SHARES = (0.9, 1.05)  # of what the slots can do
@@ -43,14 +43,14 @@ def coming(count: int, slots: int, share: float, seed: int = 0) -> list[Coming]:
     return jobs
 
 
-def latencies(jobs: Sequence[Coming], slots: int, schedule: Schedule) -> list[float]:
+def latencies(jobs: Sequence[Coming], slots: int, schedule: Scheduler) -> list[float]:
     """Seconds from the coming of each job to its end, in the order in which they began."""
-    ends, waiting, found = list[float](), list[Waiting[Coming]](), list[float]()
+    ends, waiting, found = list[float](), list[QueuedRequest[Coming]](), list[float]()
     left, now = list(reversed(jobs)), 0.0
     while left or waiting:
         while left and left[-1].at <= now:
             own = left.pop()
-            waiting.append(Waiting(own, own.at, own.predicted, 1))
+            waiting.append(QueuedRequest(own, own.at, own.predicted, 1))
         while ends and ends[0] <= now:
             heapq.heappop(ends)
         while len(ends) < slots and (chosen := schedule.first(waiting, 1, alone=False)):
@@ -69,7 +69,7 @@ def table(count: int = 3000, slots: int = 16) -> str:
     ]
     for share in SHARES:
         for bound in OVERTAKING:
-            found = latencies(coming(count, slots, share), slots, Schedule(bound))
+            found = latencies(coming(count, slots, share), slots, Scheduler(bound))
             cells = [fmean(found), *(percentile(found, at) for at in (0.5, 0.95, 0.99)), max(found)]
             rows.append(f"| {share:.0%} | {bound:g} | {' | '.join(f'{n:.2f}' for n in cells)} |")
     return "\n".join(rows)

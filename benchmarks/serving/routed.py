@@ -14,9 +14,14 @@ from typing import NamedTuple
 
 from benchmarks.serving.figures import percentile
 from benchmarks.serving.heard import Heard
-from lastword.serve.ray.deploying import REPORTING
-from lastword.serve.ray.report import Report, least_of_two, predicted, usual
-from lastword.serve.volume import guessed
+from lastword.serve.ray import REPORT_SECONDS
+from lastword.serve.scheduler import (
+    ReplicaReport,
+    less_loaded_of_two,
+    mean_request_tokens,
+    predicted_load,
+    uncached_tokens,
+)
 
 
 class Work(NamedTuple):
@@ -29,7 +34,8 @@ class Work(NamedTuple):
 def works(heard: Sequence[Heard]) -> list[Work]:
     """By the share of its guess that each recipe takes, as replicas learn it."""
     guesses = [
-        guessed(own.predicted or float(own.horizon), len(own.asked.job.prompt) + own.horizon) for own in heard
+        uncached_tokens(own.predicted or float(own.horizon), len(own.asked.job.prompt) + own.horizon)
+        for own in heard
     ]
     shares = {}
     for name in {own.asked.recipe for own in heard}:
@@ -46,7 +52,7 @@ class Server:
     speed: float
     active: list[list[float]] = field(default_factory=list)  # columns left, came, predicted, done
     waiting: deque[list[float]] = field(default_factory=deque)
-    report: Report = field(default_factory=Report)
+    report: ReplicaReport = field(default_factory=ReplicaReport)
 
     def forward(self, seconds: float, now: float, over: list[float]) -> None:
         """So many seconds, up to `now`."""
@@ -75,7 +81,7 @@ class Server:
         """A report, as a replica makes it."""
         columns = sum((max(own[2] - own[3], 1.0) for own in (*self.active, *self.waiting)), 0.0)
         each = columns / self.in_hand if self.in_hand else self.report.each
-        self.report = Report(columns, each, self.in_hand)
+        self.report = ReplicaReport(columns, each, self.in_hand)
 
 
 def p95(
@@ -102,15 +108,15 @@ def p95(
                 server.forward(until - now, until, over)
             now = until
             if now == next_report:
-                next_report += REPORTING
+                next_report += REPORT_SECONDS
                 for server in servers:
                     server.say()
         if routing == "random":
             chosen = draw.randrange(replicas)
         else:
-            each = usual([one.report for one in servers])
-            chosen = least_of_two(
-                {at: predicted(one.report, one.in_hand, each) for at, one in enumerate(servers)},
+            each = mean_request_tokens([one.report for one in servers])
+            chosen = less_loaded_of_two(
+                {at: predicted_load(one.report, one.in_hand, each) for at, one in enumerate(servers)},
                 draw,
             )
         servers[chosen].take(own, now)

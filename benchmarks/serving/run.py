@@ -18,15 +18,15 @@ from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators
 from lastword.models.base import MaskPredictor
 from lastword.serve.engine import Engine
-from lastword.serve.job import Job
-from lastword.serve.limits import Limits
-from lastword.serve.observer import Observer
+from lastword.serve.metrics import EngineObserver
+from lastword.serve.request import ServerRequest
+from lastword.serve.settings import ServerSettings
 
 FIFTH = 5  # memory is compared between a fifth of the answers and the last
 
 
 @dataclass
-class Work(Observer):
+class Work(EngineObserver):
     """What an engine did, in numbers."""
 
     done: dict[str, float] = field(
@@ -80,7 +80,7 @@ async def in_process(
     arm: Arm,
     model: MaskPredictor,
     asked: Sequence[Asked],
-    limits: Limits,
+    limits: ServerSettings,
     how: How,
     check: int,
 ) -> Line:
@@ -150,14 +150,14 @@ def equal(model: MaskPredictor, heard: Sequence[Heard], check: int) -> tuple[int
     """So many answers, evenly from among them, decoded alone: how many they are, and how many the same."""
     ordered = sorted(heard, key=lambda own: own.asked.number)
     chosen = [ordered[at * len(ordered) // check] for at in range(min(check, len(ordered)))]
-    known: dict[Job, str | None] = {}
+    known: dict[ServerRequest, str | None] = {}
     for own in chosen:
         if own.asked.job not in known:
             known[own.asked.job] = alone(model, own.asked.job)
     return len(chosen), sum(known[own.asked.job] == own.text for own in chosen)
 
 
-def alone(model: MaskPredictor, job: Job) -> str | None:
+def alone(model: MaskPredictor, job: ServerRequest) -> str | None:
     """The text of a request that has the model to itself."""
     steps = decode(
         model,

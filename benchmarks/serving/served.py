@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.serving.heard import Heard
 from benchmarks.serving.load import Asked, arm_of
-from lastword.serve.limits import Limits
+from lastword.serve.settings import ServerSettings
 
 SERVED = re.compile(r" at (http://\S+)$")
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(model: str, arm: str, limits: Limits, threads: int = 1) -> Iterator[Served]:
+def served(model: str, arm: str, limits: ServerSettings, threads: int = 1) -> Iterator[Served]:
     """A server of an embedded model for as long as it is wanted; it leaves when told to."""
     command = [sys.executable, "-m", "benchmarks.serving.served", model, arm, str(limits.slots)]
     command += [str(limits.queue)]
@@ -110,11 +110,11 @@ def counted(metrics: str) -> dict[str, float]:
 def main() -> None:
     """The server's process: model, arm, slots, queue."""
     import lastword
-    from lastword.serve.running import server
+    from lastword.serve.app import create_server
 
     model, arm, slots, queue = sys.argv[1:]
-    limits = Limits(slots=int(slots), queue=int(queue))
-    server(
+    limits = ServerSettings(slots=int(slots), queue=int(queue))
+    create_server(
         lastword.load(model),
         name=model,
         port=0,

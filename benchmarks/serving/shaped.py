@@ -21,7 +21,7 @@ from lastword.policies.length.fixed import Fixed
 from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
-from lastword.serve.job import Job
+from lastword.serve.request import ServerRequest
 
 BLOCK = 32
 CANVAS = 1024  # slots of a canvas that nobody predicted
@@ -62,7 +62,7 @@ def shaped_requests(
     length = Replay.of(prompts, lengths) if arm.predicts else Fixed(CANVAS)
     recipe = Recipe(length, MostConfident(EqualShares(pace)), cache=DualCache(), block=BLOCK)
     return [
-        Asked(number, "replayed", "paced", Job(tuple(prompt), recipe), _useful(own, arm))
+        Asked(number, "replayed", "paced", ServerRequest(tuple(prompt), recipe), _useful(own, arm))
         for number, (prompt, own) in enumerate(zip(prompts, lengths))
     ]
 

@@ -16,13 +16,12 @@ from lastword.errors import LastwordError
 from lastword.models.base import MaskPredictor
 from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.serve.api.asked import jobs
-from lastword.serve.api.invalid import Invalid, NoSuchThing
-from lastword.serve.api.schema import ChatRequest
-from lastword.serve.job import Job
-from lastword.serve.limits import Limits
+from lastword.serve.conversion import to_server_requests
+from lastword.serve.protocol import ChatRequest, InvalidRequestError, NotFoundError
+from lastword.serve.request import ServerRequest
+from lastword.serve.settings import ServerSettings
 
-LIMITS = Limits()  # answers of one request
+LIMITS = ServerSettings()  # answers of one request
 MOST_REASON = 2_000  # letters
 
 
@@ -32,7 +31,7 @@ class Asked:
 
     index: int
     name: str | int | None
-    jobs: tuple[Job, ...]
+    jobs: tuple[ServerRequest, ...]
     chat: bool  # a request for chat completions?
     said: tuple[Said, ...] = ()  # what each job's prompt says, where it is tokenised elsewhere
 
@@ -44,7 +43,7 @@ class Refused:
     index: int
     name: str | int | None
     reason: str
-    error: Invalid | None = None
+    error: InvalidRequestError | None = None
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,11 @@ class Asking:
         """What a line asks, whatever stands there."""
         name = name_of(given.data)
         reason: str | None = given.wrong
-        error: Invalid | None = None
+        error: InvalidRequestError | None = None
         try:
             if reason is None:
                 return self._asked(given, name)
-        except Invalid as invalid:
+        except InvalidRequestError as invalid:
             reason, error = str(invalid), invalid
         except LastwordError as refused:
             reason = str(refused)
@@ -83,7 +82,7 @@ class Asking:
             return Asked(given.index, name, (job,), job.in_chat is True, (own_said,))
         request = request_of(given.data)
         if request.model != self.name:
-            raise NoSuchThing(
+            raise NotFoundError(
                 f"there is no model {request.model!r:.80} here; this batch runs {self.name!r} (--name "
                 "says what requests call it)",
                 "model",
@@ -97,16 +96,16 @@ class Asking:
         if is_unread(self.model):
             found, said = unread_jobs(request, self.model, LIMITS)
         else:
-            found = tuple(jobs(request, self.model, LIMITS))
+            found = tuple(to_server_requests(request, self.model, LIMITS))
         if self.single and len(found) > 1:
-            raise Invalid(
+            raise InvalidRequestError(
                 f"{len(found)} answers were asked for, and a plain line holds one: ask for them in lines of "
                 "their own, or let answers be written as OpenAI has them",
                 "n",
             )
         return Asked(given.index, name, found, isinstance(request, ChatRequest), said)
 
-    def _job(self, line: Line, data: Any, seed: int) -> tuple[Job, Said]:
+    def _job(self, line: Line, data: Any, seed: int) -> tuple[ServerRequest, Said]:
         in_chat: bool | None = None
         prompt: Any = line.tokens
         if line.messages is not None:
@@ -122,7 +121,7 @@ class Asking:
             (tokens,) = tokenize_prompts(self.model, prompt)
             validate_prompts([tokens], self.model.ids)
             ids = tuple(tokens)
-        job = Job(
+        job = ServerRequest(
             prompt=ids,
             recipe=self.resolved,
             seed=line.seed if line.seed is not None else check_seed("batch", seed),

@@ -10,8 +10,13 @@ from pydantic import BaseModel, Field, ValidationError
 from lastword.errors import PromptError
 from lastword.io.prompts import Id, Message, PromptText
 from lastword.io.schema import CHECKED, OPEN, Seed, Text, parse_object, validate
-from lastword.serve.api.invalid import Invalid, invalid
-from lastword.serve.api.schema import Asking, ChatRequest, CompletionRequest
+from lastword.serve.protocol import (
+    AnswerRequest,
+    ChatRequest,
+    CompletionRequest,
+    InvalidRequestError,
+    from_validation_error,
+)
 from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
 
 Form = Literal["lines", "openai"]
@@ -109,16 +114,16 @@ def request_of(data: object) -> ChatRequest | CompletionRequest:
     try:
         request = kind.model_validate(body)
     except ValidationError as wrong:
-        raise invalid(kind, wrong) from wrong
+        raise from_validation_error(kind, wrong) from wrong
     _check_in_a_batch(request)
     return request
 
 
-def _check_in_a_batch(request: Asking) -> None:
+def _check_in_a_batch(request: AnswerRequest) -> None:
     """Refuse what nobody is there for: a stream, a deadline."""
     for name in ("stream", "timeout"):
         if getattr(request, name):
-            raise Invalid(
+            raise InvalidRequestError(
                 f"{name} is not supported in a batch: answers are written whole, when they are there; leave "
                 "it out",
                 name,

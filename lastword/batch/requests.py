@@ -9,12 +9,10 @@ from typing import Any
 from lastword.api import Finish
 from lastword.batch.asked import Asked
 from lastword.engines.engine import Facts, Reply
-from lastword.serve.api import replies
-from lastword.serve.api.answered import FINGERPRINT, per_forward, together
-from lastword.serve.api.failure import failure
-from lastword.serve.api.invalid import Invalid
-from lastword.serve.errors import Faulty, Refusal
-from lastword.serve.job import Job
+from lastword.serve import protocol as replies
+from lastword.serve.conversion import FINGERPRINT, combined_details, tokens_per_forward
+from lastword.serve.protocol import InvalidRequestError, http_failure
+from lastword.serve.request import DecodingFailedError, ServerError, ServerRequest
 
 ENDED = Finish.ENDED.name.lower()
 Body = tuple[int, dict[str, Any]]  # a status and what is sent with it
@@ -31,15 +29,15 @@ class Failed(str):
         return made
 
 
-def failed_body(wrong: Failed | Refusal) -> Body:
+def failed_body(wrong: Failed | ServerError) -> Body:
     """The status and the body of a request that failed. Nobody else reads it, so the reason is told."""
-    if isinstance(wrong, Refusal):
-        told = failure(wrong)
+    if isinstance(wrong, ServerError):
+        told = http_failure(wrong)
         return told.status, told.reply.model_dump()
-    kind: type[Refusal] = Invalid if wrong.too_long else Faulty
+    kind: type[ServerError] = InvalidRequestError if wrong.too_long else DecodingFailedError
     code = "context_length_exceeded" if wrong.too_long else kind.code
     body = replies.ErrorBody(message=str(wrong), type=kind.kind, code=code)
-    return kind.status, replies.ErrorReply(error=body).model_dump()
+    return kind.status, replies.ErrorResponse(error=body).model_dump()
 
 
 def reply_body(line: Asked, answers: Sequence[Reply[Any]], where: str, name: str) -> Body:
@@ -59,7 +57,7 @@ def reply_body(line: Asked, answers: Sequence[Reply[Any]], where: str, name: str
         "model": name,
         "system_fingerprint": FINGERPRINT,
         "usage": replies.Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
-        "lastword": together(ledgers, written),
+        "lastword": combined_details(ledgers, written),
     }
     choices: list[dict[str, Any]] = [
         {
@@ -71,16 +69,16 @@ def reply_body(line: Asked, answers: Sequence[Reply[Any]], where: str, name: str
     ]
     texts = [text for text, _ in each]
     if line.chat:
-        return 200, replies.ChatReply(
+        return 200, replies.ChatResponse(
             **common,
             choices=[
-                replies.ChatChoice(**choice, message=replies.ChatMessage(content=text))
+                replies.ChatChoice(**choice, message=replies.AssistantMessage(content=text))
                 for choice, text in zip(choices, texts)
             ],
         ).model_dump()
-    return 200, replies.TextReply(
+    return 200, replies.CompletionResponse(
         **common,
-        choices=[replies.TextChoice(**choice, text=text) for choice, text in zip(choices, texts)],
+        choices=[replies.CompletionChoice(**choice, text=text) for choice, text in zip(choices, texts)],
     ).model_dump()
 
 
@@ -97,7 +95,7 @@ def kept(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _cut(job: Job, reply: Reply[Any]) -> tuple[str, replies.EndedBy]:
+def _cut(job: ServerRequest, reply: Reply[Any]) -> tuple[str, replies.EndedBy]:
     """The text up to the first stop string, the one that is complete first, and what ended it."""
     text = kept(reply.text)
     found = [(text.find(stop) + len(stop), -len(stop)) for stop in job.stop if stop in text]
@@ -109,17 +107,17 @@ def _cut(job: Job, reply: Reply[Any]) -> tuple[str, replies.EndedBy]:
     return text, "cap" if job.most is not None and (reply.facts["length"] or 0) >= job.most else "canvas"
 
 
-def _ledger(job: Job, reply: Reply[Any], ended: replies.EndedBy) -> replies.Ledger:
+def _ledger(job: ServerRequest, reply: Reply[Any], ended: replies.EndedBy) -> replies.AnswerDetails:
     facts = reply.facts
     expected = facts.get("expected_length")
     passes, columns = (count or 0 for count in spent(facts))
-    return replies.Ledger(
+    return replies.AnswerDetails(
         predicted_length=None if expected is None else round(expected, 3),
         quantiles=None,
         horizon=facts["horizon"],
         forward_passes=passes,
         tokens_computed=columns,
-        tokens_per_forward=per_forward(facts["length"] or 0, passes),
+        tokens_per_forward=tokens_per_forward(facts["length"] or 0, passes),
         seconds_queued=0.0,
         seconds_decoding=facts["seconds"],
         recipe=job.recipe.label(),

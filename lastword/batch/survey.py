@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from lastword.batch.line import Form, form_of, line_of, request_of
 from lastword.batch.source import Source
 from lastword.errors import LastwordError, PromptError
-from lastword.serve.api.invalid import Invalid
-from lastword.serve.api.schema import ChatRequest
+from lastword.serve.protocol import ChatRequest, InvalidRequestError
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def survey(source: Source, *, chat: bool = False) -> Survey:
             form = form or form_of(given.data)
             try:
                 ways.add(_way(given.data, form, chat))
-            except Invalid as refused:  # a request all the same: its line says why it failed
+            except InvalidRequestError as refused:  # a request all the same: its line says why it failed
                 ways.add(None)
                 wrong = str(refused)
             except LastwordError as refused:

@@ -10,11 +10,10 @@ from lastword.engines.openai import Unread
 from lastword.errors import PromptError
 from lastword.models.base import MaskPredictor
 from lastword.recipe.resolve import resolve
-from lastword.serve.api.chosen import chosen
-from lastword.serve.api.invalid import Invalid, about
-from lastword.serve.api.schema import ChatRequest, CompletionRequest
-from lastword.serve.job import Job
-from lastword.serve.limits import Limits
+from lastword.serve.conversion import choose_recipe
+from lastword.serve.protocol import ChatRequest, CompletionRequest, InvalidRequestError, errors_of_field
+from lastword.serve.request import ServerRequest
+from lastword.serve.settings import ServerSettings
 
 Said = str | tuple[dict[str, str], ...] | None
 
@@ -37,21 +36,21 @@ def said_of(prompt: Any) -> tuple[tuple[int, ...], Said]:
 
 
 def unread_jobs(
-    request: ChatRequest | CompletionRequest, model: MaskPredictor, limits: Limits
-) -> tuple[tuple[Job, ...], tuple[Said, ...]]:
-    """What `serve.api.asked.jobs` makes of a request, and what each says; the server checks lengths."""
-    each, recipe = request.n or 1, chosen(request, limits)
-    with about("recipe"):
+    request: ChatRequest | CompletionRequest, model: MaskPredictor, limits: ServerSettings
+) -> tuple[tuple[ServerRequest, ...], tuple[Said, ...]]:
+    """What `to_server_requests` makes of a request, and what each says; the server checks lengths."""
+    each, recipe = request.n or 1, choose_recipe(request, limits)
+    with errors_of_field("recipe"):
         resolved = resolve(recipe, model)
     prompts = list(_prompts(request))
     if len(prompts) * each > limits.answers:
-        raise Invalid(
+        raise InvalidRequestError(
             f"{len(prompts) * each} answers were asked for; at most {limits.answers} are given to one",
             "n",
         )
     stop = request.stop or ()
     found = [
-        Job(
+        ServerRequest(
             prompt=ids,
             recipe=resolved,
             seed=check_seed("request", (request.seed or 0) + at * each + choice),

@@ -18,9 +18,9 @@ from lastword.cli.options import (
     path_option,
 )
 from lastword.errors import SettingError
-from lastword.serve.limits import Limits
+from lastword.serve.settings import ServerSettings
 
-_USUAL = Limits()
+_USUAL = ServerSettings()
 KEY = "LASTWORD_API_KEY"
 SERVED = "tiny-llada-instruct"  # it can chat
 ENGINES = ("local", "ray")
@@ -134,7 +134,7 @@ def serve(
     from lastword.cli.generate import read_recipe
 
     _check_engine(engine, given)
-    limits = Limits(
+    limits = ServerSettings(
         slots,
         columns,
         queue,
@@ -150,22 +150,23 @@ def serve(
     )
     keys = _keys(key_file)
     from lastword.engines.worker import Source
-    from lastword.serve.running import check_free, check_locked
+    from lastword.serve.settings import check_exposed, check_free, require_serve_extra
 
-    check_locked(host, keys, without_key)
+    check_exposed(host, keys, without_key)
     check_free(host, port)  # a large model takes minutes to load
     source = Source(model, device, dtype, None if calibration == "none" else calibration, weights)
     if engine == "ray":
-        from lastword.serve.ray.running import serve_on_ray
-        from lastword.serve.ray.settings import Replicas, how_many
+        with require_serve_extra():
+            from lastword.serve.ray import serve_on_ray
+        from lastword.serve.settings import ReplicaSettings, parse_replicas
 
-        least, most = how_many(replicas or "1")
+        least, most = parse_replicas(replicas or "1")
         told = {"cpus": cpus, "gpus": gpus, "routing": routing, "seconds": work}
         told |= {"up": up, "down": down}
         serve_on_ray(
             source,
             name=name or model,
-            replicas=Replicas(least, most, **_said(told)),
+            replicas=ReplicaSettings(least, most, **_said(told)),
             address=address,
             host=host,
             port=port,
@@ -175,7 +176,8 @@ def serve(
             say=typer.echo,
         )
         return
-    from lastword.serve.running import serve as run
+    with require_serve_extra():
+        from lastword.serve.app import serve as run
 
     run(
         source.load(),

@@ -9,7 +9,7 @@ from lastword.batch.run import run
 from lastword.engines.local import Local
 from lastword.errors import SettingError
 from lastword.io.schema import validate
-from lastword.serve.api.replies import ChatReply, TextReply
+from lastword.serve.protocol import ChatResponse, CompletionResponse
 from tests.batch.made import FIVE, Echo, answers, put, read
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
@@ -145,7 +145,7 @@ def test_openais_format_is_answered_in_openais_format(instruct, tmp_path):
     assert outcome.failed == 0
     assert len({line["id"] for line in found}) == 4
     bodies = [line["response"]["body"] for line in found]
-    for body, kind in zip(bodies, (ChatReply, ChatReply, TextReply, TextReply)):
+    for body, kind in zip(bodies, (ChatResponse, ChatResponse, CompletionResponse, CompletionResponse)):
         validate(kind, body)
     whole = lastword.generate(instruct, turns, recipe=FIVE)
     assert content_of(found[0]) == whole.text

@@ -13,8 +13,8 @@ from benchmarks.serving.run import How, over_http
 from benchmarks.serving.served import served
 from lastword.errors import SettingError
 from lastword.policies.length.fixed import Fixed
-from lastword.serve.limits import Limits
-from lastword.serve.schedule import Schedule
+from lastword.serve.scheduler import Scheduler
+from lastword.serve.settings import ServerSettings
 
 SHORT = ("algebra", "reasoning", "complete_function")  # families that take the fewest columns
 
@@ -49,12 +49,12 @@ def test_overtaking_lowers_the_mean_and_its_bound_the_longest():
     jobs = order.coming(1200, 16, 1.05)
     mean, most = {}, {}
     for bound in (0.0, 8.0, 1e6):
-        found = order.latencies(jobs, 16, Schedule(bound))
+        found = order.latencies(jobs, 16, Scheduler(bound))
         assert len(found) == 1200
         mean[bound], most[bound] = sum(found) / 1200, max(found)
     assert mean[1e6] < mean[8.0] < 0.8 * mean[0.0]
     assert most[8.0] < 0.7 * most[1e6]
-    quiet = order.latencies(order.coming(200, 16, 0.05), 16, Schedule())
+    quiet = order.latencies(order.coming(200, 16, 0.05), 16, Scheduler())
     assert max(quiet) < 0.01 * 8 * 256 + 1e-6  # nobody waits where there is room
 
 
@@ -93,7 +93,7 @@ def loaded(count, clients, slots, threads=1, **load):
     """Requests over HTTP to a server in a process of its own, all answers checked."""
     model = lastword.load("tiny-llada-base", device="cpu")
     asked = requests(model, count, **load)
-    limits = Limits(slots=slots, queue=clients)
+    limits = ServerSettings(slots=slots, queue=clients)
     with served("tiny-llada-base", "predicted", limits, threads) as server:
         how = How(clients)
         return asyncio.run(over_http("predicted", server, model, asked, how, count))

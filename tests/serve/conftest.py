@@ -19,11 +19,11 @@ def serving(model: Any, *, name="toy", keys=(), limits=None, send_buffer=None) -
     """A live server on a free port of 127.0.0.1: its `url`, `port`, `engine` and `name`."""
     import uvicorn
 
-    from lastword.serve.api.app import create_app
+    from lastword.serve.app import create_app
     from lastword.serve.engine import Engine
-    from lastword.serve.limits import Limits
+    from lastword.serve.settings import ServerSettings
 
-    limits = limits or Limits(drain=5.0)
+    limits = limits or ServerSettings(drain=5.0)
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if send_buffer is not None:
@@ -89,13 +89,13 @@ def asgi(toy):
     """`async with asgi(model, ...) as client`: the application without a network; the engine runs."""
     import httpx
 
-    from lastword.serve.api.app import create_app
+    from lastword.serve.app import create_app
     from lastword.serve.engine import Engine
-    from lastword.serve.limits import Limits
+    from lastword.serve.settings import ServerSettings
 
     @contextlib.asynccontextmanager
     async def client(model=toy, *, name="toy", keys=(), limits=None, headers=None, raising=True):
-        limits = limits or Limits(drain=5.0)
+        limits = limits or ServerSettings(drain=5.0)
         engine = Engine(model, limits)
         engine.start()
         app = create_app(engine, name=name, limits=limits, keys=keys)

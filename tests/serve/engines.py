@@ -13,18 +13,18 @@ from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators
 from lastword.models.toy import LETTERS, Toy
 from lastword.serve.engine import Engine
-from lastword.serve.job import Answer, Job, Text
-from lastword.serve.limits import Limits
-from lastword.serve.schedule import Schedule
+from lastword.serve.request import RequestFinished, ServerRequest, TextDelta
+from lastword.serve.scheduler import Scheduler
+from lastword.serve.settings import ServerSettings
 
 MARK = "zaz"  # how a prompt begins that something happens to; no answer has it
 LONGEST = 60.0  # seconds: whoever waits longer waits for nothing
 
 
 @contextlib.asynccontextmanager
-async def engine_of(model, schedule=Schedule(), **limits):
+async def engine_of(model, schedule=Scheduler(), **limits):
     """An engine at work, stopped at the end."""
-    engine = Engine(model, Limits(**limits), schedule)
+    engine = Engine(model, ServerSettings(**limits), schedule)
     engine.start()
     try:
         yield engine
@@ -76,9 +76,9 @@ async def heard(stream):
     """The texts of a stream one by one, and its answer."""
     texts, answer = [], None
     async for event in stream:
-        if isinstance(event, Text):
+        if isinstance(event, TextDelta):
             texts.append(event.text)
-        if isinstance(event, Answer):
+        if isinstance(event, RequestFinished):
             answer = event
     return texts, answer
 
@@ -94,7 +94,7 @@ async def outcome(stream):
 
 
 def job(text, recipe, **more):
-    return Job(prompt_of(text), recipe, **more)
+    return ServerRequest(prompt_of(text), recipe, **more)
 
 
 class Short(Toy):

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import lastword
-from lastword.serve.api.page import page
+from lastword.serve.app import render_page
 from lastword.viz.frames import BatchTrace, Frame
 
 PAUSE = 0.01  # seconds a pass takes at least, for a browser to see it
@@ -23,7 +23,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/":
-            return self.reply(200, page(), "text/html; charset=utf-8")
+            return self.reply(200, render_page(), "text/html; charset=utf-8")
         if self.locked():
             return None
         own = {"slots": self.server.model.default_max_new_tokens}

@@ -10,14 +10,21 @@ from pydantic import ValidationError
 
 import lastword
 from lastword.errors import NumericError, PromptError, SettingError
-from lastword.serve.api.app import create_app
-from lastword.serve.api.schema import ChatRequest, LengthsRequest
+from lastword.serve.app import create_app, create_server
 from lastword.serve.engine import Engine
-from lastword.serve.errors import Draining, Expired, Faulty, Overloaded, TooLate
-from lastword.serve.job import Answer, Planned, Text
-from lastword.serve.limits import Limits
-from lastword.serve.running import server
-from lastword.serve.stream import Stream
+from lastword.serve.protocol import ChatRequest, LengthsRequest
+from lastword.serve.request import (
+    DeadlineExceededError,
+    DeadlineUnreachableError,
+    DecodingFailedError,
+    DrainingError,
+    EventStream,
+    OverloadedError,
+    RequestFinished,
+    RequestPlanned,
+    TextDelta,
+)
+from lastword.serve.settings import ServerSettings
 
 ASK = {"model": "toy", "prompt": "abc"}
 COMPLETE = "/v1/completions"
@@ -26,14 +33,14 @@ COMPLETE = "/v1/completions"
 class Scripted(Engine):
     """Says of every job what it was told to; an error for a script is raised at the door."""
 
-    def __init__(self, model, script, limits=Limits()):
+    def __init__(self, model, script, limits=ServerSettings()):
         super().__init__(model, limits)
         self.state, self.script, self.streams = "ready", script, []
 
     def submit(self, *jobs):
         if isinstance(self.script, Exception):
             raise self.script
-        self.streams = [Stream(job, asyncio.get_running_loop()) for job in jobs]
+        self.streams = [EventStream(job, asyncio.get_running_loop()) for job in jobs]
         for stream in self.streams:
             for event in self.script:
                 stream.put(event)
@@ -61,21 +68,21 @@ def events(reply):
 
 @pytest.fixture(scope="module")
 def planned():
-    return Planned(None, 5, 5)
+    return RequestPlanned(None, 5, 5)
 
 
 @pytest.fixture(scope="module")
 def answer(toy):
     made = lastword.generate(toy, "abc", length="fixed:5")
-    return Answer(made, "defgh", 5, True, None, 0.5, 0.25)
+    return RequestFinished(made, "defgh", 5, True, None, 0.5, 0.25)
 
 
 REFUSALS = [
-    (Overloaded("too much waits", 7), 429, "rate_limit_error", "overloaded"),
-    (TooLate("it takes 9 seconds"), 503, "server_error", "deadline_unreachable"),
-    (Draining("stopping"), 503, "server_error", "draining"),
-    (Expired("too late"), 504, "timeout_error", "deadline_exceeded"),
-    (Faulty("secret inside"), 500, "server_error", "decoding_failed"),
+    (OverloadedError("too much waits", 7), 429, "rate_limit_error", "overloaded"),
+    (DeadlineUnreachableError("it takes 9 seconds"), 503, "server_error", "deadline_unreachable"),
+    (DrainingError("stopping"), 503, "server_error", "draining"),
+    (DeadlineExceededError("too late"), 504, "timeout_error", "deadline_exceeded"),
+    (DecodingFailedError("secret inside"), 500, "server_error", "decoding_failed"),
     (PromptError("no such id"), 400, "invalid_request_error", "invalid_request"),
     (NumericError("secret inside"), 500, "server_error", "server_error"),
     (RuntimeError("secret inside"), 500, "server_error", "server_error"),
@@ -99,7 +106,7 @@ def test_what_is_refused_before_the_first_word_has_a_status(
 
 @pytest.mark.parametrize(("error", "status", "kind", "code"), REFUSALS)
 def test_what_fails_later_is_an_event_and_the_last_one(toy, planned, error, status, kind, code, caplog):
-    engine = Scripted(toy, [planned, Text("def"), error])
+    engine = Scripted(toy, [planned, TextDelta("def"), error])
     with caplog.at_level(logging.ERROR):
         (reply,) = ask(engine, ("POST", COMPLETE, {**ASK, "stream": True, "n": 2}))
     assert reply.status_code == 200
@@ -112,7 +119,7 @@ def test_what_fails_later_is_an_event_and_the_last_one(toy, planned, error, stat
 
 
 def test_a_stream_begins_with_the_role_and_ends_with_done(toy, planned, answer):
-    engine = Scripted(toy, [planned, Text("de"), Text("fgh"), answer])
+    engine = Scripted(toy, [planned, TextDelta("de"), TextDelta("fgh"), answer])
     options = {"stream": True, "stream_options": {"include_usage": True}}
     (reply,) = ask(engine, ("POST", COMPLETE, {**ASK, **options}))
     assert reply.headers["content-type"].startswith("text/event-stream")
@@ -239,7 +246,7 @@ def test_lengths_are_the_librarys(asgi, toy):
 
 
 def test_what_an_operator_does_not_allow(toy, planned, answer):
-    limits = Limits(horizon=10, prompt=4, answers=2, seconds=3.0, recipes=False)
+    limits = ServerSettings(horizon=10, prompt=4, answers=2, seconds=3.0, recipes=False)
     engine = Scripted(toy, [planned, answer], limits)
 
     def refused(**more):
@@ -255,7 +262,7 @@ def test_what_an_operator_does_not_allow(toy, planned, answer):
     assert refused(length="fixed:5") == "length"
     for stream in engine.streams:
         assert lastword.policies.length.wrapper.combined_traits(stream.job.recipe.length).upper_bound <= 10
-    engine.limits = Limits(horizon=10)
+    engine.limits = ServerSettings(horizon=10)
     assert refused(length="fixed:10") == 200
     assert refused(length="fixed:11") == "length"
     assert refused(recipe={"length": "survival:11"}) == "recipe"
@@ -292,7 +299,7 @@ def test_a_job_is_what_was_asked_for(toy, planned, answer):
 
 
 def test_the_page_needs_no_key(toy, monkeypatch):
-    monkeypatch.setattr("lastword.serve.api.app.page", lambda recipe: "<p>hello")
+    monkeypatch.setattr("lastword.serve.app.render_page", lambda recipe: "<p>hello")
     (reply,) = ask(Scripted(toy, []), ("GET", "/", None), keys=["secret"])
     assert (reply.status_code, reply.text) == (200, "<p>hello")
     assert reply.headers["content-type"].startswith("text/html")
@@ -318,7 +325,7 @@ def test_of_many_wrong_messages_one_is_looked_for(kind):
 )
 def test_a_server_on_loopback_is_asked_by_its_own_name(host, status):
     """A page of another site, whose name points here, is not let in."""
-    app = server(lastword.load("toy"), name="toy", port=0).config.app
+    app = create_server(lastword.load("toy"), name="toy", port=0).config.app
 
     async def asked():
         transport = httpx.ASGITransport(app)

@@ -5,11 +5,10 @@ import dataclasses
 
 import pytest
 
-from lastword.serve.api import asked
-from lastword.serve.api.answered import MASK, drawn
-from lastword.serve.api.invalid import Invalid
-from lastword.serve.api.schema import ChatRequest
-from lastword.serve.limits import Limits
+from lastword.serve import conversion as asked
+from lastword.serve.conversion import MASK_SHADE, render_canvas
+from lastword.serve.protocol import ChatRequest, InvalidRequestError
+from lastword.serve.settings import ServerSettings
 from lastword.viz.frames import Frame
 
 TURNS = [("developer", "Be brief."), ("user", "Solve.")]
@@ -31,7 +30,7 @@ def with_template(instruct):
 def jobs(model, **more):
     messages = [{"role": role, "content": content} for role, content in TURNS]
     request = ChatRequest.model_validate({"model": "x", "messages": messages, **more})
-    return asked.jobs(request, model, Limits())
+    return asked.to_server_requests(request, model, ServerSettings())
 
 
 def text_of(model, job):
@@ -48,13 +47,13 @@ def text_of(model, job):
     ],
 )
 def test_what_a_template_refuses_is_the_requests_mistake(with_template, template):
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         jobs(with_template(template))
     assert (refused.value.status, refused.value.param) == (400, "messages")
 
 
 def test_a_template_that_gives_nothing_gives_no_prompt(with_template):
-    with pytest.raises(Invalid, match="empty"):
+    with pytest.raises(InvalidRequestError, match="empty"):
         jobs(with_template("{# nothing #}"))
 
 
@@ -88,7 +87,7 @@ def test_a_canvas_is_drawn_with_a_shade_for_each_mask_up_to_its_end(toy):
         return Frame(1, tokens, ("",) * len(tokens), none, none, "", 0)
 
     end = toy.ids.end
-    assert drawn(frame(0, None, 2, 3), toy.tokenizer, toy.ids.ends) == (f"a{MASK}cd", 0.75)
-    assert drawn(frame(None, None), toy.tokenizer, toy.ids.ends) == (MASK * 2, 0.0)
-    assert drawn(frame(0, end, None, end), toy.tokenizer, toy.ids.ends) == ("a", 0.75)
-    assert drawn(frame(0, 1), toy.tokenizer, toy.ids.ends) == ("ab", 1.0)
+    assert render_canvas(frame(0, None, 2, 3), toy.tokenizer, toy.ids.ends) == (f"a{MASK_SHADE}cd", 0.75)
+    assert render_canvas(frame(None, None), toy.tokenizer, toy.ids.ends) == (MASK_SHADE * 2, 0.0)
+    assert render_canvas(frame(0, end, None, end), toy.tokenizer, toy.ids.ends) == ("a", 0.75)
+    assert render_canvas(frame(0, 1), toy.tokenizer, toy.ids.ends) == ("ab", 1.0)

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from lastword.models.toy import Toy
-from lastword.serve.api.client import Gone, unless_gone
-from lastword.serve.limits import Limits
+from lastword.serve.app import ClientDisconnected, cancel_on_disconnect
+from lastword.serve.settings import ServerSettings
 
 
 class Slow(Toy):
@@ -70,7 +70,7 @@ def test_who_leaves_frees_the_engine_between_two_passes(live, stream):
 
 def test_who_does_not_read_is_cut(live):
     model = Slow(0.002)
-    limits = Limits(reading=0.5, drain=5.0)
+    limits = ServerSettings(reading=0.5, drain=5.0)
     server = live(model, limits=limits, send_buffer=4096)
     body = {"stream": True, "diffusing": True, "length": "fixed:64", "n": 16}
     with socket.socket() as client:
@@ -89,7 +89,7 @@ def test_who_does_not_read_is_cut(live):
 
 
 def test_who_reads_slowly_but_does_gets_it_all(live):
-    server = live(Slow(0.001), limits=Limits(reading=1.0, drain=5.0), send_buffer=4096)
+    server = live(Slow(0.001), limits=ServerSettings(reading=1.0, drain=5.0), send_buffer=4096)
     body = {"stream": True, "diffusing": True, "length": "fixed:64", "n": 2}
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(request(body))
@@ -102,7 +102,7 @@ def test_who_reads_slowly_but_does_gets_it_all(live):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(live, toy):
-    server = live(toy, limits=Limits(reading=0.3, drain=5.0))
+    server = live(toy, limits=ServerSettings(reading=0.3, drain=5.0))
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(request({})[:-5])
         client.settimeout(5)
@@ -150,7 +150,7 @@ def test_work_is_cancelled_and_cleaned_up_before_who_left_is_forgotten():
     async def quick():
         return 3
 
-    with pytest.raises(Gone):
-        asyncio.run(unless_gone(receive, work()))
+    with pytest.raises(ClientDisconnected):
+        asyncio.run(cancel_on_disconnect(receive, work()))
     assert cleaned == [True]
-    assert asyncio.run(unless_gone(stay, quick())) == 3
+    assert asyncio.run(cancel_on_disconnect(stay, quick())) == 3

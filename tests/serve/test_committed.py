@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import NumericError
-from lastword.serve.committed import BROKEN, Committed
+from lastword.serve.detokenizer import REPLACEMENT, IncrementalDetokenizer
 from tests.serve.engines import stopped
 
 MASK, END, OTHER_END = 256, 257, 258
@@ -30,7 +30,7 @@ class Bytes:
 
 
 def committed(*stop):
-    return Committed(Bytes(), IDS, stop)
+    return IncrementalDetokenizer(Bytes(), IDS, stop)
 
 
 def canvas(text, masks=0):
@@ -64,7 +64,7 @@ def test_half_a_character_that_stays_one_goes_out_at_the_end():
     own = committed()
     assert own.read([*b"a", 0xE2, MASK]) == "a"
     assert own.read([*b"a", 0xE2, END]) == ""
-    assert own.read([*b"a", 0xE2, END], complete=True) == BROKEN
+    assert own.read([*b"a", 0xE2, END], complete=True) == REPLACEMENT
 
 
 def test_a_stop_string_across_tokens_ends_the_text_before_it():

@@ -7,7 +7,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode, checks
 
-from lastword.serve.limits import Limits
+from lastword.serve.settings import ServerSettings
 from tests.serve.conftest import serving
 
 PROMISED = [
@@ -27,7 +27,7 @@ REFUSED_BY_PARTS = ["recipe", "length", "reading", "n", "limit", "temperature", 
 @pytest.fixture(scope="module")
 def published(toy, instruct):
     """The document of a path, from a server of small answers, so that many fit in a test."""
-    limits = Limits(answers=2, horizon=6, seconds=5.0, drain=5.0)
+    limits = ServerSettings(answers=2, horizon=6, seconds=5.0, drain=5.0)
     with (
         serving(toy, limits=limits) as toys,
         serving(instruct, name="tiny", limits=limits) as chats,

@@ -18,11 +18,10 @@ import pytest
 from lastword.cli import COMMANDS, main
 from lastword.engines.worker import Source
 from lastword.recipe.recipe import Recipe
-from lastword.serve import errors
-from lastword.serve.api import invalid
-from lastword.serve.api.replies import Ledger
-from lastword.serve.api.schema import ChatRequest, CompletionRequest
-from lastword.serve.limits import Limits
+from lastword.serve import protocol as invalid
+from lastword.serve import request as errors
+from lastword.serve.protocol import AnswerDetails, ChatRequest, CompletionRequest
+from lastword.serve.settings import ServerSettings
 
 ROOT = Path(__file__).parent.parent.parent
 CALL, OPERATE = (ROOT / "docs" / "use" / name for name in ("serve.md", "operate.md"))
@@ -90,7 +89,7 @@ def test_servers_are_started_with_options_that_there_are(line, monkeypatch, tmp_
     monkeypatch.chdir(tmp_path)
     Path("keys.txt").write_text("secret\n")
     monkeypatch.setattr("lastword.engines.worker.Source.load", lambda source: source)
-    monkeypatch.setattr("lastword.serve.running.serve", lambda model, **given: seen.update(given))
+    monkeypatch.setattr("lastword.serve.app.serve", lambda model, **given: seen.update(given))
     monkeypatch.setattr(sys, "argv", shlex.split(line))
     with pytest.raises(SystemExit) as left:
         main()
@@ -101,9 +100,7 @@ def test_servers_are_started_with_options_that_there_are(line, monkeypatch, tmp_
 def test_a_server_is_given_what_its_options_say(monkeypatch, tmp_path):
     seen = {}
     monkeypatch.setattr("lastword.engines.worker.Source.load", lambda source: source)
-    monkeypatch.setattr(
-        "lastword.serve.running.serve", lambda model, **given: seen.update(given, model=model)
-    )
+    monkeypatch.setattr("lastword.serve.app.serve", lambda model, **given: seen.update(given, model=model))
     line = "lastword serve --port 0 --model toy --recipe fast --weights fp8 --calibration none --slots 3"
     line += " --columns 4 --queue 5 --body 6 --prompt 7 --answers 8 --horizon 9 --seconds 10 --reading 11"
     monkeypatch.setattr(sys, "argv", f"{line} --drain 12 --named-recipes --dtype float32".split())
@@ -111,7 +108,7 @@ def test_a_server_is_given_what_its_options_say(monkeypatch, tmp_path):
         main()
     assert left.value.code == 0
     assert seen["model"] == Source("toy", "auto", "float32", None, "fp8")
-    assert seen["limits"] == Limits(
+    assert seen["limits"] == ServerSettings(
         slots=3, columns=4, queue=5, body=6, prompt=7, answers=8, horizon=9, seconds=10.0, reading=11.0,
         drain=12.0, recipes=False, recipe=Recipe.named("fast"),
     )  # fmt: skip
@@ -147,12 +144,12 @@ def test_every_limit_is_listed():
 
 
 def test_every_metric_is_listed():
-    from lastword.serve.metrics import Metrics
+    from lastword.serve.metrics import PrometheusMetrics
 
     table = OPERATE.read_text().split("## Metrics")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
     listed = {name.partition("{")[0] for row in rows for name in re.findall(r"`(.*?)`", row.split("|")[1])}
-    kinds = re.findall(rb"^# TYPE lastword:(\w+) (\w+)", Metrics().text(), re.MULTILINE)
+    kinds = re.findall(rb"^# TYPE lastword:(\w+) (\w+)", PrometheusMetrics().text(), re.MULTILINE)
     assert listed == {name.decode() for name, _ in kinds if not name.endswith(b"_created")}
 
 
@@ -162,7 +159,7 @@ def test_every_error_is_listed():
         kind
         for module in (errors, invalid)
         for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, errors.Refusal)
+        if isinstance(kind, type) and issubclass(kind, errors.ServerError)
     ]
     for kind in kinds:
         assert f"`{kind.code}`" in told
@@ -171,7 +168,7 @@ def test_every_error_is_listed():
 
 def test_every_field_of_ours_is_listed():
     table = CALL.read_text().split("## How we differ")[1]
-    for field in Ledger.model_fields:
+    for field in AnswerDetails.model_fields:
         assert f"`{field}`" in table
     told = {"messages", "prompt", "model", "stream", "stream_options"}  # as elsewhere
     for kind in (ChatRequest, CompletionRequest):

@@ -14,8 +14,18 @@ from lastword.models.toy import Letters
 from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.rule import UnmaskRule
 from lastword.recipe.recipe import Recipe
-from lastword.serve.errors import Draining, Expired, Faulty, Overloaded, TooLate
-from lastword.serve.job import Answer, Job, Planned, Snapshot, Text
+from lastword.serve.request import (
+    DeadlineExceededError,
+    DeadlineUnreachableError,
+    DecodingFailedError,
+    DrainingError,
+    FrameEvent,
+    OverloadedError,
+    RequestFinished,
+    RequestPlanned,
+    ServerRequest,
+    TextDelta,
+)
 from lastword.survival.interpretation import Auto
 from tests.serve.engines import (
     MARK,
@@ -81,7 +91,7 @@ def test_a_networks_answers_equal_their_solo_runs():
     ask_for = ["Tom has 3 apples and buys 4.", "def add(a, b):", "Solve x + 3 = 5.", "1"]
     recipes = (FAST, replace(FAST, sampling=Sampling(temperature=0.7)), CAREFUL, PAPER)
     jobs = [
-        Job(tuple(model.tokenizer.encode(text)), recipe, at, most=16, stop=(".",) if at % 2 else ())
+        ServerRequest(tuple(model.tokenizer.encode(text)), recipe, at, most=16, stop=(".",) if at % 2 else ())
         for at, (text, recipe) in enumerate(zip(ask_for, recipes))
     ]
 
@@ -117,7 +127,7 @@ def test_a_job_that_is_cancelled_leaves_its_slot_between_two_passes():
         async with engine_of(model, slots=1) as engine:
             leaving, coming = engine.submit(job("abc", FULL), job("m", replace(FULL, block=4)))
             async for event in leaving:
-                if isinstance(event, Text):
+                if isinstance(event, TextDelta):
                     break
             began = model.calls
             _, answer = await heard(coming)
@@ -135,7 +145,7 @@ def test_cancelling_changes_nobody_else():
 
     async def leave(stream):
         async for event in stream:
-            if isinstance(event, Text):
+            if isinstance(event, TextDelta):
                 return None
 
     async def ask():
@@ -155,7 +165,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_first_pass():
         async with engine_of(model, slots=2) as engine:
             await all_of(engine, [job("abc", FULL)])  # it learns how long a pass takes
             (stream,) = engine.submit(job("abc", FULL, seconds=0.04))
-            with pytest.raises(TooLate, match=r"8 tokens are predicted.* at least 8 passes"):
+            with pytest.raises(DeadlineUnreachableError, match=r"8 tokens are predicted.* at least 8 passes"):
                 await stream.answer()
             assert engine.waiting == 0
             (stream,) = engine.submit(job("abc", FULL, seconds=5.0))
@@ -170,7 +180,7 @@ def test_a_deadline_that_passes_gives_the_slot_back():
     async def ask():
         async with engine_of(model, slots=1) as engine:
             late, other = engine.submit(job("abc", FULL, seconds=0.1), job("xyz", FULL))
-            with pytest.raises(Expired, match=r"not complete after 0\.1 seconds"):
+            with pytest.raises(DeadlineExceededError, match=r"not complete after 0\.1 seconds"):
                 await late.answer()
             began = model.calls
             answer = await other.answer()
@@ -187,7 +197,7 @@ def test_a_full_queue_refuses_all_of_a_request_or_nothing():
     async def ask():
         async with engine_of(model, slots=1, queue=3) as engine:
             taken = engine.submit(*[job("abc", FULL)] * 3)
-            with pytest.raises(Overloaded) as refused:
+            with pytest.raises(OverloadedError) as refused:
                 engine.submit(*[job("xyz", FULL)] * 2)
             assert refused.value.retry_after >= 1
             assert engine.waiting == 3
@@ -205,11 +215,11 @@ def test_draining_answers_those_in_hand_and_nobody_else():
         async with engine_of(model, slots=2) as engine:
             streams = engine.submit(*jobs)
             engine.drain(30.0)
-            with pytest.raises(Draining):
+            with pytest.raises(DrainingError):
                 engine.submit(job("abc", FULL))
             answers = await asyncio.gather(*(outcome(stream) for stream in streams))
             await until(lambda: engine.state == "stopped")
-            with pytest.raises(Draining):
+            with pytest.raises(DrainingError):
                 engine.submit(job("abc", FULL))
             return answers
 
@@ -227,7 +237,7 @@ def test_who_is_not_done_when_the_time_to_drain_is_over_is_told_so():
             return [first, *await asyncio.gather(*(outcome(stream) for stream in streams[1:]))]
 
     found = run(ask())
-    assert {*found} == {alone(SHORT, job("abc", FULL)), "Draining"}
+    assert {*found} == {alone(SHORT, job("abc", FULL)), "DrainingError"}
 
 
 @pytest.mark.parametrize("after", [0, 7], ids=["in its probe", "in the midst of its answer"])
@@ -241,7 +251,7 @@ def test_one_poisoned_request_of_a_hundred_fails_alone(after):
             return await all_of(engine, jobs)
 
     found = run(ask())
-    assert found[37] == "Faulty"
+    assert found[37] == "DecodingFailedError"
     assert found[:37] + found[38:] == [alone(SHORT, own) for own in jobs[:37] + jobs[38:]]
 
 
@@ -268,7 +278,7 @@ def test_a_part_that_raises_for_one_row_fails_that_row():
             return await all_of(engine, jobs)
 
     found = run(ask())
-    assert found[5] == "Faulty"
+    assert found[5] == "DecodingFailedError"
     assert found[:5] + found[6:] == [alone(SHORT, own) for own in jobs[:5] + jobs[6:]]
 
 
@@ -278,7 +288,7 @@ def test_a_failure_is_told_by_its_kind_and_no_more():
     async def ask():
         async with engine_of(model, slots=1) as engine:
             (stream,) = engine.submit(job("abc", FULL))
-            with pytest.raises(Faulty, match="RuntimeError") as told:
+            with pytest.raises(DecodingFailedError, match="RuntimeError") as told:
                 await stream.answer()
             return str(told.value)
 
@@ -307,7 +317,7 @@ def test_a_request_that_does_not_fit_alone_fails_alone():
             return await all_of(engine, jobs)
 
     found = run(ask())
-    assert found[4] == "Faulty"
+    assert found[4] == "DecodingFailedError"
     assert found[:4] + found[5:] == [alone(SHORT, own) for own in jobs[:4] + jobs[5:]]
 
 
@@ -320,9 +330,9 @@ def test_what_went_out_stays_true_where_rows_begin_anew(failing):
         texts = []
         try:
             async for event in stream:
-                if isinstance(event, Text):
+                if isinstance(event, TextDelta):
                     texts.append(event.text)
-        except Faulty:
+        except DecodingFailedError:
             return "".join(texts), False
         return "".join(texts), True
 
@@ -352,7 +362,7 @@ def test_streams_that_nobody_reads_hold_no_slot_and_do_not_grow():
     kept, found = run(ask())
     assert found == [alone(SHORT, own) for own in jobs]
     for events in kept:
-        for kind, most in ((Planned, 1), (Snapshot, 1), (Text, 2), (Answer, 1)):
+        for kind, most in ((RequestPlanned, 1), (FrameEvent, 1), (TextDelta, 2), (RequestFinished, 1)):
             assert sum(isinstance(event, kind) for event in events) <= most
 
 
@@ -362,7 +372,7 @@ def test_frames_show_every_pass_to_one_who_reads():
     async def ask():
         async with engine_of(model, slots=2) as engine:
             (stream, _) = engine.submit(job("abc", FULL, frames=True), job("m", FULL))
-            return [event.frame async for event in stream if isinstance(event, Snapshot)]
+            return [event.frame async for event in stream if isinstance(event, FrameEvent)]
 
     frames = run(ask())
     assert [frame.forward_passes for frame in frames] == sorted({frame.forward_passes for frame in frames})
@@ -454,7 +464,7 @@ def test_a_text_that_cannot_be_spelled_fails_its_own_answer():
 
     spelled = [alone(SHORT, own) for own in jobs]
     assert ["d" in text for text in spelled] == [True, False, True, False]
-    assert run(ask()) == (["Faulty", spelled[1], "Faulty", spelled[3]], "ready")
+    assert run(ask()) == (["DecodingFailedError", spelled[1], "Faulty", spelled[3]], "ready")
 
 
 def test_what_is_handed_in_while_the_engine_stops_is_refused():
@@ -463,9 +473,9 @@ def test_what_is_handed_in_while_the_engine_stops_is_refused():
             await engine.stop(0.0)
             engine._check_open = lambda count: None  # it stopped right after this was asked
             (stream,) = engine.submit(job("abc", FULL))
-            with pytest.raises(Draining):
+            with pytest.raises(DrainingError):
                 await stream.answer()
-            with pytest.raises(Draining):
+            with pytest.raises(DrainingError):
                 await asyncio.wait_for(engine.lengths([1, 2], 8, "document", Auto()), 5.0)
 
     run(ask())

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from lastword.serve.api import events
-from lastword.serve.api.events import COMMENT, EventStream
+from lastword.serve import app as events
+from lastword.serve.app import KEEPALIVE_COMMENT, EventStreamResponse
 
 
 class Client:
@@ -37,12 +37,12 @@ async def played(client, pauses):
     async def close():
         closed.append("jobs")
 
-    await asyncio.wait_for(EventStream(made(), close)({}, client.receive, client.send), 10)
+    await asyncio.wait_for(EventStreamResponse(made(), close)({}, client.receive, client.send), 10)
     return closed
 
 
 def test_a_client_that_waits_hears_comments(monkeypatch):
-    monkeypatch.setattr(events, "QUIET", 0.05)
+    monkeypatch.setattr(events, "KEEPALIVE_SECONDS", 0.05)
 
     async def run():
         client = Client()
@@ -52,7 +52,7 @@ def test_a_client_that_waits_hears_comments(monkeypatch):
     start, first, *comments, second, third, end = asyncio.run(run())
     assert (start, first, second, third, end) == (None, b"0", b"1", b"2", b"")
     assert 2 <= len(comments) <= 6
-    assert set(comments) == {COMMENT}
+    assert set(comments) == {KEEPALIVE_COMMENT}
 
 
 def test_without_pauses_there_are_no_comments():
@@ -65,7 +65,7 @@ def test_without_pauses_there_are_no_comments():
 
 
 def test_whoever_leaves_between_two_events_leaves_nothing_open(monkeypatch):
-    monkeypatch.setattr(events, "QUIET", 0.05)
+    monkeypatch.setattr(events, "KEEPALIVE_SECONDS", 0.05)
 
     async def run():
         return await played(Client(most=3), [0, 60])

@@ -11,8 +11,8 @@ import pytest
 
 from lastword.models.toy import Toy
 from lastword.recipe.recipe import Recipe
-from lastword.serve.job import Job
-from lastword.serve.limits import Limits
+from lastword.serve.request import ServerRequest
+from lastword.serve.settings import ServerSettings
 from tests.serve.engines import MARK, SHORT, Misbehaving, Poisoned, alone, prompt_of, run
 from tests.serve.process import served, texts
 
@@ -27,7 +27,7 @@ def body(prompt="abc", **more):
 def expected(text):
     """The solo run."""
     recipe = Recipe.coerce(None).with_choices(length="fixed:8")
-    return alone(SHORT, Job(prompt_of(text), recipe))
+    return alone(SHORT, ServerRequest(prompt_of(text), recipe))
 
 
 def client_of(url):
@@ -59,7 +59,7 @@ async def idle(engine, seconds=10.0):
 
 def test_a_second_of_clients_of_whom_every_other_leaves(live, capsys):
     model = Misbehaving(pause=0.002)
-    server = live(model, limits=Limits(slots=4, queue=1000, drain=5.0))
+    server = live(model, limits=ServerSettings(slots=4, queue=1000, drain=5.0))
 
     async def ask():
         found, left, ends = [], 0, time.monotonic() + 1.0
@@ -92,7 +92,7 @@ def test_a_second_of_clients_of_whom_every_other_leaves(live, capsys):
 
 def test_three_times_as_many_as_there_is_room_for(live, capsys):
     """Room for 4 + 8: of 36 at once most are told to come back, and those who do are answered once."""
-    server = live(Misbehaving(pause=0.002), limits=Limits(slots=4, queue=8, drain=5.0))
+    server = live(Misbehaving(pause=0.002), limits=ServerSettings(slots=4, queue=8, drain=5.0))
 
     async def persistent(client, number, refused):
         prompt = WORDS[number % len(WORDS)]
@@ -124,7 +124,7 @@ def test_three_times_as_many_as_there_is_room_for(live, capsys):
 
 def test_a_poisoned_request_among_a_hundred(live, capsys):
     model = Poisoned(after=7)
-    server = live(model, limits=Limits(slots=16, queue=200, drain=5.0))
+    server = live(model, limits=ServerSettings(slots=16, queue=200, drain=5.0))
     prompts = [WORDS[at % len(WORDS)] for at in range(100)]
     prompts[41] = MARK + "bc"
 
@@ -140,7 +140,7 @@ def test_a_poisoned_request_among_a_hundred(live, capsys):
     others = [(prompt, own) for prompt, own in zip(prompts, found) if prompt in WORDS]
     assert len(others) == 99
     for prompt, (status, text, _) in others:
-        job = Job(prompt_of(prompt), Recipe.coerce(None).with_choices(length="fixed:8"), most=3)
+        job = ServerRequest(prompt_of(prompt), Recipe.coerce(None).with_choices(length="fixed:8"), most=3)
         assert (status, text) == (200, alone(SHORT, job))
     with capsys.disabled():
         print(f"\n1 of 100 was poisoned: 99 right after {time.monotonic() - began:.1f} s")
@@ -148,7 +148,7 @@ def test_a_poisoned_request_among_a_hundred(live, capsys):
 
 def test_nothing_of_a_request_is_in_the_reply_to_another(live):
     """Every request carries words of its own, in its prompt, its user and a field that is refused."""
-    server = live(Poisoned(), limits=Limits(slots=3, queue=100, drain=5.0))
+    server = live(Poisoned(), limits=ServerSettings(slots=3, queue=100, drain=5.0))
     secrets = [f"{MARK if at == 5 else ''}secret {chr(97 + at) * 3} end" for at in range(12)]
 
     async def one(client, at):
@@ -210,7 +210,7 @@ def test_sigterm_under_load_answers_those_in_hand_and_leaves(capsys):
         chunks = texts(lines)
         text = "".join(own["text"] for chunk in chunks for own in chunk["choices"])
         recipe = Recipe.coerce(None).with_choices(length="fixed:32")
-        assert text == alone(TOY, Job(prompt_of(WORDS[number % len(WORDS)]), recipe))
+        assert text == alone(TOY, ServerRequest(prompt_of(WORDS[number % len(WORDS)]), recipe))
     with capsys.disabled():
         print(f"\nSIGTERM with 24 streams in hand: all complete, exit 0 after {seconds:.2f} s")
 
@@ -241,7 +241,7 @@ def test_a_second_sigterm_stops_at_once():
 def test_readers_that_do_not_read_hold_no_slot(live, capsys):
     """Four clients read nothing for longer than they may; eight others are answered meanwhile."""
     model = Misbehaving(pause=0.002)
-    server = live(model, limits=Limits(slots=2, reading=0.3, queue=200, drain=5.0), send_buffer=4096)
+    server = live(model, limits=ServerSettings(slots=2, reading=0.3, queue=200, drain=5.0), send_buffer=4096)
     sent = json.dumps(body(stream=True, diffusing=True, n=8)).encode()
     head = (
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

@@ -14,7 +14,7 @@ import pytest
 
 import lastword
 from lastword.recipe.registry import RECIPES
-from lastword.serve.api.page import page
+from lastword.serve.app import render_page
 from lastword.viz.replay import RUNS
 from tests.serve.stub import stub
 
@@ -26,7 +26,7 @@ PICTURE = 150_000  # bytes at most
 
 
 def test_the_page_is_one_file_that_asks_nobody_else():
-    text = page()
+    text = render_page()
     assert re.findall(r"https?://[^\"'` )\\]+", text) == ["http://www.w3.org/2000/svg"] * 2
     assert "connect-src 'self'" in text
     assert "innerHTML" not in text
@@ -36,7 +36,7 @@ def test_the_page_is_one_file_that_asks_nobody_else():
 
 
 def test_the_page_knows_the_recipes_and_brings_a_replay_without_runs():
-    known = json.loads(re.search(r'id="known">(.*?)</script>', page(), re.S)[1])
+    known = json.loads(re.search(r'id="known">(.*?)</script>', render_page(), re.S)[1])
     assert known["recipes"].keys() == RECIPES.keys()
     assert known["replay"].count(RUNS) == 1
     assert "survival" in known["lengths"]

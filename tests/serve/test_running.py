@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 import lastword
-from lastword.serve.running import server
-from lastword.serve.worker import Worker
+from lastword.serve.app import create_server
+from lastword.serve.engine import DecodeWorker
 
 SLOW = {  # 64,000 passes: whoever asks waits until the server stops
     "model": "toy",
@@ -82,19 +82,19 @@ def test_a_second_signal_stops_at_once_and_without_a_traceback():
 def test_an_engine_that_breaks_ends_the_process_with_an_error(monkeypatch):
     """Not a request's fault but the engine's own: whoever supervises the process starts it again."""
 
-    model, work = lastword.load("toy"), Worker.work
+    model, work = lastword.load("toy"), DecodeWorker.work
 
     def broken(worker):
         if worker._model is not model:  # other tests' servers live in this process
             return work(worker)
         raise ZeroDivisionError("broken")
 
-    monkeypatch.setattr(Worker, "work", broken)
+    monkeypatch.setattr(DecodeWorker, "work", broken)
     found = []
 
     def run():
         try:
-            server(model, name="toy", port=0).run()
+            create_server(model, name="toy", port=0).run()
         except RuntimeError as error:
             found.append(error)
 

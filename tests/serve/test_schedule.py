@@ -15,23 +15,23 @@ from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.serve.schedule import (
-    GUESSED,
-    MOST_PASSED,
-    MOST_RECIPES,
-    Pace,
-    Predicted,
-    Schedule,
-    Waiting,
-    fewest_passes,
+from lastword.serve.scheduler import (
+    DEFAULT_PASS_SECONDS,
+    MAX_OVERTAKEN,
+    MAX_RECIPES,
+    PaceEstimator,
+    PredictedWork,
+    QueuedRequest,
+    Scheduler,
+    min_forward_passes,
 )
 
 
 def waiting(name, arrived=0.0, seconds=1.0, columns=10):
-    return Waiting(name, arrived, seconds, columns)
+    return QueuedRequest(name, arrived, seconds, columns)
 
 
-def names(waiting, schedule=Schedule(), free=100, alone=False):
+def names(waiting, schedule=Scheduler(), free=100, alone=False):
     """Everyone in the order they go, each leaving before the next is chosen."""
     left, order = list(waiting), []
     while left and (chosen := schedule.first(left, free, alone=alone)):
@@ -56,12 +56,12 @@ def test_of_equals_who_came_first_goes_first():
 def test_who_comes_too_late_does_not_overtake(later, first):
     """Eight times a difference of one second."""
     both = [waiting("long", 0.0, seconds=2.0), waiting("short", later, seconds=1.0)]
-    assert names(both, Schedule(overtaking=8.0))[0] == first
+    assert names(both, Scheduler(overtaking=8.0))[0] == first
 
 
 def test_without_overtaking_it_is_first_come_first_served():
     both = [waiting("short", 1.0, seconds=0.1), waiting("long", 0.0, seconds=100.0)]
-    assert names(both, Schedule(overtaking=0.0)) == ["long", "short"]
+    assert names(both, Scheduler(overtaking=0.0)) == ["long", "short"]
 
 
 def test_who_needs_more_than_is_free_lets_others_go_before_it():
@@ -72,8 +72,8 @@ def test_who_needs_more_than_is_free_lets_others_go_before_it():
 
 def test_who_was_passed_too_often_is_waited_for():
     wide = waiting("wide", columns=50)
-    many = [waiting(at, 1.0 + at) for at in range(MOST_PASSED + 5)]
-    assert names([wide, *many], free=20) == [*range(MOST_PASSED)]
+    many = [waiting(at, 1.0 + at) for at in range(MAX_OVERTAKEN + 5)]
+    assert names([wide, *many], free=20) == [*range(MAX_OVERTAKEN)]
     assert names([wide, *many], free=50)[0] == "wide"
 
 
@@ -93,7 +93,7 @@ def test_with_nobody_at_work_the_first_goes_whatever_it_needs():
 @settings(max_examples=60, deadline=None)
 def test_nobody_starves(jobs, overtaking, slots):
     """Of a stream of short jobs without end, only so many go before any one: those that came in time."""
-    schedule, longest, budget = Schedule(overtaking=overtaking), 2.0, 60
+    schedule, longest, budget = Scheduler(overtaking=overtaking), 2.0, 60
     gap, clock, at_work, queue = 0.05, 0.0, [], []
     comes = sorted(jobs)
     left = len(comes)
@@ -104,8 +104,8 @@ def test_nobody_starves(jobs, overtaking, slots):
         assert clock < bound, "somebody waits for ever"
         while comes and comes[0][0] <= clock:
             arrived, seconds, columns = comes.pop(0)
-            queue.append(Waiting("one of them", arrived, seconds, columns))
-        queue.append(Waiting("passing", clock, 0.01, 1))  # there is always a shorter one
+            queue.append(QueuedRequest("one of them", arrived, seconds, columns))
+        queue.append(QueuedRequest("passing", clock, 0.01, 1))  # there is always a shorter one
         at_work = [own for own in at_work if own[0] > clock]
         while len(at_work) < slots:
             free = budget - sum(own[1] for own in at_work)
@@ -120,7 +120,7 @@ def test_nobody_starves(jobs, overtaking, slots):
                     late = chosen.arrived - other.arrived
                     fits = other.columns <= free or other.passed > 0
                     assert late <= overtaking * (other.seconds - chosen.seconds) + 1e-9 or fits
-        assert all(own.passed <= MOST_PASSED for own in queue)
+        assert all(own.passed <= MAX_OVERTAKEN for own in queue)
         clock, nth = clock + gap, nth + 1
         queue = [own for own in queue if own.job != "passing" or clock - own.arrived < 1.0]
 
@@ -137,12 +137,12 @@ def plan_of(toy):
 
 def test_a_fixed_canvas_is_all_work(plan_of):
     recipe, plan = plan_of(Recipe(length=lastword.Fixed(40)))
-    assert Predicted.of(recipe, plan) == (40, 40.0, 40)
+    assert PredictedWork.of(recipe, plan) == (40, 40.0, 40)
 
 
 def test_a_probe_says_what_to_reserve_and_what_to_expect(plan_of):
     recipe, plan = plan_of(Recipe.named("careful"))
-    found = Predicted.of(recipe, plan)
+    found = PredictedWork.of(recipe, plan)
     assert found.tokens == pytest.approx(min(float(plan.lengths.mean), plan.max_horizon))
     assert found.slots == max(plan.max_horizon, int(plan.lengths.quantile(0.9)))
     assert found.fewest <= plan.max_horizon < found.slots
@@ -150,7 +150,7 @@ def test_a_probe_says_what_to_reserve_and_what_to_expect(plan_of):
 
 def test_a_cap_bounds_what_is_reserved(plan_of):
     recipe, plan = plan_of(Recipe.named("careful"), most=[5])
-    found = Predicted.of(recipe, plan)
+    found = PredictedWork.of(recipe, plan)
     assert found.slots == 5
     assert found.tokens <= 5
     assert found.fewest <= 5
@@ -176,7 +176,7 @@ ABOVE = lastword.AboveThreshold(0.9)
     ids=lambda value: value.label() if isinstance(value, Recipe) else None,
 )
 def test_the_fewest_passes_that_tokens_can_take(recipe, tokens, least):
-    assert fewest_passes(recipe, tokens) == least
+    assert min_forward_passes(recipe, tokens) == least
 
 
 @pytest.mark.parametrize("name", ["careful", "fast", "paper", "fixed"])
@@ -186,12 +186,14 @@ def test_no_answer_takes_fewer_passes_than_its_deadline_was_held_against(toy, na
     recipe = Recipe.named(name).with_choices(sampling=Sampling(temperature=0.7))
     answer = lastword.generate(toy, "abc", recipe=recipe, seed=seed)
     resolved = answer.recipe
-    assert answer.cost.forward_passes >= fewest_passes(resolved, len(answer.tokens) or 1)
+    assert answer.cost.forward_passes >= min_forward_passes(resolved, len(answer.tokens) or 1)
 
 
 def test_a_pace_is_learnt_from_passes_and_answers():
-    pace, recipe = Pace(), Recipe()
-    assert pace.seconds(recipe, 100.0) == 100 * GUESSED  # nothing is known yet: short jobs are short
+    pace, recipe = PaceEstimator(), Recipe()
+    assert (
+        pace.seconds(recipe, 100.0) == 100 * DEFAULT_PASS_SECONDS
+    )  # nothing is known yet: short jobs are short
     assert pace.shortest_pass == 0.0  # and nothing is refused
     for _ in range(200):
         pace.passed(0.02)
@@ -204,16 +206,16 @@ def test_a_pace_is_learnt_from_passes_and_answers():
 
 
 def test_recipes_that_nobody_asks_for_any_more_are_forgotten():
-    pace = Pace()
-    for slots in range(1, 2 * MOST_RECIPES):
+    pace = PaceEstimator()
+    for slots in range(1, 2 * MAX_RECIPES):
         pace.learn(Recipe(length=lastword.Fixed(slots)), 10.0, 20)
         pace.learn(Recipe(), 10.0, 30)
-    assert len(pace.passes_a_token) == MOST_RECIPES
+    assert len(pace.passes_a_token) == MAX_RECIPES
     assert pace.passes_a_token[Recipe()] == pytest.approx(3.0)
 
 
 def test_the_shortest_pass_is_forgotten_slowly():
-    pace = Pace()
+    pace = PaceEstimator()
     pace.passed(0.01)
     pace.passed(0.05)
     assert pace.shortest_pass == pytest.approx(0.0102)
@@ -224,7 +226,7 @@ def test_the_shortest_pass_is_forgotten_slowly():
 
 def test_a_pace_keeps_the_recipes_that_are_asked_for_and_no_more():
     """Anybody can ask for another temperature every time."""
-    pace, often = Pace(), Recipe()
+    pace, often = PaceEstimator(), Recipe()
     for at in range(1_000):
         pace.learn(often, 10.0, 20)
         pace.learn(Recipe(sampling=Sampling(temperature=0.1 + at)), 10.0, 5)
@@ -238,4 +240,4 @@ def test_no_answer_takes_fewer_passes_than_its_deadline_is_held_against(toy, pac
     """A schedule slower than a token a pass says more passes than it takes."""
     recipe = Recipe(lastword.Fixed(9), MostConfident(EqualShares(pace)), block=block)
     (*_, last) = decode(toy, [[0, 1, 2]], recipe)
-    assert fewest_passes(last.recipe, 9) <= last.finished[0].cost.forward_passes
+    assert min_forward_passes(last.recipe, 9) <= last.finished[0].cost.forward_passes

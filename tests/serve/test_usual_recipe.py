@@ -8,11 +8,11 @@ import pytest
 import lastword
 from lastword.errors import SettingError
 from lastword.recipe.registry import DEFAULT
-from lastword.serve.api import asked
-from lastword.serve.api.page import OWN, page
-from lastword.serve.api.schema import CompletionRequest
+from lastword.serve import conversion as asked
+from lastword.serve.app import SERVER_RECIPE, render_page
 from lastword.serve.engine import Engine
-from lastword.serve.limits import Limits
+from lastword.serve.protocol import CompletionRequest
+from lastword.serve.settings import ServerSettings
 from tests.serve.test_app import ask
 
 FAST = lastword.Recipe.named("fast")
@@ -20,26 +20,26 @@ FAST = lastword.Recipe.named("fast")
 
 def job(model, limits, **given):
     request = CompletionRequest.model_validate({"model": "toy", "prompt": "abc", **given})
-    return asked.jobs(request, model, limits)[0]
+    return asked.to_server_requests(request, model, limits)[0]
 
 
 def known(recipe):
-    text = page(recipe)
+    text = render_page(recipe)
     return json.loads(re.search(r'id="known">(.*?)</script>', text, re.S)[1])
 
 
 def test_who_names_no_recipe_gets_the_servers(toy):
-    limits = Limits(recipe=FAST)
+    limits = ServerSettings(recipe=FAST)
     assert job(toy, limits).recipe.unmask == FAST.unmask
-    assert job(toy, Limits()).recipe.unmask == lastword.Recipe().unmask
-    assert job(toy, limits, recipe=DEFAULT).recipe == job(toy, Limits()).recipe
+    assert job(toy, ServerSettings()).recipe.unmask == lastword.Recipe().unmask
+    assert job(toy, limits, recipe=DEFAULT).recipe == job(toy, ServerSettings()).recipe
     assert job(toy, limits, length="fixed:5").recipe.unmask == FAST.unmask
-    named_only = Limits(recipe=FAST, recipes=False)
+    named_only = ServerSettings(recipe=FAST, recipes=False)
     assert job(toy, named_only).recipe.unmask == FAST.unmask
 
 
 def test_the_servers_recipe_is_told(toy):
-    for limits in (Limits(), Limits(recipe=FAST)):
+    for limits in (ServerSettings(), ServerSettings(recipe=FAST)):
         engine = Engine(toy, limits)
         (reply,) = ask(engine, ("GET", "/v1/models", None))
         told = reply.json()["data"][0]["lastword"]["recipe"]
@@ -50,14 +50,14 @@ def test_the_page_begins_with_the_servers_recipe():
     assert known(None)["recipe"] == DEFAULT
     assert known(FAST)["recipe"] == "fast"
     own = lastword.Recipe(length=lastword.Fixed(7))
-    assert known(own)["recipe"] == OWN
-    assert "fixed" not in known(own)["recipes"][OWN]  # the page is shown to who has no key
-    assert OWN not in known(FAST)["recipes"]
+    assert known(own)["recipe"] == SERVER_RECIPE
+    assert "fixed" not in known(own)["recipes"][SERVER_RECIPE]  # the page is shown to who has no key
+    assert SERVER_RECIPE not in known(FAST)["recipes"]
 
 
 def test_a_recipe_that_cannot_run_here_is_refused_before_the_server_listens(toy):
     with pytest.raises(SettingError, match="not calibrated"):
-        Engine(toy, Limits(recipe=lastword.Recipe(length=lastword.Calibrated())))
+        Engine(toy, ServerSettings(recipe=lastword.Recipe(length=lastword.Calibrated())))
     longer = lastword.Recipe(length=lastword.Fixed(99))
     with pytest.raises(SettingError, match="99 slots, and a canvas may have 64"):
-        Engine(toy, Limits(recipe=longer, horizon=64))
+        Engine(toy, ServerSettings(recipe=longer, horizon=64))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from lastword.serve.api.replies import Ledger
+from lastword.serve.protocol import AnswerDetails
 
 Turn = dict[str, str]  # role and content
 
@@ -46,7 +46,7 @@ class Ended:
 
     text: str
     tokens: int | None = None  # None: nobody said
-    ledger: Ledger | None = None
+    ledger: AnswerDetails | None = None
 
 
 Heard = Drawn | Added | Ended

@@ -24,9 +24,9 @@ from lastword.errors import CapacityError, SettingError
 from lastword.models.base import MaskPredictor, decode_text
 from lastword.prompts import prompts_in_chat, tokenize_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.serve.api.answered import ledger
-from lastword.serve.committed import Committed
-from lastword.serve.job import Answer, Job
+from lastword.serve.conversion import answer_details
+from lastword.serve.detokenizer import IncrementalDetokenizer
+from lastword.serve.request import RequestFinished, ServerRequest
 from lastword.viz.frames import BatchTrace, Frame
 
 SEEDS = 2**32
@@ -61,7 +61,7 @@ class Here:
     def _decoded(self, prompt: list[int], given: Any, seed: int) -> Iterator[Heard]:
         model, most, began = self._model, self._wishes.most, time.perf_counter()
         traces, frames = BatchTrace(self._tokenizer, model.ids), list[Frame]()
-        committed = Committed(self._tokenizer, model.ids)
+        committed = IncrementalDetokenizer(self._tokenizer, model.ids)
         steps = decode(
             model,
             [prompt],
@@ -82,9 +82,9 @@ class Here:
                 asked = decode_text(self._tokenizer, prompt)
                 self._last = replace(made, frames=tuple(frames), prompt_text=asked)
                 cut = made.finish.name != "ENDED"
-                answer = Answer(made, committed.text, committed.count, cut, None, 0.0, seconds)
-                job = Job(tuple(prompt), step.recipe, seed, most)
-                yield Ended(committed.text, committed.count, ledger(job, answer))
+                answer = RequestFinished(made, committed.text, committed.count, cut, None, 0.0, seconds)
+                job = ServerRequest(tuple(prompt), step.recipe, seed, most)
+                yield Ended(committed.text, committed.count, answer_details(job, answer))
 
     def replay(self, path: Path) -> Path:
         if self._last is None:

@@ -20,7 +20,7 @@ from lastword.cli.chatting.heard import (
 from lastword.cli.chatting.http import Http, Unanswered
 from lastword.errors import RecipeError, SettingError
 from lastword.io.files import os_error_reason, user_path
-from lastword.serve.api.replies import Frame, Ledger
+from lastword.serve.protocol import AnswerDetails, FramePayload
 
 
 class There:
@@ -61,7 +61,7 @@ class There:
                 own = choice.get("lastword") or {}
                 text = more if drawn else text + more  # a picture replaces the one before
                 if drawn and "frame" in own:
-                    frame = Frame.model_validate(own["frame"])
+                    frame = FramePayload.model_validate(own["frame"])
                     yield Drawn(frame.texts, frame.filled_at, frame.forward_passes, frame.end)
                 elif more and not drawn:
                     yield Added(more)
@@ -87,10 +87,10 @@ def _model(http: Http, name: str | None) -> tuple[str, bool]:
     return chosen, bool((models[chosen].get("lastword") or {}).get("chat", True))
 
 
-def _ledger(own: dict[str, Any]) -> Ledger | None:
+def _ledger(own: dict[str, Any]) -> AnswerDetails | None:
     """What the last chunk of an answer has; the first one knows the prediction alone."""
     try:
-        return Ledger.model_validate(own)
+        return AnswerDetails.model_validate(own)
     except ValidationError:
         return None
 

@@ -9,11 +9,9 @@ import pytest
 from lastword.cli import main
 from lastword.engines.worker import Source
 from lastword.errors import ExtraError, SettingError
-from lastword.serve.limits import Limits
-from lastword.serve.ray import cluster
-from lastword.serve.ray.deploying import Deployed, _why
-from lastword.serve.ray.replica import Made, Replica
-from lastword.serve.ray.settings import Replicas
+from lastword.serve import ray as cluster
+from lastword.serve.ray import RayDeployment, ReplicaSpec, ServeReplica, _failure_reason
+from lastword.serve.settings import ReplicaSettings, ServerSettings
 
 pytest.importorskip("ray")
 
@@ -29,7 +27,7 @@ def free_port():
 def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ExtraError, match=r"pip install .*\[ray,serve\]'"):
-        cluster.imported()
+        cluster.import_ray()
 
 
 def test_a_ray_that_is_too_old_is_refused(monkeypatch):
@@ -37,25 +35,25 @@ def test_a_ray_that_is_too_old_is_refused(monkeypatch):
 
     monkeypatch.setattr(ray, "__version__", "2.9.3")
     with pytest.raises(ExtraError, match=r"Ray 2\.9\.3 is installed; serving on it needs 2\.60"):
-        cluster.imported()
+        cluster.import_ray()
 
 
 @pytest.mark.parametrize("address", ["nowhere", "ray://head:10001", "head:", "head:99999", ":6379"])
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(SettingError, match="allowed: auto, or host:port"):
-        cluster.check_reached(address, OWN)
+        cluster.check_address(address, OWN)
 
 
 def test_where_nobody_listens_no_minutes_are_spent():
     with pytest.raises(SettingError, match=r"no Ray cluster answers at 127\.0\.0\.2"):
-        cluster.check_reached(f"127.0.0.2:{free_port()}", OWN)
+        cluster.check_address(f"127.0.0.2:{free_port()}", OWN)
 
 
 def test_auto_needs_a_cluster(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(cluster, "_current", lambda: None)
+    monkeypatch.setattr(cluster, "_current_address", lambda: None)
     with pytest.raises(SettingError, match="no Ray runs on this machine"):
-        cluster.check_reached("auto", OWN)
+        cluster.check_address("auto", OWN)
 
 
 def test_a_head_on_loopback_is_explained(monkeypatch):
@@ -69,7 +67,7 @@ def test_a_head_on_loopback_is_explained(monkeypatch):
 
     monkeypatch.setattr(cluster, "_check_listens", listens)
     with pytest.raises(SettingError, match=r"127\.0\.0\.2 for this machine alone"):
-        cluster.check_reached("127.0.0.1:6379", OWN)
+        cluster.check_address("127.0.0.1:6379", OWN)
     assert reached == ["127.0.0.1", "10.1.2.3"]
 
 
@@ -83,7 +81,7 @@ def test_a_head_on_loopback_is_explained(monkeypatch):
     ],
 )
 def test_why_ray_did_not_take_us(text, says):
-    assert says in str(cluster.refused("head:6379", RuntimeError(text)))
+    assert says in str(cluster.connection_error("head:6379", RuntimeError(text)))
 
 
 def sized(nodes, replicas):
@@ -91,25 +89,25 @@ def sized(nodes, replicas):
         cluster_resources=lambda: {"GPU": sum(node.get("GPU", 0) for node in nodes)},
         nodes=lambda: [{"Alive": True, "Resources": node} for node in nodes],
     )
-    return Deployed(ray, Made(Source("toy"), "a/b c", Limits(), None), replicas)
+    return RayDeployment(ray, ReplicaSpec(Source("toy"), "a/b c", ServerSettings(), None), replicas)
 
 
 def test_room_is_counted_machine_by_machine():
     small = [{"CPU": 3.0}, {"CPU": 3.0}]
-    sized(small, Replicas(2, 2, cpus=2.0)).check_room()
+    sized(small, ReplicaSettings(2, 2, cpus=2.0)).check_room()
     with pytest.raises(SettingError, match="has room for 2"):  # not 3, of 6 CPUs
-        sized(small, Replicas(3, 3, cpus=2.0)).check_room()
+        sized(small, ReplicaSettings(3, 3, cpus=2.0)).check_room()
     cards = [{"CPU": 64.0, "GPU": 1.0}]
     with pytest.raises(SettingError, match="2 replicas of 1 CPUs and 1 GPUs"):
-        sized(cards, Replicas(2, 2)).check_room()
-    sized(cards, Replicas(2, 2, gpus=0.5)).check_room()
-    sized(small, Replicas(1, 99, cpus=2.0)).check_room()  # more may come
-    assert sized(small, Replicas()).application == "lastword-a-b-c"
+        sized(cards, ReplicaSettings(2, 2)).check_room()
+    sized(cards, ReplicaSettings(2, 2, gpus=0.5)).check_room()
+    sized(small, ReplicaSettings(1, 99, cpus=2.0)).check_room()  # more may come
+    assert sized(small, ReplicaSettings()).application == "lastword-a-b-c"
 
 
 def test_a_machine_with_another_version_says_so():
     with pytest.raises(SettingError, match="install the same version on every machine"):
-        Replica(Made(Source("toy"), "toy", Limits(), None, version="0.0.0"))
+        ServeReplica(ReplicaSpec(Source("toy"), "toy", ServerSettings(), None, version="0.0.0"))
 
 
 def test_the_error_of_a_replica_is_found_in_what_ray_says():
@@ -122,7 +120,7 @@ def test_the_error_of_a_replica_is_found_in_what_ray_says():
             )
         },
     )
-    assert _why(told) == "lastword.errors.CheckpointError: there is no model 'x'"
+    assert _failure_reason(told) == "lastword.errors.CheckpointError: there is no model 'x'"
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ import contextlib
 
 import httpx
 
-from lastword.serve.api.app import create_app
+from lastword.serve.app import create_app
 from lastword.serve.engine import Engine
-from lastword.serve.limits import Limits
-from lastword.serve.ray.asked import answered
-from lastword.serve.ray.front import create_front
+from lastword.serve.ray import create_front_app, run_application
+from lastword.serve.settings import ServerSettings
 
 INNER = "only between us"
 ASKING = {"model": "toy", "prompt": "abc", "recipe": {"length": "fixed:8"}}
@@ -33,17 +32,17 @@ class Here:
 
     async def answer(self, asked, send):
         self.asked.append(asked)
-        async for message in answered(self.app, asked):
+        async for message in run_application(self.app, asked):
             await send(message)
 
 
 @contextlib.asynccontextmanager
 async def front(toy, keys=(), hosts=(), **limits):
-    limits = Limits(drain=5.0, **limits)
+    limits = ServerSettings(drain=5.0, **limits)
     engine, inner = Engine(toy, limits), INNER if keys else None
     engine.start()
     fleet = Here(engine, create_app(engine, name="toy", keys=[inner] if inner else ()))
-    app = create_front(fleet, limits=limits, keys=keys, inner_key=inner, hosts=hosts)
+    app = create_front_app(fleet, limits=limits, keys=keys, inner_key=inner, hosts=hosts)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         client.fleet = fleet
         while engine.state == "starting":

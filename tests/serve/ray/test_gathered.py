@@ -2,19 +2,18 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from lastword.serve.metrics import Metrics
-from lastword.serve.ray.gathered import gathered
-from lastword.serve.ray.report import Report
+from lastword.serve.metrics import PrometheusMetrics, merge_metrics
+from lastword.serve.scheduler import ReplicaReport
 
 
 def test_every_series_names_its_replica_and_every_family_is_described_once():
-    first, second = Metrics(), Metrics()
+    first, second = PrometheusMetrics(), PrometheusMetrics()
     first.ended("answered")
     second.ended("answered")
     second.ended("failed")
     second.probed(3, 0.2)
-    reports = {"aa": Report(seconds=1.5), "bb": Report()}
-    page = gathered({"aa": first.text(), "bb": second.text()}, reports).decode()
+    reports = {"aa": ReplicaReport(seconds=1.5), "bb": ReplicaReport()}
+    page = merge_metrics({"aa": first.text(), "bb": second.text()}, reports).decode()
     families = {own.name: own for own in text_string_to_metric_families(page)}
     assert page.count("# HELP lastword:request_ended_total") == 1
     ended = {

@@ -5,11 +5,10 @@ import json
 
 import pytest
 
-from lastword.serve.errors import Draining, Lost
-from lastword.serve.ray.asked import Asked, answered
-from lastword.serve.ray.relay import TRIES, Relay
+from lastword.serve.ray import MAX_TRIES, ForwardedRequest, RetryingRelay, run_application
+from lastword.serve.request import DrainingError, ReplicaLostError
 
-ASKED = Asked("POST", "/v1/completions", b"", (), b"{}")
+ASKED = ForwardedRequest("POST", "/v1/completions", b"", (), b"{}")
 HEAD = {"type": "http.response.start", "status": 200}
 WHOLE = [
     {**HEAD, "headers": [(b"content-type", b"application/json")]},
@@ -47,7 +46,7 @@ def relayed(messages, *fails, over=None):
         sent.append(message)
 
     async def run():
-        relay = Relay(ask, lambda error: isinstance(error, Vanished))
+        relay = RetryingRelay(ask, lambda error: isinstance(error, Vanished))
         if over is not None:
             asyncio.get_running_loop().call_later(over, relay.over.set)
         await relay(ASKED, send)
@@ -72,9 +71,9 @@ def test_another_one_is_asked_as_long_as_nothing_was_sent(messages, after):
 
 
 def test_who_loses_one_replica_after_the_other_is_told_to_ask_again():
-    sent, asked, error = relayed(WHOLE, *[1] * TRIES)
-    assert (sent, asked) == ([], TRIES)
-    assert isinstance(error, Lost)
+    sent, asked, error = relayed(WHOLE, *[1] * MAX_TRIES)
+    assert (sent, asked) == ([], MAX_TRIES)
+    assert isinstance(error, ReplicaLostError)
     assert (error.status, error.retry_after, error.again) == (503, 1, True)
 
 
@@ -98,7 +97,7 @@ def test_what_a_replica_raises_itself_is_not_asked_again():
         raise AssertionError("nothing is to be sent")
 
     async def run():
-        await Relay(ask, lambda error: False)(ASKED, send)
+        await RetryingRelay(ask, lambda error: False)(ASKED, send)
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(run())
@@ -116,7 +115,7 @@ def test_a_stream_that_a_fault_of_the_replica_ends_says_so():
         sent.append(message)
 
     async def run():
-        await Relay(ask, lambda error: False)(ASKED, send)
+        await RetryingRelay(ask, lambda error: False)(ASKED, send)
 
     asyncio.run(run())
     assert json.loads(sent[-1]["body"].removeprefix(b"data: "))["error"]["code"] == "server_error"
@@ -125,7 +124,7 @@ def test_a_stream_that_a_fault_of_the_replica_ends_says_so():
 def test_who_waits_when_time_is_over_is_refused():
     sent, asked, error = relayed(WHOLE, 1, over=0.05)
     assert (sent, asked) == ([], 1)
-    assert isinstance(error, Draining)
+    assert isinstance(error, DrainingError)
     sent, asked, error = relayed(STREAM, 2, over=0.05)
     assert error is None
     assert json.loads(sent[-1]["body"].removeprefix(b"data: "))["error"]["code"] == "draining"
@@ -144,7 +143,7 @@ def test_the_application_hears_that_who_asked_has_left():
             heard.append("left")
 
     async def run():
-        messages = answered(app, ASKED)
+        messages = run_application(app, ASKED)
         assert await anext(messages) == WHOLE[0]
         await messages.aclose()
 

@@ -10,8 +10,8 @@ pytest.importorskip("ray")
 from ray.serve._private.common import DeploymentID
 from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
-from lastword.serve.ray.report import Report
-from lastword.serve.ray.router import LeastWork
+from lastword.serve.ray_router import LeastLoadedRouter
+from lastword.serve.scheduler import ReplicaReport
 
 
 class Replica(RunningReplica):
@@ -32,7 +32,7 @@ def replica(name, report=None):
     return Replica(name, report)
 
 
-class Router(LeastWork):
+class Router(LeastLoadedRouter):
     """Without what Ray puts around it."""
 
     def __init__(self, **settings):
@@ -64,15 +64,15 @@ def chosen(router, replicas, count, over=()):
 
 def test_a_burst_between_two_reports_is_spread():
     """All of it sees the same reports: what was handed over since counts."""
-    two = [replica("a", Report()), replica("b", Report())]
+    two = [replica("a", ReplicaReport()), replica("b", ReplicaReport())]
     names = chosen(Router(), two, 20)
     assert names.count("a") == names.count("b") == 10
 
 
 def test_who_has_more_work_gets_fewer():
     two = [
-        replica("a", Report(columns=900.0, each=100.0, asking=0)),
-        replica("b", Report(columns=0.0, each=100.0, asking=0)),
+        replica("a", ReplicaReport(columns=900.0, each=100.0, asking=0)),
+        replica("b", ReplicaReport(columns=0.0, each=100.0, asking=0)),
     ]
     names = chosen(Router(), two, 9)
     assert names == ["b"] * 9
@@ -80,14 +80,14 @@ def test_who_has_more_work_gets_fewer():
 
 
 def test_who_is_done_is_counted_no_more():
-    two = [replica("a", Report(columns=150.0, each=100.0)), replica("b", Report(each=100.0))]
+    two = [replica("a", ReplicaReport(columns=150.0, each=100.0)), replica("b", ReplicaReport(each=100.0))]
     assert chosen(Router(), two, 8, over=range(8)) == ["b"] * 8
 
 
 def test_who_left_before_it_was_sent_is_counted_no_more():
     router, two = (
         Router(),
-        [replica("a", Report(columns=1.5, each=1.0)), replica("b", Report(each=1.0))],
+        [replica("a", ReplicaReport(columns=1.5, each=1.0)), replica("b", ReplicaReport(each=1.0))],
     )
 
     async def run():
@@ -102,7 +102,7 @@ def test_who_left_before_it_was_sent_is_counted_no_more():
 
 
 def test_at_random_work_does_not_count():
-    two = [replica("a", Report(columns=1e9, each=1.0)), replica("b", Report())]
+    two = [replica("a", ReplicaReport(columns=1e9, each=1.0)), replica("b", ReplicaReport())]
     names = chosen(Router(routing="random"), two, 200)
     assert 60 < names.count("a") < 140
 

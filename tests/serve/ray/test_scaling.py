@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lastword.serve.ray.scaling import METRIC, ByPredictedSeconds, wanted
+from lastword.serve.settings import LOAD_METRIC, AutoscalingPolicy, desired_replicas
 
 
 @pytest.mark.parametrize(
@@ -21,26 +21,26 @@ from lastword.serve.ray.scaling import METRIC, ByPredictedSeconds, wanted
     ],
 )
 def test_so_many_for_so_much_work(seconds, now, number):
-    assert wanted(seconds, 10.0, now, 1, 8) == number
+    assert desired_replicas(seconds, 10.0, now, 1, 8) == number
 
 
 def test_never_fewer_than_the_least_nor_more_than_the_most():
-    assert wanted(0.0, 1.0, 3, 2, 8) == 2
-    assert wanted(99.0, 1.0, 3, 2, 8) == 8
+    assert desired_replicas(0.0, 1.0, 3, 2, 8) == 2
+    assert desired_replicas(99.0, 1.0, 3, 2, 8) == 8
 
 
 def test_a_number_that_was_reached_is_kept():
     """Work that one number is right for does not send it up and down."""
     for tenths in range(1, 900):
         now = 1
-        seen = [now := wanted(tenths / 10, 10.0, now, 1, 8) for _ in range(4)]
+        seen = [now := desired_replicas(tenths / 10, 10.0, now, 1, 8) for _ in range(4)]
         assert len({*seen[1:]}) == 1
 
 
 def test_the_policy_adds_up_what_replicas_report():
-    policy = ByPredictedSeconds(seconds=5.0)
+    policy = AutoscalingPolicy(seconds=5.0)
     context = SimpleNamespace(
-        aggregated_metrics={METRIC: {"a": 12.0, "b": 7.0}},
+        aggregated_metrics={LOAD_METRIC: {"a": 12.0, "b": 7.0}},
         capacity_adjusted_min_replicas=1,
         capacity_adjusted_max_replicas=10,
         target_num_replicas=2,

@@ -3,20 +3,20 @@
 import pytest
 
 from lastword.errors import SettingError
-from lastword.serve.ray.settings import Replicas, how_many
+from lastword.serve.settings import ReplicaSettings, parse_replicas
 
 
 def test_a_number_or_two():
-    assert how_many("2") == (2, 2)
-    assert how_many(" 1:8 ") == (1, 8)
-    assert not Replicas(2, 2).scales
-    assert Replicas(1, 8).scales
+    assert parse_replicas("2") == (2, 2)
+    assert parse_replicas(" 1:8 ") == (1, 8)
+    assert not ReplicaSettings(2, 2).scales
+    assert ReplicaSettings(1, 8).scales
 
 
 @pytest.mark.parametrize("text", ["", "two", "1:", ":8", "-1", "1:2:3", "1.5"])
 def test_what_is_no_number_is_refused(text):
     with pytest.raises(SettingError, match="1:8"):
-        how_many(text)
+        parse_replicas(text)
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_what_is_no_number_is_refused(text):
 )
 def test_values_out_of_range_are_refused(wrong):
     with pytest.raises(SettingError):
-        Replicas(**wrong)
+        ReplicaSettings(**wrong)

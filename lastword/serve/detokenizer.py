@@ -1,4 +1,4 @@
-"""Committed: the text of an answer as far as it can no longer change."""
+"""Incremental detokenization of a partially decoded answer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lastword.canvas.tokens import TokenIds
 from lastword.errors import NumericError
 from lastword.models.base import TextTokenizer
 
-BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are the beginning of a character
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are the beginning of a character
 
 
-class Committed:
+class IncrementalDetokenizer:
     """Text before the first mask, the first end token and the first stop string; it only ever grows.
 
     What could still be the beginning of a character or of a stop string is held back. Of several stop
@@ -33,13 +33,13 @@ class Committed:
         self.tokens = prefix
         text, held = self._tokenizer.decode(prefix), 0
         if not complete:
-            text = text.rstrip(BROKEN)
+            text = text.rstrip(REPLACEMENT)
         found = [(text.find(stop) + len(stop), stop) for stop in self._stop if stop in text]
         if found:
             ends, self.stopped = min(found, key=lambda own: (own[0], -len(own[1])))
             text = text[: ends - len(self.stopped)]
         elif not complete:
-            held = max((_overlap(text, stop) for stop in self._stop), default=0)
+            held = max((_partial_match(text, stop) for stop in self._stop), default=0)
         if not text.startswith(self.text[: len(text)]):
             raise NumericError(
                 "a row that began anew wrote something else than before: what was sent is no longer true"
@@ -65,6 +65,6 @@ class Committed:
         return prefix
 
 
-def _overlap(text: str, stop: str) -> int:
+def _partial_match(text: str, stop: str) -> int:
     """How many characters at the end of the text the stop string begins with."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,7 +1,4 @@
-"""LeastWork: Ray Serve's request router of ours. Ray imports it, so only who serves on Ray may.
-
-Ray copies classes of this file by value: whatever it shares with others is imported inside of a function.
-"""
+"""The request router of Ray Serve: a request goes to the replica with less predicted work."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ from typing import Any
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-TO = "to"  # the argument by which a call names its replica
+REPLICA_ARGUMENT = "to"  # the argument by which a call names its replica
 
 
-class LeastWork(RequestRouter):
+class LeastLoadedRouter(RequestRouter):
     """A request goes to the one of two replicas with less predicted work, or to any one, at random.
 
     A replica's work is what it reported, and what it was handed since. A call that says `to` goes there.
@@ -35,7 +32,7 @@ class LeastWork(RequestRouter):
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # else Ray asks again without a pause
         candidates = {own.replica_id: own for own in candidate_replicas}
-        named = pending_request.kwargs.get(TO)
+        named = pending_request.kwargs.get(REPLICA_ARGUMENT)
         if named is not None:
             return [[own] for own in candidate_replicas if own.replica_id.unique_id == named]
         first = self._choose(candidates)
@@ -45,16 +42,21 @@ class LeastWork(RequestRouter):
         return [[candidates[first]], *([own] for key, own in candidates.items() if key != first)]
 
     def _choose(self, candidates: dict[ReplicaID, RunningReplica]) -> ReplicaID | None:
-        from lastword.serve.ray.report import Report, least_of_two, predicted, usual
+        from lastword.serve.scheduler import (
+            ReplicaReport,
+            less_loaded_of_two,
+            mean_request_tokens,
+            predicted_load,
+        )
 
         if not candidates:
             return None
         if self._random:
             return self._draw.choice(list(candidates))
-        reports = {key: Report.of(own.routing_stats) for key, own in candidates.items()}
-        each, in_hand = usual(list(reports.values())), self._in_hand()
-        work = {key: predicted(own, in_hand.get(key, 0), each) for key, own in reports.items()}
-        return least_of_two(work, self._draw)
+        reports = {key: ReplicaReport.of(own.routing_stats) for key, own in candidates.items()}
+        each, in_hand = mean_request_tokens(list(reports.values())), self._in_hand()
+        work = {key: predicted_load(own, in_hand.get(key, 0), each) for key, own in reports.items()}
+        return less_loaded_of_two(work, self._draw)
 
     def _in_hand(self) -> dict[ReplicaID, int]:
         """How many requests each replica was handed that are not over."""
@@ -78,11 +80,11 @@ class LeastWork(RequestRouter):
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Who runs, and what each reported."""
-        from lastword.serve.ray import known
-        from lastword.serve.ray.report import Report
+        from lastword.serve.ray import record_reports
+        from lastword.serve.scheduler import ReplicaReport
 
         super().update_replicas(replicas)
-        known.tell(
+        record_reports(
             self.app_name,
-            {own.replica_id.unique_id: Report.of(own.routing_stats) for own in replicas},
+            {own.replica_id.unique_id: ReplicaReport.of(own.routing_stats) for own in replicas},
         )

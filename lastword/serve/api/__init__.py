@@ -1,1 +1,0 @@
-"""The HTTP application: the OpenAI API and our own routes, over an engine."""

@@ -1,1 +1,0 @@
-"""The server on a Ray cluster: replicas of the same application behind one address."""
