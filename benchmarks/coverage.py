@@ -36,9 +36,9 @@ from benchmarks.arms import MODELS
 from benchmarks.readings import asked
 from benchmarks.study import Bench
 from lastword.decoding.planning import ModelProbe
-from lastword.engines.surroundings import surroundings
+from lastword.engines.base import environment
 from lastword.evaluate import packed
-from lastword.io.schema import CHECKED, Text
+from lastword.io.schema import STRICT, Text
 from lastword.policies.cache import DualCache
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.stop_at_end import StopAtEnd
@@ -65,7 +65,7 @@ ANSWERS = Recipe(StopAtEnd(Fixed(LIMIT)), AboveThreshold(0.9), cache=DualCache()
 ENDING = ".columns.xz"
 
 
-@dataclass(frozen=True, kw_only=True, config=CHECKED)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class About:
     """What the prompts of one model and family share."""
 
@@ -161,7 +161,7 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Boun
             )
     ordered = [found[index] for index in range(len(prompts))]
     return Bounds(
-        About(model=name, family=family, seed=SEED, **surroundings(model)),
+        About(model=name, family=family, seed=SEED, **environment(model)),
         [reference for reference, _, _ in ordered],
         [own for _, own, _ in ordered],
         {share: [said[at] for _, _, said in ordered] for at, share in enumerate(COVERAGES)},

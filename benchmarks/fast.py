@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks import study
 from benchmarks.arms import DEFAULT, FAST, FRESH, GROUPS, MODELS, recipe_of, tagged
 from benchmarks.study import FRESH_PROMPTS, Job
-from lastword.engines.surroundings import surroundings
+from lastword.engines.base import environment
 from lastword.evaluate import packed
 from lastword.evaluate.records import Answer
 from lastword.paper.compare import paired_p
@@ -84,7 +84,7 @@ def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result
         "weights": records[0].weights,
         "dtype": records[0].dtype,
     }
-    about |= {"split": job.split, "per_family": job.per_family} | surroundings(bench.model)
+    about |= {"split": job.split, "per_family": job.per_family} | environment(bench.model)
     right = [int(r.right) for r in records]
     return Result(job, about, Counted(np.array(right), np.array(passes), columns))
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import lastword
 from benchmarks.arms import MODELS
-from lastword.engines.surroundings import surroundings
+from lastword.engines.base import environment
 from lastword.io.files import write
 from lastword.io.schema import read_bytes
 from lastword.paper.compare import paired_p
@@ -117,7 +117,7 @@ class Comparison:
                 recipe=given.recipe,
                 split="validation",
                 per_family=given.per_family,
-                surroundings=surroundings(lastword.load(given.models[0], device="cpu")),
+                surroundings=environment(lastword.load(given.models[0], device="cpu")),
                 models=[self.compare(name, recipe, given.per_family, given.rows) for name in given.models],
             )
             write(given.out, record.model_dump_json(indent=1) + "\n")

@@ -27,12 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import lastword
-from lastword.engines.engine import Question
-from lastword.engines.handing import PREDICTED, ROUND_ROBIN
-from lastword.engines.pool import Pool
-from lastword.engines.processes import Processes
-from lastword.engines.surroundings import surroundings
-from lastword.engines.worker import Source
+from lastword.engines.base import GenerationRequest, environment
+from lastword.engines.local import ModelSource
+from lastword.engines.pool import PREDICTED, ROUND_ROBIN, WorkerPool
+from lastword.engines.processes import ProcessWorkers
 from lastword.io.files import write
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
@@ -44,7 +42,7 @@ MODEL = "tiny-llada-base"
 ROWS = 8
 
 
-def questions_of(model: Any, count: int) -> dict[str, Question]:
+def questions_of(model: Any, count: int) -> dict[str, GenerationRequest]:
     """So many frozen validation prompts, the families in turn: lengths as they come."""
     families = [load_frozen("validation", family) for family in BENCHMARKS]
     turns = [example for turn in zip(*families) for example in turn][:count]
@@ -52,12 +50,15 @@ def questions_of(model: Any, count: int) -> dict[str, Question]:
         raise lastword.errors.SettingError(
             f"{count} prompts were asked for and {len(turns)} are frozen; give --prompts {len(turns)} or less"
         )
-    return {f"prompt {at}": Question(model.tokenizer.encode(one.prompt), at) for at, one in enumerate(turns)}
+    return {
+        f"prompt {at}": GenerationRequest(model.tokenizer.encode(one.prompt), at)
+        for at, one in enumerate(turns)
+    }
 
 
-def measured(source: Source, count: int, workers: int, order: str, recipe: Recipe) -> dict[str, Any]:
+def measured(source: ModelSource, count: int, workers: int, order: str, recipe: Recipe) -> dict[str, Any]:
     """Seconds from the first question to the last reply, and what was replied."""
-    with Pool(Processes(source, workers, threads=1), order=order) as pool:
+    with WorkerPool(ProcessWorkers(source, workers, threads=1), order=order) as pool:
         questions = questions_of(pool.model, count)
         resolved = resolve(recipe, pool.model)
         # Every worker has answered once before the clock starts: kernels are chosen on first use.
@@ -95,21 +96,21 @@ def _spent() -> dict[str, float]:
 
 
 def _asked(
-    pool: Pool, questions: dict[str, Question], recipe: Recipe
+    pool: WorkerPool, questions: dict[str, GenerationRequest], recipe: Recipe
 ) -> tuple[list[dict[str, Any]], dict[int, float]]:
     """Facts of the replies, and when each worker gave its last one."""
     found = []
-    for batch in pool.ask(questions, recipe, rows=ROWS):
+    for batch in pool.generate(questions, recipe, max_batch_size=ROWS):
         for reply in batch:
-            if reply.failed is not None:
-                raise lastword.errors.EngineError(f"{reply.key} failed: {reply.failed}")
-            found.append(reply.facts)
+            if reply.error is not None:
+                raise lastword.errors.EngineError(f"{reply.key} failed: {reply.error}")
+            found.append(reply.details)
     return found, dict(pool.last_done)
 
 
 def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[str, Any]:
     """All of it; both orders have the same one worker to be compared with."""
-    source = Source(model, device="cpu")
+    source = ModelSource(model, device="cpu")
     chosen = Recipe.named(recipe)
     rows: list[dict[str, Any]] = []
     for workers in counts:
@@ -136,7 +137,7 @@ def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[st
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(os.getloadavg()[2], 2),
         "system": platform.system(),
-        **surroundings(loaded),
+        **environment(loaded),
         "measured": rows,
     }
 

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from lastword.batch.run import run
-from lastword.engines.pool import Pool
-from lastword.engines.ray import Ray
-from lastword.engines.worker import Source
+from lastword.engines.local import ModelSource
+from lastword.engines.pool import WorkerPool
+from lastword.engines.ray import RayWorkers
 from lastword.tasks.frozen import load_frozen
 
 NAME = "tiny-llada-base"
@@ -25,7 +25,7 @@ asked = [example.prompt for example in load_frozen("test", "algebra")[:6]]
 prompts.write_text("".join(json.dumps({"prompt": one}) + "\n" for one in asked))
 
 # Every actor loads the model where it runs. Prompts with the longest predicted answers go out first.
-with Pool(Ray(Source(NAME), workers=2, address="local")) as engine:
+with WorkerPool(RayWorkers(ModelSource(NAME), workers=2, address="local")) as engine:
     engine.wait_for_all()  # not needed: whoever is ready first would begin
     print(run(engine, prompts, answers, name=NAME, recipe="fast"))
 

@@ -25,9 +25,9 @@ from lastword.decoding.layout import supports_static_shapes
 from lastword.decoding.loop import Step, decode
 from lastword.decoding.running_batch import FinishedRow
 from lastword.decoding.sampling import Sampling
-from lastword.engines.surroundings import dtype_of, surroundings
+from lastword.engines.base import compute_dtype, environment
 from lastword.errors import SettingError
-from lastword.io.schema import CHECKED, Count, Share, Text, read_object, validate
+from lastword.io.schema import STRICT, Count, Share, Text, read_json_object, validate
 from lastword.models.base import MaskPredictor
 from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
@@ -51,7 +51,7 @@ DIGITS = 6  # of a figure in a record
 class RecordPart(BaseModel):
     """A part of a record of measurements, validated when it is made and when it is read."""
 
-    model_config = ConfigDict(**CHECKED, frozen=True)
+    model_config = ConfigDict(**STRICT, frozen=True)
 
 
 class BenchLine(RecordPart):
@@ -115,7 +115,7 @@ AnyRecord = TypeVar("AnyRecord", bound=BenchRecord)
 def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
     """Return the record in a file."""
     try:
-        return validate(kind, read_object(path))
+        return validate(kind, read_json_object(path))
     except (OSError, ValueError) as error:
         raise SettingError(
             f"{path} is not a record of lastword bench ({error}); make one with lastword bench --out {path}"
@@ -353,9 +353,9 @@ def bench(
             lines.append(line.model_copy(update={"case": f"{name}, {recipe}"}))
             on_line(lines[-1])
     return BenchRecord(
-        **surroundings(model),
+        **environment(model),
         shape="embedded",
-        dtype=dtype_of(model),
+        dtype=compute_dtype(model),
         weights="plain",
         warm_up=timer.warm_up,
         repeats=repeats,

@@ -27,7 +27,7 @@ from benchmarks.passes.record import PassLine, PassRecord, read
 from benchmarks.passes.replay import kept_pairs
 from benchmarks.passes.shapes import architecture_of, random_model
 from benchmarks.passes.table import table
-from lastword.engines.surroundings import surroundings
+from lastword.engines.base import environment
 from lastword.errors import LastwordError, SettingError
 from lastword.io.files import write
 from lastword.models.device import as_device, as_dtype
@@ -83,7 +83,7 @@ def measure(
     plain = asdict(settings) | {"caches": ",".join(settings.caches)}
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
     return PassRecord(
-        **surroundings(model),
+        **environment(model),
         shape=architecture.name,
         dtype=str(model.network.norm.weight.dtype).removeprefix("torch."),
         weights=weights,

@@ -19,7 +19,7 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.io.schema import CHECKED, PositiveSlots, Text, read_object, validate
+from lastword.io.schema import STRICT, PositiveSlots, Text, read_json_object, validate
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan, Probe
 
 FILE = Path(__file__).parent / "replay.json"
@@ -31,7 +31,7 @@ Pair = Annotated[list[PositiveSlots], Field(min_length=2, max_length=2)]
 class Pairs(BaseModel):
     """Predicted and written lengths, and the records they are from."""
 
-    model_config = CHECKED
+    model_config = STRICT
 
     source: Text
     pairs: Annotated[list[Pair], Field(min_length=1)]
@@ -57,7 +57,7 @@ class Written(NamedTuple):
 
 def kept_pairs() -> Pairs:
     """The pairs that come with the package."""
-    return validate(Pairs, read_object(FILE))
+    return validate(Pairs, read_json_object(FILE))
 
 
 def lengths_for(rows: int, slots: int) -> list[Lengths]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lastword.bench import Figure, RecordPart, Setting
 from lastword.errors import SettingError
-from lastword.io.schema import Count, Share, Text, read_object, validate
+from lastword.io.schema import Count, Share, Text, read_json_object, validate
 
 FILE = Path(__file__).parent.parent / "records" / "scale.json"
 Change = Annotated[float, Field(ge=-1, le=1e6)]
@@ -101,6 +101,6 @@ class Record(RecordPart):
 def read(path: Path = FILE) -> Record:
     """The record of a file."""
     try:
-        return validate(Record, read_object(path))
+        return validate(Record, read_json_object(path))
     except (OSError, ValueError) as wrong:
         raise SettingError(f"{path} is no record of benchmarks.scale ({wrong})") from wrong

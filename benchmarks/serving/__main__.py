@@ -17,7 +17,7 @@ from benchmarks.serving.load import ARMS, MIX, arm_of, asked_by, requests
 from benchmarks.serving.run import How, in_process, over_http
 from benchmarks.serving.served import served
 from benchmarks.serving.shaped import CANVAS, shaped_model, shaped_requests
-from lastword.engines.surroundings import surroundings
+from lastword.engines.base import environment
 from lastword.serve.settings import ServerSettings
 from lastword.tasks import BENCHMARKS
 
@@ -82,7 +82,7 @@ def main(given: list[str] | None = None) -> Record:
         settings=_settings(told, rate),
         notes=_notes(told, rate),
         lines=lines,
-        **surroundings(model),
+        **environment(model),
     )
     for name in told.arms:
         lines.append(_line(told, model, name, How(told.clients, rate)))

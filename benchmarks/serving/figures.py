@@ -11,7 +11,7 @@ from typing import Literal
 from benchmarks.serving.heard import Heard
 from lastword.bench import Figure, RecordPart, Setting
 from lastword.errors import SettingError
-from lastword.io.schema import Count, Share, Text, read_object, validate
+from lastword.io.schema import Count, Share, Text, read_json_object, validate
 
 ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
 
@@ -71,7 +71,7 @@ class Record(RecordPart):
 def read(path: Path) -> Record:
     """The record of a file."""
     try:
-        return validate(Record, read_object(path))
+        return validate(Record, read_json_object(path))
     except (OSError, ValueError) as wrong:
         raise SettingError(f"{path} is no record of benchmarks.serving ({wrong})") from wrong
 

@@ -26,7 +26,7 @@ from benchmarks.serving.load import MIX, Asked, requests
 from benchmarks.serving.routed import Work, p95, works
 from benchmarks.serving.run import complete, equal
 from benchmarks.serving.served import ROOT, SERVED, ask_server
-from lastword.engines.surroundings import surroundings
+from lastword.engines.base import environment
 
 COLUMNS = re.compile(
     r'^lastword:diffusion_num_canvas_positions_total\{replica="(\w+)"\} (\S+)$', re.MULTILINE
@@ -153,7 +153,7 @@ def main(given: list[str] | None = None) -> Record:
             line_of(name, heard[name], seconds[name], {}, equal(model, heard[name], told.check))
             for name in dict.fromkeys(TURNS)
         ],
-        **surroundings(model),
+        **environment(model),
     )
     told.out.parent.mkdir(parents=True, exist_ok=True)
     told.out.write_text(record.to_json())

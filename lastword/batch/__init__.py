@@ -1,6 +1,6 @@
 """Batch: answers to a file of prompts, by any engine, each written exactly once."""
 
-from lastword.batch.outcome import Outcome, State
+from lastword.batch.outcome import BatchProgress, BatchSummary
 from lastword.batch.run import run
 
-__all__ = ["Outcome", "State", "run"]
+__all__ = ["BatchProgress", "BatchSummary", "run"]

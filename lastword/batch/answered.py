@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 from lastword.batch.asked import Asked, Refused
 from lastword.batch.line import Form, Name
 from lastword.batch.requests import Failed, failed_body, kept, reply_body, spent
-from lastword.engines.engine import TOO_LONG, Reply
-from lastword.io.schema import CHECKED, Count, LongText, Seed, Share, SlotCount, Text, validate
+from lastword.engines.base import TOO_LONG, GenerationReply
+from lastword.io.schema import STRICT, Count, LongText, Seed, Share, SlotCount, Text, validate
 
 Key = tuple[int, int]  # a line's index, and which of its answers
 PLACE = r"^batch_req_([0-9a-f]{12})_([0-9]{1,12})$"  # of a run, and an index in it
@@ -23,7 +23,7 @@ PLACE = r"^batch_req_([0-9a-f]{12})_([0-9]{1,12})$"  # of a run, and an index in
 class Line(BaseModel):
     """A plain line: the answer to a prompt and what it took, or why there is none."""
 
-    model_config = CHECKED
+    model_config = STRICT
 
     index: Count
     id: Name | None = None
@@ -74,18 +74,18 @@ class Answering:
             return self._envelope(line.index, line.name, None, told)
         return self._envelope(line.index, line.name, failed_body(line.error), None)
 
-    def answered(self, line: Asked, replies: Sequence[Reply[Key]]) -> tuple[bytes, bool, int]:
+    def answered(self, line: Asked, replies: Sequence[GenerationReply[Key]]) -> tuple[bytes, bool, int]:
         """The line of all answers of a line; did it fail, and how many tokens were written?"""
         wrong = next((reason for reply in replies if (reason := reason_of(reply))), None)
-        tokens = 0 if wrong else sum(reply.facts["length"] or 0 for reply in replies)
+        tokens = 0 if wrong else sum(reply.details["length"] or 0 for reply in replies)
         if self.form == "openai":
             body = failed_body(wrong) if wrong else reply_body(line, replies, self._id(line.index), self.name)
             return self._envelope(line.index, line.name, body, None), wrong is not None, tokens
         (reply,), (job,) = replies, line.jobs
-        facts = reply.facts
+        facts = reply.details
         common: dict[str, Any] = {
             "index": line.index, "id": line.name, "seed": job.seed, "run": self.run,
-            "prompt_tokens": reply.facts.get("prompt_tokens", len(job.prompt)),
+            "prompt_tokens": reply.details.get("prompt_tokens", len(job.prompt)),
         }  # fmt: skip
         if wrong is not None:
             return _dumped(Line(**common, text=None, failed=str(wrong))), True, 0
@@ -119,13 +119,13 @@ class Answering:
         return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def reason_of(reply: Reply[Key]) -> Failed | None:
+def reason_of(reply: GenerationReply[Key]) -> Failed | None:
     """Why a reply is no answer."""
-    if reply.failed is not None:
-        return Failed(reply.failed)
-    if reply.facts.get("finish") == TOO_LONG:
+    if reply.error is not None:
+        return Failed(reply.error)
+    if reply.details.get("finish") == TOO_LONG:
         return Failed(
-            f"the prompt has {reply.facts['prompt_tokens']} tokens, which leaves too little of the model's "
+            f"the prompt has {reply.details['prompt_tokens']} tokens, which leaves too little of the model's "
             "positions for an answer; give a shorter prompt, or a model with more positions",
             too_long=True,
         )

@@ -14,7 +14,7 @@ from lastword.batch.answered import Answering, Written, place_of
 from lastword.errors import SettingError
 from lastword.io.files import check_folder, replacing
 from lastword.io.jsonl import NEWLINE, JsonLines
-from lastword.io.schema import parse
+from lastword.io.schema import parse_json
 
 MOST_LINE = 2**30  # bytes
 
@@ -55,7 +55,7 @@ class Answers:
         """Every line as data, in the order of the prompts."""
         with self.path.open("rb") as file:
             for line in self._in_order(file):
-                yield parse(line)
+                yield parse_json(line)
 
     def sort(self) -> None:
         """Put the lines in the order of the prompts, if they are not; the file is replaced whole."""
@@ -98,7 +98,7 @@ class Answers:
                 self._note(found.index, len(line) + (not whole), found.failed)
 
     def _place(self, line: bytes) -> Written:
-        found = place_of(parse(line), self._answering.form)
+        found = place_of(parse_json(line), self._answering.form)
         if found.run != self._answering.run:
             raise ValueError(f"it belongs to the run {found.run}, and this is {self._answering.run}")
         if found.index in self.done:

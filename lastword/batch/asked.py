@@ -11,7 +11,7 @@ from lastword.batch.source import Given
 from lastword.batch.unread import Said, is_unread, said_of, unread_jobs
 from lastword.canvas.canvas import validate_prompts
 from lastword.decoding.sampling import check_seed
-from lastword.engines.local import failure
+from lastword.engines.local import error_text
 from lastword.errors import LastwordError
 from lastword.models.base import MaskPredictor
 from lastword.prompts import tokenize_prompts
@@ -72,7 +72,7 @@ class Asking:
         except LastwordError as refused:
             reason = str(refused)
         except Exception as foreign:  # a tokenizer or a chat template may raise anything
-            reason = f"the prompt could not be tokenised ({failure(foreign)})"
+            reason = f"the prompt could not be tokenised ({error_text(foreign)})"
         return Refused(given.index, name, f"{given.where}: {reason}"[:MOST_REASON], error)
 
     def _asked(self, given: Given, name: str | int | None) -> Asked:

@@ -18,7 +18,7 @@ from lastword.recipe.recipe import Recipe
 PROBED = 64  # prompts; their mean is then within a tenth or so
 
 
-class Estimate:
+class RemainingTime:
     """Seconds that are left, given what was predicted and what was done since."""
 
     def __init__(self, waiting: int, predicted: Mapping[int, float]) -> None:
@@ -31,13 +31,13 @@ class Estimate:
         self._done = 0.0  # work that was predicted of all that was answered
         self._began = time.perf_counter()
 
-    def took(self, index: int, own: float | None) -> None:
+    def finish(self, index: int, own: float | None) -> None:
         """A prompt has its answer, which says what work was predicted of it, if it does."""
         if index not in self._probed and own is not None:
             self._told, self._tellers = self._told + own, self._tellers + 1
         self._done += self._gone(index, own)
 
-    def dropped(self, index: int) -> None:
+    def skip(self, index: int) -> None:
         """A prompt will not be asked: there is less to do, and nothing was done."""
         self._gone(index, None)
 
@@ -69,7 +69,7 @@ class Estimate:
         return sum(self._probed.values()) + rest
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds that the rest is predicted to take; None: nobody can say yet."""
         rest = self.work_left
         if rest == 0:
@@ -77,7 +77,7 @@ class Estimate:
         return None if rest is None or not self._done else rest * self.seconds / self._done
 
 
-def work(recipe: Recipe, prompt: int, slots: float) -> float:
+def estimated_work(recipe: Recipe, prompt: int, slots: float) -> float:
     """What an answer of so many slots behind so many tokens takes, in columns as far as can be told.
 
     Passes grow with the slots; without a cache every one computes prompt and answer.
@@ -91,4 +91,4 @@ def predicted_work(recipe: Recipe, facts: Mapping[str, Any]) -> float | None:
     if not horizon:
         return None
     slots = float(horizon) if expected is None else min(float(expected), float(horizon))
-    return work(recipe, facts["prompt_tokens"], slots)
+    return estimated_work(recipe, facts["prompt_tokens"], slots)

@@ -10,12 +10,12 @@ from typing import Any
 
 from lastword.batch.line import Form
 from lastword.batch.survey import Survey
-from lastword.engines.engine import Engine
+from lastword.engines.base import Engine
 from lastword.errors import SettingError
 from lastword.evaluate.records import recipe_data
 from lastword.evaluate.run import about
 from lastword.io.files import os_error_reason, write
-from lastword.io.schema import read_object
+from lastword.io.schema import read_json_object
 from lastword.recipe.recipe import Recipe
 from lastword.version import __version__
 
@@ -91,7 +91,7 @@ def path_of(target: Path) -> Path:
 
 def _read(path: Path, target: Path) -> dict[str, Any]:
     try:
-        return read_object(path)
+        return read_json_object(path)
     except (OSError, ValueError) as missing:
         raise SettingError(
             f"{target} is there already, and {path.name} beside it does not say which run it belongs to "

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from lastword.errors import PromptError
 from lastword.io.prompts import Id, Message, PromptText
-from lastword.io.schema import CHECKED, OPEN, Seed, Text, parse_object, validate
+from lastword.io.schema import IGNORE_EXTRA, STRICT, Seed, Text, parse_json_object, validate
 from lastword.serve.protocol import (
     AnswerRequest,
     ChatRequest,
@@ -36,7 +36,7 @@ ROUTES: dict[str, type[ChatRequest] | type[CompletionRequest]] = {
 class Line(BaseModel):
     """A prompt in one of three ways, and what is its own; other fields are the user's."""
 
-    model_config = OPEN
+    model_config = IGNORE_EXTRA
 
     prompt: PromptText | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_SLOTS)] | None = None
@@ -50,7 +50,7 @@ class Line(BaseModel):
 class Named(BaseModel):
     """A name alone."""
 
-    model_config = CHECKED
+    model_config = STRICT
 
     name: Name
 
@@ -58,7 +58,7 @@ class Named(BaseModel):
 class Envelope(BaseModel):
     """A line of OpenAI's batch input; the body is a request to the url."""
 
-    model_config = CHECKED
+    model_config = STRICT
 
     custom_id: Annotated[Text, Field(min_length=1)]
     method: Literal["POST"]
@@ -107,7 +107,7 @@ def request_of(data: object) -> ChatRequest | CompletionRequest:
     """The request of a line of OpenAI's; PromptError if it is none, Invalid says what is wrong with it."""
     try:
         envelope = validate(Envelope, data)
-        body = envelope.body if isinstance(envelope.body, dict) else parse_object(envelope.body)
+        body = envelope.body if isinstance(envelope.body, dict) else parse_json_object(envelope.body)
     except ValueError as wrong:
         raise PromptError(f"it is no line of OpenAI's batch input ({wrong})") from wrong
     kind = ROUTES[envelope.url]

@@ -7,18 +7,18 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class State:
+class BatchProgress:
     """How far a batch is."""
 
     done: int  # prompts that have a line, those of earlier runs included
     total: int
     failed: int  # of those done
     seconds: float  # since the first prompt of this run was asked
-    left: float | None  # seconds that the rest is predicted to take; None: nobody can say yet
+    seconds_left: float | None  # seconds that the rest is predicted to take; None: nobody can say yet
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BatchSummary:
     """What a batch came to; `path` is the file that was written."""
 
     path: Path

@@ -8,7 +8,7 @@ from typing import Any
 
 from lastword.api import Finish
 from lastword.batch.asked import Asked
-from lastword.engines.engine import Facts, Reply
+from lastword.engines.base import GenerationReply, ReplyDetails
 from lastword.serve import protocol as replies
 from lastword.serve.conversion import FINGERPRINT, combined_details, tokens_per_forward
 from lastword.serve.protocol import InvalidRequestError, http_failure
@@ -40,16 +40,16 @@ def failed_body(wrong: Failed | ServerError) -> Body:
     return kind.status, replies.ErrorResponse(error=body).model_dump()
 
 
-def reply_body(line: Asked, answers: Sequence[Reply[Any]], where: str, name: str) -> Body:
+def reply_body(line: Asked, answers: Sequence[GenerationReply[Any]], where: str, name: str) -> Body:
     """What the server would have replied, but for quantiles, which engines do not tell."""
     each = [_cut(job, reply) for job, reply in zip(line.jobs, answers)]
     ledgers = [_ledger(job, reply, ended) for job, reply, (_, ended) in zip(line.jobs, answers, each)]
-    written = sum(reply.facts["length"] or 0 for reply in answers)
+    written = sum(reply.details["length"] or 0 for reply in answers)
     said = line.said or [None] * len(line.jobs)
     # Jobs that share a prompt hold the same object, and it counts once.
     prompts = [(id(job.prompt), id(own)) for job, own in zip(line.jobs, said)]
     read = sum(
-        reply.facts["prompt_tokens"] for at, reply in enumerate(answers) if prompts[at] not in prompts[:at]
+        reply.details["prompt_tokens"] for at, reply in enumerate(answers) if prompts[at] not in prompts[:at]
     )
     common: dict[str, Any] = {
         "id": f"{'chatcmpl' if line.chat else 'cmpl'}-{where}",
@@ -82,7 +82,7 @@ def reply_body(line: Asked, answers: Sequence[Reply[Any]], where: str, name: str
     ).model_dump()
 
 
-def spent(facts: Facts) -> tuple[int | None, int | None]:
+def spent(facts: ReplyDetails) -> tuple[int | None, int | None]:
     """Passes and columns of an answer, probe included; None where nobody counted."""
     costs = [cost for cost in (facts["probe_cost"], facts["cost"]) if cost is not None]
     if not costs:
@@ -95,20 +95,20 @@ def kept(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _cut(job: ServerRequest, reply: Reply[Any]) -> tuple[str, replies.EndedBy]:
+def _cut(job: ServerRequest, reply: GenerationReply[Any]) -> tuple[str, replies.EndedBy]:
     """The text up to the first stop string, the one that is complete first, and what ended it."""
     text = kept(reply.text)
     found = [(text.find(stop) + len(stop), -len(stop)) for stop in job.stop if stop in text]
     if found:
         end, letters = min(found)
         return text[: end + letters], "stop"
-    if reply.facts["finish"] == ENDED:
+    if reply.details["finish"] == ENDED:
         return text, "model"
-    return text, "cap" if job.most is not None and (reply.facts["length"] or 0) >= job.most else "canvas"
+    return text, "cap" if job.most is not None and (reply.details["length"] or 0) >= job.most else "canvas"
 
 
-def _ledger(job: ServerRequest, reply: Reply[Any], ended: replies.EndedBy) -> replies.AnswerDetails:
-    facts = reply.facts
+def _ledger(job: ServerRequest, reply: GenerationReply[Any], ended: replies.EndedBy) -> replies.AnswerDetails:
+    facts = reply.details
     expected = facts.get("expected_length")
     passes, columns = (count or 0 for count in spent(facts))
     return replies.AnswerDetails(

@@ -13,18 +13,18 @@ from lastword.batch.answers import Answers
 from lastword.batch.asked import Asking
 from lastword.batch.identity import Identity
 from lastword.batch.line import Form
-from lastword.batch.outcome import Outcome, State
+from lastword.batch.outcome import BatchProgress, BatchSummary
 from lastword.batch.source import LINES, PARQUET, Source
 from lastword.batch.survey import Survey, survey
 from lastword.batch.working import Working
-from lastword.engines.engine import Engine
+from lastword.engines.base import Engine
 from lastword.errors import SettingError
 from lastword.io.files import check_folder, check_target
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import MAX_SEED, check_choice, check_int
 
-Progress = Callable[[State], None]
+Progress = Callable[[BatchProgress], None]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Batch:
     chat: bool = False
     in_order: bool = True
 
-    def run(self, engine: Engine, progress: Progress = lambda state: None) -> Outcome:
+    def run(self, engine: Engine, progress: Progress = lambda state: None) -> BatchSummary:
         """Ask the engine every prompt that has no line yet, and write what comes of each."""
         resolved = resolve(self.recipe, engine.model, in_chat=self.found.in_chat)
         identity = Identity.of(
@@ -79,7 +79,7 @@ class Batch:
             elif self.in_order:
                 answers.sort()
         failed = len(answers.failed)
-        return Outcome(
+        return BatchSummary(
             path=self.out,
             prompts=self.found.count,
             answered=len(answers.done) - failed,
@@ -132,7 +132,7 @@ def run(
     in_order: bool = True,
     plain: bool = False,
     progress: Progress = lambda state: None,
-) -> Outcome:
+) -> BatchSummary:
     """Answer a file of prompts (.jsonl or .parquet, ours or OpenAI's batch input) into another.
 
     Lines are appended as answers come. A run that was stopped or killed goes on where it was: call it again;

@@ -11,7 +11,7 @@ from typing import Any
 from lastword.batch import parquet
 from lastword.errors import PromptError
 from lastword.io.files import os_error_reason
-from lastword.io.schema import UTF8_MARK, parse
+from lastword.io.schema import UTF8_MARK, parse_json
 from lastword.validation import short_repr
 
 LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
@@ -110,6 +110,6 @@ class Source:
 
 def _parsed(index: int, where: str, line: bytes) -> Given:
     try:
-        return Given(index, where, parse(line))
+        return Given(index, where, parse_json(line))
     except ValueError as broken:
         return Given(index, where, None, f"it is not JSON ({broken})")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from lastword.batch.answered import Answering, Key, reason_of
 from lastword.batch.answers import Answers
 from lastword.batch.asked import Asked, Asking, Refused
-from lastword.batch.estimate import PROBED, Estimate, predicted_work, work
-from lastword.batch.outcome import State
+from lastword.batch.estimate import PROBED, RemainingTime, estimated_work, predicted_work
+from lastword.batch.outcome import BatchProgress
 from lastword.batch.source import Source
-from lastword.engines.engine import Engine, Predicts, Question, Reply
+from lastword.engines.base import Engine, GenerationReply, GenerationRequest, LengthPredictor
 from lastword.errors import SettingError
 from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS
@@ -20,7 +20,7 @@ PORTION = 4096  # prompts that are read, tokenised and asked at once; an engine 
 PORTION_TOKENS = 2**23  # and how many tokens they have, about
 MOST_FAILED = 32  # in a row with no answer between: then it is hardly the prompts' fault
 
-Questions = dict[Recipe, dict[Key, Question]]
+Questions = dict[Recipe, dict[Key, GenerationRequest]]
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Working:
     asking: Asking
     answering: Answering
     answers: Answers
-    progress: Callable[[State], None]
+    progress: Callable[[BatchProgress], None]
     tokens: int = 0
     done: int = 0  # of the total
     failed: int = 0
-    _here: dict[int, tuple[Asked, dict[int, Reply[Key]]]] = field(default_factory=dict)
+    _here: dict[int, tuple[Asked, dict[int, GenerationReply[Key]]]] = field(default_factory=dict)
     _held: list[tuple[int, bytes, bool]] = field(default_factory=list)  # failed, and not yet written
 
     def through(self) -> float:
@@ -46,14 +46,14 @@ class Working:
         self.done = sum(index < self.total for index in self.answers.done)
         self.failed = sum(index < self.total for index in self.answers.failed)
         waiting = self.total - self.done
-        self.estimate = Estimate(waiting, self._predicted(waiting))
+        self.estimate = RemainingTime(waiting, self._predicted(waiting))
         self._tell()
         for portion in self._portions():
             self._refuse([line for line in portion if isinstance(line, Refused)])
             asked = [line for line in portion if isinstance(line, Asked)]
             self._here = {line.index: (line, {}) for line in asked}
             for recipe, questions in by_recipe(asked).items():
-                for replies in self.engine.ask(questions, recipe, rows=self.rows):
+                for replies in self.engine.generate(questions, recipe, max_batch_size=self.rows):
                     self._take(replies)
         self._write()
         return self.estimate.seconds if waiting else 0.0
@@ -78,7 +78,7 @@ class Working:
 
     def _predicted(self, waiting: int) -> dict[int, float]:
         """What some of those who wait, evenly spread, are predicted to take, where the engine can say."""
-        if not isinstance(self.engine, Predicts) or not waiting:
+        if not isinstance(self.engine, LengthPredictor) or not waiting:
             return {}
         chosen = {turn * waiting // PROBED for turn in range(PROBED)}
         at, sample = -1, list[Asked]()
@@ -92,19 +92,19 @@ class Working:
                 sample.append(line)
         found: dict[int, float] = {}
         for recipe, questions in by_recipe(sample).items():
-            for some in self.engine.predict(questions, recipe, rows=PROBED):
+            for some in self.engine.predict_lengths(questions, recipe, max_batch_size=PROBED):
                 for key, slots in some.items():
-                    own = work(recipe, len(questions[key].prompt), float(slots))
+                    own = estimated_work(recipe, len(questions[key].prompt_ids), float(slots))
                     found[key[0]] = found.get(key[0], 0.0) + own
         return found
 
     def _refuse(self, lines: list[Refused]) -> None:
         for line in lines:
             self._held.append((line.index, self.answering.refused(line), True))
-            self.estimate.dropped(line.index)
+            self.estimate.skip(line.index)
         self._write()
 
-    def _take(self, replies: list[Reply[Key]]) -> None:
+    def _take(self, replies: list[GenerationReply[Key]]) -> None:
         """Write the lines that these replies complete; failures wait for an answer to go with them."""
         lines = []
         any_answer = False
@@ -119,8 +119,8 @@ class Working:
             written, failed, tokens = self.answering.answered(line, whole)
             lines.append((index, written, failed))
             self.tokens += tokens
-            self.estimate.took(index, predicted_by(line, whole))
-            any_answer |= all(part.failed is None for part in whole)
+            self.estimate.finish(index, predicted_by(line, whole))
+            any_answer |= all(part.error is None for part in whole)
         self._held += lines
         if any_answer:
             self._write()
@@ -142,14 +142,14 @@ class Working:
 
     def _tell(self) -> None:
         now = self.estimate
-        self.progress(State(self.done, self.total, self.failed, now.seconds, now.left))
+        self.progress(BatchProgress(self.done, self.total, self.failed, now.seconds, now.seconds_left))
 
 
-def predicted_by(line: Asked, replies: list[Reply[Key]]) -> float | None:
+def predicted_by(line: Asked, replies: list[GenerationReply[Key]]) -> float | None:
     """The work that was predicted of a line, as its replies say; None: one of them does not."""
     found = 0.0
     for job, reply in zip(line.jobs, replies):
-        own = predicted_work(job.recipe, reply.facts)
+        own = predicted_work(job.recipe, reply.details)
         if own is None:
             return None
         found += own
@@ -163,6 +163,6 @@ def by_recipe(lines: list[Asked]) -> Questions:
         for choice, job in enumerate(line.jobs):
             most = None if job.most is None else min(job.most, MAX_SLOTS)
             said = line.said[choice] if line.said else None
-            question = Question(list(job.prompt), job.seed, most, said)
+            question = GenerationRequest(list(job.prompt), job.seed, most, said)
             found.setdefault(job.recipe, {})[line.index, choice] = question
     return found

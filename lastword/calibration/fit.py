@@ -12,8 +12,8 @@ import torch
 
 from lastword.api import Finish, Model, as_model
 from lastword.calibration.ratios import Calibration, check_families
-from lastword.engines.engine import Engine, Predicts, Question, Reply, check_engine
-from lastword.engines.local import Local
+from lastword.engines.base import Engine, GenerationReply, GenerationRequest, LengthPredictor, check_engine
+from lastword.engines.local import LocalEngine
 from lastword.errors import EngineError, PromptError, SettingError
 from lastword.models.base import MaskPredictor
 from lastword.models.weights import model_key
@@ -130,8 +130,8 @@ def calibrate(
         "recipe": json.loads(recipe.to_json()),
     }
     weights = model_key(model)
-    asking = Local(model) if engine is None else engine
-    questions = {at: Question(prompt, seed + at) for at, prompt in enumerate(batch)}
+    asking = LocalEngine(model) if engine is None else engine
+    questions = {at: GenerationRequest(prompt, seed + at) for at, prompt in enumerate(batch)}
     predicted: list[float] = [0.0] * len(batch)
     finished: list[int | None] = [None] * len(batch)
     if not isinstance(estimate, Mean):
@@ -140,7 +140,7 @@ def calibrate(
             predicted[at] = slots
     probing = replace(recipe, length=_probing(recipe.length, survival))
     done = 0
-    for replies in asking.ask(questions, probing, rows=rows):
+    for replies in asking.generate(questions, probing, max_batch_size=rows):
         for reply in replies:
             _take(reply, estimate, predicted, finished)
         done += len(replies)
@@ -170,35 +170,37 @@ def _probing(roomy: LengthPolicy, survival: Survival) -> LengthPolicy:
     return FixedWithProbe(roomy, survival)
 
 
-def _planned(engine: Engine, questions: dict[int, Question], recipe: Recipe, rows: int) -> dict[int, float]:
+def _planned(
+    engine: Engine, questions: dict[int, GenerationRequest], recipe: Recipe, rows: int
+) -> dict[int, float]:
     """What an estimate of whole slots says of each, which replies do not tell: they have the mean."""
-    if not isinstance(engine, Predicts):
+    if not isinstance(engine, LengthPredictor):
         raise SettingError(
             f"a {type(engine).__name__} was given for an engine, which tells no planned lengths; take "
             "--estimate mean, or another engine"
         )
     found: dict[int, float] = {}
-    for some in engine.predict(questions, recipe, rows=rows):
+    for some in engine.predict_lengths(questions, recipe, max_batch_size=rows):
         found |= {at: float(slots) for at, slots in some.items()}
     return found
 
 
 def _take(
-    reply: Reply[int],
+    reply: GenerationReply[int],
     estimate: Mean | Quantile | Cheapest,
     predicted: list[float],
     finished: list[int | None],
 ) -> None:
     """Keep what was predicted of an answer, and how long it came out."""
-    if reply.failed is not None:
+    if reply.error is not None:
         raise EngineError(
-            f"prompt {reply.key} was not answered ({reply.failed}), and a calibration that leaves out what "
+            f"prompt {reply.key} was not answered ({reply.error}), and a calibration that leaves out what "
             "fails would say too little: mend it or leave that prompt out"
         )
     if isinstance(estimate, Mean):
-        predicted[reply.key] = reply.facts["expected_length"]
-    if reply.facts["finish"] == Finish.ENDED.name.lower():
-        finished[reply.key] = reply.facts["length"] + 1  # the end token's slot counts
+        predicted[reply.key] = reply.details["expected_length"]
+    if reply.details["finish"] == Finish.ENDED.name.lower():
+        finished[reply.key] = reply.details["length"] + 1  # the end token's slot counts
 
 
 def _one_by_one(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[int]]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from lastword.errors import CheckpointError, SettingError
-from lastword.io.schema import CHECKED, PositiveSlots, SlotCount, Text, read_object, validate
+from lastword.io.schema import STRICT, PositiveSlots, SlotCount, Text, read_json_object, validate
 from lastword.survival.conformal import at_rank, factor_needed
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
 from lastword.survival.interpretation import (
@@ -195,7 +195,7 @@ class Calibration:
     def read(cls, path: Path) -> Calibration:
         """From a file; whatever is wrong with it is said with its name."""
         try:
-            file = validate(_File, read_object(path))
+            file = validate(_File, read_json_object(path))
             estimate = PLAIN_ESTIMATES[file.estimate.name]
             return cls(
                 weights=file.weights,
@@ -226,7 +226,7 @@ def _one_of(known: Collection[str]) -> AfterValidator:
 class _Ratios(BaseModel):
     """Of a family, as a file has them."""
 
-    model_config = CHECKED
+    model_config = STRICT
     ended: Annotated[list[Annotated[float, Field(gt=0, le=MAX_NUMBER)]], Field(max_length=MAX_SLOTS)]
     cut: SlotCount
 
@@ -234,14 +234,14 @@ class _Ratios(BaseModel):
 class _Estimate(BaseModel):
     """An estimate, which checks its own fields."""
 
-    model_config = {**CHECKED, "extra": "allow"}
+    model_config = {**STRICT, "extra": "allow"}
     name: Annotated[Text, _one_of(PLAIN_ESTIMATES)]
 
 
 class _MadeWith(BaseModel):
     """What we read of it; the rest is for people."""
 
-    model_config = {**CHECKED, "extra": "allow"}
+    model_config = {**STRICT, "extra": "allow"}
     recipe: dict[str, Any] | None = None  # its parts check it where it is compared
     chat: bool | None = None
 
@@ -249,7 +249,7 @@ class _MadeWith(BaseModel):
 class _File(BaseModel):
     """A lengths.json."""
 
-    model_config = CHECKED
+    model_config = STRICT
     weights: Text
     limit: PositiveSlots
     ends: Literal["document", "any"]

@@ -27,11 +27,11 @@ from lastword.cli.options import (
 from lastword.cli.reporting import resumable
 
 if TYPE_CHECKING:
-    from lastword.batch.outcome import State
+    from lastword.batch.outcome import BatchProgress
     from lastword.cli.progress import Showing
-    from lastword.engines.engine import Engine
+    from lastword.engines.base import Engine
+    from lastword.engines.local import ModelSource
     from lastword.engines.options import EngineOptions
-    from lastword.engines.worker import Source
 
 
 def batch(
@@ -106,8 +106,8 @@ def batch(
     from lastword.batch.run import prepare
     from lastword.cli.generate import read_recipe
     from lastword.cli.progress import progress
+    from lastword.engines.local import ModelSource
     from lastword.engines.options import EngineOptions
-    from lastword.engines.worker import Source
 
     options = EngineOptions(engine, workers, threads, address, base_url)
 
@@ -122,18 +122,18 @@ def batch(
         in_order=in_order, plain=plain,
     )  # fmt: skip
     kept = None if calibration == "none" else calibration
-    source = Source(model, device, dtype, kept, weights)
+    source = ModelSource(model, device, dtype, kept, weights)
     with resumable(), closing(opened(options, source)) as answering, progress("prompts") as shown:
         outcome = ready.run(answering, partial(told, shown))
     typer.echo(str(outcome))
 
 
-def opened(options: EngineOptions, source: Source) -> Engine:
+def opened(options: EngineOptions, source: ModelSource) -> Engine:
     """Whoever answers."""
     return options.open(source)
 
 
-def told(shown: Showing, state: State) -> None:
+def told(shown: Showing, state: BatchProgress) -> None:
     """Show how far a batch is."""
     failed = f"{state.failed} failed" if state.failed else ""
-    shown(state.done, state.total, state.left, failed)
+    shown(state.done, state.total, state.seconds_left, failed)

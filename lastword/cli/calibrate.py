@@ -96,8 +96,8 @@ def calibrate(
     from lastword.cli.generate import read_recipe
     from lastword.cli.progress import progress
     from lastword.cli.watched import Watched
+    from lastword.engines.local import ModelSource
     from lastword.engines.options import OPENAI, EngineOptions
-    from lastword.engines.worker import Source
     from lastword.io.files import user_path, write
     from lastword.io.prompts import read_prompts
     from lastword.recipe.resolve import block_of
@@ -118,7 +118,7 @@ def calibrate(
     chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
     chosen = replace(chosen, block=None) if block == 0 else chosen
     read_as, guess = parse_part("reading", reading), parse_part("estimate", estimate)
-    source = Source(model, device, dtype, None, weights)
+    source = ModelSource(model, device, dtype, None, weights)
     with closing(asking.open(source)) as opened, progress("answers") as shown:
         found = learn(
             opened.model, asked, families, limit=limit, ends=ends, reading=read_as, estimate=guess,

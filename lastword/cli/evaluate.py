@@ -107,8 +107,8 @@ def evaluate(
     from lastword.cli.progress import progress
     from lastword.cli.tabled import print_markdown
     from lastword.cli.watched import Watched
+    from lastword.engines.local import ModelSource
     from lastword.engines.options import EngineOptions
-    from lastword.engines.worker import Source
     from lastword.evaluate import Journal
     from lastword.evaluate.journal import read_records
     from lastword.evaluate.run import Layout, check_counts
@@ -135,7 +135,7 @@ def evaluate(
     check_tasks([name for setting in plan.settings for name in setting.tasks], split)
     check_folder(out)
     kept = None if calibration == "none" else calibration
-    source = Source(plan.model, device, dtype, kept, weights)
+    source = ModelSource(plan.model, device, dtype, kept, weights)
     journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")
     with resumable(), closing(asking.open(source)) as opened:
         asks_in_chat = Layout.of(opened.model, chat=plan.chat).chat

@@ -149,12 +149,12 @@ def serve(
         None if recipe is None else read_recipe(recipe),
     )
     keys = _keys(key_file)
-    from lastword.engines.worker import Source
+    from lastword.engines.local import ModelSource
     from lastword.serve.settings import check_exposed, check_free, require_serve_extra
 
     check_exposed(host, keys, without_key)
     check_free(host, port)  # a large model takes minutes to load
-    source = Source(model, device, dtype, None if calibration == "none" else calibration, weights)
+    source = ModelSource(model, device, dtype, None if calibration == "none" else calibration, weights)
     if engine == "ray":
         with require_serve_extra():
             from lastword.serve.ray import serve_on_ray

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-from lastword.batch.estimate import PROBED, Estimate, predicted_work, work
+from lastword.batch.estimate import PROBED, RemainingTime, estimated_work, predicted_work
 from lastword.decoding.loop import Step
-from lastword.engines.engine import Engine, Facts, Key, Predicts, Question, Reply
-from lastword.engines.local import Local
+from lastword.engines.base import (
+    Engine,
+    GenerationReply,
+    GenerationRequest,
+    Key,
+    LengthPredictor,
+    ReplyDetails,
+)
+from lastword.engines.local import LocalEngine
 from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
@@ -22,64 +29,66 @@ class Watched:
 
     def __init__(self, engine: Engine, tell: Tell) -> None:
         self._engine, self._tell = engine, tell
-        if isinstance(engine, Predicts):
-            self.predict = engine.predict
+        if isinstance(engine, LengthPredictor):
+            self.predict_lengths = engine.predict_lengths
 
     @property
     def model(self) -> MaskPredictor:
         """The engine's."""
         return self._engine.model
 
-    def ask(
-        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
-    ) -> Iterator[list[Reply[Key]]]:
+    def generate(
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
+    ) -> Iterator[list[GenerationReply[Key]]]:
         """As the engine does; of this process's own, every answer is heard of as it ends."""
-        waiting: dict[Any, int] = {key: at for at, key in enumerate(questions)}
+        waiting: dict[Any, int] = {key: at for at, key in enumerate(requests)}
         self._tell(len(waiting), None)
-        slots = self._predicted(questions, recipe, rows)
+        slots = self._predicted(requests, recipe, max_batch_size)
         expected = sum(slots.values()) / len(slots) * len(waiting) if slots else 0.0
         known = {
-            at: work(recipe, len(question.prompt), slots[at])
-            for at, question in enumerate(questions.values())
+            at: estimated_work(recipe, len(question.prompt_ids), slots[at])
+            for at, question in enumerate(requests.values())
             if at in slots
         }
-        estimate = Estimate(len(waiting), known)
+        estimate = RemainingTime(len(waiting), known)
         written = 0
 
         def stepped(step: Step) -> None:
             """Until a first answer is there, what is written of several counts."""
             nonlocal written
             written += int(step.chosen.sum())
-            if written and len(waiting) == len(questions) and expected > written:
+            if written and len(waiting) == len(requests) and expected > written:
                 left = (expected - written) * estimate.seconds / written
                 self._tell(len(waiting), left)
 
-        def took(key: Hashable, facts: Facts) -> None:
+        def took(key: Hashable, facts: ReplyDetails) -> None:
             if (at := waiting.pop(key, None)) is not None:
-                estimate.took(at, predicted_work(recipe, facts))
-                self._tell(len(waiting), estimate.left)
+                estimate.finish(at, predicted_work(recipe, facts))
+                self._tell(len(waiting), estimate.seconds_left)
 
-        if isinstance(self._engine, Local):
-            self._engine.heard, self._engine.stepped = took, stepped
+        if isinstance(self._engine, LocalEngine):
+            self._engine.on_reply, self._engine.on_step = took, stepped
         try:
-            for replies in self._engine.ask(questions, recipe, rows=rows):
+            for replies in self._engine.generate(requests, recipe, max_batch_size=max_batch_size):
                 for reply in replies:
-                    took(reply.key, reply.facts)
+                    took(reply.key, reply.details)
                 yield replies
         finally:
-            if isinstance(self._engine, Local):
-                self._engine.heard = self._engine.stepped = None
+            if isinstance(self._engine, LocalEngine):
+                self._engine.on_reply = self._engine.on_step = None
 
-    def _predicted(self, questions: Mapping[Any, Question], recipe: Recipe, rows: int) -> dict[int, float]:
+    def _predicted(
+        self, questions: Mapping[Any, GenerationRequest], recipe: Recipe, rows: int
+    ) -> dict[int, float]:
         """The slots of some questions, evenly spread. Other engines tell them with their replies."""
-        if not isinstance(self._engine, Local):
+        if not isinstance(self._engine, LocalEngine):
             return {}
         keys = list(questions)
         step = max(ONE_OF, -(-len(keys) // PROBED))
         some = {at: questions[keys[at]] for at in range(0, len(keys), step)}
         return {
             at: float(slots)
-            for found in self._engine.predict(some, recipe, rows=rows)
+            for found in self._engine.predict_lengths(some, recipe, max_batch_size=rows)
             for at, slots in found.items()
         }
 

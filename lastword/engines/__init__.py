@@ -1,18 +1,17 @@
 """Engines: who answers many prompts, and for whom."""
 
-from lastword.engines.engine import Engine, Predicts, Question, Reply
-from lastword.engines.local import Local
-from lastword.engines.pool import Pool
-from lastword.engines.processes import Processes
-from lastword.engines.worker import Source
+from lastword.engines.base import Engine, GenerationReply, GenerationRequest, LengthPredictor
+from lastword.engines.local import LocalEngine, ModelSource
+from lastword.engines.pool import WorkerPool
+from lastword.engines.processes import ProcessWorkers
 
 __all__ = [
     "Engine",
-    "Local",
-    "Pool",
-    "Predicts",
-    "Processes",
-    "Question",
-    "Reply",
-    "Source",
+    "GenerationReply",
+    "GenerationRequest",
+    "LengthPredictor",
+    "LocalEngine",
+    "ModelSource",
+    "ProcessWorkers",
+    "WorkerPool",
 ]  # fmt: skip

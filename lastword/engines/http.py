@@ -9,7 +9,7 @@ from typing import Any
 
 from lastword.errors import EngineError, ExtraError, LastwordError, SettingError
 from lastword.extras import install
-from lastword.io.schema import parse_object
+from lastword.io.schema import parse_json_object
 
 AGAIN = (429, 502, 503, 504)  # statuses that may be otherwise in a while
 LONGEST_WAIT = 60.0  # seconds until the next try, at most
@@ -108,7 +108,7 @@ class Http:
 
 def _object(base: str, reply: Any) -> dict[str, Any]:
     try:
-        return parse_object(reply.content)
+        return parse_json_object(reply.content)
     except ValueError as wrong:
         raise EngineError(
             f"{base} answered with something other than JSON ({wrong}); is it a server of OpenAI's API?"
@@ -118,7 +118,7 @@ def _object(base: str, reply: Any) -> dict[str, Any]:
 def _refusal(reply: Any) -> tuple[str, str | None]:
     """What an error says, and its code."""
     try:
-        error = parse_object(reply.content).get("error")
+        error = parse_json_object(reply.content).get("error")
     except ValueError:
         error = None
     error = error if isinstance(error, dict) else {}

@@ -17,10 +17,9 @@ from typing import Any
 
 from lastword.canvas.cost import TokenCost
 from lastword.canvas.tokens import TokenIds
-from lastword.engines.elsewhere import Elsewhere
-from lastword.engines.engine import TOO_LONG, Facts, Key, Question, Reply
+from lastword.engines.base import TOO_LONG, GenerationReply, GenerationRequest, Key, ModelInfo, ReplyDetails
 from lastword.engines.http import Http, Refusal
-from lastword.engines.processes import MOST_WORKERS
+from lastword.engines.processes import MAX_WORKERS
 from lastword.errors import EngineError, SettingError
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.wrapper import combined_traits
@@ -52,7 +51,7 @@ class Unread:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """What a server says of a model; nothing of one that is not ours."""
 
     ours: bool
@@ -64,7 +63,7 @@ class Served:
     hardware: str = UNKNOWN
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Served:
+    def of(cls, told: Mapping[str, Any]) -> ServedModel:
         """From an entry of /v1/models."""
         limits = told.get("lastword")
         if not isinstance(limits, dict):
@@ -73,7 +72,7 @@ class Served:
         return cls(ours=True, **known)
 
 
-class OpenAI:
+class OpenAIEngine:
     """An engine behind a URL; `requests` are under way at once, or else as many as rows are asked for.
 
     429 and 503 are tried again after as long as the server says, within `patience` seconds. A request the
@@ -84,11 +83,11 @@ class OpenAI:
         self, base_url: str, name: str, *, requests: int | None = None, patience: float = 600.0
     ) -> None:
         if requests is not None:
-            check_int("OpenAI", "requests", requests, minimum=1, maximum=MOST_WORKERS)
+            check_int("OpenAI", "requests", requests, minimum=1, maximum=MAX_WORKERS)
         self.name, self.requests = name, requests
         self.http = Http(base_url, os.environ.get(KEY), patience)
 
-    def __enter__(self) -> OpenAI:
+    def __enter__(self) -> OpenAIEngine:
         return self
 
     def __exit__(self, *left_by: object) -> None:
@@ -99,7 +98,7 @@ class OpenAI:
         self.http.close()
 
     @cached_property
-    def served(self) -> Served:
+    def served(self) -> ServedModel:
         """What the server says of the model."""
         try:
             found = self.http.get("/models").get("data")
@@ -108,17 +107,17 @@ class OpenAI:
         entries = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
         for entry in entries:
             if entry.get("id") == self.name:
-                return Served.of(entry)
+                return ServedModel.of(entry)
         names = ", ".join(str(entry.get("id")) for entry in entries[:9]) or "no model"
         raise EngineError(
             f"{self.http.base} serves {names}, and {self.name} was asked for; give --model one of these names"
         )
 
     @cached_property
-    def model(self) -> Elsewhere:
+    def model(self) -> ModelInfo:
         """What is known of it here: limits, and that its tokenizer is with the server."""
         told = self.served
-        return Elsewhere(
+        return ModelInfo(
             ids=TokenIds(mask=0, end=1, pad=1, vocab_size=2),
             max_seq_len=told.positions,
             default_max_new_tokens=told.slots,
@@ -126,22 +125,22 @@ class OpenAI:
             supports_cache=True,
             tokenizer=Unread(chat=told.chat),
             fingerprint=told.weights,
-            key=None,
+            model_key=None,
             dtype=told.dtype,
             versions={"lastword": __version__},
         )
 
-    def ask(
-        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
-    ) -> Iterator[list[Reply[Key]]]:
+    def generate(
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
+    ) -> Iterator[list[GenerationReply[Key]]]:
         """Replies one by one, as they come."""
-        if not questions:
+        if not requests:
             return
         self._check_recipe(recipe)
-        left = iter(questions.items())
-        at_once = self.requests or rows
+        left = iter(requests.items())
+        at_once = self.requests or max_batch_size
         pool = ThreadPoolExecutor(at_once, thread_name_prefix="lastword request")
-        out: set[Future[Reply[Key]]] = set()
+        out: set[Future[GenerationReply[Key]]] = set()
         try:
             while True:
                 for key, question in islice(left, at_once - len(out)):
@@ -162,44 +161,44 @@ class OpenAI:
                 f"name {recipe.label()}; give --length fixed:N, which caps its answers at N tokens"
             )
 
-    def _asked(self, key: Key, question: Question, recipe: Recipe) -> Reply[Key]:
+    def _asked(self, key: Key, question: GenerationRequest, recipe: Recipe) -> GenerationReply[Key]:
         """One reply, or why there is none. A server that cannot be had raises."""
-        said = question.said
+        said = question.prompt_text
         if isinstance(said, tuple) and said[-1]["role"] == "assistant":
-            return Reply(key, "", {}, "a chat server does not go on with an answer that was begun")
+            return GenerationReply(key, "", {}, "a chat server does not go on with an answer that was begun")
         body = self._body(question, recipe)
         path = "/chat/completions" if isinstance(said, tuple) else "/completions"
         try:
             told = self.http.post(path, body)
-            return Reply(key, _text(told), self._facts(told, question, recipe))
+            return GenerationReply(key, _text(told), self._facts(told, question, recipe))
         except Refusal as refused:
             if refused.code == TOO_LONG_CODE:
-                return Reply(key, "", self._nothing(question))
-            return Reply(key, "", {}, str(refused))
+                return GenerationReply(key, "", self._nothing(question))
+            return GenerationReply(key, "", {}, str(refused))
         except (KeyError, IndexError, TypeError, ValueError) as strange:
-            return Reply(key, "", {}, f"the server's answer cannot be read ({strange!r:.200})")
+            return GenerationReply(key, "", {}, f"the server's answer cannot be read ({strange!r:.200})")
 
-    def _body(self, question: Question, recipe: Recipe) -> dict[str, Any]:
-        said = question.said
+    def _body(self, question: GenerationRequest, recipe: Recipe) -> dict[str, Any]:
+        said = question.prompt_text
         body: dict[str, Any] = {"model": self.name, "seed": question.seed}
         if isinstance(said, tuple):
             body["messages"] = list(said)
         else:
-            body["prompt"] = said if said is not None else question.prompt
+            body["prompt"] = said if said is not None else question.prompt_ids
         if self.served.ours:
             body["recipe"] = json.loads(recipe.to_json())
-            most = question.most
+            most = question.max_new_tokens
         else:
             body["temperature"] = recipe.sampling.temperature
-            most = min(question.most or MAX_SLOTS, combined_traits(recipe.length).upper_bound)
+            most = min(question.max_new_tokens or MAX_SLOTS, combined_traits(recipe.length).upper_bound)
         return body if most is None else body | {"max_tokens": most}
 
-    def _facts(self, told: dict[str, Any], question: Question, recipe: Recipe) -> Facts:
+    def _facts(self, told: dict[str, Any], question: GenerationRequest, recipe: Recipe) -> ReplyDetails:
         (choice,), usage = told["choices"], told.get("usage") or {}
         ledger = choice.get("lastword") if self.served.ours else None
         length = usage.get("completion_tokens")
         facts = self._nothing(question) | {
-            "prompt_tokens": usage.get("prompt_tokens", len(question.prompt)),
+            "prompt_tokens": usage.get("prompt_tokens", len(question.prompt_ids)),
             "horizon": combined_traits(recipe.length).upper_bound,  # the cap, where nobody says more
             "finish": "ended" if choice["finish_reason"] == "stop" else "truncated",
             "length": length,
@@ -218,10 +217,10 @@ class OpenAI:
             facts["versions"] = {**facts["versions"], "server": str(server)[:100]}
         return facts
 
-    def _nothing(self, question: Question) -> Facts:
+    def _nothing(self, question: GenerationRequest) -> ReplyDetails:
         """Of an answer that was not asked for, and what every other one begins with."""
         return {
-            "prompt_tokens": len(question.prompt),
+            "prompt_tokens": len(question.prompt_ids),
             "horizon": 0,
             "expected_length": None,
             "tail": None,

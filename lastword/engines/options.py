@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lastword.engines.engine import Engine
-from lastword.engines.local import Local
-from lastword.engines.pool import Pool
-from lastword.engines.processes import MOST_WORKERS, Processes
-from lastword.engines.worker import Source
+from lastword.engines.base import Engine
+from lastword.engines.local import LocalEngine, ModelSource
+from lastword.engines.pool import WorkerPool
+from lastword.engines.processes import MAX_WORKERS, ProcessWorkers
 from lastword.errors import SettingError
 from lastword.validation import check_choice, check_int
 
@@ -44,28 +43,28 @@ class EngineOptions:
                 )
         for name in ("workers", "threads"):
             if getattr(self, name) is not None:
-                check_int("--engine", name, getattr(self, name), minimum=1, maximum=MOST_WORKERS)
+                check_int("--engine", name, getattr(self, name), minimum=1, maximum=MAX_WORKERS)
         if self.engine == OPENAI and not self.base_url:
             raise SettingError(
                 "--engine openai was given without a server; give --base-url, such as "
                 "http://127.0.0.1:8000/v1"
             )
 
-    def open(self, source: Source) -> Engine:
+    def open(self, source: ModelSource) -> Engine:
         """The engine, with this model. Workers start when they are needed; close it when done."""
         if self.engine == PROCESSES:
-            return Pool(Processes(source, self.workers, threads=self.threads))
+            return WorkerPool(ProcessWorkers(source, self.workers, threads=self.threads))
         if self.engine == RAY:
-            from lastword.engines.ray import Ray
+            from lastword.engines.ray import RayWorkers
 
-            return Pool(Ray(source, self.workers, address=self.address, threads=self.threads))
+            return WorkerPool(RayWorkers(source, self.workers, address=self.address, threads=self.threads))
         if self.engine == OPENAI:
-            from lastword.engines.openai import OpenAI
+            from lastword.engines.openai import OpenAIEngine
 
             if source.weights is not None:
                 raise SettingError(
                     f"--weights {source.weights} was given with --engine openai, whose weights are the "
                     "server's to choose: leave it out, or give it to the server"
                 )
-            return OpenAI(str(self.base_url), source.name, requests=self.workers)
-        return Local(source.load())
+            return OpenAIEngine(str(self.base_url), source.name, requests=self.workers)
+        return LocalEngine(source.load())

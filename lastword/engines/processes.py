@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from lastword.engines.places import Died, Event, Job, Ready, Unable, performed
-from lastword.engines.worker import Source, Worker
+from lastword.engines.base import WorkerDied, WorkerEvent, WorkerLoadFailed, WorkerReady, WorkerTask
+from lastword.engines.local import ModelSource, ModelWorker, run_task
 from lastword.errors import LastwordError
 from lastword.validation import check_int, check_type
 
-MOST_WORKERS = 1024
+MAX_WORKERS = 1024
 SECONDS_TO_END = 5.0
 
 
@@ -33,23 +33,25 @@ class _Place:
     ready: bool = False
 
 
-class Processes:
+class ProcessWorkers:
     """Workers that are spawned: one a GPU where there are some and the device is left to us, else one a core.
 
     On a CPU every worker computes with `threads` threads. A script that uses it needs the usual
     `if __name__ == "__main__":`, since a process that is spawned imports it.
     """
 
-    def __init__(self, source: Source, workers: int | None = None, *, threads: int | None = None) -> None:
-        check_type("Processes", "source", source, Source, 'Source("tiny-llada-base")')
+    def __init__(
+        self, source: ModelSource, workers: int | None = None, *, threads: int | None = None
+    ) -> None:
+        check_type("Processes", "source", source, ModelSource, 'Source("tiny-llada-base")')
         if threads is not None:
-            check_int("Processes", "threads", threads, minimum=1, maximum=MOST_WORKERS)
+            check_int("Processes", "threads", threads, minimum=1, maximum=MAX_WORKERS)
         self._cards = _cards() if source.device in ("auto", "cuda") else []
         threads = threads or (None if self._cards else 1)
         if workers is None:
             workers = len(self._cards) or max(1, _cores() // (threads or 1))
-        check_int("Processes", "workers", workers, minimum=1, maximum=MOST_WORKERS)
-        self.source, self.workers, self.threads = source, workers, threads
+        check_int("Processes", "workers", workers, minimum=1, maximum=MAX_WORKERS)
+        self.source, self.num_workers, self.threads = source, workers, threads
         self._places: dict[int, _Place] = {}
 
     def start(self, worker: int) -> None:
@@ -67,16 +69,16 @@ class Processes:
         theirs.close()  # else its end would never be seen
         self._places[worker] = _Place(process, ours)
 
-    def give(self, worker: int, job: Job) -> None:
+    def submit(self, worker: int, job: WorkerTask) -> None:
         with suppress(OSError):  # it is gone: `wait` says so
             _send(self._places[worker].pipe, job)
 
-    def wait(self, seconds: float) -> Sequence[Event]:
+    def wait(self, seconds: float) -> Sequence[WorkerEvent]:
         pipes = {place.pipe: worker for worker, place in self._places.items()}
         found = [pipes[pipe] for pipe in wait(list(pipes), seconds) if isinstance(pipe, Connection)]
         return [self._received(worker) for worker in sorted(found)]
 
-    def awaited(self) -> str:
+    def pending(self) -> str:
         waiting = [str(worker) for worker, place in self._places.items() if not place.ready]
         return f"worker {', '.join(waiting)} to load {self.source.name}"
 
@@ -86,14 +88,14 @@ class Processes:
         for worker in [*self._places]:
             self._end(worker)
 
-    def _received(self, worker: int) -> Event:
+    def _received(self, worker: int) -> WorkerEvent:
         """What it said, or that it is gone: a message that was cut by its death is none."""
         place = self._places[worker]
         try:
-            event: Event = _received(place.pipe)
+            event: WorkerEvent = _received(place.pipe)
         except Exception as broken:  # the end of the pipe, or half a message
-            return Died(worker, self._last_words(worker, broken))
-        place.ready = place.ready or isinstance(event, Ready)
+            return WorkerDied(worker, self._last_words(worker, broken))
+        place.ready = place.ready or isinstance(event, WorkerReady)
         return _of(worker, event)
 
     def _last_words(self, worker: int, broken: Exception) -> str:
@@ -131,26 +133,26 @@ def _received(pipe: Connection) -> Any:
     return pickle.loads(pipe.recv_bytes())
 
 
-def _of(worker: int, event: Event) -> Event:
+def _of(worker: int, event: WorkerEvent) -> WorkerEvent:
     """A worker does not know its number."""
     return replace(event, worker=worker)
 
 
-def _serve(pipe: Connection, source: Source, threads: int | None, card: str | None) -> None:
+def _serve(pipe: Connection, source: ModelSource, threads: int | None, card: str | None) -> None:
     """The life of a worker: load, then a job at a time until nobody is at the other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to answer
     if card is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = card
     with suppress(EOFError, OSError):
         try:
-            worker = Worker(source, threads)
+            worker = ModelWorker(source, threads)
         except (LastwordError, OSError, RuntimeError, MemoryError) as unable:
-            _send(pipe, Unable(0, str(unable)))
+            _send(pipe, WorkerLoadFailed(0, str(unable)))
             return
-        _send(pipe, Ready(0, worker.about()))
+        _send(pipe, WorkerReady(0, worker.model_info()))
         while True:
-            job: Job = _received(pipe)
-            _send(pipe, performed(0, job, worker.run))
+            job: WorkerTask = _received(pipe)
+            _send(pipe, run_task(0, job, worker.run))
 
 
 def _cards() -> list[str]:

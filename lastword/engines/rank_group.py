@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
-from lastword.engines.engine import Key, Question, Reply
-from lastword.engines.local import QUEUED, Local
+from lastword.engines.base import GenerationReply, GenerationRequest, Key
+from lastword.engines.local import QUEUE_FACTOR, LocalEngine
 from lastword.errors import ExtraError, LastwordError, RankError, SettingError
 from lastword.extras import install
 from lastword.models.load import load
@@ -23,7 +23,7 @@ from lastword.validation import check_choice, check_int, check_number, check_typ
 class RankGroup:
     """An engine of `parallel` actors in the cluster that ray.init has connected to.
 
-    A placement group holds a card for each on "cuda", a CPU on "cpu"; `patience` is how many seconds to wait
+    A placement group holds a card for each on "cuda", a CPU on "cpu"; `timeout` is how many seconds to wait
     for them, and for a rank in a pass. A rank that dies takes the group with it: make another one and ask
     again.
     """
@@ -35,17 +35,17 @@ class RankGroup:
         parallel: int,
         device: Literal["cpu", "cuda"] = "cuda",
         dtype: str = "auto",
-        patience: int | float = 600,
+        timeout: int | float = 600,
     ) -> None:
         check_type("RankGroup", "name", name, str, "the name or folder of a model")
         check_int("RankGroup", "parallel", parallel, minimum=2, maximum=MOST_RANKS)
         check_choice("RankGroup", "device", device, *BACKENDS)
-        check_number("RankGroup", "patience", patience, above=0)
+        check_number("RankGroup", "timeout", timeout, above=0)
         self._ray, self._actors, self._placement = _connected(), list[Any](), None
         try:
-            self._start(parallel, device, patience)
+            self._start(parallel, device, timeout)
             meeting = self._all([self._actors[0].opens.remote(parallel)])
-            given = (name, device, dtype, parallel, meeting, patience)
+            given = (name, device, dtype, parallel, meeting, timeout)
             self._all([actor.joins.remote(rank, *given) for rank, actor in enumerate(self._actors)])
         except BaseException:
             self.close()
@@ -60,14 +60,14 @@ class RankGroup:
             raise RankError("this group of ranks has ended; make another one")
         return self._all([actor.calls.remote(function, given) for actor in self._actors])
 
-    def ask(
-        self, questions: Mapping[Key, Question], recipe: Recipe, *, rows: int
-    ) -> Iterator[list[Reply[Key]]]:
+    def generate(
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
+    ) -> Iterator[list[GenerationReply[Key]]]:
         """Replies batch by batch, shortest prompts first."""
-        order = sorted(questions, key=lambda key: len(questions[key].prompt))
-        for first in range(0, len(order), rows * QUEUED):
-            batch = {key: questions[key] for key in order[first : first + rows * QUEUED]}
-            yield self.call(_answered, batch, recipe, rows)
+        order = sorted(requests, key=lambda key: len(requests[key].prompt_ids))
+        for first in range(0, len(order), max_batch_size * QUEUE_FACTOR):
+            batch = {key: requests[key] for key in order[first : first + max_batch_size * QUEUE_FACTOR]}
+            yield self.call(_generate, batch, recipe, max_batch_size)
 
     def close(self) -> None:
         """End the actors, and give back what they held."""
@@ -78,16 +78,16 @@ class RankGroup:
             self._ray.util.remove_placement_group(self._placement)
             self._placement = None
 
-    def _start(self, count: int, device: str, patience: int | float) -> None:
+    def _start(self, count: int, device: str, timeout: int | float) -> None:
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         each = {"CPU": 1.0} if device == "cpu" else {"CPU": 1.0, "GPU": 1.0}
         placement = self._placement = placement_group([each] * count, strategy="PACK")
-        if not placement.wait(patience):
+        if not placement.wait(timeout):
             there = {kind: self._ray.cluster_resources().get(kind, 0.0) for kind in each}
             raise SettingError(
-                f"{count} ranks with {each} each found no place within {patience:g} s; the cluster has "
+                f"{count} ranks with {each} each found no place within {timeout:g} s; the cluster has "
                 f"{there}, free or taken: add machines, give fewer ranks, or wait longer"
             )
         actor = self._ray.remote(max_restarts=0)(_Rank)
@@ -139,7 +139,7 @@ class _Rank:
         dtype: str,
         count: int,
         at: tuple[str, int],
-        patience: int | float,
+        timeout: int | float,
     ) -> tuple[None, LastwordError | None]:
         """Meet the others and load this rank's part."""
         import torch.distributed as dist
@@ -151,7 +151,7 @@ class _Rank:
             store=self._store,
             rank=rank,
             world_size=count,
-            timeout=timedelta(seconds=patience),
+            timeout=timedelta(seconds=timeout),
         )
         try:
             self._model = load(name, device=device, dtype=dtype, parallel=count)
@@ -168,8 +168,12 @@ class _Rank:
         return (said if self._model.ranks.rank == 0 else None), None  # type: ignore[union-attr]
 
 
-def _answered(model: Any, batch: Mapping[Key, Question], recipe: Recipe, rows: int) -> list[Reply[Key]]:
-    return [reply for some in Local(model).ask(batch, recipe, rows=rows) for reply in some]
+def _generate(
+    model: Any, batch: Mapping[Key, GenerationRequest], recipe: Recipe, rows: int
+) -> list[GenerationReply[Key]]:
+    return [
+        reply for some in LocalEngine(model).generate(batch, recipe, max_batch_size=rows) for reply in some
+    ]
 
 
 def _connected() -> Any:

@@ -11,9 +11,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from lastword.engines.places import Died, Event, Job, Ready, Unable, performed
-from lastword.engines.processes import MOST_WORKERS
-from lastword.engines.worker import Source, Worker
+from lastword.engines.base import WorkerDied, WorkerEvent, WorkerLoadFailed, WorkerReady, WorkerTask
+from lastword.engines.local import ModelSource, ModelWorker, run_task
+from lastword.engines.processes import MAX_WORKERS
 from lastword.errors import EngineError, ExtraError, LastwordError
 from lastword.extras import install
 from lastword.validation import check_int, check_type
@@ -22,29 +22,29 @@ CONNECT = 60.0  # seconds until a cluster must have answered
 _LOG = logging.getLogger(__name__)
 
 
-class Actor:
+class ModelActor:
     """What runs in a Ray worker. It loads when it is asked to, so that what is wrong can be told."""
 
-    def __init__(self, source: Source, threads: int | None) -> None:
+    def __init__(self, source: ModelSource, threads: int | None) -> None:
         self.source, self.threads = source, threads
-        self._worker: Worker | None = None
+        self._worker: ModelWorker | None = None
 
-    def begin(self, worker: int) -> Event:
+    def begin(self, worker: int) -> WorkerEvent:
         """Load the model."""
         try:
-            self._worker = self._worker or Worker(self.source, self.threads)
+            self._worker = self._worker or ModelWorker(self.source, self.threads)
         except (LastwordError, OSError, RuntimeError, MemoryError) as unable:
-            return Unable(worker, f"{unable} (on {os.uname().nodename})")
-        return Ready(worker, self._worker.about())
+            return WorkerLoadFailed(worker, f"{unable} (on {os.uname().nodename})")
+        return WorkerReady(worker, self._worker.model_info())
 
-    def run(self, worker: int, job: Job) -> Event:
+    def run(self, worker: int, job: WorkerTask) -> WorkerEvent:
         """Do a job. One that was started again has no model yet, and has to begin before."""
         if self._worker is None:
-            return Died(worker, "it was started again")
-        return performed(worker, job, self._worker.run)
+            return WorkerDied(worker, "it was started again")
+        return run_task(worker, job, self._worker.run)
 
 
-class Ray:
+class RayWorkers:
     """Workers of a Ray cluster: `address` is "auto", "host:port", or "local" for one that ends with us.
 
     Left out, it is RAY_ADDRESS, a cluster of this machine, or a local one, as Ray has it. Every actor takes a
@@ -54,24 +54,24 @@ class Ray:
 
     def __init__(
         self,
-        source: Source,
+        source: ModelSource,
         workers: int | None = None,
         *,
         address: str | None = None,
         threads: int | None = None,
     ) -> None:
-        check_type("Ray", "source", source, Source, 'Source("tiny-llada-base")')
+        check_type("Ray", "source", source, ModelSource, 'Source("tiny-llada-base")')
         for name, value in (("workers", workers), ("threads", threads)):
             if value is not None:
-                check_int("Ray", name, value, minimum=1, maximum=MOST_WORKERS)
-        self._ray = imported()
-        self._connected = connected(self._ray, address)
+                check_int("Ray", name, value, minimum=1, maximum=MAX_WORKERS)
+        self._ray = import_ray()
+        self._connected = connect(self._ray, address)
         try:
             resources = self._ray.cluster_resources()
             self._gpu = source.device in ("auto", "cuda") and resources.get("GPU", 0) >= 1
-            self.source, self.threads = source.in_full(), threads or (None if self._gpu else 1)
+            self.source, self.threads = source.with_absolute_paths(), threads or (None if self._gpu else 1)
             room = resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // (threads or 1)
-            self.workers = workers or max(1, min(int(room), MOST_WORKERS))
+            self.num_workers = workers or max(1, min(int(room), MAX_WORKERS))
         except BaseException:
             self.close()
             raise
@@ -86,7 +86,7 @@ class Ray:
                 num_gpus=1 if self._gpu else 0,
                 max_restarts=-1,
                 max_task_retries=0,  # the pool counts, so that no job is tried for ever
-            )(Actor)
+            )(ModelActor)
             self._actors[worker] = kind.remote(self.source, self.threads)
         self._refs = {ref: own for ref, own in self._refs.items() if own != worker}
         # To load is asked for until it is done: while a dead node is still being dialled, calls fail at once.
@@ -94,16 +94,16 @@ class Ray:
         self._refs[begin.remote(worker)] = worker
         self._beginning.add(worker)
 
-    def give(self, worker: int, job: Job) -> None:
+    def submit(self, worker: int, job: WorkerTask) -> None:
         self._refs[self._actors[worker].run.remote(worker, job)] = worker
 
-    def wait(self, seconds: float) -> Sequence[Event]:
+    def wait(self, seconds: float) -> Sequence[WorkerEvent]:
         if not self._refs:
             return []
         found, _ = self._ray.wait(list(self._refs), num_returns=1, timeout=seconds)
         return [self._event(ref) for ref in found]
 
-    def awaited(self) -> str:
+    def pending(self) -> str:
         free = self._ray.available_resources()
         takes = "a GPU" if self._gpu else f"{self.threads or 1} CPU"
         have = ", ".join(f"{free.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
@@ -121,22 +121,22 @@ class Ray:
             self._ray.shutdown()
             self._connected = False
 
-    def _event(self, ref: Any) -> Event:
+    def _event(self, ref: Any) -> WorkerEvent:
         """What came of a call."""
         worker = self._refs.pop(ref)
         try:
-            event: Event = self._ray.get(ref)
+            event: WorkerEvent = self._ray.get(ref)
         except self._ray.exceptions.RayTaskError as raised:  # no lastword there, or an older one
-            return Unable(worker, _brief(raised))
+            return WorkerLoadFailed(worker, _brief(raised))
         except self._ray.exceptions.RayError as gone:
             if worker in self._beginning and _for_good(gone):
-                return Unable(worker, _brief(gone))
-            return Died(worker, _brief(gone))
+                return WorkerLoadFailed(worker, _brief(gone))
+            return WorkerDied(worker, _brief(gone))
         self._beginning.discard(worker)
         return event
 
 
-def imported() -> Any:
+def import_ray() -> Any:
     """Ray, if it is installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -149,7 +149,7 @@ def imported() -> Any:
     return ray
 
 
-def connected(ray: Any, address: str | None, seconds: float = CONNECT) -> bool:
+def connect(ray: Any, address: str | None, seconds: float = CONNECT) -> bool:
     """Connect to a cluster, within so many seconds. False: somebody had before."""
     if ray.is_initialized():
         return False

@@ -39,7 +39,7 @@ from lastword.evaluate.records import (
     Spent,
     unchecked,
 )
-from lastword.io.schema import CHECKED, Seed, Text, Value, error_reason, read_bytes
+from lastword.io.schema import STRICT, Seed, Text, Value, error_reason, read_bytes
 from lastword.policies.cache import NoCache
 from lastword.policies.commit import Never
 from lastword.policies.length.fixed import Fixed
@@ -56,7 +56,7 @@ QUESTION = tuple(name for name in IDENTITY if name != "prompt")  # an archive ha
 OF_TASK = ("task", "group", "task_version", "sandbox")
 
 
-@dataclass(frozen=True, kw_only=True, config=CHECKED)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class TaskShare:
     """What the records of one task share, and how many they are."""
 
@@ -67,7 +67,7 @@ class TaskShare:
     samples: RowCount
 
 
-@dataclass(frozen=True, kw_only=True, config=CHECKED)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Header:
     """What the records of an arm share."""
 

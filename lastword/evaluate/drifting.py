@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators
-from lastword.engines.surroundings import surroundings
+from lastword.engines.base import environment
 from lastword.errors import SettingError
 from lastword.evaluate.journal import Journal
 from lastword.evaluate.records import Drift, Identity, record_of
@@ -75,7 +75,7 @@ def drift(
             wanted = {*steps}.union(*(before.get(key, set()) for key in batch))
             expected = _expected(model, [prompts[key] for key in batch], length, recipe, wanted)
             journal.append(
-                record_of(asked[key][1] | surroundings(model) | {"expected": own})
+                record_of(asked[key][1] | environment(model) | {"expected": own})
                 for key, own in zip(batch, expected)
             )
             progress(len(prompts) - len(order) + first + len(batch), len(prompts))

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lastword.engines.engine import Question
-from lastword.engines.local import Local
+from lastword.engines.base import GenerationRequest
+from lastword.engines.local import LocalEngine
 from lastword.errors import ExtraError, SettingError
 from lastword.evaluate.records import Fields
 from lastword.evaluate.task import Sample
@@ -65,13 +65,13 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
             again = times_seen[request.task_name, request.doc_id]
             times_seen[request.task_name, request.doc_id] += 1
             ids = self.model.tokenizer.encode(self._begin + context)
-            questions[at] = Question(ids, self.seed + request.doc_id + again * 2**20)
+            questions[at] = GenerationRequest(ids, self.seed + request.doc_id + again * 2**20)
         texts = [""] * len(samples)
-        for replies in Local(self.model).ask(questions, self.recipe, rows=self.rows):
+        for replies in LocalEngine(self.model).generate(questions, self.recipe, max_batch_size=self.rows):
             for reply in replies:
                 sample = samples[reply.key]
                 texts[reply.key] = sample.cut(reply.text)
-                self.log.append({"task": sample.task, "doc_id": sample.index, **reply.facts})
+                self.log.append({"task": sample.task, "doc_id": sample.index, **reply.details})
         return texts
 
     def _check(self, task: str, settings: dict[str, Any]) -> None:

@@ -112,7 +112,7 @@ def read_records(path: Path) -> list[Record]:
         if path.is_dir():
             return [record for file in _files_in(path) for record in read_records(file)]
         packed = path.name.endswith(archive.ENDING)
-        data = read_bytes(path, most=LARGEST)
+        data = read_bytes(path, max_bytes=LARGEST)
         records = archive.unpack(data) if packed else _lines(data)
     except (OSError, ValueError) as broken:
         raise SettingError(

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from lastword.errors import LastwordError, SettingError
-from lastword.io.schema import CHECKED, Count, LongText, Seed, Share, SlotCount, Text, error_reason
+from lastword.io.schema import STRICT, Count, LongText, Seed, Share, SlotCount, Text, error_reason
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import REREGISTERED
 from lastword.validation import MAX_SLOTS
@@ -75,7 +75,7 @@ def _from_the_first(expected: dict[str, float]) -> dict[str, float]:
 RecipeField = Annotated[Recipe, PlainValidator(_recipe), PlainSerializer(recipe_data)]
 
 
-@dataclass(frozen=True, slots=True, config=CHECKED)
+@dataclass(frozen=True, slots=True, config=STRICT)
 class Spent:
     """What a row cost: passes, columns they computed, columns times those each attended to."""
 
@@ -87,7 +87,7 @@ class Spent:
     )  # an archive leaves them out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=CHECKED)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Asked:
     """Which sample was asked of which model and how: what every record begins with."""
 
@@ -108,7 +108,7 @@ class Asked:
     sandbox: Sandbox | None = None  # how code that was run was kept in
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=CHECKED)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Answer(Asked):
     """A decoded answer, its score and its cost."""
 
@@ -144,7 +144,7 @@ class Answer(Asked):
         return self.score > 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=CHECKED)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Drift(Asked):
     """The expected length by step of one decoding, step 0 among them."""
 

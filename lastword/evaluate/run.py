@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from lastword.engines.engine import TOO_LONG, Engine, Question, Reply, check_engine
-from lastword.engines.local import Local
-from lastword.engines.surroundings import dtype_of
+from lastword.engines.base import (
+    TOO_LONG,
+    Engine,
+    GenerationReply,
+    GenerationRequest,
+    check_engine,
+    compute_dtype,
+)
+from lastword.engines.local import LocalEngine
 from lastword.errors import EngineError, SettingError
 from lastword.evaluate.journal import Journal
 from lastword.evaluate.records import (
@@ -23,7 +29,7 @@ from lastword.evaluate.records import (
 )
 from lastword.evaluate.task import Sample, Task, conditions, refused
 from lastword.evaluate.tokens import first_token, tokenizer_of
-from lastword.io.schema import MOST_TEXT
+from lastword.io.schema import MAX_TEXT_LENGTH
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
@@ -73,17 +79,17 @@ def evaluate(
     with journal.writing():
         done = journal.done()
         questions = {
-            key: Question(layout.ids(sample), seed + sample.index, said=layout.said(sample))
+            key: GenerationRequest(layout.ids(sample), seed + sample.index, prompt_text=layout.said(sample))
             for key, (sample, _) in asked.items()
             if key not in done
         }
         answered = before = len(asked) - len(questions)
         progress(answered, len(asked))
-        lost: list[Reply[Identity]] = []
-        asking = Local(model) if engine is None else engine
-        for found in asking.ask(questions, recipe, rows=rows):
-            lost += [reply for reply in found if reply.failed is not None]
-            replies = [reply for reply in found if reply.failed is None]
+        lost: list[GenerationReply[Identity]] = []
+        asking = LocalEngine(model) if engine is None else engine
+        for found in asking.generate(questions, recipe, max_batch_size=rows):
+            lost += [reply for reply in found if reply.error is not None]
+            replies = [reply for reply in found if reply.error is None]
             if len(lost) >= HOPELESS and answered == before and not replies:
                 break
             samples = [asked[reply.key][0] for reply in replies]
@@ -93,8 +99,8 @@ def evaluate(
                 record_of(
                     asked[reply.key][1]
                     | depends[sample.task]
-                    | reply.facts
-                    | {name: _spent(reply.facts[name]) for name in ("probe_cost", "cost")}
+                    | reply.details
+                    | {name: _spent(reply.details[name]) for name in ("probe_cost", "cost")}
                     | ({} if timed else {"batch_seconds": None})
                     | {"text": text, "score": score}
                     | ({"refused": True} if refused(by_name[sample.task], sample, text) else {})
@@ -115,7 +121,7 @@ def _check_same(model: MaskPredictor, engine: Engine | None) -> None:
     check_engine("evaluate", engine)
     if engine.model is model:
         return
-    here, there = ((fingerprint(one), dtype_of(one)) for one in (model, engine.model))
+    here, there = ((fingerprint(one), compute_dtype(one)) for one in (model, engine.model))
     if here != there:
         raise SettingError(
             f"evaluate was given a model ({', '.join(here)}) and an engine that asks another one "
@@ -124,10 +130,10 @@ def _check_same(model: MaskPredictor, engine: Engine | None) -> None:
 
 
 def _tell(
-    lost: Sequence[Reply[Identity]], asked: Mapping[Identity, tuple[Sample, Fields]], total: int
+    lost: Sequence[GenerationReply[Identity]], asked: Mapping[Identity, tuple[Sample, Fields]], total: int
 ) -> NoReturn:
     """Say what failed, once everything else is written."""
-    of = [f"{asked[one.key][0].task} {asked[one.key][0].index} ({one.failed})" for one in lost[:3]]
+    of = [f"{asked[one.key][0].task} {asked[one.key][0].index} ({one.error})" for one in lost[:3]]
     raise EngineError(
         f"{len(lost)} of {total} samples failed and have no record: {'; '.join(of)}. What was answered is "
         "written: give the same command again to ask only the rest"
@@ -140,7 +146,7 @@ def _spent(work: Sequence[int] | None) -> Spent | None:
 
 def _written(text: str) -> str:
     """A text as it can be kept: half characters of a tokenizer of its own replaced, and bounded."""
-    return text[:MOST_TEXT].encode(errors="replace").decode()
+    return text[:MAX_TEXT_LENGTH].encode(errors="replace").decode()
 
 
 def answers_to(asked: Iterable[Identity], recorded: Mapping[Identity, Record]) -> list[Answer]:
@@ -162,7 +168,7 @@ def about(model: MaskPredictor, name: str, recipe: Recipe, seed: int) -> Fields:
     return {
         "model": name,
         "weights": fingerprint(model),
-        "dtype": dtype_of(model),
+        "dtype": compute_dtype(model),
         "recipe": recipe,
         "seed": seed,
     }
@@ -226,7 +232,7 @@ def _scores(
     tasks: dict[str, Task],
     samples: Sequence[Sample],
     texts: Sequence[str],
-    replies: Sequence[Reply[Identity]],
+    replies: Sequence[GenerationReply[Identity]],
 ) -> list[float]:
     """A score per reply. What was not asked is not right, whatever a scorer makes of no text."""
     scores = [0.0] * len(samples)
@@ -234,7 +240,7 @@ def _scores(
         mine = [
             at
             for at, sample in enumerate(samples)
-            if sample.task == name and replies[at].facts["finish"] != TOO_LONG
+            if sample.task == name and replies[at].details["finish"] != TOO_LONG
         ]
         if mine:
             found = task.score([samples[at] for at in mine], [texts[at] for at in mine])

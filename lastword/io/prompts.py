@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Discriminator, Field, Tag
 
 from lastword.errors import PromptError
-from lastword.io.schema import OPEN, UTF8_MARK, LongText, Text, parse, read_bytes, validate
+from lastword.io.schema import IGNORE_EXTRA, UTF8_MARK, LongText, Text, parse_json, read_bytes, validate
 from lastword.validation import MAX_SLOTS, short_repr
 
 MOST_LINES = 2**20
@@ -23,7 +23,7 @@ Id = Annotated[int, Field(ge=0, lt=2**31)]
 class Message(BaseModel):
     """One message of a conversation; a template may know more fields."""
 
-    model_config = OPEN
+    model_config = IGNORE_EXTRA
 
     role: Annotated[Text, Field(min_length=1)]
     content: LongText
@@ -39,7 +39,7 @@ def _kind(value: object) -> str | None:
 class Line(BaseModel):
     """What a line of a .jsonl file says; its other fields are the user's."""
 
-    model_config = OPEN
+    model_config = IGNORE_EXTRA
 
     prompt: Annotated[
         Annotated[PromptText, Tag("text")]
@@ -57,7 +57,7 @@ class Line(BaseModel):
 class Family(BaseModel):
     """The family a line names; None: it belongs to none."""
 
-    model_config = OPEN
+    model_config = IGNORE_EXTRA
 
     family: Annotated[Text, Field(min_length=1)] | None
 
@@ -129,7 +129,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 def _line(text: str, where: str, family_field: str | None) -> tuple[Any, str | None]:
     """The prompt and the family of an object."""
     try:
-        data = parse(text)
+        data = parse_json(text)
     except ValueError as broken:
         raise PromptError(f"{where} is not JSON ({broken})") from broken
     if not isinstance(data, dict):

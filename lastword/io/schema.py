@@ -25,45 +25,45 @@ from lastword.validation import (
 Value = TypeVar("Value")
 
 # Strict: "3" and True are no numbers; nothing unknown; no NaN or Infinity.
-CHECKED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 # The same for files of others, which say more than we read.
-OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+IGNORE_EXTRA = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 Text = Annotated[str, Field(max_length=1_000)]
-MOST_TEXT = 10**7  # letters of an answer
-LongText = Annotated[str, Field(max_length=MOST_TEXT)]
+MAX_TEXT_LENGTH = 10**7  # letters of an answer
+LongText = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]
 Seed = Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 SlotCount = Annotated[int, Field(ge=0, le=MAX_SLOTS)]
 PositiveSlots = Annotated[int, Field(ge=1, le=MAX_SLOTS)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-MOST_BYTES = 100 * 2**20  # of a JSON file of ours or of a checkpoint
+MAX_FILE_BYTES = 100 * 2**20  # of a JSON file of ours or of a checkpoint
 UTF8_MARK = b"\xef\xbb\xbf"
 
 
-def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
+def read_bytes(path: Path, *, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """A file's content; OSError if it cannot be read, ValueError if it is no file or too large."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("it is no plain file")
-    if found.st_size > most:
-        raise ValueError(f"it has {found.st_size} bytes, and at most {most} are read")
+    if found.st_size > max_bytes:
+        raise ValueError(f"it has {found.st_size} bytes, and at most {max_bytes} are read")
     return path.read_bytes()
 
 
-def parse(data: bytes | str) -> Any:
+def parse_json(data: bytes | str) -> Any:
     """JSON as data: no NaN, no Infinity, no bottomless nesting. ValueError says what is wrong."""
     content = data.encode() if isinstance(data, str) else data
     return from_json(content.removeprefix(UTF8_MARK), allow_inf_nan=False)
 
 
-def parse_object(data: bytes | str) -> dict[str, Any]:
+def parse_json_object(data: bytes | str) -> dict[str, Any]:
     """A document of one JSON object, in which no field stands twice and no number is out of reach.
 
     It is read twice, so lines of a journal go through `parse`.
     """
-    if not isinstance(parse(data), dict):
+    if not isinstance(parse_json(data), dict):
         raise ValueError("it must be an object")
     document: dict[str, Any] = json.loads(
         data.removeprefix(UTF8_MARK) if isinstance(data, bytes) else data.removeprefix("\ufeff"),
@@ -73,9 +73,9 @@ def parse_object(data: bytes | str) -> dict[str, Any]:
     return document
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """A file of one JSON object; OSError if it cannot be read, ValueError says what is wrong."""
-    return parse_object(read_bytes(path))
+    return parse_json_object(read_bytes(path))
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

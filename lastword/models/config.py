@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from lastword.errors import CheckpointError
-from lastword.io.schema import OPEN, PositiveSlots, first_error, read_object
+from lastword.io.schema import IGNORE_EXTRA, PositiveSlots, first_error, read_json_object
 from lastword.models.layers import TransformerConfig
 from lastword.models.path_safety import is_plain_file
 from lastword.validation import short_repr
@@ -41,7 +41,7 @@ _Document = TypeVar("_Document", bound="Document")
 class Document(BaseModel):
     """One of a checkpoint's JSON files, as far as we read it."""
 
-    model_config = OPEN
+    model_config = IGNORE_EXTRA
     builder: ClassVar[str] = "loader"  # what is built from it, in messages about switches
 
     @model_validator(mode="before")
@@ -119,6 +119,6 @@ def read_json(path: Path) -> dict[str, Any]:
             f"{path.parent} has no {path.name}; give a folder in the authors' Hugging Face format"
         )
     try:
-        return read_object(path)
+        return read_json_object(path)
     except (OSError, ValueError) as broken:
         raise CheckpointError(f"{path} cannot be read as JSON ({broken}); download it again") from broken

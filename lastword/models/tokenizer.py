@@ -17,7 +17,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from lastword.errors import CheckpointError, PromptError
-from lastword.io.schema import read_bytes, read_object
+from lastword.io.schema import read_bytes, read_json_object
 from lastword.models.path_safety import is_plain_file
 from lastword.models.template import compiled, rendered
 
@@ -169,7 +169,7 @@ def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
     if not set(_PARTS) <= set(present):
         raise ValueError(f"it needs {_READY}, or {' and '.join(_PARTS)}")
     vocabulary, merges = (folder / name for name in _PARTS)
-    read_object(vocabulary), read_bytes(merges)  # the Rust library knows no bounds
+    read_json_object(vocabulary), read_bytes(merges)  # the Rust library knows no bounds
     core = tokenizers.Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     missing = set(pre_tokenizers.ByteLevel.alphabet()) - core.get_vocab().keys()
     if missing:  # text made of such bytes would vanish without a word
@@ -221,7 +221,7 @@ def _text_of(token: Any) -> str | None:
 def _read_object(file: Path) -> _Json:
     """The JSON object in `file`; empty when there is no such file."""
     try:
-        return read_object(file) if is_plain_file(file) else {}
+        return read_json_object(file) if is_plain_file(file) else {}
     except ValueError as error:
         raise ValueError(f"{file.name} is not a JSON object, {error}") from error
 

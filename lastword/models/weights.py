@@ -153,7 +153,7 @@ def model_key(model: Any) -> str:
 
     A model without weights we can see is known by its `name` (`Adapter(..., name="my-model")`).
     """
-    if isinstance(told := getattr(model, "key", None), str):  # its weights are elsewhere
+    if isinstance(told := getattr(model, "model_key", None), str):  # its weights are elsewhere
         return told
     tensors = model.state_dict() if hasattr(model, "state_dict") else {}
     name = getattr(model, "name", None)

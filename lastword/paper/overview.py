@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from lastword.engines.engine import TOO_LONG
-from lastword.engines.room import LEAST
+from lastword.engines.base import TOO_LONG
+from lastword.engines.local import MIN_SLOTS
 from lastword.evaluate.records import Answer, Record
 from lastword.paper.compare import paired_p, standard_error
 from lastword.paper.pairing import by_recipe, by_subject, latest, on_shared
@@ -47,7 +47,7 @@ def unfit(records: Sequence[Answer]) -> str:
         return ""
     return (
         f"Of {len(records)} records, {unasked} score 0 unasked because the prompt leaves fewer than "
-        f"{LEAST} positions, and {shortened} were asked on a canvas shortened to what is left."
+        f"{MIN_SLOTS} positions, and {shortened} were asked on a canvas shortened to what is left."
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lastword.decoding.sampling import Sampling
 from lastword.errors import RecipeError, SettingError, WrongTypeError
-from lastword.io.schema import parse_object
+from lastword.io.schema import parse_json_object
 from lastword.policies.cache import Cache
 from lastword.policies.commit import CommitRule
 from lastword.policies.length.policy import LengthPolicy
@@ -154,7 +154,7 @@ class Recipe:
         """A saved recipe. What it may hold is what its parts take: each checks its own fields."""
         check_type("Recipe.from_json", "text", text, str, "a recipe's JSON")
         try:
-            data = parse_object(text)
+            data = parse_json_object(text)
         except ValueError as broken:
             raise RecipeError(
                 f"the recipe is not JSON as we read it ({broken}); give one that Recipe.to_json() wrote, or "

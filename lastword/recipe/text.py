@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lastword.errors import LastwordError, RecipeError
-from lastword.io.schema import parse
+from lastword.io.schema import parse_json
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.registry import ALIASES, PARTS, SHORTHANDS, Part
 from lastword.validation import check_number, short_repr
@@ -110,7 +110,7 @@ def _unwrapped(text: str) -> str:
 
 def _value(text: str) -> Any:
     try:
-        return parse(text)
+        return parse_json(text)
     except ValueError:
         return text
 

@@ -24,9 +24,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Server
 
-from lastword.engines.surroundings import dtype_of, surroundings
+from lastword.engines.base import compute_dtype, environment
 from lastword.errors import LastwordError, SettingError
-from lastword.io.schema import parse_object
+from lastword.io.schema import parse_json_object
 from lastword.models.base import MaskPredictor
 from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
@@ -126,7 +126,7 @@ async def read_request(request: Request, kind: type[Kind], limits: ServerSetting
             f"`Content-Type: {JSON_TYPE}`"
         )
     try:
-        return kind.model_validate(parse_object(await read_body(request, limits)))
+        return kind.model_validate(parse_json_object(await read_body(request, limits)))
     except ValidationError as wrong:
         raise from_validation_error(kind, wrong) from wrong
     except ValueError as broken:
@@ -452,8 +452,8 @@ def create_app(
             slots=limits.horizon or engine.model.default_max_new_tokens,
             positions=engine.model.max_seq_len,
             weights=fingerprint(engine.model),
-            dtype=dtype_of(engine.model),
-            hardware=surroundings(engine.model)["hardware"],
+            dtype=compute_dtype(engine.model),
+            hardware=environment(engine.model)["hardware"],
             recipe=engine.recipe.label(),
         ),
     )

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from lastword.errors import LastwordError
-from lastword.io.schema import CHECKED, LongText, Seed, Text, first_error
+from lastword.io.schema import STRICT, LongText, Seed, Text, first_error
 from lastword.serve.request import REQUEST_ERRORS, DecodingFailedError, ServerError
 from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
 
@@ -108,7 +108,7 @@ TEXT_ONLY = "the model reads and writes text"
 class TextPart(BaseModel):
     """A piece of a message; pieces are joined as they are."""
 
-    model_config = CHECKED
+    model_config = STRICT
 
     type: Literal["text"]
     text: LongText
@@ -123,7 +123,7 @@ TurnContent = Annotated[
 class ChatTurn(BaseModel):
     """One turn of a conversation. What clients send back of an answer of ours is taken."""
 
-    model_config = CHECKED
+    model_config = STRICT
 
     role: Literal["system", "developer", "user", "assistant"]
     content: TurnContent
@@ -149,7 +149,7 @@ ChatTurns = Annotated[list[ChatTurn], Field(min_length=1, fail_fast=True)]
 class StreamOptions(BaseModel):
     """What a stream says beside the text."""
 
-    model_config = CHECKED
+    model_config = STRICT
 
     include_usage: bool | None = Field(None, description="A last chunk with the usage.")
     include_obfuscation: Annotated[Any, Unsupported("chunks are not padded", (False,))] = None
@@ -158,7 +158,7 @@ class StreamOptions(BaseModel):
 class AnswerRequest(BaseModel):
     """What a request for answers may hold, whatever its prompt looks like."""
 
-    model_config = CHECKED
+    model_config = STRICT
 
     model: Text = Field(description="the name of the model, as /v1/models has it")
     n: int | None = Field(None, ge=1, description="Answers to each prompt.")
@@ -238,7 +238,7 @@ class CompletionRequest(AnswerRequest):
 class LengthsRequest(BaseModel):
     """A request to /v1/lengths: a prompt, or messages."""
 
-    model_config = CHECKED
+    model_config = STRICT
 
     model: Text | None = Field(None, description="The name of the model; left out, the one here.")
     prompt: OnePrompt | None = None

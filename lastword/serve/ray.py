@@ -21,7 +21,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from lastword.engines.worker import Source
+from lastword.engines.local import ModelSource
 from lastword.errors import ExtraError, LastwordError, SettingError
 from lastword.extras import install
 from lastword.serve.app import (
@@ -212,7 +212,7 @@ class _DelayedResponse:
 class ReplicaSpec:
     """What a replica is made of: names and numbers. It loads the weights itself, where it runs."""
 
-    source: Source
+    source: ModelSource
     name: str
     limits: ServerSettings
     key: str | None  # by which it knows the one who listens; None: no key is asked for
@@ -766,7 +766,7 @@ def create_front_app(
 
 
 def serve_on_ray(
-    source: Source,
+    source: ModelSource,
     *,
     name: str,
     replicas: ReplicaSettings,
@@ -782,7 +782,9 @@ def serve_on_ray(
     check_exposed(host, keys, without_key)
     with ray_cluster(address, say) as ray:
         inner = secrets.token_urlsafe() if keys else None
-        deployed = RayDeployment(ray, ReplicaSpec(source.in_full(), name, limits, inner), replicas)
+        deployed = RayDeployment(
+            ray, ReplicaSpec(source.with_absolute_paths(), name, limits, inner), replicas
+        )
         deployed.check_room()
         fleet = RayFleet(deployed, limits)
         front = create_front_app(

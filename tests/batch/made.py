@@ -5,8 +5,8 @@ import json
 from lastword import Fixed, Recipe
 from lastword.batch.run import run
 from lastword.canvas.cost import TokenCost
-from lastword.engines.engine import Reply
-from lastword.engines.local import Local
+from lastword.engines.base import GenerationReply
+from lastword.engines.local import LocalEngine
 
 FIVE = Recipe(length=Fixed(5))
 # A machine's own, and how a batch was made up: no part of an answer.
@@ -34,7 +34,7 @@ def told(value):
 def answers(model, source, out, **options):
     """What a batch writes, as data, and its outcome."""
     options = {"name": "m", "recipe": FIVE, **options}
-    outcome = run(Local(model), source, out, **options)
+    outcome = run(LocalEngine(model), source, out, **options)
     return read(out), outcome
 
 
@@ -45,25 +45,24 @@ class Echo:
         self.model, self.fails = model, fails
         self.asked, self.largest = 0, 0
 
-    def ask(self, questions, recipe, *, rows):
-        self.largest = max(self.largest, len(questions))
-        keys = list(questions)
-        for first in range(0, len(keys), rows):
-            some = keys[first : first + rows]
+    def generate(self, requests, recipe, *, max_batch_size):
+        self.largest = max(self.largest, len(requests))
+        keys = list(requests)
+        for first in range(0, len(keys), max_batch_size):
+            some = keys[first : first + max_batch_size]
             self.asked += len(some)
-            yield [self.reply(key, questions[key]) for key in some]
+            yield [self.reply(key, requests[key]) for key in some]
 
     def reply(self, key, question):
         if self.fails(question):
-            return Reply(key, "", {}, failed="three workers died over it")
+            return GenerationReply(key, "", {}, error="three workers died over it")
         facts = {
-            "prompt_tokens": len(question.prompt), "horizon": 5, "expected_length": 4.5, "tail": 0.0,
-            ""
+            "prompt_tokens": len(question.prompt_ids), "horizon": 5, "expected_length": 4.5, "tail": 0.0,
             "probe_cost": TokenCost(1, 5, 25), "cost": TokenCost(5, 25, 125),
             "seconds": 0.1, "finish": "ended",
             "length": 1, "rows": 1, "batch_seconds": 0.1, "shortened": False,
         }  # fmt: skip
-        return Reply(key, str(len(question.prompt)), facts)
+        return GenerationReply(key, str(len(question.prompt_ids)), facts)
 
     def close(self):
         pass

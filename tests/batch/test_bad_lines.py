@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lastword.batch import source
 from lastword.batch.run import run
 from lastword.errors import ExtraError, PromptError
-from lastword.io.schema import parse
+from lastword.io.schema import parse_json
 from tests.batch.made import Echo, answers, put, read
 from tests.batch.test_formats import request
 
@@ -197,7 +197,7 @@ def test_whatever_stands_in_a_file_every_line_has_one_of_its_own(toy, tmp_path, 
         assert not (tmp_path / "a.jsonl").exists()
         return
     stands = [line for line in path.read_bytes().split(b"\n") if line.strip()]
-    found = [parse(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
+    found = [parse_json(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
     assert len(found) == len(stands) == outcome.answered + outcome.failed
     again = run(Echo(toy), path, tmp_path / "a.jsonl", name="m")
     assert (again.answered, again.failed, again.before) == (

@@ -17,8 +17,7 @@ from lastword.batch.identity import WORDS
 from lastword.batch.line import OF_THE_RUN
 from lastword.batch.working import MOST_FAILED, PORTION
 from lastword.cli import COMMANDS, main
-from lastword.engines.local import TRIES
-from lastword.engines.room import LEAST
+from lastword.engines.local import MAX_ATTEMPTS, MIN_SLOTS
 from tests.batch.made import read
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "use" / "batch.md").read_text()
@@ -64,9 +63,9 @@ def test_numbers_and_names_are_those_of_the_code():
     assert f"up to {PROBED} of the prompts" in PAGE
     assert f"{MOST_FAILED} in a row" in PAGE
     assert f"{PORTION:,} at a time" in PAGE
-    assert f"less than {LEAST} positions" in PAGE
+    assert f"less than {MIN_SLOTS} positions" in PAGE
     assert "tried twice" in PAGE
-    assert TRIES == 2
+    assert MAX_ATTEMPTS == 2
     for name in OF_THE_RUN:
         assert f"`{name}`" in PAGE
     assert len(WORDS) == 8  # named in "Going on"

@@ -4,10 +4,9 @@ import pytest
 
 import lastword
 from lastword.batch.run import run
-from lastword.engines.local import Local
-from lastword.engines.pool import Pool
-from lastword.engines.processes import Processes
-from lastword.engines.worker import Source
+from lastword.engines.local import LocalEngine, ModelSource
+from lastword.engines.pool import WorkerPool
+from lastword.engines.processes import ProcessWorkers
 from lastword.models.toy import Toy
 from tests.batch.made import FIVE, put, read, told
 from tests.batch.test_formats import request
@@ -39,8 +38,8 @@ def written(engine, folder, lines, recipe=WARM):
     [pytest.param(LINES, id="lines"), pytest.param(REQUESTS, id="openai", marks=pytest.mark.full)],
 )
 def test_a_pool_of_processes_writes_what_this_process_does(toy, tmp_path, lines):
-    here = written(Local(toy), tmp_path / "here", lines)
-    with Pool(Processes(Source("toy"), 2)) as pool:
+    here = written(LocalEngine(toy), tmp_path / "here", lines)
+    with WorkerPool(ProcessWorkers(ModelSource("toy"), 2)) as pool:
         assert written(pool, tmp_path / "there", lines) == here
 
 
@@ -56,20 +55,20 @@ def server():
 
 
 def test_a_server_answers_lines_as_this_process_does(server, toy, tmp_path):
-    from lastword.engines.openai import OpenAI
+    from lastword.engines.openai import OpenAIEngine
 
-    here = written(Local(toy), tmp_path / "here", LINES)
-    there = written(OpenAI(server, "toy"), tmp_path / "there", LINES)
+    here = written(LocalEngine(toy), tmp_path / "here", LINES)
+    there = written(OpenAIEngine(server, "toy"), tmp_path / "there", LINES)
     for name in ("index", "id", "text", "tokens", "prompt_tokens", "seed", "horizon", "forward_passes"):
         assert [line[name] for line in there] == [line[name] for line in here], name
     assert [line["failed"] is None for line in there] == [True, False, True, True]
 
 
 def test_a_server_answers_requests_as_this_process_does(server, toy, tmp_path):
-    from lastword.engines.openai import OpenAI
+    from lastword.engines.openai import OpenAIEngine
 
-    here = written(Local(toy), tmp_path / "here", REQUESTS, FIVE)
-    there = written(OpenAI(server, "toy"), tmp_path / "there", REQUESTS, FIVE)
+    here = written(LocalEngine(toy), tmp_path / "here", REQUESTS, FIVE)
+    there = written(OpenAIEngine(server, "toy"), tmp_path / "there", REQUESTS, FIVE)
     for ours, theirs in zip(here[:2], there[:2]):
         ours, theirs = (one["response"]["body"] for one in (ours, theirs))
         assert theirs["usage"] == ours["usage"]

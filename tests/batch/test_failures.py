@@ -6,7 +6,7 @@ import torch
 import lastword
 from lastword.batch import working
 from lastword.batch.run import run
-from lastword.engines.local import TRIES
+from lastword.engines.local import MAX_ATTEMPTS
 from lastword.errors import SettingError
 from lastword.models.toy import Letters, Toy
 from tests.batch.made import FIVE, Echo, answers, put, read
@@ -32,7 +32,7 @@ def test_poison_is_written_as_failed_and_the_others_are_answered(toy, tmp_path):
     for at in (0, 2, 3):
         assert found[at]["text"] == healthy[at]["text"]
     for at in (1, 4):
-        assert f"tried {TRIES} times alone" in found[at]["failed"]
+        assert f"tried {MAX_ATTEMPTS} times alone" in found[at]["failed"]
         assert (found[at]["text"], found[at]["prompt_tokens"]) == (None, 3)
     assert (outcome.answered, outcome.failed) == (3, 2)
     again, outcome = answers(Poisoned(), source, tmp_path / "a.jsonl")
@@ -89,7 +89,7 @@ def test_a_canvas_that_was_shortened_says_so(tmp_path):
 
 def test_what_an_engine_gave_up_is_written(toy, tmp_path):
     source = put(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 9)])
-    engine = Echo(toy, fails=lambda question: len(question.prompt) == 4)
+    engine = Echo(toy, fails=lambda question: len(question.prompt_ids) == 4)
     outcome = run(engine, source, tmp_path / "a.jsonl", name="m", rows=2)
     failed = [line["failed"] for line in read(tmp_path / "a.jsonl")]
     assert failed == [None] * 3 + ["three workers died over it"] + [None] * 4
@@ -100,7 +100,7 @@ def test_when_all_fail_in_a_row_nothing_is_written_and_the_run_stops(toy, tmp_pa
     monkeypatch.setattr(working, "MOST_FAILED", 6)
     lines = [{"prompt": "a" * n} for n in range(1, 21)]
     source, out = put(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl"
-    engine = Echo(toy, fails=lambda question: len(question.prompt) > 5)
+    engine = Echo(toy, fails=lambda question: len(question.prompt_ids) > 5)
     with pytest.raises(SettingError, match=r"in a row failed.*three workers died over it"):
         run(engine, source, out, name="m", rows=2)
     assert [line["failed"] for line in read(out)] == [None] * 5 + ["three workers died over it"]

@@ -6,7 +6,7 @@ import pytest
 
 import lastword
 from lastword.batch.run import run
-from lastword.engines.local import Local
+from lastword.engines.local import LocalEngine
 from lastword.errors import SettingError
 from lastword.io.schema import validate
 from lastword.serve.protocol import ChatResponse, CompletionResponse
@@ -87,7 +87,7 @@ def test_parquet_is_read_and_written_as_lines_are(toy, tmp_path):
     rows = [{name: line.get(name) for name in columns} for line in LINES]
     rows[2]["id"] = "three"
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
-    outcome = run(Local(toy), tmp_path / "p.parquet", tmp_path / "a.parquet", name="m", recipe=FIVE)
+    outcome = run(LocalEngine(toy), tmp_path / "p.parquet", tmp_path / "a.parquet", name="m", recipe=FIVE)
     lines, _ = answers(toy, put(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
     found = parquet.read_table(tmp_path / "a.parquet").to_pylist()
     aside = ("run", "seconds", "id")
@@ -97,7 +97,7 @@ def test_parquet_is_read_and_written_as_lines_are(toy, tmp_path):
         }
     assert [row["id"] for row in found] == [None, "two", "three", None]
     assert outcome.answered == 4
-    run(Local(toy), tmp_path / "p.parquet", tmp_path / "a.parquet", name="m", recipe=FIVE)
+    run(LocalEngine(toy), tmp_path / "p.parquet", tmp_path / "a.parquet", name="m", recipe=FIVE)
     assert parquet.read_table(tmp_path / "a.parquet").to_pylist() == found
 
 
@@ -208,7 +208,7 @@ def test_prompts_are_not_written_over(toy, tmp_path):
 def test_a_table_of_somebody_elses_is_not_replaced(toy, tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"mine")
     with pytest.raises(SettingError, match="nothing beside it says that it is ours"):
-        run(Local(toy), put(tmp_path / "p.jsonl", *LINES), tmp_path / "a.parquet", name="m")
+        run(LocalEngine(toy), put(tmp_path / "p.jsonl", *LINES), tmp_path / "a.parquet", name="m")
     assert (tmp_path / "a.parquet").read_bytes() == b"mine"
 
 

@@ -12,7 +12,7 @@ import pytest
 import lastword
 from lastword.batch import working
 from lastword.batch.run import run
-from lastword.engines.local import Local
+from lastword.engines.local import LocalEngine
 from lastword.errors import SettingError
 from lastword.io import files
 from tests.batch.made import FIVE, Echo, answers, put, read, told
@@ -232,7 +232,7 @@ def test_a_long_file_is_not_held(toy, tmp_path, monkeypatch, count):
     class Long(Echo):
         def reply(self, key, question):
             made = super().reply(key, question)
-            return type(made)(key, "long " * 2_000, made.facts)
+            return type(made)(key, "long " * 2_000, made.details)
 
     monkeypatch.setattr(working, "PORTION", 100)
     monkeypatch.setattr(os, "fsync", lambda number: None)
@@ -270,7 +270,7 @@ def test_kill_9_at_random_then_the_same_command_again(server, tmp_path, out):
     def make(folder, **moment):
         folder.mkdir(exist_ok=True)
         put(folder / "p.jsonl", *[{"prompt": "abcdefghij"[n % 7 :]} for n in range(20)])
-        return server.ask(argv=command(out), folder=str(folder), **scratch, **moment)
+        return server.generate(argv=command(out), folder=str(folder), **scratch, **moment)
 
     def written(folder):
         """By index, in whatever order they stand."""
@@ -302,9 +302,11 @@ def test_kill_9_at_random_then_the_same_command_again(server, tmp_path, out):
 
 
 def test_an_engine_that_ends_in_the_middle_loses_nothing(toy, tmp_path, source):
-    class Breaking(Local):
-        def ask(self, questions, recipe, *, rows):
-            for count, replies in enumerate(super().ask(questions, recipe, rows=rows)):
+    class Breaking(LocalEngine):
+        def generate(self, requests, recipe, *, max_batch_size):
+            for count, replies in enumerate(
+                super().generate(requests, recipe, max_batch_size=max_batch_size)
+            ):
                 if count == 2:
                     raise SettingError("every worker died")
                 yield replies

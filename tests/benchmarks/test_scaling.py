@@ -11,7 +11,7 @@ from lastword.models.load import load
 
 def test_prompts_are_of_every_family_and_no_more_than_there_are():
     questions = scaling.questions_of(load("tiny-llada-base", device="cpu"), 10)
-    assert len({len(question.prompt) for question in questions.values()}) > 5
+    assert len({len(question.prompt_ids) for question in questions.values()}) > 5
     assert [question.seed for question in questions.values()] == [*range(10)]
     with pytest.raises(SettingError, match="are frozen"):
         scaling.questions_of(load("tiny-llada-base", device="cpu"), 10**6)

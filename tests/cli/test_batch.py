@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lastword.batch.outcome import State
+from lastword.batch.outcome import BatchProgress
 from lastword.cli import main
 from lastword.cli.batch import batch as command  # the function; the module has its name
 from tests.batch.made import put, read
@@ -106,12 +106,12 @@ def test_a_model_that_is_not_there_is_told_and_nothing_is_written(batch, prompts
 
 
 def test_the_engine_is_closed_whatever_happens(batch, prompts, monkeypatch, toy):
-    from lastword.engines.local import Local
+    from lastword.engines.local import LocalEngine
 
     closed = []
 
-    class Broken(Local):
-        def ask(self, questions, recipe, *, rows):
+    class Broken(LocalEngine):
+        def generate(self, requests, recipe, *, max_batch_size):
             raise KeyboardInterrupt
 
         def close(self):
@@ -129,9 +129,9 @@ def test_failures_are_shown_beside_what_is_left():
     from lastword.cli.progress import Showing
 
     shown = Showing("prompts", now=lambda: 0.0)
-    cli.told(shown, State(3, 10, 0, 1.0, 59.0))
+    cli.told(shown, BatchProgress(3, 10, 0, 1.0, 59.0))
     assert str(shown) == "3 of 10 prompts, 0 s; about 59 s left"
-    cli.told(shown, State(5, 10, 1, 1.0, None))
+    cli.told(shown, BatchProgress(5, 10, 1, 1.0, None))
     assert str(shown).endswith("; 1 failed, about 0 s left")  # of a clock that stands still
 
 

@@ -536,12 +536,12 @@ def test_an_interrupt_is_exit_code_130_and_says_so(lastword, monkeypatch):
 
 
 def test_an_evaluation_that_is_interrupted_says_how_to_go_on(lastword, monkeypatch, tmp_path):
-    from lastword.engines.local import Local
+    from lastword.engines.local import LocalEngine
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Local, "ask", interrupted)
+    monkeypatch.setattr(LocalEngine, "ask", interrupted)
     code, _, err = lastword("eval", "--tasks", "algebra", "--limit", "1", "--out", str(tmp_path))
     assert code == 130
     assert "give the same command again" in err

@@ -1,23 +1,25 @@
 """Watched: an engine that tells how many questions wait and how long they will take."""
 
 from lastword.cli.watched import ONE_OF, Watched
-from lastword.engines.engine import Predicts, Question
-from lastword.engines.local import Local
+from lastword.engines.base import GenerationRequest, LengthPredictor
+from lastword.engines.local import LocalEngine
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
 
 
 def asked(count):
-    return {f"q{at}": Question([1 + at % 5, 2, 3], at) for at in range(count)}
+    return {f"q{at}": GenerationRequest([1 + at % 5, 2, 3], at) for at in range(count)}
 
 
 def test_replies_are_the_engine_s_own_and_every_answer_is_told(toy):
     told = []
     recipe = Recipe(length=Fixed(5))
-    watched = Watched(Local(toy), lambda waiting, left: told.append((waiting, left)))
-    found = [reply for some in watched.ask(asked(10), recipe, rows=2) for reply in some]
-    plain = [reply for some in Local(toy).ask(asked(10), recipe, rows=2) for reply in some]
+    watched = Watched(LocalEngine(toy), lambda waiting, left: told.append((waiting, left)))
+    found = [reply for some in watched.generate(asked(10), recipe, max_batch_size=2) for reply in some]
+    plain = [
+        reply for some in LocalEngine(toy).generate(asked(10), recipe, max_batch_size=2) for reply in some
+    ]
     assert [(r.key, r.text) for r in found] == [(r.key, r.text) for r in plain]
     counts = [waiting for waiting, _ in told]
     assert counts == sorted(counts, reverse=True)
@@ -30,42 +32,42 @@ def test_replies_are_the_engine_s_own_and_every_answer_is_told(toy):
 
 
 def test_some_questions_are_probed_and_no_more_than_one_of_eight(toy):
-    class Counting(Local):
+    class Counting(LocalEngine):
         probed = 0
 
-        def predict(self, questions, recipe, *, rows):
-            self.probed += len(questions)
+        def predict_lengths(self, requests, recipe, *, max_batch_size):
+            self.probed += len(requests)
             return iter(())
 
-        def ask(self, questions, recipe, *, rows):
+        def generate(self, requests, recipe, *, max_batch_size):
             return iter(())
 
     for count, probes in ((1, 1), (ONE_OF, 1), (10 * ONE_OF, 10), (1000, 63)):
         engine = Counting(toy)
         watched = Watched(engine, lambda *_: None)
-        assert not list(watched.ask(asked(count), Recipe(Survival(4)), rows=64))
+        assert not list(watched.generate(asked(count), Recipe(Survival(4)), max_batch_size=64))
         assert engine.probed == probes
 
 
 def test_nobody_listens_when_it_is_over(toy):
-    engine = Local(toy)
-    replies = Watched(engine, lambda *_: None).ask(asked(3), Recipe(length=Fixed(2)), rows=1)
+    engine = LocalEngine(toy)
+    replies = Watched(engine, lambda *_: None).generate(asked(3), Recipe(length=Fixed(2)), max_batch_size=1)
     next(replies)
-    assert engine.heard is not None
-    assert engine.stepped is not None
+    assert engine.on_reply is not None
+    assert engine.on_step is not None
     replies.close()
-    assert (engine.heard, engine.stepped) == (None, None)
+    assert (engine.on_reply, engine.on_step) == (None, None)
 
 
 class Elsewhere:
     """An engine that is not of this process and cannot predict."""
 
     def __init__(self, model):
-        self._local, self.closed = Local(model), False
+        self._local, self.closed = LocalEngine(model), False
         self.model = model
 
-    def ask(self, questions, recipe, *, rows):
-        return self._local.ask(questions, recipe, rows=rows)
+    def generate(self, requests, recipe, *, max_batch_size):
+        return self._local.generate(requests, recipe, max_batch_size=max_batch_size)
 
     def close(self):
         self.closed = True
@@ -74,9 +76,9 @@ class Elsewhere:
 def test_of_another_engine_replies_are_heard(toy):
     told, engine = [], Elsewhere(toy)
     watched = Watched(engine, lambda waiting, left: told.append((waiting, left)))
-    assert not isinstance(watched, Predicts)
-    assert isinstance(Watched(Local(toy), lambda *_: None), Predicts)
-    assert sum(map(len, watched.ask(asked(6), Recipe(length=Fixed(3)), rows=1))) == 6
+    assert not isinstance(watched, LengthPredictor)
+    assert isinstance(Watched(LocalEngine(toy), lambda *_: None), LengthPredictor)
+    assert sum(map(len, watched.generate(asked(6), Recipe(length=Fixed(3)), max_batch_size=1))) == 6
     assert [waiting for waiting, _ in told] == [6, 5, 4, 3, 2, 1, 0]
     watched.close()
     assert engine.closed

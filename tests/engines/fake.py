@@ -3,18 +3,24 @@
 import random
 
 import lastword
-from lastword.engines.engine import Reply
-from lastword.engines.places import Died, Failed, Predicted, Ready, Unable, performed
-from lastword.engines.worker import Source, Worker
+from lastword.engines.base import (
+    GenerationReply,
+    PredictedLength,
+    TaskFailed,
+    WorkerDied,
+    WorkerLoadFailed,
+    WorkerReady,
+)
+from lastword.engines.local import ModelSource, ModelWorker, run_task
 
-WORKER = Worker(Source("toy"))
+WORKER = ModelWorker(ModelSource("toy"))
 
 
 def pretended(job):
     """A result as a worker gives it, at no cost."""
     if job.kind == "predict":
-        return [Predicted(len(question.prompt), None) for question in job.questions]
-    return [Reply(at, f"to {question.seed}", {}) for at, question in enumerate(job.questions)]
+        return [PredictedLength(len(question.prompt_ids), None) for question in job.requests]
+    return [GenerationReply(at, f"to {question.seed}", {}) for at, question in enumerate(job.requests)]
 
 
 class Fake:
@@ -24,25 +30,25 @@ class Fake:
     """
 
     def __init__(self, workers=2, script=lambda number, job: "done", seed=0, order=True, run=pretended):
-        self.workers, self.script, self.run = workers, script, run
-        self.events, self.given, self.starts = [], [], []
+        self.num_workers, self.script, self.run = workers, script, run
+        self.events, self.submitted, self.starts = [], [], []
         self.generators = random.Random(seed) if not order else None
         self.count, self.closed = 0, False
-        self.about = WORKER.about()
+        self.about = WORKER.model_info()
 
     def start(self, worker):
         self.starts.append(worker)
-        self.events.append(Ready(worker, self.about))
+        self.events.append(WorkerReady(worker, self.about))
 
-    def give(self, worker, job):
-        self.given.append((worker, job))
+    def submit(self, worker, job):
+        self.submitted.append((worker, job))
         what = self.script(self.count, job)
         self.count += 1
-        done = performed(worker, job, self.run) if what in ("done", "late") else None
+        done = run_task(worker, job, self.run) if what in ("done", "late") else None
         if what == "failed":
-            self.events.append(Failed(worker, job.number, "it raised"))
+            self.events.append(TaskFailed(worker, job.task_id, "it raised"))
         if what in ("died", "late"):
-            self.events.append(Died(worker, "killed"))
+            self.events.append(WorkerDied(worker, "killed"))
         if done:
             self.events.append(done)
 
@@ -52,7 +58,7 @@ class Fake:
         at = self.generators.randrange(len(self.events)) if self.generators else 0
         return [self.events.pop(at)]
 
-    def awaited(self):
+    def pending(self):
         return "nobody"
 
     def close(self):
@@ -76,14 +82,14 @@ class Dying(Fake):
     def start(self, worker):
         self.starts.append(worker)
         dies = worker in self.dying
-        self.events.append(Died(worker, "no memory") if dies else Ready(worker, self.about))
+        self.events.append(WorkerDied(worker, "no memory") if dies else WorkerReady(worker, self.about))
 
 
 class Lacking(Fake):
     """A worker finds no model."""
 
     def start(self, worker):
-        self.events.append(Unable(worker, "there is no folder 'x'"))
+        self.events.append(WorkerLoadFailed(worker, "there is no folder 'x'"))
 
 
 RECIPE = lastword.Recipe(length=lastword.Survival(limit=12))

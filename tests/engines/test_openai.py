@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import lastword
-from lastword.engines.engine import Question
-from lastword.engines.openai import OpenAI
+from lastword.engines.base import GenerationRequest
+from lastword.engines.openai import OpenAIEngine
 from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.archive import pack
@@ -106,7 +106,7 @@ def ours():
 def test_our_server_gives_the_records_of_this_process(ours, tmp_path):
     toy, recipe = lastword.load("toy"), lastword.Recipe(length=lastword.Survival(limit=16))
     local = evaluate(toy, "toy", [Spelling()], recipe, Journal(tmp_path / "a.jsonl"), rows=2)
-    with OpenAI(ours, "toy", requests=3) as engine:
+    with OpenAIEngine(ours, "toy", requests=3) as engine:
         found = evaluate(
             engine.model, "toy", [Spelling()], recipe, Journal(tmp_path / "b.jsonl"), engine=engine
         )
@@ -129,17 +129,17 @@ def test_our_server_gives_the_records_of_this_process(ours, tmp_path):
 
 
 def test_ids_are_sent_as_they_are(ours):
-    questions = {"a": Question([0, 1, 2], 0), "b": Question([0, 1, 2], 0, most=2)}
+    questions = {"a": GenerationRequest([0, 1, 2], 0), "b": GenerationRequest([0, 1, 2], 0, max_new_tokens=2)}
     recipe = resolve(FIXED, lastword.load("toy"))
-    with OpenAI(ours, "toy") as engine:
-        found = {one.key: one for b in engine.ask(questions, recipe, rows=2) for one in b}
+    with OpenAIEngine(ours, "toy") as engine:
+        found = {one.key: one for b in engine.generate(questions, recipe, max_batch_size=2) for one in b}
     assert [found[key].text for key in "ab"] == ["defghi", "de"]
-    assert found["b"].facts["finish"] == "truncated"
+    assert found["b"].details["finish"] == "truncated"
 
 
 def test_another_server_is_capped_and_nobody_counts(tmp_path):
     journal = Journal(tmp_path / "a.jsonl")
-    with foreign(429, 503, 502) as (server, url), OpenAI(url, "theirs") as engine:
+    with foreign(429, 503, 502) as (server, url), OpenAIEngine(url, "theirs") as engine:
         found = evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine)
         plain = [body for path, body in server.asked if path == "/v1/chat/completions"]
         evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine, chat=False)
@@ -162,13 +162,13 @@ def test_another_server_cannot_be_told_a_recipe(tmp_path):
     recipe = lastword.Recipe(length=lastword.Survival(limit=16))
     journal = Journal(tmp_path / "a.jsonl")
     refused = pytest.raises(SettingError, match="give --length fixed:N")
-    with foreign() as (_, url), OpenAI(url, "theirs") as engine, refused:
+    with foreign() as (_, url), OpenAIEngine(url, "theirs") as engine, refused:
         evaluate(engine.model, "theirs", [Spelling()], recipe, journal, engine=engine)
 
 
 def test_a_refused_question_fails_alone(tmp_path):
     journal = Journal(tmp_path / "a.jsonl")
-    with foreign(400) as (_, url), OpenAI(url, "theirs", requests=1) as engine:
+    with foreign(400) as (_, url), OpenAIEngine(url, "theirs", requests=1) as engine:
         with pytest.raises(EngineError, match=r"1 of 9 samples failed .*refused it \(400\): no"):
             evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine)
         assert len(journal.done()) == 8
@@ -178,7 +178,7 @@ def test_a_refused_question_fails_alone(tmp_path):
 def test_an_answer_that_was_begun_is_not_asked_of_a_chat_server(tmp_path):
     journal = Journal(tmp_path / "a.jsonl")
     refused = pytest.raises(EngineError, match="does not go on with an answer that was begun")
-    with foreign() as (_, url), OpenAI(url, "theirs") as engine, refused:
+    with foreign() as (_, url), OpenAIEngine(url, "theirs") as engine, refused:
         evaluate(engine.model, "theirs", [Chatting()], FIXED, journal, engine=engine)
     assert len(journal.done()) == 1
 
@@ -187,16 +187,16 @@ def test_a_server_that_is_gone_stops_the_run(monkeypatch):
     monkeypatch.setattr("lastword.engines.http.Http._pause", lambda *given: None)
     with foreign() as (_, url):
         pass
-    with OpenAI(url, "theirs") as engine, pytest.raises(EngineError, match="cannot be reached"):
+    with OpenAIEngine(url, "theirs") as engine, pytest.raises(EngineError, match="cannot be reached"):
         _ = engine.model
 
 
 def test_a_key_is_sent_and_its_lack_is_told(monkeypatch):
     with foreign(keyed=True) as (_, url):
-        with OpenAI(url, "theirs") as engine, pytest.raises(EngineError, match="LASTWORD_API_KEY"):
+        with OpenAIEngine(url, "theirs") as engine, pytest.raises(EngineError, match="LASTWORD_API_KEY"):
             _ = engine.model
         monkeypatch.setenv("LASTWORD_API_KEY", "open")
-        with OpenAI(url, "theirs") as engine:
+        with OpenAIEngine(url, "theirs") as engine:
             assert not engine.served.ours
 
 
@@ -209,10 +209,10 @@ def test_a_key_is_sent_and_its_lack_is_told(monkeypatch):
 )
 def test_what_is_not_there_is_told(ending, name, words):
     refused = pytest.raises(EngineError, match=words)
-    with foreign() as (_, url), OpenAI(url + ending, name) as engine, refused:
+    with foreign() as (_, url), OpenAIEngine(url + ending, name) as engine, refused:
         _ = engine.model
 
 
 def test_a_url_that_is_none_is_refused():
     with pytest.raises(LastwordError, match="begins with http://"):
-        OpenAI("localhost:8000", "theirs")
+        OpenAIEngine("localhost:8000", "theirs")

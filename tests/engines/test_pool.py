@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.engines.engine import Question
-from lastword.engines.handing import TRIES, Handing
-from lastword.engines.local import Local
-from lastword.engines.pool import STARTS, Pool
-from lastword.engines.worker import predicting
+from lastword.engines.base import GenerationRequest
+from lastword.engines.local import LocalEngine, prediction_recipe
+from lastword.engines.pool import MAX_DEATHS, STARTS, WorkerPool, WorkQueue
 from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.recipe.resolve import resolve
 from tests.engines.fake import RECIPE, WORKER, Dying, Fake, Lacking, Mute
@@ -22,32 +20,36 @@ SETTLED = resolve(RECIPE, WORKER.model)
 
 
 def questions(count):
-    return {f"q{n}": Question([n % 7, n % 5, *range(n % 4)], seed=n) for n in range(count)}
+    return {f"q{n}": GenerationRequest([n % 7, n % 5, *range(n % 4)], seed=n) for n in range(count)}
 
 
 def plain(replies):
     return {
-        one.key: (one.text, {k: v for k, v in one.facts.items() if k not in TIMES}, one.failed)
+        one.key: (one.text, {k: v for k, v in one.details.items() if k not in TIMES}, one.error)
         for one in replies
     }
 
 
 def asked(pool, count=20, rows=2):
-    return [one for batch in pool.ask(questions(count), SETTLED, rows=rows) for one in batch]
+    return [one for batch in pool.generate(questions(count), SETTLED, max_batch_size=rows) for one in batch]
 
 
 PRETENDED = {key: (f"to {question.seed}", {}, None) for key, question in questions(20).items()}
 
 
 def test_a_pool_replies_as_this_process_does():
-    local = [one for batch in Local(WORKER.model).ask(questions(12), SETTLED, rows=2) for one in batch]
-    assert plain(asked(Pool(Fake(2, run=WORKER.run)), 12)) == plain(local)
+    local = [
+        one
+        for batch in LocalEngine(WORKER.model).generate(questions(12), SETTLED, max_batch_size=2)
+        for one in batch
+    ]
+    assert plain(asked(WorkerPool(Fake(2, run=WORKER.run)), 12)) == plain(local)
 
 
 @pytest.mark.parametrize("order", ["predicted", "round robin"])
 @pytest.mark.parametrize("workers", [1, 2, 3, 40])
 def test_every_key_comes_back_once(order, workers):
-    replies = asked(Pool(Fake(workers), order=order))
+    replies = asked(WorkerPool(Fake(workers), order=order))
     assert plain(replies) == PRETENDED
     assert len(replies) == len(PRETENDED)
 
@@ -63,40 +65,42 @@ def test_every_key_comes_back_once_and_right_or_failed(script, workers, order, s
     def does(number, job):
         return script[number] if number < len(script) else "done"
 
-    replies = asked(Pool(Fake(workers, does, seed, order=False), order=order))
+    replies = asked(WorkerPool(Fake(workers, does, seed, order=False), order=order))
     assert Counter(one.key for one in replies) == Counter([*questions(20)])
     for one in replies:
-        assert one.failed or plain([one])[one.key] == PRETENDED[one.key]
+        assert one.error or plain([one])[one.key] == PRETENDED[one.key]
 
 
 def test_one_poisoned_question_takes_no_neighbour_along():
     def poisoned(number, job):
-        bad = any(question.seed == 7 for question in job.questions)
+        bad = any(question.seed == 7 for question in job.requests)
         return "died" if bad and job.kind == "answer" else "done"
 
     places = Fake(2, poisoned)
-    found = plain(asked(Pool(places)))
+    found = plain(asked(WorkerPool(places)))
     text, _, reason = found.pop("q7")
-    assert (text, reason) == ("", f"{TRIES} workers died over it; of the last, killed")
+    assert (text, reason) == ("", f"{MAX_DEATHS} workers died over it; of the last, killed")
     assert found == {key: own for key, own in PRETENDED.items() if key != "q7"}
-    deaths = [job for _, job in places.given if poisoned(0, job) == "died"]
-    assert len(deaths) == TRIES
-    assert [len(job.questions) for job in deaths[1:]] == [1, 1]
+    deaths = [job for _, job in places.submitted if poisoned(0, job) == "died"]
+    assert len(deaths) == MAX_DEATHS
+    assert [len(job.requests) for job in deaths[1:]] == [1, 1]
 
 
 def test_a_question_that_kills_whoever_probes_it_is_given_up_after_as_many():
-    places = Fake(2, lambda number, job: "died" if any(q.seed == 7 for q in job.questions) else "done")
-    assert plain(asked(Pool(places)))["q7"][2]
-    died = [job for _, job in places.given if any(q.seed == 7 for q in job.questions)]
+    places = Fake(2, lambda number, job: "died" if any(q.seed == 7 for q in job.requests) else "done")
+    assert plain(asked(WorkerPool(places)))["q7"][2]
+    died = [job for _, job in places.submitted if any(q.seed == 7 for q in job.requests)]
     assert [job.kind for job in died] == ["predict", "answer", "answer"]
 
 
 def test_what_raises_fails_alone():
-    wrong, few = Question([10**6], seed=0), questions(5)  # no id of the toy's
-    local = Local(WORKER.model).ask(few, SETTLED, rows=2)
+    wrong, few = GenerationRequest([10**6], seed=0), questions(5)  # no id of the toy's
+    local = LocalEngine(WORKER.model).generate(few, SETTLED, max_batch_size=2)
     found = plain(
         one
-        for batch in Pool(Fake(2, run=WORKER.run)).ask({"wrong": wrong, **few}, SETTLED, rows=2)
+        for batch in WorkerPool(Fake(2, run=WORKER.run)).generate(
+            {"wrong": wrong, **few}, SETTLED, max_batch_size=2
+        )
         for one in batch
     )
     assert "1000000" in found.pop("wrong")[2]
@@ -106,19 +110,21 @@ def test_what_raises_fails_alone():
 class Said(Fake):
     """Lengths come from the seed, so that the order can be read."""
 
-    def give(self, worker, job):
+    def submit(self, worker, job):
         if job.kind == "answer":
-            return super().give(worker, job)
-        from lastword.engines.places import Done, Predicted
+            return super().submit(worker, job)
+        from lastword.engines.base import PredictedLength, TaskDone
 
-        self.given.append((worker, job))
-        self.events.append(Done(worker, job.number, [Predicted(q.seed, None) for q in job.questions]))
+        self.submitted.append((worker, job))
+        self.events.append(
+            TaskDone(worker, job.task_id, [PredictedLength(q.seed, None) for q in job.requests])
+        )
 
 
 def test_longest_predicted_first_and_less_at_a_time():
     places = Said(2)
-    asked(Pool(places), rows=2)
-    jobs = [[q.seed for q in job.questions] for _, job in places.given if job.kind == "answer"]
+    asked(WorkerPool(places), rows=2)
+    jobs = [[q.seed for q in job.requests] for _, job in places.submitted if job.kind == "answer"]
     assert [seed for job in jobs for seed in job] == [*range(20)][::-1]
     sizes = [len(job) for job in jobs]
     assert sizes == sorted(sizes, reverse=True)
@@ -128,22 +134,22 @@ def test_longest_predicted_first_and_less_at_a_time():
 
 def test_a_lone_worker_is_given_like_answers_together():
     places = Said(1)
-    asked(Pool(places), rows=2)
-    jobs = [[q.seed for q in job.questions] for _, job in places.given if job.kind == "answer"]
+    asked(WorkerPool(places), rows=2)
+    jobs = [[q.seed for q in job.requests] for _, job in places.submitted if job.kind == "answer"]
     assert [seed for job in jobs for seed in job] == [*range(20)][::-1]
 
 
 def test_nothing_is_probed_where_all_are_alike_and_like_prompts_go_together():
     places = Fake(2)
     recipe = replace(SETTLED, length=lastword.Fixed(4))
-    list(Pool(places).ask(questions(9), recipe, rows=2))
-    assert {job.kind for _, job in places.given} == {"answer"}
-    lengths = [len(q.prompt) for _, job in places.given for q in job.questions]
+    list(WorkerPool(places).generate(questions(9), recipe, max_batch_size=2))
+    assert {job.kind for _, job in places.submitted} == {"answer"}
+    lengths = [len(q.prompt_ids) for _, job in places.submitted for q in job.requests]
     assert lengths == sorted(lengths, reverse=True)
 
 
 def test_round_robin_deals_out_beforehand():
-    handing = Handing(range(7), workers=2, most=2, order="round robin")
+    handing = WorkQueue(range(7), workers=2, most=2, order="round robin")
     assert [handing.next(0), handing.next(1), handing.next(0), handing.next(0)] == [
         [0, 2], [1, 3], [4, 6], [],
     ]  # fmt: skip
@@ -153,68 +159,78 @@ def test_round_robin_deals_out_beforehand():
 
 
 def test_a_caller_who_leaves_can_ask_again():
-    pool = Pool(Fake(2))
-    next(pool.ask(questions(20), SETTLED, rows=2))
+    pool = WorkerPool(Fake(2))
+    next(pool.generate(questions(20), SETTLED, max_batch_size=2))
     assert plain(asked(pool)) == PRETENDED
 
 
 def test_lengths_are_predicted_as_here_and_nobody_probes_twice():
     places = Fake(2, run=WORKER.run)
-    pool = Pool(places)
-    (found,) = pool.predict(questions(5), SETTLED, rows=5)
-    (here,) = Local(WORKER.model).predict(questions(5), SETTLED, rows=5)
+    pool = WorkerPool(places)
+    (found,) = pool.predict_lengths(questions(5), SETTLED, max_batch_size=5)
+    (here,) = LocalEngine(WORKER.model).predict_lengths(questions(5), SETTLED, max_batch_size=5)
     assert found == here
-    places.given.clear()
-    list(pool.ask(questions(5), SETTLED, rows=2))
-    assert {job.kind for _, job in places.given} == {"answer"}
-    assert all(question.planned for _, job in places.given for question in job.questions)
+    places.submitted.clear()
+    list(pool.generate(questions(5), SETTLED, max_batch_size=2))
+    assert {job.kind for _, job in places.submitted} == {"answer"}
+    assert all(question.plan for _, job in places.submitted for question in job.requests)
 
 
 def test_plans_that_are_too_many_are_made_again(monkeypatch):
     monkeypatch.setattr("lastword.engines.pool.PLANS", 3)
     places = Fake(2, run=WORKER.run)
-    replies = asked(Pool(places), 8)
-    assert sum(q.planned is not None for _, j in places.given for q in j.questions) == 3
-    local = [one for batch in Local(WORKER.model).ask(questions(8), SETTLED, rows=2) for one in batch]
+    replies = asked(WorkerPool(places), 8)
+    assert sum(q.plan is not None for _, j in places.submitted for q in j.requests) == 3
+    local = [
+        one
+        for batch in LocalEngine(WORKER.model).generate(questions(8), SETTLED, max_batch_size=2)
+        for one in batch
+    ]
     assert plain(replies) == plain(local)
 
 
 def test_a_canvas_that_is_fixed_and_cut_is_predicted_all_the_same():
     cut = replace(SETTLED, length=lastword.StopAtEnd(lastword.Fixed(12)), block=4)
-    assert predicting(cut).length == lastword.Survival(limit=12)
-    assert predicting(SETTLED) == SETTLED
-    assert predicting(replace(SETTLED, length=lastword.Fixed(5))).length == lastword.Fixed(5)
+    assert prediction_recipe(cut).length == lastword.Survival(limit=12)
+    assert prediction_recipe(SETTLED) == SETTLED
+    assert prediction_recipe(replace(SETTLED, length=lastword.Fixed(5))).length == lastword.Fixed(5)
     places = Fake(2, run=WORKER.run)
-    found = [one for batch in Pool(places).ask(questions(4), cut, rows=2) for one in batch]
-    local = [one for batch in Local(WORKER.model).ask(questions(4), cut, rows=2) for one in batch]
+    found = [
+        one for batch in WorkerPool(places).generate(questions(4), cut, max_batch_size=2) for one in batch
+    ]
+    local = [
+        one
+        for batch in LocalEngine(WORKER.model).generate(questions(4), cut, max_batch_size=2)
+        for one in batch
+    ]
     assert plain(found) == plain(local)
-    assert {job.kind for _, job in places.given} == {"predict", "answer"}
+    assert {job.kind for _, job in places.submitted} == {"predict", "answer"}
 
 
 def test_what_is_wrong_with_every_question_is_raised():
     unsettled = lastword.Recipe(length=lastword.Calibrated(0.9))
-    pool = Pool(Fake(1, run=WORKER.run))
+    pool = WorkerPool(Fake(1, run=WORKER.run))
     with pytest.raises(SettingError, match="Calibrated was asked for a plan"):
-        list(pool.ask(questions(3), unsettled, rows=2))
-    assert len([*pool.ask(questions(3), SETTLED, rows=4)]) >= 1  # the worker goes on
+        list(pool.generate(questions(3), unsettled, max_batch_size=2))
+    assert len([*pool.generate(questions(3), SETTLED, max_batch_size=4)]) >= 1  # the worker goes on
 
 
 def test_nobody_ready_is_an_error_that_says_so():
     with pytest.raises(EngineError, match=r"no worker was ready after .*; waited for nobody"):
-        asked(Pool(Mute(2), patience=0.01))
+        asked(WorkerPool(Mute(2), timeout=0.01))
 
 
 def test_workers_that_only_die_are_left_alone():
     with pytest.raises(EngineError, match="every worker died 3 times"):
-        asked(Pool(Dying(2, {0, 1})))
+        asked(WorkerPool(Dying(2, {0, 1})))
     places = Dying(3, {1})
-    assert plain(asked(Pool(places))) == PRETENDED  # the others go on
+    assert plain(asked(WorkerPool(places))) == PRETENDED  # the others go on
     assert places.starts.count(1) == STARTS
 
 
 def test_a_worker_without_the_model_is_an_error():
     with pytest.raises(EngineError, match="worker 0 cannot load the model: there is no folder 'x'"):
-        asked(Pool(Lacking(2)))
+        asked(WorkerPool(Lacking(2)))
 
 
 @pytest.mark.parametrize(
@@ -232,29 +248,29 @@ def test_workers_that_differ_are_refused(change, words):
     def started(worker):
         start(worker)
         if worker == 1:
-            places.events[-1] = replace(places.events[-1], model=replace(places.about, **change))
+            places.events[-1] = replace(places.events[-1], model_info=replace(places.about, **change))
 
     places.start = started
     with pytest.raises(EngineError, match=words):
-        asked(Pool(places))
+        asked(WorkerPool(places))
 
 
-@pytest.mark.parametrize("wrong", [{"order": "longest"}, {"patience": 0.0}])
+@pytest.mark.parametrize("wrong", [{"order": "longest"}, {"timeout": 0.0}])
 def test_settings_are_checked(wrong):
     with pytest.raises(LastwordError, match=next(iter(wrong))):
-        Pool(Fake(1), **wrong)
+        WorkerPool(Fake(1), **wrong)
 
 
 def test_leaving_closes():
     places = Fake(1)
-    with Pool(places) as pool:
+    with WorkerPool(places) as pool:
         assert pool.model.default_max_new_tokens == 64
     assert places.closed
 
 
 def test_nothing_asked_starts_nobody():
     places = Fake(2)
-    assert list(Pool(places).ask({}, SETTLED, rows=2)) == []
+    assert list(WorkerPool(places).generate({}, SETTLED, max_batch_size=2)) == []
     assert not places.starts
 
 
@@ -265,5 +281,5 @@ def test_a_calibration_is_the_same_whoever_answers(block, estimate):
     recipe = lastword.Recipe(length=lastword.Fixed(), block=block, sampling=drawn)
     settings = {"limit": 24, "coverage": 0.5, "recipe": recipe, "rows": 3, "estimate": estimate}
     local = lastword.calibrate(lastword.load("toy"), prompts, **settings)
-    pool = Pool(Fake(2, run=WORKER.run))
+    pool = WorkerPool(Fake(2, run=WORKER.run))
     assert lastword.calibrate(pool.model, prompts, engine=pool, **settings) == local

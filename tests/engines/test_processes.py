@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 import pytest
 
 import lastword
-from lastword.engines.engine import Question
-from lastword.engines.local import Local
+from lastword.engines.base import GenerationRequest
+from lastword.engines.local import LocalEngine, ModelSource
 from lastword.engines.options import EngineOptions
-from lastword.engines.pool import Pool
-from lastword.engines.processes import Processes
-from lastword.engines.worker import Source
+from lastword.engines.pool import WorkerPool
+from lastword.engines.processes import ProcessWorkers
 from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.run import evaluate
@@ -36,7 +35,7 @@ class Deadly(Toy):
 
 
 @dataclass(frozen=True)
-class DeadlySource(Source):
+class DeadlySource(ModelSource):
     def load(self):
         return Deadly()
 
@@ -53,18 +52,18 @@ class Spelling:
 
 @pytest.fixture(scope="module")
 def pool():
-    with Pool(Processes(Source("toy"), 2)) as engine:
+    with WorkerPool(ProcessWorkers(ModelSource("toy"), 2)) as engine:
         yield engine
 
 
 def questions(count):
-    return {at: Question([at % 7, at % 5, *range(at % 4)], seed=at) for at in range(count)}
+    return {at: GenerationRequest([at % 7, at % 5, *range(at % 4)], seed=at) for at in range(count)}
 
 
 def plain(batches):
     found = {one.key: one for batch in batches for one in batch}
     return {
-        key: (one.text, {k: v for k, v in one.facts.items() if k not in TIMES}, one.failed)
+        key: (one.text, {k: v for k, v in one.details.items() if k not in TIMES}, one.error)
         for key, one in found.items()
     }
 
@@ -75,8 +74,8 @@ def records(answers):
 
 @pytest.mark.slow
 def test_processes_reply_as_this_process_does(pool):
-    local = plain(Local(lastword.load("toy")).ask(questions(30), RECIPE, rows=4))
-    found = plain(pool.ask(questions(30), RECIPE, rows=4))
+    local = plain(LocalEngine(lastword.load("toy")).generate(questions(30), RECIPE, max_batch_size=4))
+    found = plain(pool.generate(questions(30), RECIPE, max_batch_size=4))
     assert {key: own[1].pop("hardware")[-9:] for key, own in found.items()} == dict.fromkeys(
         found, "1 threads"
     )
@@ -93,7 +92,7 @@ def test_an_evaluation_is_the_same_also_when_a_worker_is_killed(pool, tmp_path):
 
     def progress(done, total):
         if done and not killed:
-            victim = pool.places._places[0].process
+            victim = pool.backend._places[0].process
             killed.append(victim.pid)
             os.kill(victim.pid, signal.SIGKILL)
 
@@ -109,9 +108,9 @@ def test_an_evaluation_is_the_same_also_when_a_worker_is_killed(pool, tmp_path):
 
 @pytest.mark.full
 def test_a_poisoned_question_fails_alone(caplog):
-    asked = questions(9) | {"bad": Question([POISON], seed=0)}
-    with Pool(Processes(DeadlySource("toy"), 2)) as engine:
-        found = plain(engine.ask(asked, RECIPE, rows=2))
+    asked = questions(9) | {"bad": GenerationRequest([POISON], seed=0)}
+    with WorkerPool(ProcessWorkers(DeadlySource("toy"), 2)) as engine:
+        found = plain(engine.generate(asked, RECIPE, max_batch_size=2))
     reason = found.pop("bad")[2]
     assert "3 workers died over it" in reason
     assert "SIGKILL" in reason
@@ -121,10 +120,10 @@ def test_a_poisoned_question_fails_alone(caplog):
 
 @pytest.mark.slow
 def test_a_worker_without_the_model_says_so():
-    with Pool(Processes(Source("no/such/folder"), 1)) as engine:
+    with WorkerPool(ProcessWorkers(ModelSource("no/such/folder"), 1)) as engine:
         with pytest.raises(EngineError, match="worker 0 cannot load the model: there is no folder"):
             _ = engine.model
-        place = engine.places._places[0].process
+        place = engine.backend._places[0].process
     assert not place.is_alive()
 
 
@@ -133,19 +132,19 @@ def test_another_model_than_the_engines_is_refused(tmp_path):
     with pytest.raises(SettingError, match="an engine that asks another one"):
         evaluate(
             lastword.load("toy"), "toy", [Spelling()], RECIPE, Journal(tmp_path / "a.jsonl"),
-            engine=Local(other),
+            engine=LocalEngine(other),
         )  # fmt: skip
 
 
-class GivesUp(Local):
+class GivesUp(LocalEngine):
     """An engine that fails at every third."""
 
-    def ask(self, questions, recipe, *, rows):
+    def generate(self, requests, recipe, *, max_batch_size):
         from dataclasses import replace
 
-        for batch in super().ask(questions, recipe, rows=rows):
+        for batch in super().generate(requests, recipe, max_batch_size=max_batch_size):
             yield [
-                replace(one, text="", facts={}, failed="it died") if at % 3 == 0 else one
+                replace(one, text="", details={}, error="it died") if at % 3 == 0 else one
                 for at, one in enumerate(batch)
             ]
 
@@ -176,5 +175,5 @@ def test_settings_that_make_no_sense_are_refused(given, words):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="CPU affinity is Linux's")
 def test_there_is_a_worker_for_every_core_unless_told():
-    assert Processes(Source("toy", device="cpu")).workers == len(os.sched_getaffinity(0))
-    assert Processes(Source("toy", device="cpu"), 3, threads=2).workers == 3
+    assert ProcessWorkers(ModelSource("toy", device="cpu")).num_workers == len(os.sched_getaffinity(0))
+    assert ProcessWorkers(ModelSource("toy", device="cpu"), 3, threads=2).num_workers == 3

@@ -8,14 +8,14 @@ import signal
 import pytest
 
 import lastword
-from lastword.engines.engine import Question
-from lastword.engines.local import Local
+from lastword.engines.base import GenerationRequest
+from lastword.engines.local import LocalEngine
 from lastword.engines.rank_group import RankGroup
 from lastword.errors import CheckpointError, RankError, SettingError
 from lastword.recipe.recipe import Recipe
 from tests.models.rank_jobs import ROOT
 
-QUESTIONS = {f"q{number}": Question(list(range(5, 8 + number)), seed=number) for number in range(6)}
+QUESTIONS = {f"q{number}": GenerationRequest(list(range(5, 8 + number)), seed=number) for number in range(6)}
 RECIPE = Recipe.coerce("fast").with_choices(length="default:32")
 
 
@@ -39,12 +39,12 @@ def rank_and_process(model):
 def test_a_group_of_actors_answers_as_this_process(cluster, golden):
     """And where one of them dies the other is not waited for."""
     folder = str(golden / "llada-tiny")
-    alone = Local(lastword.load(folder, device="cpu")).ask(QUESTIONS, RECIPE, rows=2)
-    wanted = {reply.key: (reply.text, reply.facts["length"]) for some in alone for reply in some}
-    group = RankGroup(folder, parallel=2, device="cpu", patience=60)
+    alone = LocalEngine(lastword.load(folder, device="cpu")).generate(QUESTIONS, RECIPE, max_batch_size=2)
+    wanted = {reply.key: (reply.text, reply.details["length"]) for some in alone for reply in some}
+    group = RankGroup(folder, parallel=2, device="cpu", timeout=60)
     try:
-        said = [reply for some in group.ask(QUESTIONS, RECIPE, rows=2) for reply in some]
-        assert {reply.key: (reply.text, reply.facts["length"]) for reply in said} == wanted
+        said = [reply for some in group.generate(QUESTIONS, RECIPE, max_batch_size=2) for reply in some]
+        assert {reply.key: (reply.text, reply.details["length"]) for reply in said} == wanted
         assert len(said) == len(QUESTIONS)
         rank, process = group.call(rank_and_process)
         assert rank == 0
@@ -52,7 +52,7 @@ def test_a_group_of_actors_answers_as_this_process(cluster, golden):
             group.call(refuses)
         os.kill(process, signal.SIGKILL)
         with pytest.raises(RankError, match="has ended"):
-            next(group.ask(QUESTIONS, RECIPE, rows=2))
+            next(group.generate(QUESTIONS, RECIPE, max_batch_size=2))
         with pytest.raises(RankError, match="has ended; make another one"):
             group.call(rank_and_process)
     finally:
@@ -66,11 +66,11 @@ def refuses(model):
 @pytest.mark.full
 def test_what_cannot_be_started_is_refused_and_gives_its_place_back(cluster, golden):
     with pytest.raises(CheckpointError, match="there is no folder"):
-        RankGroup(str(golden / "not-there"), parallel=2, device="cpu", patience=60)
+        RankGroup(str(golden / "not-there"), parallel=2, device="cpu", timeout=60)
     with pytest.raises(SettingError, match=r"found no place within 1 s; the cluster has .*'CPU': 2"):
-        RankGroup(str(golden / "llada-tiny"), parallel=3, device="cpu", patience=1)
+        RankGroup(str(golden / "llada-tiny"), parallel=3, device="cpu", timeout=1)
     with pytest.raises(SettingError, match=r"the cluster has .*'GPU': 0"):
-        RankGroup(str(golden / "llada-tiny"), parallel=2, device="cuda", patience=1)
+        RankGroup(str(golden / "llada-tiny"), parallel=2, device="cuda", timeout=1)
 
 
 def test_without_a_cluster_it_is_said_what_to_do():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lastword.engines.pool import Pool
-from lastword.engines.ray import Ray, connected, imported
-from lastword.engines.worker import Source
+from lastword.engines.local import ModelSource
+from lastword.engines.pool import WorkerPool
+from lastword.engines.ray import RayWorkers, connect, import_ray
 from lastword.errors import EngineError, ExtraError
 from tests.engines.commands import (
     JOURNAL,
@@ -26,7 +26,7 @@ from tests.engines.commands import (
 def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ExtraError, match=r"needs the package ray.*pip install .*\[ray\]'"):
-        Ray(Source("toy"))
+        RayWorkers(ModelSource("toy"))
 
 
 class Strange:
@@ -41,13 +41,13 @@ class Strange:
 
 def test_another_version_of_ray_is_told():
     with pytest.raises(EngineError, match=r"Version mismatch.*must have one version everywhere"):
-        connected(Strange(), "auto")
+        connect(Strange(), "auto")
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:port", "10.0.0.1:", "10.0.0.1:99999"])
 def test_an_address_that_is_none_is_told(address):
     with pytest.raises(EngineError, match="give auto, local, or HOST:PORT"):
-        connected(Strange(), address)
+        connect(Strange(), address)
 
 
 def test_an_address_where_nobody_listens_is_told():
@@ -55,14 +55,16 @@ def test_an_address_where_nobody_listens_is_told():
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(EngineError, match=f"nobody listens at {address}"):
-            connected(Strange(), address)
+            connect(Strange(), address)
 
 
 def test_a_folder_is_named_in_full(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert Source("mine").in_full() == Source(str(tmp_path / "mine"))
-    assert Source("tiny-llada-base", calibration=None).in_full() == Source(NAME, calibration=None)
+    assert ModelSource("mine").with_absolute_paths() == ModelSource(str(tmp_path / "mine"))
+    assert ModelSource("tiny-llada-base", calibration=None).with_absolute_paths() == ModelSource(
+        NAME, calibration=None
+    )
 
 
 full = pytest.mark.full
@@ -76,7 +78,7 @@ def unbroken(tmp_path_factory):
 @pytest.fixture
 def cluster():
     pytest.importorskip("ray", reason="needs the package ray")
-    imported()
+    import_ray()
     from ray.cluster_utils import Cluster
 
     root = str(Path(__file__).parent.parent.parent)
@@ -127,7 +129,7 @@ def test_two_nodes_give_the_records_of_one_process(cluster, unbroken, tmp_path, 
             os.kill(victim, signal.SIGKILL)
         return victim
 
-    with Pool(Ray(Source(NAME, device="cpu"), 2, address=cluster.address)) as pool:
+    with WorkerPool(RayWorkers(ModelSource(NAME, device="cpu"), 2, address=cluster.address)) as pool:
         _ = pool.model
         assert broken(pool, tmp_path / JOURNAL, kill) == unbroken
 
@@ -144,7 +146,7 @@ def test_a_killed_driver_goes_on_where_it_was(cluster, unbroken, tmp_path):
 @full
 def test_a_worker_without_the_model_says_so(cluster):
     with (
-        Pool(Ray(Source("no/such/folder"), 1, address=cluster.address)) as pool,
+        WorkerPool(RayWorkers(ModelSource("no/such/folder"), 1, address=cluster.address)) as pool,
         pytest.raises(EngineError, match=r"worker 0 cannot load the model: there is no folder"),
     ):
         _ = pool.model
@@ -152,7 +154,7 @@ def test_a_worker_without_the_model_says_so(cluster):
 
 @full
 def test_no_room_is_told_with_what_is_free(cluster):
-    places = Ray(Source("toy"), 1, threads=64, address=cluster.address)
+    places = RayWorkers(ModelSource("toy"), 1, threads=64, address=cluster.address)
     words = r"actors that take 64 CPU each \(free now: 3 CPU"
-    with Pool(places, patience=3.0) as pool, pytest.raises(EngineError, match=words):
+    with WorkerPool(places, timeout=3.0) as pool, pytest.raises(EngineError, match=words):
         _ = pool.model

@@ -6,7 +6,7 @@ import pytest
 
 import lastword
 from lastword.calibration.ratios import Ratios
-from lastword.engines.room import LEAST, within_room
+from lastword.engines.local import MIN_SLOTS, fit_context
 from lastword.errors import SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records
@@ -49,13 +49,13 @@ def test_what_fits_is_asked_whole_what_nearly_fits_on_less_and_what_does_not_sco
     tmp_path,
 ):
     recipe = Recipe(length=lastword.Fixed(500), unmask=lastword.AboveThreshold(0.5))
-    task = Echo(500, 501, POSITIONS - LEAST, POSITIONS - LEAST + 1, POSITIONS + 5, 10)
+    task = Echo(500, 501, POSITIONS - MIN_SLOTS, POSITIONS - MIN_SLOTS + 1, POSITIONS + 5, 10)
     records = ask(task, tmp_path / "a.jsonl", recipe)
-    assert [r.horizon for r in records] == [500, 499, LEAST, 0, 0, 500]
+    assert [r.horizon for r in records] == [500, 499, MIN_SLOTS, 0, 0, 500]
     assert [r.shortened for r in records] == [False, True, True, False, False, False]
     assert [r.finish for r in records] == ["ended"] * 3 + ["too_long"] * 2 + ["ended"]
     assert [r.score for r in records] == [1.0, 1.0, 1.0, 0.0, 0.0, 1.0]
-    assert [r.prompt_tokens for r in records][3:5] == [POSITIONS - LEAST + 1, POSITIONS + 5]
+    assert [r.prompt_tokens for r in records][3:5] == [POSITIONS - MIN_SLOTS + 1, POSITIONS + 5]
     assert {r.recipe for r in records} == {recipe}  # one line of a table
     shown = tables(read_records(tmp_path / "a.jsonl"))
     assert "| fixed:500, threshold:0.5 | 6 |" in shown
@@ -95,9 +95,9 @@ def test_every_policy_keeps_to_the_room_it_is_given(name):
     length = PARTS["length"][name](**bound)
     recipe = Recipe(length=length, unmask=lastword.AboveThreshold(0.1), **block)
     resolved = resolve(recipe, model)
-    shorter = within_room(resolved, model, 3)
+    shorter = fit_context(resolved, model, 3)
     assert shorter != resolved
-    assert within_room(shorter, model, 3) == shorter
+    assert fit_context(shorter, model, 3) == shorter
     assert lastword.generate(model, "abc", recipe=shorter).horizon <= 80
 
 

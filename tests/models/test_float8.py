@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.engines.surroundings import dtype_of
+from lastword.engines.base import compute_dtype
 from lastword.errors import SettingError
 from lastword.models.weights import fingerprint, model_key
 
@@ -62,7 +62,7 @@ def test_it_is_another_model(pair):
     stored, quantised = pair
     assert fingerprint(stored) != fingerprint(quantised)
     assert model_key(stored) != model_key(quantised)
-    assert (dtype_of(stored), dtype_of(quantised)) == ("float32", "float32, fp8 weights")
+    assert (compute_dtype(stored), compute_dtype(quantised)) == ("float32", "float32, fp8 weights")
 
 
 def test_a_model_in_fp8_decodes(golden):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lastword.cli import COMMANDS, main
-from lastword.engines.worker import Source
+from lastword.engines.local import ModelSource
 from lastword.recipe.recipe import Recipe
 from lastword.serve import protocol as invalid
 from lastword.serve import request as errors
@@ -88,7 +88,7 @@ def test_servers_are_started_with_options_that_there_are(line, monkeypatch, tmp_
     seen = {}
     monkeypatch.chdir(tmp_path)
     Path("keys.txt").write_text("secret\n")
-    monkeypatch.setattr("lastword.engines.worker.Source.load", lambda source: source)
+    monkeypatch.setattr("lastword.engines.local.ModelSource.load", lambda source: source)
     monkeypatch.setattr("lastword.serve.app.serve", lambda model, **given: seen.update(given))
     monkeypatch.setattr(sys, "argv", shlex.split(line))
     with pytest.raises(SystemExit) as left:
@@ -99,7 +99,7 @@ def test_servers_are_started_with_options_that_there_are(line, monkeypatch, tmp_
 
 def test_a_server_is_given_what_its_options_say(monkeypatch, tmp_path):
     seen = {}
-    monkeypatch.setattr("lastword.engines.worker.Source.load", lambda source: source)
+    monkeypatch.setattr("lastword.engines.local.ModelSource.load", lambda source: source)
     monkeypatch.setattr("lastword.serve.app.serve", lambda model, **given: seen.update(given, model=model))
     line = "lastword serve --port 0 --model toy --recipe fast --weights fp8 --calibration none --slots 3"
     line += " --columns 4 --queue 5 --body 6 --prompt 7 --answers 8 --horizon 9 --seconds 10 --reading 11"
@@ -107,7 +107,7 @@ def test_a_server_is_given_what_its_options_say(monkeypatch, tmp_path):
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 0
-    assert seen["model"] == Source("toy", "auto", "float32", None, "fp8")
+    assert seen["model"] == ModelSource("toy", "auto", "float32", None, "fp8")
     assert seen["limits"] == ServerSettings(
         slots=3, columns=4, queue=5, body=6, prompt=7, answers=8, horizon=9, seconds=10.0, reading=11.0,
         drain=12.0, recipes=False, recipe=Recipe.named("fast"),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from lastword.cli import main
-from lastword.engines.worker import Source
+from lastword.engines.local import ModelSource
 from lastword.errors import ExtraError, SettingError
 from lastword.serve import ray as cluster
 from lastword.serve.ray import RayDeployment, ReplicaSpec, ServeReplica, _failure_reason
@@ -89,7 +89,7 @@ def sized(nodes, replicas):
         cluster_resources=lambda: {"GPU": sum(node.get("GPU", 0) for node in nodes)},
         nodes=lambda: [{"Alive": True, "Resources": node} for node in nodes],
     )
-    return RayDeployment(ray, ReplicaSpec(Source("toy"), "a/b c", ServerSettings(), None), replicas)
+    return RayDeployment(ray, ReplicaSpec(ModelSource("toy"), "a/b c", ServerSettings(), None), replicas)
 
 
 def test_room_is_counted_machine_by_machine():
@@ -107,7 +107,7 @@ def test_room_is_counted_machine_by_machine():
 
 def test_a_machine_with_another_version_says_so():
     with pytest.raises(SettingError, match="install the same version on every machine"):
-        ServeReplica(ReplicaSpec(Source("toy"), "toy", ServerSettings(), None, version="0.0.0"))
+        ServeReplica(ReplicaSpec(ModelSource("toy"), "toy", ServerSettings(), None, version="0.0.0"))
 
 
 def test_the_error_of_a_replica_is_found_in_what_ray_says():
