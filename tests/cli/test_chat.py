@@ -214,7 +214,7 @@ def test_whoever_stops_listening_frees_the_slot(server):
     for _ in range(200):
         if not server.engine.waiting:
             break
-        threading.WorkerEvent().wait(0.02)
+        threading.Event().wait(0.02)
     assert server.engine.waiting == 0
 
 

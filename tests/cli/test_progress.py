@@ -65,7 +65,7 @@ def test_what_cannot_be_counted_is_named(clock):
     assert str(shown) == "drawing figures, 12 s"
 
 
-class Stops(threading.WorkerEvent):
+class Stops(threading.Event):
     """An event that is set after so many waits; the clock goes on meanwhile."""
 
     def __init__(self, clock, waits):

@@ -10,7 +10,7 @@ class Client:
     """Takes what it is sent, and leaves after so many messages, or never."""
 
     def __init__(self, most=None):
-        self.sent, self.most, self.left = [], most, asyncio.WorkerEvent()
+        self.sent, self.most, self.left = [], most, asyncio.Event()
 
     async def send(self, message):
         self.sent.append(message.get("body"))

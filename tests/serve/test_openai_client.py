@@ -8,13 +8,13 @@ import lastword
 
 @pytest.fixture(scope="module")
 def toy_client(live_toy):
-    with openai.OpenAIEngine(base_url=f"{live_toy.url}/v1", api_key="none", max_retries=0) as client:
+    with openai.OpenAI(base_url=f"{live_toy.url}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def client(live_instruct):
-    with openai.OpenAIEngine(base_url=f"{live_instruct.url}/v1", api_key="none", max_retries=0) as client:
+    with openai.OpenAI(base_url=f"{live_instruct.url}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
@@ -220,10 +220,10 @@ def test_keys(live, toy):
     server = live(toy, keys=["secret", "other"])
     url = f"{server.url}/v1"
     for key in ("secret", "other"):
-        with openai.OpenAIEngine(base_url=url, api_key=key) as client:
+        with openai.OpenAI(base_url=url, api_key=key) as client:
             assert client.models.list().data[0].id == "toy"
     with (
-        openai.OpenAIEngine(base_url=url, api_key="wrong", max_retries=0) as client,
+        openai.OpenAI(base_url=url, api_key="wrong", max_retries=0) as client,
         pytest.raises(openai.AuthenticationError) as refused,
     ):
         client.completions.create(model="toy", prompt="abc")

@@ -195,7 +195,7 @@ def test_sigterm_under_load_answers_those_in_hand_and_leaves(capsys):
 
         async def ask():
             async with client_of(server.url) as client:
-                started = asyncio.WorkerEvent()
+                started = asyncio.Event()
                 asking = [asyncio.create_task(begun(client, n, started)) for n in range(24)]
                 await asyncio.wait_for(started.wait(), 20)
                 await asyncio.sleep(0.05)  # so that all were handed in
@@ -221,7 +221,7 @@ def test_a_second_sigterm_stops_at_once():
 
         async def ask():
             async with client_of(server.url) as client:
-                started = asyncio.WorkerEvent()
+                started = asyncio.Event()
                 asking = [asyncio.create_task(begun(client, n, started)) for n in range(40)]
                 await asyncio.wait_for(started.wait(), 20)
                 await asyncio.sleep(0.05)
