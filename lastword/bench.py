@@ -55,7 +55,7 @@ class RecordPart(BaseModel):
 
 
 class BenchLine(RecordPart):
-    """One measurement. A field that does not apply, or cannot be measured on the device, is None."""
+    """The figures of a measurement; those that do not apply or cannot be measured on the device are None."""
 
     line: Text  # the kind of the measurement
     case: Text
@@ -222,13 +222,13 @@ class StepTotals:
 
     @property
     def useful(self) -> float | None:
-        """The share of computed tokens that belong to an unfinished row and are not padding."""
+        """Share of the computed tokens that belong to an unfinished row and are not padding."""
         needed = sum(row.cost.tokens_computed for row in self.finished)
         return needed / self._computed if self._computed else None
 
     @property
     def occupancy(self) -> float | None:
-        """The mean share of the batch in use while prompts were waiting; None if none had to wait."""
+        """Mean share of the batch in use while prompts were waiting; None if none had to wait."""
         return self._rows_in_use / self._rows_available if self._rows_available else None
 
     def add(self, step: Step) -> None:
