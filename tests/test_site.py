@@ -15,7 +15,7 @@ import pytest
 import lastword
 from benchmarks import parts
 from lastword.cli import COMMANDS
-from lastword.cli.reporting import INTERRUPTED, READER_GONE, REFUSED, UNEXPECTED
+from lastword.cli.errors import INTERRUPTED, READER_GONE, REFUSED, UNEXPECTED
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

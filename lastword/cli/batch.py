@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from lastword.cli.errors import resumable
 from lastword.cli.options import (
     DEFAULT_MODEL,
     AddressOption,
@@ -24,11 +25,10 @@ from lastword.cli.options import (
     as_path,
     path_option,
 )
-from lastword.cli.reporting import resumable
 
 if TYPE_CHECKING:
     from lastword.batch.outcome import BatchProgress
-    from lastword.cli.progress import Showing
+    from lastword.cli.console import Showing
     from lastword.engines.base import Engine
     from lastword.engines.local import ModelSource
     from lastword.engines.options import EngineOptions
@@ -104,8 +104,8 @@ def batch(
     from functools import partial
 
     from lastword.batch.run import prepare
+    from lastword.cli.console import progress
     from lastword.cli.generate import read_recipe
-    from lastword.cli.progress import progress
     from lastword.engines.local import ModelSource
     from lastword.engines.options import EngineOptions
 

@@ -57,7 +57,7 @@ def bench(
       lastword bench --table out/bench.json
     """
     from lastword.bench import BenchRecord, read_record, to_markdown
-    from lastword.cli.tabled import print_markdown
+    from lastword.cli.console import print_markdown
 
     if table is not None:
         print_markdown(to_markdown(read_record(table, BenchRecord)))

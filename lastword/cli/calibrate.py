@@ -93,8 +93,8 @@ def calibrate(
     from lastword.calibration.fit import FAST
     from lastword.calibration.fit import calibrate as learn
     from lastword.calibration.ratios import FILE_NAME
+    from lastword.cli.console import progress
     from lastword.cli.generate import read_recipe
-    from lastword.cli.progress import progress
     from lastword.cli.watched import Watched
     from lastword.engines.local import ModelSource
     from lastword.engines.options import OPENAI, EngineOptions

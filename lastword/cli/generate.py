@@ -1,8 +1,9 @@
-"""`lastword generate`: answer a prompt."""
+"""`lastword generate`, `predict` and `demo`: answer a prompt, or predict the length of its answer."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
@@ -24,6 +25,7 @@ from lastword.cli.options import (
     SeedOption,
     WeightsOption,
     as_path,
+    path_option,
     prints,
     read_prompt,
 )
@@ -108,7 +110,7 @@ def generate(
     from rich.console import Console
 
     import lastword
-    from lastword.cli.live import watching
+    from lastword.cli.showcase import watching
 
     chosen = read_recipe(recipe).with_choices(
         length=length, unmask=unmask, commit=commit, cache=cache, block=block
@@ -177,3 +179,144 @@ def read_recipe(given: str | None) -> Any:
             f"the recipe file {str(path)!r} holds more than {MOST_LETTERS} letters; give a recipe in JSON"
         )
     return Recipe.from_json(text)
+
+
+QUANTILES = (0.5, 0.9, 0.95)
+
+
+def predict(
+    prompt: PromptArgument = None,
+    model: ModelOption = DEFAULT_MODEL,
+    limit: Annotated[
+        Optional[int],
+        typer.Option(help="How many masks the probe looks at; the model's own canvas."),
+    ] = None,
+    ends: Annotated[
+        str, typer.Option(help="document: the paper's signal; any: count the turn end too.")
+    ] = "document",
+    reading: Annotated[
+        str,
+        typer.Option(
+            help="What the signal is taken for: hazard (the paper), ended-by, boundary, "
+            "first-boundary, turn-end, or auto, which picks and says why."
+        ),
+    ] = "auto",
+    plot: Annotated[Optional[Path], path_option("Write the curve as a picture (PNG, SVG, PDF).")] = None,
+    chat: ChatOption = False,
+    ids: IdsOption = False,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    weights: WeightsOption = None,
+    parallel: ParallelOption = 1,
+    exceed_max_seq_len: BeyondOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict how long the answer will be, from one forward pass.
+
+    Examples:
+
+      lastword predict "Problem: Solve for n: 4n + 3 = 35. Be brief."
+
+      lastword predict "Solve for n: 4n + 3 = 35." --model tiny-llada-instruct --chat --plot curve.png
+
+      lastword predict "What is 6 x 7?" --model GSAI-ML/LLaDA-8B-Instruct --chat --reading hazard
+
+      echo "5 42 17" | lastword predict --ids --limit 64 --json
+    """
+    given = read_prompt(prompt, chat=chat, ids=ids)
+
+    import lastword
+    from lastword.cli.showcase import draw_curve
+    from lastword.survival.plot import save_lengths
+    from lastword.viz.figures import check_picture
+
+    if plot is not None:
+        check_picture(plot)
+    loaded = lastword.load(model, device=device, dtype=dtype, weights=weights, parallel=parallel)
+    lengths = lastword.predict_length(
+        loaded,
+        given,
+        limit=limit,
+        ends=ends,
+        reading=reading,
+        exceed_max_seq_len=exceed_max_seq_len,
+    )
+    if not prints(loaded):
+        return
+    limit = lengths.slots
+    read_as = reading if lengths.explanation is None else lengths.explanation
+    horizon = int(lengths.mean.clamp(1, limit).ceil())
+    quantiles = {q: int(lengths.quantile(q)) for q in QUANTILES}
+    if plot is not None:
+        save_lengths(lengths, plot)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "model": model,
+                    "limit": limit,
+                    "explanation": read_as,
+                    "expected_length": lengths.mean.item(),
+                    "horizon": horizon,
+                    "quantiles": {str(q): k for q, k in quantiles.items()},
+                    "tail": lengths.tail.item(),
+                    "hazard": [round(h, 9) for h in lengths.hazard.tolist()],
+                }
+            )
+        )
+        return
+    draw_curve(lengths, horizon)
+    tail = lengths.tail.item()
+    shares = "   ".join(
+        f"{q:.0%} within {k}" if tail <= 1 - q else f"{q:.0%} not within {limit}"
+        for q, k in quantiles.items()
+    )
+    typer.echo(f"expected length {lengths.mean.item():.1f}, so a canvas of {horizon} (of {limit})")
+    typer.echo(f"{shares}   beyond {limit}: {tail:.1%}")
+    typer.echo(f"read as {read_as}")
+    if plot is not None:
+        typer.echo(f"wrote {plot}")
+
+
+def demo(
+    model: Annotated[
+        Optional[list[str]],
+        typer.Option("--model", "-m", help="Models to show; a folder without a tokenizer works."),
+    ] = None,
+    family: Annotated[
+        Optional[list[str]],
+        typer.Option("--family", "-f", help="Task families to show; by default all five."),
+    ] = None,
+    pace: Annotated[
+        float, typer.Option(help="Tokens a pass. Two fit five prompts into a minute on two cores.")
+    ] = 2.0,
+    plot: Annotated[Optional[Path], path_option("Write the first model's curves as a picture.")] = None,
+) -> None:
+    """Predict a length, decode on the fixed canvas and on the predicted one, and compare.
+
+    An embedded model answers a held-out prompt of each task family, and its answers are checked.
+
+    Examples:
+
+      lastword demo
+
+      lastword demo --model tiny-dream-instruct --family algebra
+
+      lastword demo --family algebra --family reasoning --pace 4 --plot curves.png
+    """
+    from rich.console import Console
+
+    from lastword.cli.showcase import check_families, showcase
+    from lastword.survival.plot import save_rows
+    from lastword.viz.figures import check_picture
+
+    names = model or [DEFAULT_MODEL]
+    check_families(names, family)
+    if plot is not None:
+        check_picture(plot)
+    console = Console()
+    for place, name in enumerate(names):
+        lengths, titles, truths = showcase(name, console, family, pace)
+        if plot is not None and place == 0:
+            save_rows(lengths, titles, plot, truths=truths)
+            console.print(f"wrote {plot}")

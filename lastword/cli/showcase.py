@@ -1,25 +1,27 @@
-"""One model shown at work: curve, fixed canvas beside predicted canvas, ledger, answers checked."""
+"""Denoising on a terminal: survival curves, redrawn canvases, and the comparison of `lastword demo`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from rich import box
+from rich.columns import Columns
 from rich.console import Console
+from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 import lastword
 from lastword.api import Finish, Generation
-from lastword.cli.curve import draw_curve
-from lastword.cli.live import panel, watching, watching_beside
 from lastword.decoding.loop import Step
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
+from lastword.models.base import TextTokenizer
 from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.prompts import Prompt, tokenize_prompts
@@ -27,8 +29,87 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
 from lastword.sandbox.runner import Verdict, sandbox_info, sandbox_summary
 from lastword.survival.distribution import LengthDistribution
-from lastword.tasks import BENCHMARKS, FAMILIES, CodeFamily, Example
+from lastword.tasks.families import BENCHMARKS, FAMILIES, CodeFamily, Example
 from lastword.tasks.frozen import load_frozen
+
+EIGHTHS, MARK = " ▁▂▃▄▅▆▇█", "│"
+PLAIN_EIGHTHS, PLAIN_MARK = " ..::++##", "|"  # where the output takes ASCII only
+HEIGHT = 8
+
+
+def draw_curve(lengths: LengthDistribution, horizon: int, *, console: Console | None = None) -> None:
+    """Print one prompt's S(k), the horizon marked; each character column averages the slots under it."""
+    console = console or Console()
+    width = min(lengths.slots, max(20, console.width - 8))
+    survival = lengths.survival[:-1]
+    edges = [round(place * lengths.slots / width) for place in range(width + 1)]
+    heights = [survival[a:b].mean().item() for a, b in pairwise(edges)]
+    mark = next(place for place, edge in enumerate(edges[1:]) if horizon <= edge)
+    plain = console.options.ascii_only
+    eighths_of, empty_mark = (PLAIN_EIGHTHS, PLAIN_MARK) if plain else (EIGHTHS, MARK)
+    for level in reversed(range(HEIGHT)):
+        label = {HEIGHT - 1: "S=1 ", 0: "  0 "}.get(level, "    ")
+        line = Text(label, style="dim")
+        for place, height in enumerate(heights):
+            eighths = min(8, max(0, round((height * HEIGHT - level) * 8)))
+            style = "bold red" if place == mark else "blue" if place < mark else "bright_black"
+            empty = empty_mark if place == mark else " "
+            line.append(eighths_of[eighths] if eighths else empty, style=style)
+        console.print(line, soft_wrap=True)
+    pointer = f"^ {horizon}"
+    console.print(Text("    " + " " * mark + pointer, style="bold red"), soft_wrap=True)
+
+
+MASK = "░"
+
+
+Watcher = Callable[[Step], None]
+
+
+@contextmanager
+def watching(tokenizer: TextTokenizer | None, console: Console, title: str) -> Iterator[Watcher]:
+    """Draws row 0 of every step it is shown."""
+    with Live(console=console, refresh_per_second=20, transient=True) as live:
+        yield lambda step: live.update(panel(step, tokenizer, title))
+
+
+@contextmanager
+def watching_beside(
+    tokenizer: TextTokenizer | None, console: Console, title: str, frames: Sequence[Panel]
+) -> Iterator[Watcher]:
+    """Draws every step it is shown beside the frame another run had after as many."""
+    half = console.width // 2 - 1
+    left = iter(frames)
+    with Live(console=console, refresh_per_second=20, transient=True) as live:
+
+        def show(step: Step) -> None:
+            other = next(left, frames[-1])
+            live.update(Columns([panel(step, tokenizer, title), other], width=half))
+
+        yield show
+
+
+def panel(step: Step, tokenizer: TextTokenizer | None, title: str) -> Panel:
+    """Row 0's answer: written tokens, masks, and what came in this pass."""
+    canvas = step.canvas
+    new = {int(column) - canvas.start for column in step.chosen[0].nonzero()}
+    text = Text()
+    for slot, token in enumerate(canvas.answer_ids(0)):
+        if token == canvas.ids.mask:
+            text.append(MASK, style="bright_black")
+        elif token in canvas.ids.ends:
+            text.append("·", style="dim red")
+        else:
+            piece = tokenizer.decode([token]) if tokenizer else f"{token} "
+            text.append(piece, style="bold green" if slot in new else "")
+    left = int(canvas.masked[0].sum())
+    passes = int(step.cost.forward_passes[0])
+    return Panel(
+        text,
+        title=f"{title} · {int(canvas.horizon[0])} slots",
+        subtitle=f"pass {passes} · {left} masks left",  # half a terminal is too narrow for one line
+    )
+
 
 # The same place among every family's test prompts, so nothing was picked for its answer.
 PLACE = 3

@@ -126,7 +126,7 @@ def test_the_engine_is_closed_whatever_happens(batch, prompts, monkeypatch, toy)
 
 
 def test_failures_are_shown_beside_what_is_left():
-    from lastword.cli.progress import Showing
+    from lastword.cli.console import Showing
 
     shown = Showing("prompts", now=lambda: 0.0)
     cli.told(shown, BatchProgress(3, 10, 0, 1.0, 59.0))

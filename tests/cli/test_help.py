@@ -9,7 +9,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from lastword.cli import COMMANDS, PANELS, app
-from lastword.cli.help import WIDTH, help_of
+from lastword.cli.commands import WIDTH, help_of
 
 
 def shown(*words):

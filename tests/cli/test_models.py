@@ -9,7 +9,7 @@ from lastword.cli import app
 from lastword.models.load import BUILT_IN
 from lastword.models.registry import PUBLISHED, KnownModel
 
-cli = __import__("sys").modules["lastword.cli.models"]
+cli = __import__("sys").modules["lastword.cli.catalog"]
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import time
 import pytest
 from rich.console import Console
 
-from lastword.cli import progress as module
-from lastword.cli.progress import EVERY, Showing, progress, spoken, tell
+from lastword.cli import console as module
+from lastword.cli.console import EVERY, Showing, progress, spoken, tell
 
 
 class Clock:

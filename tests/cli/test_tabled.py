@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from lastword.cli.tabled import print_markdown
+from lastword.cli.console import print_markdown
 
 PAGE = """algebra (plain)
 

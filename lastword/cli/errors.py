@@ -1,4 +1,4 @@
-"""However a command ends: an exit code, and for an error one line on standard error."""
+"""Exit codes, one-line error messages, and the number of torch threads of a command."""
 
 from __future__ import annotations
 
@@ -7,15 +7,48 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, TextIO
 
 import typer
 
-from lastword.cli.threads import UNKNOWN, limit_threads
+from lastword.embedded import EMBEDDED
 from lastword.errors import LastwordError, SettingError
+
+FEW = 1  # for the embedded models: threads wait for one another where others use the cores as well
+SAID = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = (
+    f"Threads: as many as there are cores, {FEW} for the embedded models; OMP_NUM_THREADS says otherwise."
+)
+UNKNOWN = "?"  # a model that may be large
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds, in so many
+
+
+def limit_threads(models: Sequence[str | None], environment: dict[str, str] | None = None) -> None:
+    """Choose for torch, which reads it when it is imported; what the environment says stands.
+
+    Torch takes a thread for every core that it sees, also in a container that was given two of them, and
+    also for tensors that are computed before a thread has woken up.
+    """
+    variables = os.environ if environment is None else environment
+    if any(variables.get(name) for name in SAID):
+        return
+    small = all(name is None or name in (*EMBEDDED, "toy") for name in models)
+    variables[SAID[0]] = str(min(cores(), FEW) if small else cores())
+
+
+def cores(quota: Path = QUOTA) -> int:
+    """The cores this process may use, by its affinity and by its container's share."""
+    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        spent, of = quota.read_text().split()
+        return max(1, min(seen, -(-int(spent) // int(of))))
+    except (OSError, ValueError, ZeroDivisionError):  # no container, or no limit ("max")
+        return seen
+
 
 REFUSED, UNEXPECTED, INTERRUPTED, READER_GONE = 1, 70, 130, 141
 EXIT_CODES = (
