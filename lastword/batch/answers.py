@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from lastword.batch.answered import Answering, Written, place_of
-from lastword.errors import SettingError
-from lastword.io.files import check_folder, replacing
-from lastword.io.jsonl import NEWLINE, JsonLines
+from lastword.batch.answered import Answering, place_of
+from lastword.io.files import replacing
+from lastword.io.journal import NEWLINE, JournalFile
 from lastword.io.schema import parse_json
-
-MOST_LINE = 2**30  # bytes
 
 
 class Answers:
@@ -30,8 +25,7 @@ class Answers:
         self, path: Path, answering: Answering, claim: Callable[[bool], None] = lambda is_new: None
     ) -> None:
         self.path, self._answering, self._claim = path, answering, claim
-        check_folder(path.parent)
-        self._lines = JsonLines(path, kind="answers", remedy="give another file (--out)")
+        self._journal = JournalFile(path, kind="answers of this run", remedy="give another file (--out)")
         self.failed: set[int] = set()
         self.done: set[int] = set()
         self._order = array("q")  # indices, as their lines stand in the file
@@ -40,14 +34,17 @@ class Answers:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the file, alone; what is in it is known then."""
-        with self._lines.writing(self._mend):
+        with self._journal.writing():
+            self._claim(self._journal.is_empty())
+            self._end = 0
+            self._journal.recover(self._read, self._is_torn)
             yield
 
     def append(self, lines: Sequence[tuple[int, bytes, bool]]) -> None:
         """Write lines for good, all or none: an index, what is written, and whether it failed."""
         if not lines:
             return
-        self._lines.append(b"".join(line + NEWLINE for _, line, _ in lines))
+        self._journal.append(b"".join(line + NEWLINE for _, line, _ in lines))
         for index, line, failed in lines:
             self._note(index, len(line) + 1, failed)
 
@@ -78,40 +75,16 @@ class Answers:
         if failed:
             self.failed.add(index)
 
-    def _mend(self, file: FileIO) -> None:
-        """Read what is there; end the last line, or drop it if it was cut."""
-        self._end = 0
-        self._claim(not file.seek(0, os.SEEK_END))
-        file.seek(0)
-        with open(os.dup(file.fileno()), "rb") as reader:
-            for number, line in enumerate(iter(lambda: reader.readline(MOST_LINE), b""), 1):
-                whole = line.endswith(NEWLINE)
-                try:
-                    found = self._place(line)
-                except ValueError as foreign:
-                    if not whole and self._was_cut(line):
-                        os.ftruncate(file.fileno(), self._end)
-                        return
-                    raise self._foreign(number, foreign) from foreign
-                if not whole:
-                    file.write(NEWLINE)
-                self._note(found.index, len(line) + (not whole), found.failed)
+    def _read(self, line: bytes) -> None:
+        """Note a line of the file; ValueError if it is not a line of this run."""
+        place = place_of(parse_json(line), self._answering.form)
+        if place.run != self._answering.run:
+            raise ValueError(f"it belongs to the run {place.run}, and this is {self._answering.run}")
+        if place.index in self.done:
+            raise ValueError(f"it is the second line of prompt {place.index}")
+        self._note(place.index, len(line) + 1, place.failed)
 
-    def _place(self, line: bytes) -> Written:
-        found = place_of(parse_json(line), self._answering.form)
-        if found.run != self._answering.run:
-            raise ValueError(f"it belongs to the run {found.run}, and this is {self._answering.run}")
-        if found.index in self.done:
-            raise ValueError(f"it is the second one of prompt {found.index}")
-        return found
-
-    def _was_cut(self, line: bytes) -> bool:
-        """Is it the beginning of a line of ours?"""
+    def _is_torn(self, line: bytes) -> bool:
+        """Return whether bytes are the beginning of a line of this run."""
         beginning = self._answering.beginning
         return line[: len(beginning)] == beginning[: len(line)]
-
-    def _foreign(self, number: int, wrong: ValueError) -> SettingError:
-        return SettingError(
-            f"{self.path} holds something other than answers of this run (line {number}: {wrong}); it was "
-            "left as it is: move it away, or give another file (--out)"
-        )

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from io import FileIO
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,8 +23,8 @@ from lastword.evaluate.records import (
     identity,
     to_line,
 )
-from lastword.io.files import check_folder, os_error_reason
-from lastword.io.jsonl import NEWLINE, JsonLines
+from lastword.io.files import os_error_reason
+from lastword.io.journal import NEWLINE, JournalFile
 from lastword.io.schema import read_bytes
 
 BEGINNING = b'{"model":"'  # of every line
@@ -44,21 +43,21 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        check_folder(path.parent)
-        self._lines = JsonLines(path, kind="records", remedy="give another folder (--out)")
+        self._file = JournalFile(path, kind="records", remedy="give another folder (--out)")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the journal, alone: records may be appended while this lasts."""
-        with self._lines.writing(self._mend):
+        with self._file.writing():
+            self._file.recover(from_line, was_cut)
             yield
 
     def append(self, records: Iterable[Record]) -> None:
         """Write records so that they survive a crash of this process or the machine: all of them or none."""
-        if not self._lines.held:
+        if not self._file.is_open:
             with self.writing():
                 return self.append(records)
-        self._lines.append(b"".join(to_line(record) + NEWLINE for record in records))
+        self._file.append(b"".join(to_line(record) + NEWLINE for record in records))
 
     def __iter__(self) -> Iterator[Record]:
         return iter(read_records(self.path)) if self.path.exists() else iter(())
@@ -66,27 +65,6 @@ class Journal:
     def done(self) -> dict[Identity, Record]:
         """The records by what they answer: those need not be asked again."""
         return {identity(record): record for record in self}
-
-    def _mend(self, file: FileIO) -> None:
-        """End the last line, or drop it if it was cut; whatever else is no record stops us here."""
-        file.seek(0)
-        data = file.read()
-        kept = data.rfind(NEWLINE) + 1
-        last = data[kept:]
-        try:
-            _lines(data[:kept])
-            if not last:
-                return
-            if was_cut(last):
-                os.ftruncate(file.fileno(), kept)
-            else:
-                _lines(last, data.count(NEWLINE) + 1)
-                file.write(NEWLINE)
-        except ValueError as foreign:
-            raise SettingError(
-                f"{self.path} holds something other than records ({foreign}); it was left as it is: move it "
-                "away, or give another folder (--out)"
-            ) from foreign
 
 
 def was_cut(line: bytes) -> bool:

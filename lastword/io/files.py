@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import lock_descriptor
+
 from lastword.errors import SettingError
 
 UNFINISHED = ".unfinished"
@@ -72,22 +74,6 @@ def write(path: Path, data: bytes | str) -> None:
             "make room, or "
             "give another file"
         ) from refused
-
-
-def lock(file: int, *, wait: bool = False) -> bool:
-    """Take the kernel's lock on an open file; it dies with its holder.
-
-    False if another process has it. OSError where there are no locks: on Windows, and on some network disks.
-    """
-    try:
-        import fcntl
-    except ImportError as missing:
-        raise OSError(errno.ENOLCK, "this system has no flock") from missing
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
 
 
 def sync_folder(folder: Path) -> None:
@@ -181,7 +167,7 @@ def _beside(path: Path) -> tuple[str, int]:
         except FileNotFoundError as missing:
             raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}") from missing
         with suppress(OSError):
-            lock(file, wait=True)
+            lock_descriptor(file)
         if os.path.exists(beside):
             return str(beside), file
         os.close(file)  # taken for abandoned in the moment before the lock
@@ -207,7 +193,7 @@ def _remove_abandoned(target: Path) -> None:
             with suppress(OSError):
                 file = os.open(target.parent / name, os.O_RDWR)
                 try:
-                    if lock(file):
+                    if lock_descriptor(file, blocking=False):
                         os.remove(target.parent / name)
                 finally:
                     os.close(file)

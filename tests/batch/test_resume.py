@@ -26,8 +26,8 @@ REQUESTS = [
 HOLD = """
 import sys, time
 from pathlib import Path
-from lastword.io.jsonl import JsonLines
-with JsonLines(Path(sys.argv[1]), kind="answers", remedy="wait").writing(lambda file: None):
+from lastword.io.journal import JournalFile
+with JournalFile(Path(sys.argv[1]), kind="answers", remedy="wait").writing():
     print("held", flush=True)
     time.sleep(60)
 """
@@ -161,7 +161,7 @@ def test_a_line_that_stands_twice_is_told(toy, tmp_path, source):
     out = tmp_path / "a.jsonl"
     answers(toy, source, out)
     out.write_bytes(out.read_bytes() + out.read_bytes().splitlines(keepends=True)[3])
-    with pytest.raises(SettingError, match="line 14: it is the second one of prompt 3"):
+    with pytest.raises(SettingError, match="line 14: it is the second line of prompt 3"):
         answers(toy, source, out)
 
 
@@ -270,7 +270,7 @@ def test_kill_9_at_random_then_the_same_command_again(server, tmp_path, out):
     def make(folder, **moment):
         folder.mkdir(exist_ok=True)
         put(folder / "p.jsonl", *[{"prompt": "abcdefghij"[n % 7 :]} for n in range(20)])
-        return server.generate(argv=command(out), folder=str(folder), **scratch, **moment)
+        return server.ask(argv=command(out), folder=str(folder), **scratch, **moment)
 
     def written(folder):
         """By index, in whatever order they stand."""
