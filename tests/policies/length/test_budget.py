@@ -100,14 +100,14 @@ def test_growth_stops_where_the_money_does():
     assert around.tokens == grown.tokens
 
 
-SETTINGS = [{"passes": 7}, {"passes": 13}, {"passes": None, "columns": 150}]
+LIMITS = [(7, None), (13, None), (None, 150)]  # forward passes, tokens computed
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("number", range(3), ids=lambda number: str(SETTINGS[number]))
+@pytest.mark.parametrize("number", range(3), ids=lambda number: str(LIMITS[number]))
 def test_no_recipe_spends_more(number, llada, dream):
     """Every rule under every setting meets both models and both ways to part the answer."""
-    settings = SETTINGS[number]
+    limits = LIMITS[number]
     inner = [Fixed(30), GrowWhenFull(Fixed(5), by=2, limit=40), Survival(20)]
     inner += [
         StopAtEnd(Reread(Survival(20), by=3)),
@@ -115,7 +115,7 @@ def test_no_recipe_spends_more(number, llada, dream):
     ]
     met = 0
     for place, unmask in enumerate(RULES, number):
-        length = Budget(inner[place % len(inner)], **settings)
+        length = Budget(inner[place % len(inner)], *limits)
         proposes = unmask.traits.follows_schedule and bool(place % 2)
         models = (llada, dream) if place % 4 < 2 else (dream, llada)
         for model, block in zip(models, (None, 3)):
@@ -125,8 +125,8 @@ def test_no_recipe_spends_more(number, llada, dream):
                 continue
             recipe = replace(recipe, sampling=Sampling(propose_mask=proposes))
             _, cost = spent(model, recipe, [PROMPT, [9]])
-            for name, most in settings.items():
-                assert most is None or max(cost[name]) <= most, (recipe, cost)
+            for name, limit in zip(("forward_passes", "tokens_computed"), limits):
+                assert limit is None or max(cost[name]) <= limit, (recipe, cost)
             met += 1
     assert met > 16
 
