@@ -1,4 +1,4 @@
-"""Clock: where each row stands in its decoding and in its current window."""
+"""The clock of a batch: how far each row has decoded, and how far it is in its current block."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from lastword.canvas.columns import Window
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """One tick per step. Rows keep their own time, so a batch decodes each row as if alone."""
+    """Step counters per row. Rows count independently, so a row of a batch decodes as it would alone."""
 
-    step: Int[Tensor, "B"]  # of the row's decoding, from 0
-    window: Window
-    in_window: Int[Tensor, "B"]  # steps the row has already spent in this window
-    masks_at_start: Int[Tensor, "B"]  # masks the window held when it opened
-    block_start: Bool[Tensor, "B"]  # is this the window's first step?
-    blocks_started: Int[Tensor, "B"]  # windows the row has opened, this one included
+    step: Int[Tensor, "B"]  # steps of the row, from 0
+    window: Window  # the current block
+    in_window: Int[Tensor, "B"]  # steps the row has spent in this block
+    masks_at_start: Int[Tensor, "B"]  # masks in the block when it started
+    block_start: Bool[Tensor, "B"]  # whether the next step is the first of the block
+    blocks_started: Int[Tensor, "B"]  # blocks the row has started, this one included
     horizon: Int[Tensor, "B"]  # slots of the row's answer
 
     @classmethod
     def start(cls, canvas: Canvas) -> Clock:
-        """Before the first step."""
+        """Return the clock before the first step."""
         before = torch.full_like(canvas.horizon, -1)
         zero = torch.zeros_like(before)
         return cls(before, Window(before, before), zero, zero, zero.bool(), zero, canvas.horizon)
 
     def tick(self, canvas: Canvas, block: int | None, active: Bool[Tensor, "B"] | None = None) -> Clock:
-        """The clock of the next step. A new window opens, and so does one whose row was resized.
+        """Return the clock of the next step; only `active` rows advance (None: all).
 
-        A resized row holds other masks and, to the right of the change, other columns: quotas count
-        anew and caches recompute it. A row whose turn it was not stands as it stood: so does its canvas.
+        A block also starts anew when its row was resized: the row holds other masks and, to the right of the
+        change, other columns, so schedules restart and caches recompute it.
         """
         window = canvas.window(block)
-        opening = (window.first != self.window.first) | (window.last != self.window.last)
-        opening = opening | (canvas.horizon != self.horizon)
+        block_start = (window.first != self.window.first) | (window.last != self.window.last)
+        block_start = block_start | (canvas.horizon != self.horizon)
         masks = (canvas.masked & window.columns(canvas.width)).sum(-1)
-        passed = 1 if active is None else active
+        advanced = 1 if active is None else active
         return Clock(
-            self.step + passed,
+            self.step + advanced,
             window,
-            torch.where(opening, 0, self.in_window + passed),
-            torch.where(opening, masks, self.masks_at_start),
-            opening if active is None else opening | (self.block_start & ~active),
-            self.blocks_started + opening,
+            torch.where(block_start, 0, self.in_window + advanced),
+            torch.where(block_start, masks, self.masks_at_start),
+            block_start if active is None else block_start | (self.block_start & ~active),
+            self.blocks_started + block_start,
             canvas.horizon,
         )

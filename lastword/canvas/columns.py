@@ -12,11 +12,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns a pass read in each row, from left to right; views of the pass are [B, S] like `index`.
+    """The columns that a forward pass read in each row, from left to right.
 
-    All rows have as many as the widest. `read` is False where a shorter row repeats its last column, and
-    in a row that took no part. Columns of a window (`within`) have a fixed number of entries, none twice,
-    and `read` is False at those that nobody asked for.
+    Every row has as many entries as the widest. `read` is False where a shorter row repeats its last
+    column, and in rows that did not participate. Static columns have a fixed number of distinct entries,
+    and `read` is False at those that were not requested.
     """
 
     index: Int[Tensor, "B S"]
@@ -26,105 +26,104 @@ class Columns:
 
     @classmethod
     def from_mask(cls, chosen: Bool[Tensor, "B L"]) -> Columns:
+        """Return the chosen columns; the number of entries follows the widest row."""
         index = column_indices(chosen)
         entry = cached_arange(index.shape[1], index.device)
         return cls(index, entry < chosen.sum(-1, keepdim=True), chosen.shape[1])
 
     @classmethod
     def from_window(cls, first: Int[Tensor, "B"], count: int, chosen: Bool[Tensor, "B L"]) -> Columns:
-        """`count` columns from `first` on in each row, of which the chosen ones are read."""
+        """Return static columns: `count` from `first` on in each row, of which the chosen ones are read."""
         width = chosen.shape[1]
         index = first.clamp(max=width - count)[:, None] + cached_arange(count, first.device)
         return cls(index, chosen.gather(1, index), width, static=True)
 
     @cached_property
     def participates(self) -> Bool[Tensor, "B"]:
-        """Of which rows anything was read."""
+        """The rows of which any column was read."""
         return self.read.any(-1)
 
     @cached_property
     def rows(self) -> Int[Tensor, "A"]:
-        """The rows that were computed: those that took part, or all where shapes are fixed."""
+        """The rows that were computed: those that participate, or all rows in a static pass."""
         if self.static:
             return cached_arange(len(self.index), self.index.device)
         return self.participates.nonzero()[:, 0]
 
     def gather(self, values: Tensor) -> Tensor:  # [B, L] -> [B, S]
-        """Of every column of a canvas, those that were read. A mask is False where nothing was."""
+        """Return the values at the columns that were read; a mask is False where nothing was read."""
         picked = values.gather(1, self.index)
         return picked & self.read if values.dtype == torch.bool else picked
 
-    def scatter(self, values: Tensor, fill: bool | int | float = False) -> Tensor:  # -> [B, L]
-        """Values [B, S] at their columns of a canvas, `nothing` at the others."""
-        spread = torch.full((len(values), self.width), fill, dtype=values.dtype, device=values.device)
+    def scatter(self, values: Tensor, fill: bool | int | float = False) -> Tensor:  # [B, S] -> [B, L]
+        """Return a canvas-wide tensor with the values at the columns that were read and `fill` elsewhere."""
+        out = torch.full((len(values), self.width), fill, dtype=values.dtype, device=values.device)
         if self.static:
-            return spread.scatter(1, self.index, values.where(self.read, fill))
-        # A column that is repeated is written once more with the value of its first.
-        return spread.scatter(1, self.index, values.gather(1, self._first))
+            return out.scatter(1, self.index, values.where(self.read, fill))
+        # A repeated column is written again with the value of its first entry.
+        return out.scatter(1, self.index, values.gather(1, self._first_entry))
 
     @cached_property
-    def _first(self) -> Int[Tensor, "B S"]:
+    def _first_entry(self) -> Int[Tensor, "B S"]:
         entry = cached_arange(self.index.shape[1], self.index.device)
         return torch.minimum(entry, (self.read.sum(-1, keepdim=True) - 1).clamp(min=0))
 
 
-def column_indices(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
-    """The true columns of each row in order; short rows repeat their last column.
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A span of columns per row, [first, last); empty for a row that is finished."""
 
-    A repeated column is computed twice and written twice with the same value, so it does no harm.
+    first: Int[Tensor, "B"]
+    last: Int[Tensor, "B"]
+    _masks: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)  # by canvas width
+
+    def columns(self, width: int) -> Bool[Tensor, "B L"]:
+        """Return the window as a mask; cached, because several parts need it in every pass."""
+        if width not in self._masks:
+            column = cached_arange(width, self.first.device)
+            self._masks[width] = (column >= self.first[:, None]) & (column < self.last[:, None])
+        return self._masks[width]
+
+
+def column_indices(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
+    """Return the indices of the true columns of each row in order; shorter rows repeat their last one.
+
+    A repeated column is computed and written twice with the same value, which does no harm.
     """
     counts = chosen.sum(-1)
     widest = int(counts.max()) if counts.numel() else 0
     row, column = chosen.nonzero(as_tuple=True)
-    found = torch.zeros(len(chosen), widest, dtype=torch.long, device=chosen.device)
-    found[row, chosen.cumsum(-1)[row, column] - 1] = column
+    index = torch.zeros(len(chosen), widest, dtype=torch.long, device=chosen.device)
+    index[row, chosen.cumsum(-1)[row, column] - 1] = column
     last = (counts - 1).clamp(min=0)[:, None]
     entry = cached_arange(widest, chosen.device).expand(len(chosen), -1)
-    return found.gather(1, torch.minimum(entry, last))
+    return index.gather(1, torch.minimum(entry, last))
 
 
-def pack_indices(chosen: Tensor, capacity: int) -> tuple[Tensor, Tensor]:  # bool [N] -> [N], [most]
-    """Where each of the chosen stands among them, and which those are; nothing is asked of the device.
+def pack_indices(chosen: Tensor, capacity: int) -> tuple[Tensor, Tensor]:  # bool [N] -> [N], [capacity]
+    """Return the rank of every entry among the chosen ones, and the chosen entries, without a host sync.
 
-    There are no more than `most`. What is not chosen stands where the chosen one before it does, and what
-    is left of the `most` repeats the first.
+    At most `capacity` entries are chosen. An entry that is not chosen has the rank of the chosen one before
+    it, and unused capacity repeats the first entry.
     """
-    packed = chosen.cumsum(0) - 1
-    at = torch.where(chosen, packed, capacity).clamp(max=capacity)
+    rank = chosen.cumsum(0) - 1
+    at = torch.where(chosen, rank, capacity).clamp(max=capacity)
     picked = torch.zeros(capacity + 1, dtype=torch.long, device=chosen.device)
-    return packed.clamp(min=0), picked.scatter(0, at, cached_arange(len(chosen), chosen.device))[:capacity]
+    return rank.clamp(min=0), picked.scatter(0, at, cached_arange(len(chosen), chosen.device))[:capacity]
 
 
 @lru_cache(maxsize=256)
 def cached_arange(count: int, device: torch.device) -> Int[Tensor, "N"]:
-    """0, 1, ... `count` - 1; asked for many times in every pass, so it is kept. Not to be changed."""
+    """Return 0, 1, ... `count` - 1. Every pass needs it many times, so it is cached; do not modify it."""
     return torch.arange(count, device=device)
 
 
 def first_true(chosen: Tensor) -> Tensor:  # bool [B, N] -> [B]
-    """The index of each row's first true entry, N where there is none; `argmax` promises no first."""
+    """Return the index of each row's first true entry, or N; `argmax` does not promise the first."""
     count = chosen.shape[-1]
     return torch.where(chosen, cached_arange(count, chosen.device), count).amin(-1)
 
 
 def locate(columns: Tensor, wanted: Tensor) -> Tensor:  # [B, R], [B, S] -> [B, S]
-    """Where each wanted column stands in the row's sorted `columns`."""
+    """Return the position of each wanted column in the sorted `columns` of its row."""
     return torch.searchsorted(columns.contiguous(), wanted.contiguous())
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """A span of columns per row, [first, last); empty for a row with nothing left to do."""
-
-    first: Int[Tensor, "B"]
-    last: Int[Tensor, "B"]
-    _masks: dict[int, Tensor] = field(
-        default_factory=dict, init=False, repr=False
-    )  # by width, as they are asked
-
-    def columns(self, width: int) -> Bool[Tensor, "B L"]:
-        """The window as a mask. Parts ask for it several times a pass, mostly as wide."""
-        if width not in self._masks:
-            column = cached_arange(width, self.first.device)
-            self._masks[width] = (column >= self.first[:, None]) & (column < self.last[:, None])
-        return self._masks[width]

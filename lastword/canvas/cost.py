@@ -1,4 +1,4 @@
-"""Cost: what decoding spent, counted per row and independent of hardware."""
+"""Cost of decoding, counted per row and independent of hardware."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class TokenCost(NamedTuple):
-    """What one row cost, in plain numbers."""
+    """The cost of one row as plain numbers."""
 
     forward_passes: int
     tokens_computed: int
@@ -21,11 +21,11 @@ class TokenCost(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BatchCost:
-    """Forward passes, columns they computed, and columns times the columns each attended to.
+    """Forward passes, tokens computed by them, and pairs of tokens that attended to each other, per row.
 
-    Passes alone mislead once the canvas varies. Padding is not counted, so a row costs the same in
-    a batch as alone; guidance computes every column twice within one pass. Where layers compute
-    different numbers of columns, a pass counts their mean, rounded up: never less than was done.
+    Forward passes alone mislead once the canvas varies. Padding is not counted, so a row costs the same in
+    a batch as alone; guidance computes every token twice within one pass. Where layers compute different
+    numbers of tokens, their mean counts, rounded up.
     """
 
     forward_passes: Int[Tensor, "B"]
@@ -38,9 +38,9 @@ class BatchCost:
         return cls(zero, zero, zero)
 
     @classmethod
-    def stack(cls, works: Sequence[TokenCost]) -> BatchCost:
-        """The cost of rows whose numbers are known."""
-        return cls(*(torch.tensor(numbers) for numbers in zip(*works)))
+    def stack(cls, costs: Sequence[TokenCost]) -> BatchCost:
+        """Return the costs of several rows as one batch."""
+        return cls(*(torch.tensor(numbers) for numbers in zip(*costs)))
 
     def add_pass(
         self,
@@ -50,12 +50,12 @@ class BatchCost:
         *,
         passes: int = 1,
     ) -> BatchCost:
-        """The cost after one more pass over some rows; a second branch of it counts as no pass."""
-        columns = tokens * participates
+        """Return the cost after a pass over some rows; the second branch of guidance has `passes=0`."""
+        computed = tokens * participates
         return BatchCost(
             self.forward_passes + passes * participates,
-            self.tokens_computed + columns,
-            self.attention_pairs + columns * attended,
+            self.tokens_computed + computed,
+            self.attention_pairs + computed * attended,
         )
 
     def row(self, index: int) -> TokenCost:

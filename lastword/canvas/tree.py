@@ -11,52 +11,52 @@ from torch import Tensor
 
 from lastword.canvas.tokens import TokenIds
 
-# A NamedTuple of tensors whose first axis is the rows, so that rows can be taken and replaced; or ().
+# What a part carries from step to step: a NamedTuple of tensors whose first axis is the rows, or ().
 State = tuple[Tensor, ...]
 
-Tree = TypeVar("Tree")  # a tensor, a tuple of them, or a dataclass that holds such
+Tree = TypeVar("Tree")  # a tensor, a tuple of trees, or a dataclass that holds trees
 
 
-def tree_map(change: Callable[..., Tensor], rows: Tree, *others: Tree) -> Tree:
-    """The same with every tensor changed, beside its like in the others; what is no tensor stays."""
-    first: Any = rows
+def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
+    """Return the tree with the function applied to every tensor and its counterparts in `others`."""
+    first: Any = tree
     if isinstance(first, Tensor):
-        return change(first, *others)  # type: ignore[return-value]
+        return function(first, *others)  # type: ignore[return-value]
     if isinstance(first, tuple):
-        parts = [tree_map(change, *own) for own in zip(first, *others)]
+        parts = [tree_map(function, *leaves) for leaves in zip(first, *others)]
         return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)  # type: ignore
     if is_dataclass(first) and not isinstance(first, (type, TokenIds)):
         names = [field.name for field in fields(first) if field.init]
         changed = {
-            name: tree_map(change, *(getattr(own, name) for own in (first, *others))) for name in names
+            name: tree_map(function, *(getattr(leaf, name) for leaf in (first, *others))) for name in names
         }
         return replace(first, **changed)  # type: ignore[return-value]
-    return rows
+    return tree
 
 
-def tree_tensors(rows: object) -> Iterator[Tensor]:
-    """Every tensor, in order."""
-    found: list[Tensor] = []
+def tree_tensors(tree: object) -> Iterator[Tensor]:
+    """Iterate over every tensor of a tree, in order."""
+    tensors: list[Tensor] = []
 
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
+    def collect(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
         return tensor
 
-    tree_map(note, rows)
-    return iter(found)
+    tree_map(collect, tree)
+    return iter(tensors)
 
 
-def tree_to(rows: Tree, device: torch.device) -> Tree:
-    """The same on another device."""
-    return tree_map(lambda tensor: tensor.to(device), rows)
+def tree_to(tree: Tree, device: torch.device) -> Tree:
+    """Return the tree on another device."""
+    return tree_map(lambda tensor: tensor.to(device), tree)
 
 
-def tree_where(taken: Tensor, new: Tree, old: Tree) -> Tree:
-    """The new rows where `taken` [B] says so, else the old ones."""
+def tree_where(condition: Tensor, new: Tree, old: Tree) -> Tree:
+    """Return the rows of `new` where `condition` [B] holds and those of `old` elsewhere."""
 
     def pick(fresh: Tensor, kept: Tensor) -> Tensor:
         if fresh is kept:
             return kept
-        return fresh.where(taken.view(-1, *[1] * (fresh.ndim - 1)), kept)
+        return fresh.where(condition.view(-1, *[1] * (fresh.ndim - 1)), kept)
 
     return tree_map(pick, new, old)

@@ -52,7 +52,12 @@ def with_masks(canvas, row, place, count):
     horizon = canvas.horizon.clone()
     horizon[row] += count
     given_up = torch.nn.functional.pad(canvas.abandoned, (0, count))
-    return replace(canvas, tokens=widened, horizon=horizon, abandoned=given_up)
+    return replace(
+        canvas,
+        tokens=widened,
+        spans=replace(canvas.spans, horizon=horizon, width=widened.shape[1]),
+        abandoned=given_up,
+    )
 
 
 def run(family, cache, prompts=UNEQUAL, length=Given(HORIZONS), block=4):
