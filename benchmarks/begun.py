@@ -22,8 +22,9 @@ import lastword
 from benchmarks import readings
 from benchmarks.readings import ENDING, LIMIT, MODELS, asked, write
 from lastword.canvas.canvas import Canvas
+from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
-from lastword.decoding.forward import Forward
+from lastword.decoding.forward import Forward, PassInputs
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.policies.length.survival import Survival
 from lastword.survival.interpretation import Auto, Hazard, Interpretation
@@ -75,7 +76,9 @@ def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]
         tokens[row, canvas.start : canvas.start + len(own)] = torch.tensor(own, dtype=torch.long)
     canvas = canvas.write(tokens != model.ids.mask, tokens)
     forward = Forward(model, Sampling(), RowGenerators([0] * len(prompts)))
-    prediction, _ = forward(canvas, canvas.masked, BatchCost.zeros(len(prompts)))
+    prediction, _ = forward(
+        canvas, PassInputs(Columns.from_mask(canvas.masked)), BatchCost.zeros(len(prompts))
+    )
     return Survival(LIMIT).signal(prediction, canvas)
 
 

@@ -23,8 +23,9 @@ import lastword
 from benchmarks.paired import Compared, Comparison
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
-from lastword.decoding.forward import Forward
+from lastword.decoding.forward import Forward, PassInputs
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.evaluate.run import Layout
 from lastword.evaluate.tiny import TinyTask
@@ -54,7 +55,8 @@ class ProbeOpens(DualCache):
         memory = KVStorage(*probed.tokens.shape)
         forward = Forward(self.model, Sampling(), RowGenerators([0] * len(prompts)))
         nothing = BatchCost.zeros(len(prompts))
-        forward(probed, probed.answer, nothing, stale=probed.valid, memory=memory)
+        inputs = PassInputs(Columns.from_mask(probed.answer), stale=probed.valid)
+        forward(probed, inputs, nothing, storage=memory)
         memory.fit(canvas.width)
         return memory
 

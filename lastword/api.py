@@ -35,22 +35,22 @@ from lastword.viz.frames import BatchTrace, Frame, FrameRecorder
 from lastword.viz.html import answer_html, answer_line
 from lastword.viz.replay import run, write_replay
 
-__all__ = ["Finish", "Generation", "generate", "predict_length"]
+__all__ = ["Finish", "Generation", "generate", "predict_length", "stream"]
 
-MAX_ROWS = 512  # decoded at once where nobody says how many
-MAX_LOGITS = 2**32  # of one pass over them
+MAX_BATCH_SIZE = 512  # the default never exceeds this
+MAX_LOGITS = 2**32  # of one pass over a batch of the default size
 
-# A model that was loaded, or its name or folder.
+# A loaded model, or its name or folder.
 Model = MaskPredictor | str | Path
 
 
 class Finish(Enum):
-    """Why an answer stopped, as a sentence that says what to change if it should not have."""
+    """The reason why an answer stopped; the value explains it and what to change."""
 
     ENDED = "The model ended its answer."
     TRUNCATED = (
-        "Every slot was filled and no end token came: the answer may be cut. Give it more room, with "
-        "a larger estimate (Survival(estimate=Quantile(0.95))) or a larger limit."
+        "Every slot was filled and no end token came: the answer may be cut. Give it more slots, with a "
+        "larger estimate (Survival(estimate=Quantile(0.95))) or a larger limit."
     )
     MASKS_LEFT = (
         "The model kept proposing the mask token, so some slots stayed empty. "
@@ -60,35 +60,34 @@ class Finish(Enum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Generation:
-    """One answer and what it cost."""
+    """An answer, its predicted length and its cost."""
 
     text: str | None  # None for a model without a tokenizer
     tokens: list[int]  # up to the first end token, which is left out
     canvas: list[int]  # the whole answer canvas, end tokens and what follows included
     prompt: list[int]
-    recipe: Recipe  # what ran: nothing in it is unsaid
-    horizon: int  # slots planned; the canvas may have been revised since
-    lengths: LengthDistribution | None  # what the probe said, if the policy read one
+    recipe: Recipe  # resolved: every value is set
+    horizon: int  # planned number of slots; the canvas may have been revised since
+    lengths: LengthDistribution | None  # predicted by the probe, if the policy ran one
     probe_cost: TokenCost
     cost: TokenCost
-    seconds: float  # until this row was done, probe included
+    seconds: float  # from the call until this answer was finished, probe included
     finish: Finish
     frames: tuple[Frame, ...] | None = None  # the answer after every pass, of generate(frames=True)
-    prompt_text: str | None = None  # the prompt as text, where frames were kept
+    prompt_text: str | None = None  # set together with `frames`
+    graph_fallbacks: int = 0  # steps of the batch that ran uncaptured because a CUDA graph capture failed
 
     def replay(self, path: Path | str) -> Path:
-        """Write the run as one HTML file that plays it in any browser; nothing is loaded from elsewhere.
+        """Write the decoding as one HTML file that replays it in any browser, without network access.
 
-        It needs the frames of `generate(..., frames=True)`. A file that is there is replaced if it is a
-        replay as well.
+        Requires `generate(..., frames=True)`. An existing file is replaced only if it is a replay.
         """
         if self.frames is None:
             raise SettingError(
-                "this answer was made without frames, so there is nothing to replay; ask with "
-                "generate(..., frames=True)"
+                "this answer has no frames, so there is nothing to replay; call generate(..., frames=True)"
             )
-        told = {**self.to_data(), "finish": self.finish.value, "prompt": self.prompt_text}
-        return write_replay(path, run(self.frames, self.lengths, told))
+        details = {**self.to_data(), "finish": self.finish.value, "prompt": self.prompt_text}
+        return write_replay(path, run(self.frames, self.lengths, details))
 
     def __repr__(self) -> str:
         return f"Generation({answer_line(self.to_data())})"
@@ -101,7 +100,7 @@ class Generation:
         return answer_html(self.to_data(), self.finish.value, len(self.canvas), pieces)
 
     def to_data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         lengths = self.lengths
         return {
             "text": self.text,
@@ -118,8 +117,8 @@ class Generation:
         }
 
 
-# One prompt gives one Generation, a list of prompts a list of them. A flat list of ids or of chat messages
-# is one prompt.
+# One prompt gives one Generation, a list of prompts gives a list. A flat list of ids or of chat messages is
+# one prompt.
 @overload
 def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
     model: Model,
@@ -176,17 +175,23 @@ def generate(
     max_batch_size: int | None = None,
     frames: bool = False,
 ) -> Generation | list[Generation]:
-    """Answer a prompt, or a batch of them: one Generation for one prompt, a list for a list.
+    """Generate the answer to a prompt, or a list of answers to a list of prompts.
 
-    The model is one that was loaded, or the name or folder of one, which is then loaded for this call
-    alone: to ask more than once, load it once (`lastword.load`). A prompt is text, chat messages
-    ([{"role": ..., "content": ...}]) or token ids. Every choice is a part or its name and overrides
-    `recipe`. Rows of a batch may differ in prompt and horizon; each equals its solo run. Where no limit was
-    said and some prompts leave less room than the model's own, those decode apart. A whole-number `seed`
-    gives row i the seed + i. `on_step` is shown every Step. At most `slots` rows are decoded at once; the
-    next prompt takes the slot of a row that is done. Without a number as many as a model of this size has
-    room for: 512 of an embedded one, 33 of LLaDA-8B. With `frames` every Generation keeps how it looked
-    after every pass, for `Generation.replay`; to see it while it is made, use `lastword.stream`.
+    Args:
+        model: a loaded model, or the name or folder of one, which is then loaded for this call alone.
+        prompt: text, chat messages ([{"role": ..., "content": ...}]), token ids, or a list of these.
+        length, unmask, commit, cache, block, sampling: parts or their names; they override `recipe`.
+        recipe: the recipe, its name or a recipe file.
+        hooks: functions that change logits or tokens between steps.
+        seed: one seed per prompt, or a first seed s: prompt i gets s + i.
+        exceed_max_seq_len: allow rows that are longer than the model's context.
+        on_step: a function that is called with every Step.
+        max_batch_size: number of prompts decoded together; a waiting prompt takes the place of a finished
+            one. By default, as many as fit a model of this size: 512 of an embedded one, 33 of LLaDA-8B.
+        frames: keep the answer after every pass, for `Generation.replay`; `stream` yields them at once.
+
+    Prompts of a list may differ in length; each answer equals that of the prompt alone. If the recipe sets no
+    length limit and some prompts leave less than the model's default, those are decoded separately.
 
     >>> import lastword
     >>> answer = lastword.generate(lastword.load("toy"), "abc", length="fixed:5")
@@ -212,7 +217,7 @@ def generate(
     batch = tokenize_prompts(model, prompt)
     seeds = _seeds(seed, len(batch))
     chosen = Recipe.coerce(recipe).with_choices(**choices)
-    found = generate_ids(
+    generations = generate_ids(
         model,
         batch,
         chosen,
@@ -224,7 +229,7 @@ def generate(
         max_batch_size=max_batch_size,
         frames=frames,
     )
-    return found if is_batch(prompt) else found[0]
+    return generations if is_batch(prompt) else generations[0]
 
 
 def generate_ids(
@@ -243,20 +248,19 @@ def generate_ids(
     frames: bool = False,
     on_answer: Callable[[int, Generation], None] | None = None,
 ) -> list[Generation]:
-    """What `generate` does once prompts are ids; `most` bounds the slots of each answer, where it says so.
+    """Generate answers to prompts of token ids, with one seed each.
 
-    `plans` are those of `decode`. `on_answer` is shown every answer with its row, as soon as it is there.
+    `max_new_tokens` caps the answer of each prompt (None: not capped) and `plans` are those of `decode`.
+    `on_answer` is called with the index of a prompt and its answer as soon as that is finished.
     """
-    bounds = (
-        None
-        if max_new_tokens is None or not any(max_new_tokens)
-        else [own or MAX_SLOTS for own in max_new_tokens]
-    )
-    together = [[*range(len(prompts))]]
+    caps: list[int] | None = None
+    if max_new_tokens is not None and any(max_new_tokens):
+        caps = [cap or MAX_SLOTS for cap in max_new_tokens]
+    groups = [[*range(len(prompts))]]
     if prompts and not exceed_max_seq_len:
-        together = group_by_limit(recipe, model, prompts)
-    found: dict[int, Generation] = {}
-    for rows in together:
+        groups = group_by_limit(recipe, model, prompts)
+    generations: dict[int, Generation] = {}
+    for rows in groups:
         steps = decode(
             model,
             [prompts[row] for row in rows],
@@ -266,21 +270,21 @@ def generate_ids(
             exceed_max_seq_len=exceed_max_seq_len,
             in_chat=in_chat,
             max_batch_size=None if hooks != Hooks() else max_batch_size or default_batch_size(model),
-            max_new_tokens=None if bounds is None else [bounds[row] for row in rows],
+            max_new_tokens=None if caps is None else [caps[row] for row in rows],
             plans=None if plans is None else [plans[row] for row in rows],
             use_cuda_graphs=on_step is None and not frames,
         )
-        kept = FrameRecorder(model.tokenizer, model.ids) if frames else None
-        for done, seconds, resolved in _run(steps, on_step, kept):
-            row = rows[done.request_id]
-            found[row] = build_generation(model, done, resolved, prompts[row], seconds)
+        recorder = FrameRecorder(model.tokenizer, model.ids) if frames else None
+        for finished, seconds, step in _finished_rows(steps, on_step, recorder):
+            row = rows[finished.request_id]
+            generation = build_generation(model, finished, step.recipe, prompts[row], seconds)
+            generations[row] = replace(generation, graph_fallbacks=step.graph_fallbacks)
             if on_answer is not None:
-                on_answer(row, found[row])
-        for place, shown in enumerate(kept.frames if kept else ()):
-            row = rows[place]
-            asked = decode_text(model.tokenizer, prompts[row])
-            found[row] = replace(found[row], frames=shown, prompt_text=asked)
-    return [found[row] for row in range(len(prompts))]
+                on_answer(row, generations[row])
+        for row, row_frames in zip(rows, recorder.frames if recorder else ()):
+            prompt_text = decode_text(model.tokenizer, prompts[row])
+            generations[row] = replace(generations[row], frames=row_frames, prompt_text=prompt_text)
+    return [generations[row] for row in range(len(prompts))]
 
 
 def predict_length(
@@ -292,11 +296,10 @@ def predict_length(
     reading: Interpretation | str = Auto(),
     exceed_max_seq_len: bool = False,
 ) -> LengthDistribution:
-    """How long the answer will be, from one forward pass over `limit` masks; of a list a row per prompt.
+    """Predict the length of the answer from one forward pass over `limit` masks; one row per prompt.
 
-    Without a limit it is that of the model (`model.slots`, 1024 where a checkpoint does not say), or what the
-    longest prompt leaves of its positions. `limit`, `ends` and `reading` are those of `Survival`;
-    `reading=Hazard()`, or its name, is the paper's. The model may be a name, as in `generate`.
+    By default the limit is `model.default_max_new_tokens`, or what the longest prompt leaves of the context.
+    `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()`, or its name, is the paper's.
 
     >>> import lastword
     >>> lastword.predict_length(lastword.load("toy"), "abc", limit=64)
@@ -310,85 +313,84 @@ def predict_length(
     longest = [max(batch, key=len)] if batch else []
     resolved = resolve(Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len)
     probe = ModelProbe(model, batch, exceed_max_seq_len=exceed_max_seq_len)
-    found = replace(survival, limit=resolved.length.traits.max_slots).lengths(probe)
-    return found if is_batch(prompt) else found.row(0)
+    lengths = replace(survival, limit=resolved.length.traits.max_slots).lengths(probe)
+    return lengths if is_batch(prompt) else lengths.row(0)
 
 
-def _run(
-    steps: Iterator[Step], *watching: Callable[[Step], None] | None
-) -> Iterator[tuple[FinishedRow, float, Recipe]]:
-    """Every row that is done, the seconds until then, and the recipe as it was settled."""
+def _finished_rows(
+    steps: Iterator[Step], *callbacks: Callable[[Step], None] | None
+) -> Iterator[tuple[FinishedRow, float, Step]]:
+    """Yield every finished row, the seconds until then and its last step; call back after every step."""
     began = time.perf_counter()
     step: Step | None = None
     for step in steps:
-        for done in step.finished:
-            yield done, time.perf_counter() - began, step.recipe
-        for watcher in watching:
-            if watcher is not None:
-                watcher(step)
+        for row in step.finished:
+            yield row, time.perf_counter() - began, step
+        for callback in callbacks:
+            if callback is not None:
+                callback(step)
     if step is None:
-        raise SettingError(
-            "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
-            "leave it some masks"
-        )
+        raise _nothing_to_decode()
+
+
+def _nothing_to_decode() -> SettingError:
+    return SettingError(
+        "the tokens hook filled every slot before the first pass, so there was nothing to decode; leave some "
+        "masks"
+    )
 
 
 def default_batch_size(model: MaskPredictor) -> int:
-    """So many rows that a full pass over their canvases has no more logits than fit anywhere."""
-    return min(MAX_ROWS, max(1, MAX_LOGITS // (model.ids.vocab_size * model.default_max_new_tokens)))
+    """Return the number of rows whose logits, over a canvas of default length, stay under MAX_LOGITS."""
+    return min(MAX_BATCH_SIZE, max(1, MAX_LOGITS // (model.ids.vocab_size * model.default_max_new_tokens)))
 
 
 def as_model(model: Model) -> MaskPredictor:
-    """A model, or the one of that name or folder."""
-    ready = load(model) if isinstance(model, (str, Path)) else model
-    check_model(ready)
-    return ready
+    """Return a model, or load the one of that name or folder."""
+    loaded = load(model) if isinstance(model, (str, Path)) else model
+    check_model(loaded)
+    return loaded
 
 
 def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
-    """One for each row: those given, or so many from the one given on."""
+    """Return one seed per row: the given ones, or consecutive ones from the given one."""
     if hasattr(seed, "__index__") and not getattr(seed, "ndim", 0):
         first = check_seed("generate", seed)
         return [check_seed("generate", first + row) for row in range(rows)]
-    wanted = "a whole number, or a list with one for each prompt"
-    seeds = check_seeds("generate", "seed", seed, wanted)
+    seeds = check_seeds("generate", "seed", seed, "a whole number, or a list with one for each prompt")
     if len(seeds) != rows:
         raise SettingError(f"{len(seeds)} seeds were given for {rows} prompts; give one each")
     return seeds
 
 
 def build_generation(
-    model: MaskPredictor, done: FinishedRow, recipe: Recipe, prompt: list[int], seconds: float
+    model: MaskPredictor, row: FinishedRow, recipe: Recipe, prompt: list[int], seconds: float
 ) -> Generation:
-    """What a row came to that has left its slot."""
-    answer = done.canvas.answer_ids(0)
-    tokens, finish = trimmed(done.canvas, 0, answer)
-    text = None if model.tokenizer is None else decode_text(model.tokenizer, tokens)
+    """Return the Generation of a finished row."""
+    answer = row.canvas.answer_ids(0)
+    tokens, finish = trimmed(row.canvas, 0, answer)
     return Generation(
-        text=text,
+        text=None if model.tokenizer is None else decode_text(model.tokenizer, tokens),
         tokens=tokens,
         canvas=answer,
         prompt=prompt,
         recipe=recipe,
-        horizon=done.horizon,
-        lengths=done.lengths,
-        probe_cost=done.probe_cost,
-        cost=done.cost,
+        horizon=row.horizon,
+        lengths=row.lengths,
+        probe_cost=row.probe_cost,
+        cost=row.cost,
         seconds=seconds,
         finish=finish,
     )
 
 
 def trimmed(canvas: Canvas, row: int, answer: list[int]) -> tuple[list[int], Finish]:
-    """The row's answer up to its first end token, and why it stopped."""
+    """Return the answer of a row up to its first end token, and why it stopped."""
     ends = [index for index, token in enumerate(answer) if token in canvas.ids.ends]
-    kept = answer[: ends[0]] if ends else answer
-    if canvas.ids.mask in kept:
-        return kept, Finish.MASKS_LEFT
-    return kept, Finish.ENDED if bool(canvas.ended[row].any()) else Finish.TRUNCATED
-
-
-__all__ = ["stream"]
+    tokens = answer[: ends[0]] if ends else answer
+    if canvas.ids.mask in tokens:
+        return tokens, Finish.MASKS_LEFT
+    return tokens, Finish.ENDED if bool(canvas.ended[row].any()) else Finish.TRUNCATED
 
 
 def stream(
@@ -406,10 +408,10 @@ def stream(
     seed: int = 0,
     exceed_max_seq_len: bool = False,
 ) -> Iterator[Frame]:
-    """Answer one prompt and show it after every pass; choices are those of `generate`.
+    """Generate the answer to one prompt and yield a Frame after every pass.
 
-    The first frame is the empty canvas that was planned, the last one has the whole answer. Decoding goes on
-    only while somebody asks for the next frame: whoever stops asking has stopped it.
+    Arguments are those of `generate`. The first frame is the empty canvas as planned, the last one has the
+    whole answer. Decoding advances only when the next frame is requested.
 
     >>> import lastword
     >>> for frame in lastword.stream(lastword.load("toy"), "abc", length="fixed:3"):
@@ -427,14 +429,14 @@ def stream(
         "block": block,
         "sampling": sampling,
     }
-    Hooks.check("watch", hooks)
-    check_choice("watch", "exceed_max_seq_len", exceed_max_seq_len, True, False)
-    first = check_seed("watch", seed)
+    Hooks.check("stream", hooks)
+    check_choice("stream", "exceed_max_seq_len", exceed_max_seq_len, True, False)
+    first = check_seed("stream", seed)
     model = as_model(model)
     if is_batch(prompt):
         raise PromptError(
-            f"watch was given {len(prompt)} prompts and shows one; watch one, or keep the frames of all "
-            "with generate(..., frames=True)"
+            f"stream was given {len(prompt)} prompts and takes one; for several, keep the frames with "
+            "generate(..., frames=True)"
         )
     steps = decode(
         model,
@@ -448,14 +450,11 @@ def stream(
     return _frames(steps, BatchTrace(model.tokenizer, model.ids))
 
 
-def _frames(steps: Iterator[Step], traces: BatchTrace) -> Iterator[Frame]:
-    shown = False
+def _frames(steps: Iterator[Step], trace: BatchTrace) -> Iterator[Frame]:
+    is_empty = True
     for step in steps:
-        for _, frame in traces.of(step):
-            shown = True
+        for _, frame in trace.of(step):
+            is_empty = False
             yield frame
-    if not shown:
-        raise SettingError(
-            "the tokens hook filled every slot before the first pass, so there was nothing to decode; "
-            "leave it some masks"
-        )
+    if is_empty:
+        raise _nothing_to_decode()

@@ -19,7 +19,7 @@ import torch
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 import lastword
-from lastword.api import MAX_ROWS, default_batch_size, trimmed
+from lastword.api import MAX_BATCH_SIZE, default_batch_size, trimmed
 from lastword.decoding.hooks import Hooks
 from lastword.decoding.layout import supports_static_shapes
 from lastword.decoding.loop import Step, decode
@@ -359,7 +359,7 @@ def bench(
         weights="plain",
         warm_up=timer.warm_up,
         repeats=repeats,
-        settings={"rows": rows, "slots": max_batch_size or MAX_ROWS},
+        settings={"rows": rows, "slots": max_batch_size or MAX_BATCH_SIZE},
         notes=[
             "Validation prompts, families in turn; every recipe on the model's own canvas; seconds from the "
             "first probe to the last token, of a run of the same rows after one that compiled kernels and "

@@ -1,10 +1,10 @@
-"""Every error a user can meet. Each message says what was given, what is allowed and what to do."""
+"""All errors. A message says what was given, what is allowed and what to do."""
 
 from __future__ import annotations
 
 
 class LastwordError(Exception):
-    """The parent of them all: catch this one to catch whatever lastword refuses."""
+    """The base class of all errors of lastword."""
 
 
 class CheckpointError(LastwordError):
@@ -12,27 +12,27 @@ class CheckpointError(LastwordError):
 
 
 class PromptError(LastwordError):
-    """A prompt that cannot be decoded from: empty, holding masks, ids outside the vocabulary."""
+    """A prompt that cannot be decoded: empty, with mask tokens, or with ids outside the vocabulary."""
 
 
 class SettingError(LastwordError):
-    """A setting outside its range, or settings that cannot go together."""
+    """A setting outside its range, or settings that cannot be combined."""
 
 
 class WrongTypeError(SettingError, TypeError):
-    """Something of another kind than belongs there: no model, no recipe, a text for a number."""
+    """An argument of the wrong type."""
 
 
 class RecipeError(LastwordError):
-    """A recipe that names a part or a field we do not have."""
+    """A recipe with an unknown part or field."""
 
 
 class CapacityError(LastwordError):
-    """Prompt and answer together need more positions than the model was trained for."""
+    """Prompt and answer together exceed the context length of the model."""
 
 
 class NumericError(LastwordError):
-    """The model returned something no decision can be taken on, such as NaN logits."""
+    """The model returned logits that cannot be used, such as NaN."""
 
 
 class RankError(LastwordError):
@@ -40,16 +40,16 @@ class RankError(LastwordError):
 
 
 class TaskError(LastwordError):
-    """A task that cannot be generated, loaded or scored here."""
+    """A task that cannot be generated, loaded or scored."""
 
 
 class SandboxError(LastwordError):
-    """Model-written code that cannot be kept in here, and so is not run."""
+    """Model-written code that cannot be isolated on this machine and is therefore not run."""
 
 
 class ExtraError(LastwordError):
-    """An optional dependency is needed and not installed."""
+    """A required optional dependency is not installed."""
 
 
 class EngineError(LastwordError):
-    """Workers that cannot be started, reached or kept: processes, a cluster, a server."""
+    """Workers (processes, a cluster, a server) that cannot be started or reached, or that died."""

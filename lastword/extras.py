@@ -1,4 +1,4 @@
-"""What to type for an optional dependency that is missing, given where this package came from."""
+"""The command that installs a missing optional dependency."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ CLONE = Path(__file__).parent.parent  # if it is one
 
 
 def install(*extras: str) -> str:
-    """The command that adds extras to this installation: `pip install -e '.[plot]'` in a clone.
+    """Return the command that adds extras to this installation: `pip install -e '.[plot]'` in a clone.
 
-    An installer writes down where it found a package (PEP 610); a package of an index has nothing written.
+    An installed package records its source (PEP 610), unless it came from a package index.
     """
     names = f"[{','.join(extras)}]"
     if (CLONE / "pyproject.toml").is_file():
-        return f"{pip()} install -e {_quoted(_here(CLONE) + names)}"
+        return f"{pip()} install -e {_quoted(_relative(CLONE) + names)}"
     source = _source()
     url, vcs = str(source.get("url", "")), source.get("vcs_info")
     if url and isinstance(source.get("dir_info"), dict):
         folder = Path(unquote(urlsplit(url).path))
-        return f"{pip()} install {_quoted(_here(folder) + names)}"
+        return f"{pip()} install {_quoted(_relative(folder) + names)}"
     if url:
         how = f"{vcs.get('vcs', 'git')}+" if isinstance(vcs, dict) else ""
         return f"{pip()} install {_quoted(f'lastword{names} @ {how}{url}')}"
@@ -33,10 +33,10 @@ def install(*extras: str) -> str:
 
 
 def pip() -> str:
-    """The pip of the Python that runs this: `pip` where a shell finds that one, else by way of its path."""
+    """Return how to call the pip of this Python: `pip` if the shell finds that one, or `python -m pip`."""
     python = Path(sys.executable)
-    found = which("pip")
-    if not sys.executable or (found and Path(found).parent == python.parent):
+    on_path = which("pip")
+    if not sys.executable or (on_path and Path(on_path).parent == python.parent):
         return "pip"
     if python.is_relative_to(Path.cwd()):
         python = python.relative_to(Path.cwd())
@@ -44,23 +44,23 @@ def pip() -> str:
 
 
 def _source() -> dict[str, object]:
-    """What was written down at the installation; nothing where nobody did."""
+    """Return the recorded source of the installed package; empty if there is none."""
     try:
-        found = json.loads(distribution("lastword").read_text("direct_url.json") or "{}")
+        source = json.loads(distribution("lastword").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return source if isinstance(source, dict) else {}
 
 
-def _here(folder: Path) -> str:
-    """A folder as a user would write it: the one they are in is a dot."""
+def _relative(folder: Path) -> str:
+    """Return a dot for the current folder, or the path."""
     try:
         return "." if folder.samefile(Path.cwd()) else str(folder)
-    except OSError:  # one of them is gone
+    except OSError:  # a folder was deleted
         return str(folder)
 
 
 def _quoted(text: str) -> str:
-    """In quotes, for a shell would take the brackets for a pattern."""
+    """Return text in quotes, because a shell would expand the brackets."""
     quoted = shlex.quote(text)
     return quoted if quoted != text else f"'{text}'"

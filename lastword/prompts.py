@@ -1,4 +1,4 @@
-"""Whatever a user may call a prompt, as lists of token ids."""
+"""Prompts: text, chat messages or token ids, converted to lists of token ids."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from torch import Tensor
 
 from lastword.canvas.tokens import as_token_id, as_token_ids, is_array
 from lastword.errors import PromptError
-from lastword.models.base import MaskPredictor, check_model
+from lastword.models.base import MaskPredictor
 from lastword.validation import is_list, short_repr
 
 Message = Mapping[str, str]
-# Text, token ids, or a conversation; a lone message is a conversation of one.
+# Text, token ids, or a conversation; a single message is a conversation of one.
 Prompt = str | Sequence[int] | Tensor | Message | Sequence[Message]
 
 
 def tokenize_prompts(model: MaskPredictor, prompt: Any) -> list[list[int]]:
-    """One prompt or several, as a list of id lists. The canvas checks the ids."""
-    check_model(model)
-    return [_ids(model, one) for one in _each(prompt)]
+    """Return one prompt or several as lists of token ids; `decode` checks the ids."""
+    return [_ids(model, item) for item in _as_list(prompt)]
 
 
 def prompts_in_chat(prompt: Any) -> set[bool | None]:
-    """Does a prompt, or do those of a batch, go through the chat template? Ids do not say: None."""
-    return {_is_chat(one) for one in _each(prompt)}
+    """Return for each prompt whether it goes through the chat template (None: token ids do not tell)."""
+    return {_is_chat(item) for item in _as_list(prompt)}
 
 
 def is_batch(prompt: Any) -> bool:
-    """Is this a list of prompts, rather than one prompt that happens to be a list?"""
-    if is_array(prompt):  # tensors and arrays say so themselves
+    """Return whether this is a list of prompts rather than one prompt that is a list."""
+    if is_array(prompt):
         return bool(getattr(prompt, "ndim", 0) == 2)
     if not is_list(prompt) or not prompt:
         return False
     return not isinstance(prompt[0], (Mapping, bool)) and not _is_id(prompt[0])
 
 
-def _each(prompt: Any) -> list[Any]:
+def _as_list(prompt: Any) -> list[Any]:
     return list(prompt) if is_batch(prompt) else [prompt]
 
 
@@ -63,11 +62,11 @@ def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
             )
         try:
             return as_token_ids(prompt)
-        except (TypeError, ValueError, RuntimeError) as wrong:
+        except (TypeError, ValueError, RuntimeError) as error:
             raise PromptError(
-                f"a prompt holds something that is no token id ({wrong}); give text, chat messages or "
+                f"a prompt holds something that is no token id ({error}); give text, chat messages or "
                 "whole-number ids"
-            ) from wrong
+            ) from error
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise PromptError(
@@ -77,10 +76,10 @@ def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
     ids = tokenizer.chat(prompt) if is_chat else tokenizer.encode(prompt)
     try:
         return as_token_ids(ids)
-    except (TypeError, ValueError, RuntimeError) as wrong:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise PromptError(
-            f"the tokenizer made {short_repr(ids)} of a prompt ({wrong}); it must make a list of token ids"
-        ) from wrong
+            f"the tokenizer made {short_repr(ids)} of a prompt ({error}); it must make a list of token ids"
+        ) from error
 
 
 def _is_id(value: Any) -> bool:

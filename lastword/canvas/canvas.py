@@ -54,7 +54,7 @@ class Canvas:
 
     All answers begin at column `start`, so shorter prompts are padded on the left; the answer of row r has
     `horizon[r]` slots. A canvas is immutable: every change returns a new one, which costs little compared
-    with a forward pass. The canvas lives on the model's device during decoding and on the CPU during planning.
+    with a forward pass. It lives on the model's device during decoding and on the CPU during planning.
     """
 
     tokens: Int[Tensor, "B L"]
@@ -72,7 +72,7 @@ class Canvas:
         ids: TokenIds,
         start: int | None = None,
     ) -> Canvas:
-        """Return prompts followed by `horizon` masks each; answers begin at `start` or after the longest prompt."""
+        """Return prompts followed by `horizon` masks each; answers begin at `start` or after the prompts."""
         if bool((horizon < 1).any()):
             raise SettingError(
                 f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot"
@@ -311,7 +311,8 @@ def _validate_prompt(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tenso
     for token in (min(tokens), max(tokens)):
         if not 0 <= token < ids.vocab_size:
             raise PromptError(
-                f"prompt {number} holds id {short_repr(token)}, outside the vocabulary of {ids.vocab_size} ids; "
+                f"prompt {number} holds id {short_repr(token)}, outside the vocabulary of "
+                f"{ids.vocab_size} ids; "
                 "give ids below that, from the tokenizer of this model"
             )
     if ids.mask in tokens:

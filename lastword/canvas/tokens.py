@@ -91,7 +91,8 @@ class TokenIds:
                 )
         if self.mask in (self.end, self.pad, *self.turn_ends):
             raise SettingError(
-                f"the mask id {self.mask} is also an end or pad id, so that filled slots would count as masks; "
+                f"the mask id {self.mask} is also an end or pad id, so that filled slots would count as "
+                "masks; "
                 "give the mask a different id"
             )
 

@@ -16,145 +16,142 @@ from lastword.canvas.tree import tree_map, tree_tensors
 from lastword.decoding.batch_state import BatchState, Phase
 from lastword.models.kernels.attention import planning
 
-MAX_GRAPHS = 48  # of a model; the one that was used longest ago goes
-
-MOST_SEEN = 4096  # kinds of steps that are counted
+MAX_GRAPHS = 48  # per model; the one that was used longest ago is dropped
+MAX_COUNTED = 4096  # step shapes that are counted before they are captured
 
 log = logging.getLogger("lastword")
 
-Advance = Callable[[BatchState], BatchState]
+StepFunction = Callable[[BatchState], BatchState]
 
 
 class CapturedStep:
-    """One step over rows whose tensors keep their addresses: a launch, and nothing on the host.
+    """A step over rows whose tensors keep their addresses: one kernel launch and no work on the host.
 
-    Parts that ask the device something, or draw from a generator of the host, cannot be captured: `reason`
-    then says which question it was, and whoever holds this runs the same code uncaptured.
+    Only parts that declare themselves capturable are captured. If the capture fails all the same, `failure`
+    holds the reason, a warning is logged, and the caller runs the step uncaptured.
     """
 
-    def __init__(self, advance: Advance, rows: BatchState, pool: Any = None) -> None:
-        self._rows = tree_map(torch.clone, rows)
-        self._told = torch.empty((2, *rows.phase.shape), dtype=torch.long, pin_memory=True)
-        self._advance = advance  # what it made when it first ran is read by every replay
+    def __init__(self, step: StepFunction, state: BatchState, pool: Any = None) -> None:
+        self._state = tree_map(torch.clone, state)
+        self._status = torch.empty((2, *state.phase.shape), dtype=torch.long, pin_memory=True)
+        self._step = step  # its tensors are read by every replay
         self._graph: torch.cuda.CUDAGraph | None = None
-        self.reason: str | None = None
+        self.failure: str | None = None
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
-        asking = torch.cuda.get_sync_debug_mode()
         try:
             with torch.cuda.stream(side), planning():
-                advance(self.rows)  # compiles kernels, makes handles and stores
-                torch.cuda.set_sync_debug_mode("error")
-                advance(self.rows)
-            torch.cuda.set_sync_debug_mode(asking)
+                for _ in range(2):  # compile kernels, create handles and storage
+                    step(self.state)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool), planning():
-                after = advance(self.rows)
-                _copy(after, self._rows)
+                _copy(step(self.state), self._state)
             self._graph = graph
-        except Exception as asked:
-            torch.cuda.set_sync_debug_mode(asking)
+        except Exception as error:
             torch.cuda.current_stream().wait_stream(side)
-            first: BaseException = asked
-            while first.__context__ is not None:  # ending a capture that failed fails as well
+            first: BaseException = error
+            while first.__context__ is not None:  # leaving a failed capture raises as well
                 first = first.__context__
-            self.reason = str(first).partition("\n")[0]
-            log.info("passes within a block run uncaptured: %s", self.reason)
+            self.failure = str(first).partition("\n")[0]
+            log.warning(
+                "a decoding step could not be captured as a CUDA graph and runs slower: %s", self.failure
+            )
 
     @property
-    def rows(self) -> BatchState:
-        """The rows as they stand, without what was worked out of them before."""
-        return tree_map(lambda tensor: tensor, self._rows)
+    def state(self) -> BatchState:
+        """The state that the graph reads and writes, without values cached on it before."""
+        return tree_map(lambda tensor: tensor, self._state)
 
-    def __call__(self, rows: BatchState, *, once: bool = False, least: int = 1) -> BatchState:
-        """The rows after one step, or as many as it takes until one of them waits for something else.
+    def __call__(self, state: BatchState, *, once: bool = False, min_changed: int = 1) -> BatchState:
+        """Replay the step until `min_changed` rows change phase or length, or one grows; or `once`.
 
-        Or until `least` of them do, unless one has grown: the graph may have no room for it. The next call
-        overwrites them.
+        The next call overwrites the returned state.
         """
-        assert self._graph is not None
-        if next(tree_tensors(rows)) is not next(tree_tensors(self._rows)):
-            _copy(rows, self._rows)
-        before = self._ask().clone()
+        if self._graph is None:
+            raise RuntimeError(f"this step was not captured: {self.failure}")
+        if next(tree_tensors(state)) is not next(tree_tensors(self._state)):
+            _copy(state, self._state)
+        before = self._read_status().clone()
         while True:
             self._graph.replay()
-            after = self._ask()
+            after = self._read_status()
             changed = int((after != before).any(0).sum())
-            at_work = 0 < int(after[0].max()) <= int(Phase.BLOCK_START)  # and nobody has an error
-            if once or changed >= least or not at_work or bool((after[1] > before[1]).any()):
-                return self.rows
+            running = 0 < int(after[0].max()) <= int(Phase.BLOCK_START)  # and no row has a fault
+            # A row that has grown may need more columns than the graph computes.
+            if once or changed >= min_changed or not running or bool((after[1] > before[1]).any()):
+                return self.state
 
-    def _ask(self) -> Tensor:  # [2, B]
-        """What the rows wait for and how long they are; waits for the pass, and for nothing else."""
-        for told, own in zip(self._told, (self._rows.phase, self._rows.canvas.horizon)):
-            told.copy_(own, non_blocking=True)
-        if self._rows.phase.is_cuda:
+    def _read_status(self) -> Tensor:  # [2, B]
+        """Copy phase and horizon of every row to the host; the only time that the host waits for the pass."""
+        for host, tensor in zip(self._status, (self._state.phase, self._state.canvas.horizon)):
+            host.copy_(tensor, non_blocking=True)
+        if self._state.phase.is_cuda:
             torch.cuda.current_stream().synchronize()
-        return self._told
+        return self._status
 
 
 class GraphCache:
-    """The captured steps of one model, by what they do and the shape of the rows, and their memories."""
+    """The captured steps of one model by shape, and the cache storage that they read and write."""
 
     def __init__(self) -> None:
-        self.at_work = Lock()  # a decoding holds it: another one would write to the same memory
-        self._memories: dict[Hashable, Any] = {}
+        self.in_use = Lock()  # held by the one decoding run that replays graphs
+        self._storages: dict[Hashable, Any] = {}
         self._captured: dict[Hashable, CapturedStep] = {}
-        self._seen: Counter[Hashable] = Counter()  # steps that were wanted before they were captured
-        # Graphs are replayed one at a time, and what they leave is copied out: they share their memory.
-        self._pool: Any = None
+        self._requested: Counter[Hashable] = Counter()
+        self._pool: Any = None  # graphs are replayed one at a time, so they share their memory
 
-    def memory(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The memory that graphs of this shape read and write: one, since they are never at work at once."""
-        if key not in self._memories:
-            self._memories.clear()  # a canvas of another shape: its graphs hold the old addresses
-            self.forget()
-            self._memories[key] = make()
-        return self._memories[key]
+    def storage(self, key: Hashable, create: Callable[[], Any]) -> Any:
+        """Return the cache storage for rows of one shape; one at a time, since graphs hold its addresses."""
+        if key not in self._storages:
+            self._storages.clear()
+            self.clear()
+            self._storages[key] = create()
+        return self._storages[key]
 
-    def forget(self) -> None:
-        """The memory has another address: whatever was captured is over, and so is what it shared."""
+    def clear(self) -> None:
+        """Drop all graphs, because the addresses that they hold are out of date."""
         self._captured.clear()
         self._pool = None
 
     def captured(
-        self, key: Hashable, make: Callable[[Any], CapturedStep], patience: int = 0
+        self, key: Hashable, capture: Callable[[Any], CapturedStep], min_requests: int = 0
     ) -> CapturedStep | None:
-        """The graph of this step for such rows, made when it is wanted more often than `patience`; or None.
+        """Return the captured step of a shape; capture it after more than `min_requests` requests.
 
-        `make` is given the memory that graphs share.
+        `capture` is called with the memory pool that graphs share. A step whose capture failed is returned
+        too: see `CapturedStep.failure`.
         """
-        found = self._captured.pop(key, None)
-        if found is None:
-            self._seen[key] += 1
-            if self._seen[key] <= patience:
-                if len(self._seen) > MOST_SEEN:
-                    self._seen.clear()
+        step = self._captured.pop(key, None)
+        if step is None:
+            self._requested[key] += 1
+            if self._requested[key] <= min_requests:
+                if len(self._requested) > MAX_COUNTED:
+                    self._requested.clear()
                 return None
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            found = make(self._pool)
-        self._captured[key] = found
+            step = capture(self._pool)
+        self._captured[key] = step
         if len(self._captured) > MAX_GRAPHS:
             del self._captured[next(iter(self._captured))]
-        return found if found.reason is None else None
+        return step
 
 
 _GRAPHS: WeakKeyDictionary[Any, GraphCache] = WeakKeyDictionary()
 
 
 def graphs_of(model: Any) -> GraphCache:
-    """Kept as long as the model is."""
+    """Return the graph cache of a model; it lives as long as the model."""
     if model not in _GRAPHS:
         _GRAPHS[model] = GraphCache()
     return _GRAPHS[model]
 
 
 def _copy(new: BatchState, old: BatchState) -> None:
-    """What has changed, all tensors of a dtype in one kernel."""
-    kinds: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
-    for to, own in zip(tree_tensors(old), tree_tensors(new)):
-        if own is not to:
-            kinds.setdefault(to.dtype, []).append((to, own.contiguous()))
-    for pairs in kinds.values():
-        torch._foreach_copy_([to for to, _ in pairs], [own for _, own in pairs])
+    """Copy what has changed, all tensors of a dtype in one kernel."""
+    by_dtype: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    for target, source in zip(tree_tensors(old), tree_tensors(new)):
+        if source is not target:
+            by_dtype.setdefault(target.dtype, []).append((target, source.contiguous()))
+    for pairs in by_dtype.values():
+        torch._foreach_copy_([target for target, _ in pairs], [source for _, source in pairs])

@@ -1,8 +1,8 @@
-"""Run the model on the columns a step needs and count the cost."""
+"""Run the model on the columns that a step needs, and count the cost."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -22,16 +22,43 @@ from lastword.models.storage import CacheStorage, KVStorage
 from lastword.validation import short_repr
 
 
-class Room(NamedTuple):
-    """How much a pass in fixed shapes has room for; rows that need less leave some of it empty."""
+class PackedCapacity(NamedTuple):
+    """The sizes of a pass over packed rows; rows that need less leave the rest unused."""
 
-    columns: int  # of all rows
-    read: int  # of these
+    tokens: int  # of all rows together
+    read: int  # of these, columns to read
     slots: int  # of the longest answer
 
 
+class StaticColumns(NamedTuple):
+    """The columns that a static pass with a cache recomputes in every row."""
+
+    columns: Int[Tensor, "B R"]
+    counts: Int[Tensor, "B"]  # of them not padding
+
+
+@dataclass(frozen=True, eq=False)
+class PassInputs:
+    """Which columns a forward pass reads and computes.
+
+    By default it computes every valid column. With a cache a dynamic pass computes the `stale` columns and a
+    static pass the `recompute` columns; without one, a static pass computes the columns `row` of a single
+    row, or the rows in `active` packed side by side.
+    """
+
+    columns: Columns  # to read
+    visible: Bool[Tensor, "B L"] | None = (
+        None  # dynamic: columns that exist for this pass; None: the valid ones
+    )
+    stale: Bool[Tensor, "B L"] | None = None
+    recompute: StaticColumns | None = None
+    row: range | None = None  # the prompt and answer of a single row, if the host knows where they lie
+    packed: PackedCapacity | None = None
+    active: Bool[Tensor, "B"] | None = None
+
+
 class Forward:
-    """The only caller of the model. Every pass goes through here, and is added to the cost it is given."""
+    """The only caller of the model: runs one forward pass, draws candidates and adds the cost."""
 
     def __init__(
         self,
@@ -42,207 +69,168 @@ class Forward:
         hook: LogitsHook | None = None,
         exceed_max_seq_len: bool = False,
     ) -> None:
+        self.generators = generators  # of the rows in the batch
         self._model, self._sampling, self._hook = model, sampling, hook
-        self.generators = generators  # of the rows at work
         self._exceed_max_seq_len = exceed_max_seq_len
-        self._before: Canvas | None = None  # what the memory has seen
+        self._stored: Canvas | None = None  # the canvas that the cache storage was computed from
+        # On a GPU the model returns hidden states, so that logits can be computed a few columns at a time.
+        self._returns_states = model.device.type == "cuda" and hasattr(model, "states")
 
     def __call__(
         self,
         canvas: Canvas,
-        read: Bool[Tensor, "B L"],
+        inputs: PassInputs,
         cost: BatchCost,
         *,
-        sees: Bool[Tensor, "B L"] | None = None,
-        stale: Bool[Tensor, "B L"] | None = None,
-        memory: CacheStorage | None = None,
+        storage: CacheStorage | None = None,
         step: int = 0,
     ) -> tuple[Prediction, BatchCost]:
-        """Read the columns `read`. A row with nothing to read takes no part in the pass.
+        """Return the predictions for `inputs.columns` and the cost after the pass.
 
-        A pass sees the valid columns, or those of them that `sees` says: for it the others do not
-        exist, and they cost nothing.
+        A row of which no column is read does not participate and pays nothing. A static pass computes every
+        row all the same, because it does not ask the device which rows participate.
         """
-        if not self._exceed_max_seq_len:
-            worst = int((canvas.prompt_length + canvas.horizon).argmax())
-            prompt, horizon = int(canvas.prompt_length[worst]), int(canvas.horizon[worst])
+        columns, guidance = inputs.columns, self._sampling.guidance
+        if not canvas.static and not self._exceed_max_seq_len:
+            longest = int((canvas.prompt_length + canvas.horizon).argmax())
+            prompt, horizon = int(canvas.prompt_length[longest]), int(canvas.horizon[longest])
             check_context_length(prompt, horizon, self._model.max_seq_len)
-        columns = Columns.from_mask(read)
-        sees = canvas.valid if sees is None else sees
-        seen = sees.sum(-1)
-        if memory is None or stale is None:
-            logits, computed = self._whole(canvas, columns, sees), seen
-        else:
-            logits, computed = self._partial(canvas, read, columns, sees, stale, memory)
-        cost = cost.add_pass(columns.participates, computed, seen)
-        if self._sampling.guidance:
-            promptless = self._whole(_without_prompt(canvas), columns, sees).whole
-            cost = cost.add_pass(columns.participates, seen, seen, passes=0)
-            guided = promptless + (1 + self._sampling.guidance) * (logits.whole - promptless)
-            # A token both branches rule out stays ruled out: -inf less -inf is not a number.
-            logits = Logits.of(torch.where(logits.whole == promptless, logits.whole, guided))
+        attended = canvas.prompt_length + canvas.horizon if inputs.visible is None else inputs.visible.sum(-1)
+        logits, computed = self._compute(canvas, inputs, storage)
+        computed = attended if computed is None else computed
+        cost = cost.add_pass(columns.participates, computed, attended)
+        if guidance:
+            unconditional, _ = self._compute(_without_prompt(canvas), replace(inputs, stale=None), None)
+            cost = cost.add_pass(columns.participates, attended, attended, passes=0)
+            base, conditional = unconditional.whole, logits.whole
+            guided = base + (1 + guidance) * (conditional - base)
+            # A token that both branches rule out stays ruled out: -inf minus -inf is NaN.
+            logits = Logits.of(torch.where(conditional == base, conditional, guided))
         if self._hook is not None:
-            logits = Logits.of(_hooked(self._hook(step, canvas, columns, logits.whole), logits.whole))
+            hooked = self._hook(step, canvas, columns, logits.whole)
+            logits = Logits.of(_check_hooked(hooked, logits.whole))
         return Prediction.from_logits(logits, columns, canvas, self._sampling, self.generators), cost
 
-    def within(
-        self,
-        canvas: Canvas,
-        columns: Columns,
-        cost: BatchCost,
-        *,
-        carried: Int[Tensor, "B R"],
-        computed: Int[Tensor, "B"],
-        memory: KVStorage,
-        own: slice | None = None,
-    ) -> tuple[Prediction, BatchCost]:
-        """The same for columns of fixed windows, and nothing is asked of the device.
+    def _compute(
+        self, canvas: Canvas, inputs: PassInputs, storage: CacheStorage | None
+    ) -> tuple[Logits, Int[Tensor, "B"] | None]:
+        """Return the logits and the number of tokens computed in each row (None: all attended ones)."""
+        if inputs.recompute is not None and isinstance(storage, KVStorage):
+            return self._cached_static(canvas, inputs.columns, inputs.recompute, inputs.row, storage)
+        if inputs.packed is not None and inputs.active is not None:
+            return self._packed(canvas, inputs.columns, inputs.active, inputs.packed), None
+        if inputs.row is not None:
+            row = slice(inputs.row.start, inputs.row.stop)
+            return self._logits(self._run(canvas.tokens[:, row], inputs.columns.index - row.start)), None
+        visible = canvas.valid if inputs.visible is None else inputs.visible
+        if inputs.stale is not None and storage is not None:
+            return self._cached(canvas, inputs.columns, visible, inputs.stale, storage)
+        return self._full(canvas, inputs.columns, visible), None
 
-        As many columns are carried in every row, those of the window among them; `computed` says how many
-        of them are no padding. Every row is computed, also one that has nothing to read: it pays nothing.
-        `own` are the columns of a lone row that carries all it has.
-        """
-        part = memory.carrying(columns.rows, carried, computed, own)
-        # Where nothing is to be read the last column is: a model may need another column to read the first.
-        read = columns.index.where(columns.read, columns.index[:, -1:])
-        logits = self._asked(canvas.tokens, read, valid=canvas.valid, stale=carried, memory=part)
-        self._before = canvas
-        seen = canvas.prompt_length + canvas.horizon
-        cost = cost.add_pass(columns.participates, part.computed, seen)
-        return Prediction.from_logits(
-            self._logits(logits), columns, canvas, self._sampling, self.generators
-        ), cost
+    def _run(self, tokens: Tensor, read: Tensor, **arguments: Any) -> Tensor:
+        """Call the model: logits [A, S, V], or hidden states where it returns them."""
+        if self._returns_states:
+            return self._model.states(tokens, read, **arguments)  # type: ignore[attr-defined]
+        return check_logits(self._model(tokens, read, **arguments), read.shape, self._model)
 
-    def alone(
-        self, canvas: Canvas, columns: Columns, cost: BatchCost, own: slice
-    ) -> tuple[Prediction, BatchCost]:
-        """The same for all of a lone row, whose columns the host knows."""
-        logits = self._asked(canvas.tokens[:, own], columns.index - own.start)
-        seen = canvas.prompt_length + canvas.horizon
-        cost = cost.add_pass(columns.participates, seen, seen)
-        return Prediction.from_logits(
-            self._logits(logits), columns, canvas, self._sampling, self.generators
-        ), cost
-
-    def together(
-        self, canvas: Canvas, columns: Columns, cost: BatchCost, turn: Bool[Tensor, "B"], room: Room
-    ) -> tuple[Prediction, BatchCost]:
-        """The same for all columns of the rows whose turn it is, for which there is `room`."""
-        valid = canvas.valid & turn[:, None]
+    def _logits(self, output: Tensor, packed: Tensor | None = None) -> Logits:
         model: Any = self._model
-        states = model.states(canvas.tokens, columns.index, valid=valid, most=room.columns)
-        packed, picked = pack_indices(columns.read.flatten(), room.read)
-        logits = Logits(
-            states.flatten(0, 1)[picked][None],
-            lambda own: check_logits(model.head(own), own.shape[:2], model),
-            model.ids.vocab_size,
-            packed.view(columns.index.shape),
-        )
-        seen = canvas.prompt_length + canvas.horizon
-        cost = cost.add_pass(columns.participates, seen, seen)
-        return Prediction.from_logits(logits, columns, canvas, self._sampling, self.generators), cost
+        if packed is None and not self._returns_states:
+            return Logits.of(output)
 
-    def _asked(self, tokens: Tensor, read: Tensor, **given: Any) -> Tensor:
-        """What the model says: logits [A, S, V], or on a GPU the states its head makes them of."""
-        if self._by_states:
-            return self._model.states(tokens, read, **given)  # type: ignore[attr-defined]
-        return check_logits(self._model(tokens, read, **given), read.shape, self._model)
+        def head(states: Tensor) -> Tensor:
+            return check_logits(model.head(states), states.shape[:2], model)
 
-    @property
-    def _by_states(self) -> bool:
-        return self._model.device.type == "cuda" and hasattr(self._model, "states")
+        return Logits(output, head, model.ids.vocab_size, packed)
 
-    def _logits(self, asked: Tensor) -> Logits:
-        if not self._by_states:
-            return Logits.of(asked)
-        model: Any = self._model
-        return Logits(
-            asked,
-            lambda states: check_logits(model.head(states), states.shape[:2], model),
-            model.ids.vocab_size,
-        )
-
-    def _whole(self, canvas: Canvas, columns: Columns, sees: Bool[Tensor, "B L"]) -> Logits:
-        """Compute everything, trimmed to the columns that are seen in some row."""
-        rows = columns.rows
-        valid = sees[rows]
-        used = valid.any(0).nonzero()[:, 0]
+    def _full(self, canvas: Canvas, columns: Columns, visible: Bool[Tensor, "B L"]) -> Logits:
+        """Compute all visible columns of the participating rows."""
+        rows, device = columns.rows, self._model.device
+        visible = visible[rows]
+        used = visible.any(0).nonzero()[:, 0]
         trim = slice(int(used[0]), int(used[-1]) + 1)
-        valid, device = valid[:, trim], self._model.device
-        asked = self._asked(
+        visible = visible[:, trim]
+        output = self._run(
             canvas.tokens[rows][:, trim].to(device),
             (columns.index[rows] - trim.start).to(device),
-            valid=None if bool(valid.all()) else valid.to(device),
+            valid=None if bool(visible.all()) else visible.to(device),
         )
-        return self._logits(asked)
+        return self._logits(output)
 
-    def _partial(
+    def _packed(
+        self, canvas: Canvas, columns: Columns, active: Bool[Tensor, "B"], capacity: PackedCapacity
+    ) -> Logits:
+        """Compute all columns of the active rows, packed side by side without padding."""
+        model: Any = self._model
+        valid = canvas.valid & active[:, None]
+        states = model.states(canvas.tokens, columns.index, valid=valid, most=capacity.tokens)
+        rank, picked = pack_indices(columns.read.flatten(), capacity.read)
+        return self._logits(states.flatten(0, 1)[picked][None], rank.view(columns.index.shape))
+
+    def _cached_static(
         self,
         canvas: Canvas,
-        read: Bool[Tensor, "B L"],
         columns: Columns,
-        sees: Bool[Tensor, "B L"],
-        stale: Bool[Tensor, "B L"],
-        memory: CacheStorage,
+        recompute: StaticColumns,
+        row: range | None,
+        storage: KVStorage,
     ) -> tuple[Logits, Int[Tensor, "B"]]:
-        """Compute what is stale, and say how much that was in each row.
+        """Compute the same number of columns in every row and take the others from storage."""
+        only = None if row is None else slice(row.start, row.stop)
+        part = storage.carrying(columns.rows, recompute.columns, recompute.counts, only)
+        # Unread entries repeat the last column: a model may need another column to predict the first one.
+        read = columns.index.where(columns.read, columns.index[:, -1:])
+        output = self._run(canvas.tokens, read, valid=canvas.valid, stale=recompute.columns, memory=part)
+        self._stored = canvas
+        return self._logits(output), part.computed
 
-        Rows that refresh everything go in a call of their own, and so do those that refresh their answer: no
-        row is padded to the width of another kind.
+    def _cached(
+        self,
+        canvas: Canvas,
+        columns: Columns,
+        visible: Bool[Tensor, "B L"],
+        stale: Bool[Tensor, "B L"],
+        storage: CacheStorage,
+    ) -> tuple[Logits, Int[Tensor, "B"]]:
+        """Compute the stale columns and take the others from storage.
+
+        Rows that recompute everything, rows that recompute their answer and all other rows are computed in
+        separate model calls, so that no row is padded to the width of another kind.
         """
-        memory.fit(canvas.width)
-        if self._before is not None:
-            # Whatever the cache says, memory of an answer whose tokens moved is memory of another one.
-            moved = canvas.changed_since(self._before)[:, None]
-            stale = stale | (canvas.answer & sees & moved)
-        self._before = canvas
-        everything = (stale == sees).all(-1)[columns.rows]
-        answer = (stale | ~(canvas.answer & sees)).all(-1)[columns.rows] & ~everything
-        rest = ~(everything | answer)
-        groups = [some.nonzero()[:, 0] for some in (everything, answer, rest)]
+        storage.fit(canvas.width)
+        if self._stored is not None:
+            # Whatever the cache policy says, stored keys of tokens that moved are out of date.
+            moved = canvas.changed_since(self._stored)[:, None]
+            stale = stale | (canvas.answer & visible & moved)
+        self._stored = canvas
+        read = columns.scatter(columns.read)
+        everything = (stale == visible).all(-1)[columns.rows]
+        answer = (stale | ~(canvas.answer & visible)).all(-1)[columns.rows] & ~everything
+        groups = [chosen.nonzero()[:, 0] for chosen in (everything, answer, ~(everything | answer))]
         computed, device = torch.zeros_like(canvas.horizon), self._model.device
-        parts: list[Tensor] = []
+        outputs: list[Tensor] = []
         for group in groups:
             rows = columns.rows[group]
             if not len(rows):
                 continue
-            part = memory.at(rows, stale[rows], read[rows], canvas.answer[rows], sees[rows])
-            asked = self._asked(
+            part = storage.at(rows, stale[rows], read[rows], canvas.answer[rows], visible[rows])
+            output = self._run(
                 canvas.tokens[rows].to(device),
                 columns.index[rows].to(device),
-                valid=sees[rows].to(device),
+                valid=visible[rows].to(device),
                 stale=None if part.carried is None else part.carried.to(device),
                 memory=part,
             )
-            parts.append(asked)
+            outputs.append(output)
             computed[rows] = part.computed.to(computed.device)
-        if len(parts) == 1:
-            return self._logits(parts[0]), computed
-        order = torch.cat(groups).argsort().to(device)  # where each row that took part ended up
-        return self._logits(torch.cat(parts).index_select(0, order)), computed
-
-
-def _hooked(given: object, logits: Tensor) -> Tensor:
-    if not is_plain_tensor(given):
-        raise WrongTypeError(
-            f"the logits hook returned {short_repr(given)}; it must return logits of shape "
-            f"{tuple(logits.shape)}"
-        )
-    if given.shape != logits.shape or given.dtype not in LOGIT_DTYPES:
-        raise WrongTypeError(
-            f"the logits hook returned {given.dtype} {tuple(given.shape)}; it must return floating-point "
-            f"logits of shape {tuple(logits.shape)}"
-        )
-    return given
-
-
-def _without_prompt(canvas: Canvas) -> Canvas:
-    """The canvas of the unconditional branch: the prompt masked, what was written kept."""
-    return replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))
+        if len(outputs) == 1:
+            return self._logits(outputs[0]), computed
+        order = torch.cat(groups).argsort().to(device)  # back to the order of the rows
+        return self._logits(torch.cat(outputs).index_select(0, order)), computed
 
 
 def check_context_length(prompt: int, horizon: int, max_seq_len: int) -> None:
-    """Refuse a canvas that is longer than the model."""
+    """Raise CapacityError if prompt and horizon together exceed the model's context length."""
     if prompt + horizon <= max_seq_len:
         return
     room = max_seq_len - prompt
@@ -251,6 +239,25 @@ def check_context_length(prompt: int, horizon: int, max_seq_len: int) -> None:
         advice = f"lower the length limit to {room}, or shorten the prompt"
     raise CapacityError(
         f"horizon {horizon} + prompt {prompt} exceeds the model's {max_seq_len} positions; {advice} "
-        "(exceed_max_seq_len=True, on the command line --exceed-max-seq-len, goes on all "
-        "the same, as the authors' code does)"
+        "(exceed_max_seq_len=True, or --exceed-max-seq-len, decodes anyway)"
     )
+
+
+def _check_hooked(returned: object, logits: Tensor) -> Tensor:
+    if not is_plain_tensor(returned):
+        raise WrongTypeError(
+            f"the logits hook returned {short_repr(returned)}; it must return logits of shape "
+            f"{tuple(logits.shape)}"
+        )
+    if returned.shape != logits.shape or returned.dtype not in LOGIT_DTYPES:
+        raise WrongTypeError(
+            f"the logits hook returned {returned.dtype} {tuple(returned.shape)}; it must return "
+            "floating-point "
+            f"logits of shape {tuple(logits.shape)}"
+        )
+    return returned
+
+
+def _without_prompt(canvas: Canvas) -> Canvas:
+    """Return the canvas of the unconditional branch: the prompt masked, the answer unchanged."""
+    return replace(canvas, tokens=torch.where(canvas.answer, canvas.tokens, canvas.ids.mask))

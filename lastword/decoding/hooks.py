@@ -20,12 +20,13 @@ TokensHook = Callable[[int | None, Canvas], Tensor]
 
 @dataclass(frozen=True)
 class Hooks:
-    """`logits(step, canvas, columns, logits)` returns the logits [A, S, V] to use instead.
+    """Functions that are called around every forward pass.
 
-    A are the rows that took part (`columns.rows`), S the columns read in each (`columns.index`).
+    `logits(step, canvas, columns, logits)` returns the logits [A, S, V] to use instead, where A are the rows
+    that participate (`columns.rows`) and S the columns read in each (`columns.index`).
 
-    `tokens(step, canvas)` returns the tokens [B, L] to go on with; it is called once with step None
-    before the first pass and then after every pass. It may rewrite answers, never prompts.
+    `tokens(step, canvas)` returns the tokens [B, L] to continue with. It is called with step None before the
+    first pass and then after every pass. It may rewrite answers; changes to prompts are ignored.
     """
 
     logits: LogitsHook | None = None
@@ -38,27 +39,29 @@ class Hooks:
             check_callable("Hooks", "tokens", self.tokens, ("step", "canvas"))
 
     @classmethod
-    def check(cls, owner: str, given: object) -> None:
-        """Refuse what is no Hooks, such as a bare function."""
-        wanted = "lastword.Hooks(logits=function) or lastword.Hooks(tokens=function)"
-        check_type(owner, "hooks", given, cls, wanted)
+    def check(cls, owner: str, value: object) -> None:
+        """Raise WrongTypeError for anything but Hooks, such as a bare function."""
+        expected = "lastword.Hooks(logits=function) or lastword.Hooks(tokens=function)"
+        check_type(owner, "hooks", value, cls, expected)
 
     def after(self, step: int | None, canvas: Canvas) -> Canvas:
+        """Return the canvas after the tokens hook, if there is one."""
         if self.tokens is None:
             return canvas
         tokens = self.tokens(step, canvas)
-        shape, last = canvas.tokens.shape, canvas.ids.vocab_size - 1
-        plain = is_plain_tensor(tokens)
-        if not plain or (tokens.shape, tokens.dtype) != (shape, torch.long):
-            given = f"{tokens.dtype} {tuple(tokens.shape)}" if plain else short_repr(tokens)
+        shape, vocab_size = canvas.tokens.shape, canvas.ids.vocab_size
+        is_tensor = is_plain_tensor(tokens)
+        if not is_tensor or (tokens.shape, tokens.dtype) != (shape, torch.long):
+            returned = f"{tokens.dtype} {tuple(tokens.shape)}" if is_tensor else short_repr(tokens)
             raise WrongTypeError(
-                f"the tokens hook returned {given}; it must return tokens of shape {tuple(shape)} and "
-                "dtype torch.int64"
+                f"the tokens hook returned {returned}; it must return tokens of shape {tuple(shape)} and "
+                "dtype "
+                "torch.int64"
             )
         changed = canvas.replace_answer(tokens.to(canvas.device))
-        outside = changed.tokens[(changed.tokens < 0) | (changed.tokens > last)]
+        outside = changed.tokens[(changed.tokens < 0) | (changed.tokens >= vocab_size)]
         if len(outside):
             raise SettingError(
-                f"the tokens hook wrote id {int(outside[0])}; the model's ids run from 0 to {last}"
+                f"the tokens hook wrote id {int(outside[0])}; the ids of the model are 0 to {vocab_size - 1}"
             )
         return changed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence, Sized
 from dataclasses import dataclass
 
 from jaxtyping import Bool
@@ -39,48 +39,48 @@ __all__ = ["Step", "decode"]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """The state after one step of decoding: a forward pass, a choice, a write, a revision.
+    """The state after one decoding step: forward pass, choice of masks, write, length revision.
 
-    Rows are slots: those of the prompts, unless there are fewer slots than prompts, and then `prompts`
-    says whose each slot is. `prediction` holds the pass's logits: keep the steps you need, not a list of
-    all of them.
+    There is one row per prompt, or fewer if `max_batch_size` is smaller; `request_ids` holds the prompt of
+    each row. `prediction` holds the logits of the pass, so a list of all steps needs much memory.
     """
 
     clock: Clock
     canvas: Canvas
-    requests: tuple[PlannedRequest, ...]  # what each row began with; of a free slot, the row that left it
+    requests: tuple[PlannedRequest, ...]  # of every row, its current or latest request
     cost: BatchCost
-    recipe: Recipe  # as it was settled
-    request_ids: tuple[int | None, ...]  # the index of the prompt in each slot; None: the slot is free
+    recipe: Recipe  # resolved
+    request_ids: tuple[int | None, ...]  # index of the prompt in every row; None: the row is free
     finished: tuple[FinishedRow, ...]  # rows that this step finished
-    details: StepDetails | None  # None: the pass was replayed as a captured graph
+    details: StepDetails | None  # None: the pass was replayed as a CUDA graph
+    graph_fallbacks: int = 0  # steps so far that ran uncaptured because a capture failed
 
     @property
     def plan(self) -> Plan:
-        """What was planned for the rows."""
-        return Plan.concat([ticket.plan for ticket in self.requests])
+        """The plan of every row."""
+        return Plan.concat([request.plan for request in self.requests])
 
     @property
     def probe_cost(self) -> BatchCost:
-        """What that cost."""
-        return BatchCost.stack([ticket.probe_cost for ticket in self.requests])
+        """The cost of planning every row."""
+        return BatchCost.stack([request.probe_cost for request in self.requests])
 
     @property
     def chosen(self) -> Bool[Tensor, "B L"]:
-        """Masks of prediction.canvas the rules chose to fill in this step."""
+        """The masks of `prediction.canvas` that were filled in this step."""
         return self._details.chosen
 
     @property
     def prediction(self) -> Prediction:
-        """What the pass said."""
+        """The prediction of this step's forward pass."""
         return self._details.prediction
 
     @property
     def _details(self) -> StepDetails:
         if self.details is None:
             raise SettingError(
-                "this pass was replayed as a captured graph, which leaves nothing to look at but the rows "
-                "after it; decode with use_cuda_graphs=False"
+                "this step was replayed as a CUDA graph, which keeps no prediction; decode with "
+                "use_cuda_graphs=False"
             )
         return self.details
 
@@ -99,59 +99,52 @@ def decode(
     plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
     use_cuda_graphs: bool = False,
 ) -> Iterator[Step]:
-    """Decode prompts, given as token ids. Each row decodes as if it were alone.
+    """Decode prompts, given as token ids, and yield every step. Each row is decoded as if it were alone.
 
-    All of them at once, or `slots` at a time: a row that is done leaves its slot to the next. `most` says
-    of each prompt how many slots its answer may have at most, whatever was planned. `plans`
-    are those that were made before, with what they cost: that prompt is not probed again. `in_chat`
-    says whether the prompts went through the chat template, for a calibration to agree with. With `replay`
-    passes within a block are replayed as a captured graph where the model's device has such (CUDA), the
-    recipe keeps its shapes and none of its parts asks the host anything.
+    Args:
+        generators: random generators, one per prompt.
+        hooks: functions that change logits or tokens between steps.
+        exceed_max_seq_len: allow rows that are longer than the model's context.
+        in_chat: whether prompts went through the chat template, to be compared with a calibration.
+        max_batch_size: number of rows decoded together; a waiting prompt takes the place of a finished row.
+        max_new_tokens: a cap on the answer of each prompt, whatever its length policy plans.
+        plans: plans made before, with their costs; a prompt with a plan is not probed again.
+        use_cuda_graphs: replay steps as CUDA graphs where the device and the recipe's parts allow it.
     """
     check_model(model)
     recipe = Recipe.coerce(recipe)
     Hooks.check("decode", hooks)
     check_choice("decode", "exceed_max_seq_len", exceed_max_seq_len, True, False)
-    if generators is not None:
-        check_type(
-            "decode",
-            "generators",
-            generators,
-            RowGenerators,
-            "lastword.RowGenerators(seeds), or None",
-        )
     check_choice("decode", "use_cuda_graphs", use_cuda_graphs, True, False)
+    if generators is not None:
+        expected = "lastword.RowGenerators(seeds), or None"
+        check_type("decode", "generators", generators, RowGenerators, expected)
     if max_batch_size is not None:
         check_int("decode", "max_batch_size", max_batch_size, minimum=1)
         if hooks != Hooks():
             raise SettingError(
-                f"decode(max_batch_size={max_batch_size}) was given with hooks, which see all rows at "
-                "once; leave either out"
+                f"decode(max_batch_size={max_batch_size}) was given with hooks, which need all rows at once; "
+                "leave either out"
             )
     prompts = validate_prompts(prompts, model.ids)
     if max_new_tokens is not None:
         check_list("decode", "max_new_tokens", max_new_tokens, "a list of whole numbers, one a prompt")
-        for own in max_new_tokens:
-            check_int("decode", "max_new_tokens", own, minimum=1)
-        if len(max_new_tokens) != len(prompts):
-            raise SettingError(
-                f"{len(max_new_tokens)} bounds were given for {len(prompts)} prompts; give one each"
-            )
+        for cap in max_new_tokens:
+            check_int("decode", "max_new_tokens", cap, minimum=1)
+        _check_count("max_new_tokens", max_new_tokens, prompts)
     if plans is not None:
-        _check_plans(plans, len(prompts))
+        _check_plans(plans)
+        _check_count("plans", plans, prompts)
     recipe = resolve(recipe, model, prompts, in_chat=in_chat, exceed_max_seq_len=exceed_max_seq_len)
     generators = generators or RowGenerators(range(len(prompts)), model.device)
-    if len(generators) != len(prompts):
-        raise SettingError(
-            f"{len(generators)} generators were given for {len(prompts)} prompts; give one each"
-        )
-    count = min(max_batch_size or len(prompts), len(prompts))
+    _check_count("generators", generators, prompts)
+    batch_size = min(max_batch_size or len(prompts), len(prompts))
     queue = PromptQueue(
         model,
         recipe,
         prompts,
         generators,
-        count=count,
+        max_batch_size=batch_size,
         max_new_tokens=max_new_tokens,
         plans=plans,
         exceed_max_seq_len=exceed_max_seq_len,
@@ -160,7 +153,7 @@ def decode(
         model,
         recipe,
         queue,
-        max_batch_size=count,
+        max_batch_size=batch_size,
         max_prompt_tokens=max(map(len, prompts)),
         hooks=hooks,
         exceed_max_seq_len=exceed_max_seq_len,
@@ -168,23 +161,25 @@ def decode(
     )
 
 
-def _check_plans(plans: Sequence[object], prompts: int) -> None:
-    """One for each prompt, or None where there is none."""
+def _check_count(name: str, values: Sized, prompts: Sized) -> None:
+    if len(values) != len(prompts):
+        raise SettingError(f"{len(values)} {name} were given for {len(prompts)} prompts; give one each")
+
+
+def _check_plans(plans: Sequence[object]) -> None:
+    """Raise an error for anything but plans with their costs, or None for a prompt without one."""
     check_list("decode", "plans", plans, "a list of plans and their costs, one a prompt")
-    for own in plans:
-        made = isinstance(own, tuple) and [*map(type, own)] == [Plan, TokenCost]
-        if own is not None and not made:
+    for plan in plans:
+        if plan is not None and not (isinstance(plan, tuple) and [*map(type, plan)] == [Plan, TokenCost]):
             raise WrongTypeError(
-                f"decode(plans=...) was given {short_repr(own)}; a plan comes with its cost, as "
-                "lastword.decoding.planning.planned returns them, or None"
+                f"decode(plans=...) was given {short_repr(plan)}; give a plan with its cost, as "
+                "lastword.decoding.planning.plan_lengths returns them, or None"
             )
-    if len(plans) != prompts:
-        raise SettingError(f"{len(plans)} plans were given for {prompts} prompts; give one each")
 
 
 def decode_steps(
     model: MaskPredictor,
-    recipe: Recipe,  # as it was settled
+    recipe: Recipe,
     queue: RequestQueue,
     *,
     max_batch_size: int,
@@ -194,44 +189,43 @@ def decode_steps(
     use_cuda_graphs: bool = False,
     pool_tokens: int | None = None,
 ) -> Generator[Step, None, None]:
-    """Decode whoever waits in the queue, prompts of up to `longest` tokens, until nobody is at work.
+    """Decode the requests of a queue with a resolved recipe until no row is running.
 
-    With `columns`, a cache whose passes have fixed shapes keeps rows in a pool of so many, each in as many as
-    its ticket reserves.
+    Prompts have at most `max_prompt_tokens` tokens. With `pool_tokens`, a cache whose passes have static
+    shapes keeps its rows in a pool of that many tokens, in which each row reserves what it is likely to need.
     """
     forward = Forward(
-        model,
-        recipe.sampling,
-        RowGenerators([]),
-        hook=hooks.logits,
-        exceed_max_seq_len=exceed_max_seq_len,
+        model, recipe.sampling, RowGenerators([]), hook=hooks.logits, exceed_max_seq_len=exceed_max_seq_len
     )
-    packs = getattr(model, "is_packed", False) is True
-    # Nobody has captured a pass of several ranks yet.
-    alone = getattr(model, "ranks", None) is None
-    fixed = alone and supports_static_shapes(model.device, recipe, hooks, max_batch_size, packs=packs)
-    layout = CanvasLayout.of(recipe, max_prompt_tokens) if fixed else CanvasLayout(max_prompt_tokens)
-    rows = RunningBatch(model, recipe, queue, layout, hooks, count=max_batch_size)
+    packs_rows = getattr(model, "is_packed", False) is True
+    is_static = supports_static_shapes(model.device, recipe, hooks, max_batch_size, packs_rows=packs_rows)
+    layout = CanvasLayout.static(recipe, max_prompt_tokens) if is_static else CanvasLayout(max_prompt_tokens)
+    batch = RunningBatch(model, recipe, queue, layout, hooks, max_batch_size=max_batch_size)
     stepper = Stepper(recipe, forward, hooks)
-    turns = PhaseScheduler(stepper, model, replay=use_cuda_graphs, columns=pool_tokens) if fixed else None
-    step = turns or (lambda now, *_: stepper(now))
+    scheduler = None
+    if is_static:
+        scheduler = PhaseScheduler(stepper, model, use_cuda_graphs=use_cuda_graphs, pool_tokens=pool_tokens)
     try:
-        while rows.admit():
-            forward.generators, tickets = rows.generators, tuple(rows.requests)
-            before = rows.state
-            rows.state, seen = step(before, rows.phases, tickets)
-            rows.sync_phases()
-            prompts = rows.request_ids
+        while batch.admit():
+            forward.generators, requests, before = batch.generators, tuple(batch.requests), batch.state
+            details: StepDetails | None
+            if scheduler is None:
+                batch.state, details = stepper(before)
+            else:
+                batch.state, details = scheduler(before, batch.phases, requests)
+            batch.sync_phases()
+            request_ids = batch.request_ids
             yield Step(
                 before.clock,
-                rows.state.canvas,
-                tickets,
-                rows.state.cost,
+                batch.state.canvas,
+                requests,
+                batch.state.cost,
                 recipe,
-                prompts,
-                rows.evict_finished(),
-                seen,
+                request_ids,
+                batch.evict_finished(),
+                details,
+                scheduler.graph_fallbacks if scheduler else 0,
             )
     finally:
-        if turns is not None:
-            turns.close()
+        if scheduler is not None:
+            scheduler.close()

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost, TokenCost
 from lastword.canvas.tokens import PromptIds, TokenIds
 from lastword.decoding.batch_state import BatchState, check_canvas, phase_of
-from lastword.decoding.forward import Forward
+from lastword.decoding.forward import Forward, PassInputs
 from lastword.decoding.hooks import Hooks
 from lastword.decoding.layout import CanvasLayout
 from lastword.decoding.prediction import Prediction
@@ -24,12 +25,14 @@ from lastword.models.base import MaskPredictor
 from lastword.policies.length.policy import Plan, check_plan
 from lastword.recipe.recipe import Recipe
 
+RESERVED_QUANTILE = 0.9  # memory is reserved for this quantile of the predicted length
+
 
 class ModelProbe:
-    """One forward pass over each prompt followed by masks, for a length policy to read.
+    """The forward pass over each prompt and masks that a length policy reads.
 
-    It reads the plain model: guidance, hooks and end-token controls shape the answer, not the
-    model's belief about its length. `most_passes` and `guided` are those of the decoding to come.
+    It reads the plain model: guidance, hooks and end-token settings shape the answer, not the model's belief
+    about its length. `max_passes` and `guided` describe the decoding to come, for `max_cost`.
     """
 
     def __init__(
@@ -42,37 +45,32 @@ class ModelProbe:
         exceed_max_seq_len: bool = False,
     ) -> None:
         self.rows = len(prompts)
+        self.cost = BatchCost.zeros(self.rows)
         self._prompts, self._ids = prompts, model.ids
         self._max_passes, self._branches = max_passes, 2 if guided else 1
-        dice = RowGenerators([0] * self.rows)  # the plain model's likeliest token: nothing is drawn
-        self._forward = Forward(model, Sampling(), dice, exceed_max_seq_len=exceed_max_seq_len)
-        self.cost = BatchCost.zeros(self.rows)
+        generators = RowGenerators([0] * self.rows)  # unused: a probe takes the most likely token
+        self._forward = Forward(model, Sampling(), generators, exceed_max_seq_len=exceed_max_seq_len)
 
     def __call__(self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None) -> Prediction:
-        canvas = self._blank(slots)
+        horizon = torch.full((self.rows,), slots) if isinstance(slots, int) else slots
+        canvas = Canvas.blank(self._prompts, horizon, self._ids)
         read = canvas.answer if rows is None else canvas.answer & rows[:, None]
-        prediction, self.cost = self._forward(canvas, read, self.cost)
+        prediction, self.cost = self._forward(canvas, PassInputs(Columns.from_mask(read)), self.cost)
         return prediction
 
     def max_cost(self, slots: Int[Tensor, "B"]) -> BatchCost:
+        """Return the most that decoding canvases of `slots` slots can cost, whatever the model predicts."""
         passes = torch.tensor([self._max_passes(count) for count in slots.tolist()])
         width = torch.tensor([len(prompt) for prompt in self._prompts]) + slots
-        columns = passes * width * self._branches
-        return BatchCost(passes, columns, columns * width)
-
-    def _blank(self, slots: int | Int[Tensor, "B"]) -> Canvas:
-        horizon = torch.full((self.rows,), slots) if isinstance(slots, int) else slots
-        return Canvas.blank(self._prompts, horizon, self._ids)
-
-
-RESERVED_QUANTILE = 0.9  # of answers need no more memory than is reserved for them
+        tokens = passes * width * self._branches
+        return BatchCost(passes, tokens, tokens * width)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRequest:
-    """All that a row begins with. Begun anew it is the same row, but for what its dice drew."""
+    """A prompt with its planned length, ready to join the running batch."""
 
-    request_id: int  # whatever whoever waits for it calls it
+    request_id: int
     prompt_ids: Tensor
     plan: Plan  # of one row
     probe_cost: TokenCost
@@ -80,7 +78,7 @@ class PlannedRequest:
 
     @cached_property
     def reserved_slots(self) -> int:
-        """Slots that nine of ten such answers do not exceed, and no fewer than were planned."""
+        """Number of slots to reserve: the planned horizon or the 0.9 quantile, whichever is larger."""
         return self.plan.reserved(RESERVED_QUANTILE)
 
 
@@ -92,9 +90,9 @@ def plan_lengths(
     max_new_tokens: Sequence[int] | None = None,
     exceed_max_seq_len: bool = False,
 ) -> list[tuple[Plan, TokenCost]]:
-    """Plan prompts together; for each the plan and what its probes cost.
+    """Plan all prompts in one batch of probes and return each plan with its cost.
 
-    No row gets more slots than its `most`, whatever its policy planned or grows to.
+    `max_new_tokens` caps each row, whatever its length policy plans or grows to.
     """
     probe = ModelProbe(
         model,
@@ -116,13 +114,13 @@ def initial_state(
     ids: TokenIds,
     hooks: Hooks,
 ) -> BatchState:
-    """What the rows begin with, on the CPU."""
-    plan = Plan.concat([ticket.plan for ticket in requests])
-    canvas = plan.canvas([ticket.prompt_ids for ticket in requests], ids, layout.start)
+    """Return the state of the rows before their first forward pass, on the CPU."""
+    plan = Plan.concat([request.plan for request in requests])
+    canvas = plan.canvas([request.prompt_ids for request in requests], ids, layout.start)
     canvas = check_canvas(recipe.commit.prepare(canvas), recipe.commit)
     canvas = hooks.after(None, canvas)
     clock = Clock.start(canvas).tick(canvas, recipe.block)
-    rows = BatchState(
+    state = BatchState(
         canvas,
         clock,
         recipe.unmask.begin(canvas),
@@ -132,6 +130,6 @@ def initial_state(
         phase_of(canvas, clock),
     )
     if layout.width is None:
-        return rows
+        return state
     layout.check(canvas, recipe)
-    return rows.widened(layout.width)
+    return state.widened(layout.width)

@@ -26,21 +26,22 @@ from lastword.survival.distribution import LengthDistribution
 
 
 class RequestQueue(ABC):
-    """Prompts that wait. It is asked between two steps, and decoding ends when nobody is at work."""
+    """Requests that wait for a row. It is read between steps; decoding ends when no row is running."""
 
     @abstractmethod
-    def take(self, free: int) -> Sequence[PlannedRequest]:
-        """Those that take slots now, at most `free` of them; none: nobody waits, or should."""
+    def take(self, free_rows: int) -> Sequence[PlannedRequest]:
+        """Return at most `free_rows` requests that start now; none if nothing waits or should start."""
 
     def cancelled(self) -> Collection[int]:
-        """Numbers of rows at work that nobody wants any more: they leave their slots as they stand."""
+        """Return the ids of running requests whose rows are to be freed unfinished."""
         return ()
 
 
 class PromptQueue(RequestQueue):
-    """A list of prompts. As many as there are slots are planned at once, but for those that bring a plan.
+    """A list of prompts.
 
-    Of those the one with the longest row goes first: what is left at the end is short.
+    Prompts without a plan are planned `max_batch_size` at a time, and of these the one with the longest row
+    starts first, so that short rows run at the end.
     """
 
     def __init__(
@@ -50,68 +51,68 @@ class PromptQueue(RequestQueue):
         prompts: Sequence[Tensor],
         generators: RowGenerators,
         *,
-        count: int,
+        max_batch_size: int,
         max_new_tokens: Sequence[int] | None = None,
         plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
         exceed_max_seq_len: bool = False,
     ) -> None:
-        self._model, self._recipe, self._prompts, self._dice = model, recipe, prompts, generators
-        self._count, self._most, self._exceed_max_seq_len = (
-            count,
-            max_new_tokens,
-            exceed_max_seq_len,
-        )
-        self._plans = plans or [None] * len(prompts)
+        self._model, self._recipe, self._prompts, self._generators = model, recipe, prompts, generators
+        self._max_batch_size, self._max_new_tokens = max_batch_size, max_new_tokens
+        self._exceed_max_seq_len = exceed_max_seq_len
+        self._plans = list(plans or [None] * len(prompts))
         self._waiting = list(range(len(prompts)))
-        self._next: list[PlannedRequest] = []
+        self._planned: list[PlannedRequest] = []
 
-    def take(self, free: int) -> Sequence[PlannedRequest]:
-        if not self._next and self._waiting:
-            self._next = self._planned()
-        taken, self._next = self._next[:free], self._next[free:]
+    def take(self, free_rows: int) -> Sequence[PlannedRequest]:
+        if not self._planned and self._waiting:
+            self._planned = self._plan_next()
+        taken, self._planned = self._planned[:free_rows], self._planned[free_rows:]
         return taken
 
-    def _planned(self) -> list[PlannedRequest]:
-        chosen, self._waiting = self._waiting[: self._count], self._waiting[self._count :]
-        made = {index: self._plans[index] for index in chosen}
-        lacking = [index for index in chosen if made[index] is None]
-        if lacking:
-            found = plan_lengths(
+    def _plan_next(self) -> list[PlannedRequest]:
+        count, caps = self._max_batch_size, self._max_new_tokens
+        chosen, self._waiting = self._waiting[:count], self._waiting[count:]
+        plans = {index: self._plans[index] for index in chosen}
+        unplanned = [index for index in chosen if plans[index] is None]
+        if unplanned:
+            computed = plan_lengths(
                 self._model,
                 self._recipe,
-                [self._prompts[index] for index in lacking],
-                max_new_tokens=None if self._most is None else [self._most[index] for index in lacking],
+                [self._prompts[index] for index in unplanned],
+                max_new_tokens=None if caps is None else [caps[index] for index in unplanned],
                 exceed_max_seq_len=self._exceed_max_seq_len,
             )
-            made |= dict(zip(lacking, found))
-        plans = [own for own in made.values() if own is not None]
-        tickets = [
-            PlannedRequest(index, self._prompts[index], plan, cost, self._dice.select([index]))
-            for index, (plan, cost) in zip(chosen, plans)
+            plans |= dict(zip(unplanned, computed))
+        requests = [
+            PlannedRequest(index, self._prompts[index], *planned, self._generators.select([index]))
+            for index, planned in plans.items()
+            if planned is not None
         ]
-        if self._count < len(self._prompts):
-            tickets.sort(key=lambda own: len(own.prompt_ids) + own.plan.max_horizon, reverse=True)
-        return tickets
+        if count < len(self._prompts):
+            requests.sort(
+                key=lambda request: len(request.prompt_ids) + request.plan.max_horizon, reverse=True
+            )
+        return requests
 
 
 CPU = torch.device("cpu")
-PHASES = [*Phase]  # by their numbers: looked up for every row at every step
+PHASES = [*Phase]  # by number
 
 
 @dataclass(frozen=True, eq=False)
 class FinishedRow:
-    """A row that has left its slot."""
+    """A finished row of the batch."""
 
-    request_id: int  # its index, or whatever its queue calls it
+    request_id: int
     canvas: Canvas  # one row, on the CPU
-    horizon: int  # slots planned
+    horizon: int  # planned number of slots
     lengths: LengthDistribution | None
     probe_cost: TokenCost
     cost: TokenCost
 
 
 class RunningBatch:
-    """So many rows at work; a prompt that waits takes the slot of a row that is done."""
+    """The rows being decoded. A waiting request takes the place of a finished row."""
 
     def __init__(
         self,
@@ -121,105 +122,103 @@ class RunningBatch:
         layout: CanvasLayout,
         hooks: Hooks,
         *,
-        count: int,
+        max_batch_size: int,
     ) -> None:
         self._model, self._recipe, self._queue = model, recipe, queue
         self._layout, self._hooks = layout, hooks
-        self._taken: list[PlannedRequest | None] = [None] * count
-        self.requests: list[PlannedRequest] = []  # of each slot the last one
-        self.state: BatchState  # the rows at work
+        self._running: list[PlannedRequest | None] = [None] * max_batch_size
+        self.requests: list[PlannedRequest] = []  # the latest request of every row
+        self.state: BatchState
         self.phases: list[Phase] = []
 
     @property
     def request_ids(self) -> tuple[int | None, ...]:
-        """The number of the prompt in each slot; None: it is free."""
-        return tuple(None if own is None else own.request_id for own in self._taken)
+        """The id of the request in every row; None for a free row."""
+        return tuple(None if request is None else request.request_id for request in self._running)
 
     @property
     def generators(self) -> RowGenerators:
-        """Those of the rows at work."""
-        return RowGenerators.concat([ticket.generators for ticket in self.requests])
+        """The generators of all rows."""
+        return RowGenerators.concat([request.generators for request in self.requests])
 
     def admit(self) -> bool:
-        """Let waiting prompts take the free slots; is any row at work?"""
-        dropped = self._queue.cancelled()
-        if dropped:
-            self._free([slot for slot, number in enumerate(self.request_ids) if number in dropped])
-        taken = False
-        while free := [slot for slot, own in enumerate(self._taken) if own is None]:
-            tickets = self._queue.take(len(free))
-            if not tickets:
+        """Let waiting requests take the free rows; return whether any row is running."""
+        cancelled = self._queue.cancelled()
+        if cancelled:
+            self._free([row for row, request_id in enumerate(self.request_ids) if request_id in cancelled])
+        admitted = False
+        while free := [row for row, request in enumerate(self._running) if request is None]:
+            requests = self._queue.take(len(free))
+            if not requests:
                 break
-            self._begin(free[: len(tickets)], list(tickets))
-            taken = True
-        if taken:
+            self._start(free[: len(requests)], list(requests))
+            admitted = True
+        if admitted:
             self.sync_phases()
         return any(self.phases)
 
-    def _begin(self, slots: list[int], tickets: list[PlannedRequest]) -> None:
-        for slot, ticket in zip(slots, tickets):
-            self._taken[slot] = ticket
-        device, everyone = self._model.device, not self.requests
-        if everyone:  # slots that nobody takes stand by with a row that is done
-            self.requests = tickets + tickets[:1] * (len(self._taken) - len(tickets))
-            slots = list(range(len(self._taken)))
+    def _start(self, rows: list[int], requests: list[PlannedRequest]) -> None:
+        for row, request in zip(rows, requests):
+            self._running[row] = request
+        device, is_first = self._model.device, not self.requests
+        if is_first:  # a row without a request holds a copy of the first one, ended at once
+            self.requests = requests + requests[:1] * (len(self._running) - len(requests))
+            rows = list(range(len(self._running)))
         else:
-            for slot, ticket in zip(slots, tickets):
-                self.requests[slot] = ticket
+            for row, request in zip(rows, requests):
+                self.requests[row] = request
         new = initial_state(
-            [self.requests[slot] for slot in slots],
-            self._recipe,
-            self._layout,
-            self._model.ids,
-            self._hooks,
+            [self.requests[row] for row in rows], self._recipe, self._layout, self._model.ids, self._hooks
         )
-        new, index = tree_to(new, device), torch.tensor(slots, device=device)
-        self.state = new if everyone else self.state.with_rows(index, new)
-        if everyone:
-            self._free([slot for slot in slots if self._taken[slot] is None])
+        new = tree_to(new, device)
+        self.state = new if is_first else self.state.with_rows(torch.tensor(rows, device=device), new)
+        if is_first:
+            self._free([row for row in rows if self._running[row] is None])
 
-    def _free(self, slots: list[int]) -> None:
-        """Empty slots, whatever their rows have come to."""
-        if not slots:
+    def _free(self, rows: list[int]) -> None:
+        """End rows before they are finished and free them."""
+        if not rows:
             return
-        index = torch.tensor(slots, device=self._model.device)
-        self.state = self.state.with_rows_ended(index)
-        for slot in slots:
-            self._taken[slot] = None
+        self.state = self.state.with_rows_ended(torch.tensor(rows, device=self._model.device))
+        for row in rows:
+            self._running[row] = None
         self.sync_phases()
 
     def sync_phases(self) -> None:
-        """Ask what the rows wait for: the one time in a step that the device has to be waited for."""
+        """Copy the phase of every row to the host: the only synchronisation of a step.
+
+        Raises the error of a row whose pass failed.
+        """
         self.phases = [PHASES[code] for code in self.state.phase.tolist()]
-        for slot, stage in enumerate(self.phases):
-            if stage is Phase.INVALID_LOGITS:
+        for row, phase in enumerate(self.phases):
+            if phase is Phase.INVALID_LOGITS:
                 raise invalid_logits_error()
-            if stage is Phase.NO_CHOICE:
-                raise stuck_error(self._recipe.unmask, slot, int(self.state.clock.step[slot]))
+            if phase is Phase.NO_CHOICE:
+                raise stuck_error(self._recipe.unmask, row, int(self.state.clock.step[row]))
 
     def evict_finished(self) -> tuple[FinishedRow, ...]:
-        """Empty the slots of rows that are done."""
-        done = {
-            slot: own
-            for slot, (stage, own) in enumerate(zip(self.phases, self._taken))
-            if stage is Phase.DONE and own is not None
+        """Free the rows that are finished and return them."""
+        finished = {
+            row: request
+            for row, (phase, request) in enumerate(zip(self.phases, self._running))
+            if phase is Phase.DONE and request is not None
         }
-        if not done:
+        if not finished:
             return ()
-        index = torch.tensor(list(done), device=self._model.device)
-        left = (self.state.canvas, self.state.cost)
-        canvas, cost = tree_to(tree_map(lambda own: own.index_select(0, index), left), CPU)
+        index = torch.tensor(list(finished), device=self._model.device)
+        results = (self.state.canvas, self.state.cost)
+        canvas, cost = tree_to(tree_map(lambda tensor: tensor.index_select(0, index), results), CPU)
         self._layout.check(canvas, self._recipe)
-        for slot in done:
-            self._taken[slot] = None
+        for row in finished:
+            self._running[row] = None
         return tuple(
             FinishedRow(
-                own.request_id,
-                canvas.row(row),
-                own.plan.max_horizon,
-                own.plan.lengths,
-                own.probe_cost,
-                cost.row(row),
+                request.request_id,
+                canvas.row(index),
+                request.plan.max_horizon,
+                request.plan.lengths,
+                request.probe_cost,
+                cost.row(index),
             )
-            for row, own in enumerate(done.values())
+            for index, request in enumerate(finished.values())
         )

@@ -25,65 +25,64 @@ from lastword.validation import (
 
 
 def check_seed(owner: str, value: object) -> int:
-    """A whole number of any library that a generator takes for a seed."""
+    """Return a seed as an int; whole numbers of any library are accepted."""
     try:
         seed = as_token_id(value)
-    except TypeError as wrong:
+    except TypeError as error:
         raise WrongTypeError(
-            f"{owner}(seed={short_repr(value)}) was given, of type {type(value).__name__}; a seed must be "
-            "a whole "
-            "number"
-        ) from wrong
+            f"{owner}(seed={short_repr(value)}) was given, of type {type(value).__name__}; a seed must be a "
+            "whole number"
+        ) from error
     check_int(owner, "seed", seed, minimum=MIN_SEED, maximum=MAX_SEED)
     return seed
 
 
-def check_seeds(owner: str, name: str, values: object, wanted: str) -> list[int]:
-    """A list or an array of seeds."""
-    listed: Any = values.tolist() if is_array(values) else values  # type: ignore[attr-defined]
-    check_list(owner, name, listed, wanted)
-    return [check_seed(owner, seed) for seed in listed]
+def check_seeds(owner: str, name: str, values: object, expected: str) -> list[int]:
+    """Return a list or an array of seeds as a list of ints."""
+    seeds: Any = values.tolist() if is_array(values) else values  # type: ignore[attr-defined]
+    check_list(owner, name, seeds, expected)
+    return [check_seed(owner, seed) for seed in seeds]
 
 
 class RowGenerators:
-    """One random generator per row, so that a row draws the same numbers in any batch.
+    """Random generators, one per row, so that a row draws the same numbers in any batch.
 
-    Rows draw over their own columns, prompt included and padding excluded, in the order the
-    authors' loops draw: with one prompt, `Dice([seed])` repeats their runs.
+    A row draws numbers for its prompt and answer columns, without padding, in the order of the reference
+    code: with one prompt, `RowGenerators([seed])` reproduces its runs.
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
-        # Apple's GPU has no float64 noise; its rows draw on the CPU.
-        where = check_device("RowGenerators", device)
-        home = "cpu" if where.type == "mps" else where
-        whole = check_seeds("RowGenerators", "seeds", seeds, "a list of whole numbers, one a row")
-        self._generators = [Generator(home).manual_seed(seed) for seed in whole]
+        target = check_device("RowGenerators", device)
+        if target.type == "mps":  # has no float64 noise
+            target = torch.device("cpu")
+        seeds = check_seeds("RowGenerators", "seeds", seeds, "a list of whole numbers, one a row")
+        self._generators = [Generator(target).manual_seed(seed) for seed in seeds]
 
     def __len__(self) -> int:
         return len(self._generators)
 
     def select(self, rows: Sequence[int]) -> RowGenerators:
-        """The dice of some rows."""
-        own = RowGenerators.__new__(RowGenerators)  # these seeds were checked
-        own._generators = [self._generators[row] for row in rows]
-        return own
+        """Return the generators of some rows."""
+        return self._of([self._generators[row] for row in rows])
 
     @classmethod
     def concat(cls, generators: Sequence[RowGenerators]) -> RowGenerators:
-        """The dice of several as those of one batch."""
-        whole = cls.__new__(cls)
-        whole._generators = [generator for own in generators for generator in own._generators]
-        return whole
+        """Return the generators of several batches as those of one."""
+        return cls._of([generator for rows in generators for generator in rows._generators])
+
+    @classmethod
+    def _of(cls, generators: list[Generator]) -> RowGenerators:
+        self = cls.__new__(cls)
+        self._generators = generators
+        return self
 
     def uniform(self, row: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Draw numbers between 0 and 1 for a row."""
         generator = self._generators[row]
         return torch.rand(*shape, generator=generator, device=generator.device, dtype=dtype)
 
     def uniform_at(self, where: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """A number for every true column of `where` [B, L]; 0 elsewhere.
-
-        Rows draw one by one, and what they drew crosses to where it is asked for once.
-        """
+        """Draw a number for every true column of `where` [B, L]; the other columns are 0."""
         numbers = torch.zeros(where.shape, dtype=dtype, device=where.device)
         counts = where.sum(-1).tolist()
         drawn = [self.uniform(row, n, dtype=dtype) for row, n in enumerate(counts) if n]
@@ -92,27 +91,26 @@ class RowGenerators:
         return numbers
 
     def multinomial(self, row: int, weights: Tensor, count: int, *, replace: bool) -> Tensor:
-        """`count` indices along the last axis, drawn in proportion to the weights."""
+        """Draw `count` indices along the last axis, in proportion to the weights."""
         generator = self._generators[row]
         return torch.multinomial(weights.to(generator.device), count, replace, generator=generator)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What may be proposed, how it is drawn, and which probabilities the rules judge it by.
+    """How candidate tokens are drawn, and which probabilities the unmask rules compare.
 
-    With `temperature` 0 the candidate is the likeliest token. Above 0 it is drawn, in one of two
-    ways the field knows: `score="model"` (LLaDA) adds float64 Gumbel noise and lets rules judge
-    the candidate by the model's own probabilities; `score="draw"` (Dream) draws from the tempered,
-    filtered distribution and lets rules judge by that one. `top_p` and `top_k` filter the draw: at
-    temperature 0 nothing is drawn, and they are refused unless rules judge by what they keep (`draw`).
+    At temperature 0 the candidate is the most likely token. Above 0 there are two ways: `score="model"`
+    (LLaDA) adds float64 Gumbel noise, and rules compare the probabilities of the model; `score="draw"`
+    (Dream) draws from the tempered, filtered distribution, and rules compare that distribution. `top_p` and
+    `top_k` filter what is drawn; at temperature 0 they are refused unless `score="draw"`.
 
-    `guidance` is LLaDA's classifier-free guidance scale: a second pass without the prompt, so
-    twice the columns. `forbid_end` never proposes the document end (LLaDA `logits_eos_inf`).
-    `end_last` proposes end tokens but fills everything else first (`confidence_eos_eot_inf`; the
-    authors' code does so at temperature 0 only, ours at any). A model may propose the mask token
-    itself; the authors then write a mask over a mask and may finish with masks left. Ours takes
-    the next best token unless `propose_mask` asks for theirs.
+    `guidance` is LLaDA's scale of classifier-free guidance; it takes a second pass without the prompt.
+    `forbid_end` never proposes the end of the document (LLaDA's `logits_eos_inf`). `end_last` proposes end
+    tokens but fills everything else first (`confidence_eos_eot_inf`; the reference code does so at
+    temperature 0 only, this one at any temperature). A model may propose the mask token itself. The
+    reference code then writes a mask and may finish with masks left, which `propose_mask` reproduces; by
+    default the best other token is taken.
     """
 
     name: ClassVar[str] = "sampling"
@@ -142,50 +140,50 @@ class Sampling:
         if filters and self.temperature == 0 and self.score == "model":
             given = f"top_p={self.top_p}" if self.top_k is None else f"top_k={self.top_k}"
             raise SettingError(
-                f"Sampling({given}) was given at temperature 0, where the likeliest token is taken and "
-                "nothing is left to filter: give a temperature above 0, leave top_p and top_k out, or let "
-                'the rules judge by what is kept (score="draw", as Dream does)'
+                f"Sampling({given}) was given at temperature 0, where the most likely token is taken and "
+                "nothing is filtered: give a temperature above 0, leave top_p and top_k out, or let the "
+                'rules compare the filtered distribution (score="draw", as Dream does)'
             )
 
     def candidate_logits(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V]
-        """The logits a candidate is taken from."""
+        """Return the logits that a candidate is drawn from."""
         return _without(logits, self.banned_ids(ids))
 
     def banned_ids(self, ids: TokenIds) -> list[int]:
-        """What is never a candidate."""
+        """Return the tokens that are never candidates."""
         banned = [ids.end] if self.forbid_end else []
         return banned + ([] if self.propose_mask else [ids.mask])
 
     def unscored_ids(self, ids: TokenIds) -> list[int]:
-        """What the rules take for impossible."""
+        """Return the tokens to which the rules give probability 0."""
         banned = [ids.end] if self.forbid_end else []
         return banned + (list(ids.ends) if self.end_last else [])
 
     def scored_logits(self, logits: Tensor, ids: TokenIds) -> Tensor:  # [N, V] -> [N, V] float32
-        """The logits whose softmax the rules judge candidates by."""
+        """Return the logits whose softmax the rules compare."""
         if self.score == "draw":
             logits = self._filter(self._scale(self.candidate_logits(logits.float(), ids)))
         return _without(logits.float(), self.unscored_ids(ids))
 
     def add_noise(self, logits: Tensor, noise: Tensor) -> Tensor:  # both [N, V], noise uniform
-        """Gumbel-max at this temperature, in float64: float32 noise measurably changes samples."""
+        """Return logits with float64 Gumbel noise at this temperature; float32 noise changes samples."""
         logits = self._filter(logits.double()) if self.temperature else logits.double()
         return logits - self.temperature * torch.log(-torch.log(noise))
 
     def distribution(self, logits: Tensor) -> Tensor:  # [N, V] -> [N, V]
-        """What `score="draw"` draws from."""
+        """Return the distribution from which `score="draw"` draws."""
         return self._filter(self._scale(logits.float())).softmax(-1)
 
     def _scale(self, logits: Tensor) -> Tensor:
         return logits / self.temperature if self.temperature > 0 else logits
 
     def _filter(self, logits: Tensor) -> Tensor:
-        """Nucleus first, then the k best: Dream's order."""
+        """Filter by `top_p` and then by `top_k`, in Dream's order."""
         lowest = torch.finfo(logits.dtype).min
         if self.top_p is not None and self.top_p < 1:
             ordered, order = logits.sort(descending=True)
             beyond = ordered.softmax(-1).cumsum(-1) > self.top_p
-            # The token that crosses the bound stays, and so does the best one.
+            # The token that crosses the bound is kept, and so is the best one.
             beyond = torch.nn.functional.pad(beyond, (1, 0))[..., :-1]
             logits = logits.masked_fill(beyond.scatter(-1, order, beyond), lowest)
         if self.top_k is not None and self.top_k < logits.shape[-1]:

@@ -1,8 +1,8 @@
-"""Forward passes in fixed shapes, so that they can be captured as CUDA graphs."""
+"""Choose the static shape of each pass, so that passes can be captured as CUDA graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,178 +10,179 @@ import torch
 from lastword.canvas.canvas import Canvas
 from lastword.decoding.batch_state import BatchState, Phase
 from lastword.decoding.cuda_graph import CapturedStep, graphs_of
-from lastword.decoding.forward import Forward, Room
+from lastword.decoding.forward import Forward, PackedCapacity
 from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import MIN_COLUMNS
+from lastword.decoding.layout import MIN_COLUMNS, is_capturable
 from lastword.decoding.planning import PlannedRequest
 from lastword.decoding.sampling import RowGenerators
-from lastword.decoding.step import StepDetails, Stepper
+from lastword.decoding.step import PassShape, StepDetails, Stepper
 from lastword.models.base import MaskPredictor
 from lastword.models.storage import CacheStorage, PooledKVStorage
 from lastword.policies.cache import NoCache
 
-WIDTHS = 64  # answers are computed in multiples of so many columns, so that they share graphs
-LEAVING = 32  # one row in so many may be done before any leaves: each time the host has work to do
-OPENINGS = 4  # rows that open wait until they are one to so many of those within a block
+COLUMN_MULTIPLE = 64  # lengths of answers are rounded up to this, so that they share graphs
+EVICT_SHARE = 32  # packed rows: one row in 32 may be finished before finished rows are evicted
+BLOCK_START_SHARE = 4  # rows that start a block wait until they are 1 to 4 of those inside a block
 
-# Steps of one shape before it is captured, which takes longer than some of them: passes over a lone row,
-# over several rows, and openings of a lone row, of which an answer has few.
-ALONE, TOGETHER, OPENED = 4, 4, 16
+# A shape is captured after it was requested this often, because a capture takes longer than some passes.
+MIN_REQUESTS = 4
+MIN_REQUESTS_BLOCK_START = 16  # an answer has few block starts
 
 
 class PhaseScheduler:
-    """Steps in which either the rows that open a block take part, or those within one.
+    """Runs steps in which either the rows that start a block take part, or those inside one.
 
-    An opening computes whole rows, each of its own length, and is wide enough to keep a GPU busy. A pass
-    within a block computes as many columns of every row: it can be captured once and replayed.
+    The pass that starts a block computes whole rows, each of its own length, and is wide enough to keep a GPU
+    busy. Passes inside a block compute the same number of columns in every row: they can be captured once and
+    replayed.
     """
 
     def __init__(
-        self, stepper: Stepper, model: MaskPredictor, *, replay: bool, columns: int | None = None
+        self,
+        stepper: Stepper,
+        model: MaskPredictor,
+        *,
+        use_cuda_graphs: bool,
+        pool_tokens: int | None = None,
     ) -> None:
-        self._stepper, self._model, self._replay = stepper, model, replay
-        self._columns = columns  # of a pool, in which rows reserve what they are likely to need
-        self._held: bool | None = None  # the model's graphs; None: not asked for yet
+        self.graph_fallbacks = 0  # steps that ran uncaptured because their capture failed
+        self._stepper, self._model = stepper, model
+        self._use_cuda_graphs = use_cuda_graphs
+        self._pool_tokens = pool_tokens  # size of a pool in which rows reserve what they are likely to need
+        self._holds_graphs: bool | None = None  # None: not decided yet
 
     def __call__(
-        self, rows: BatchState, stages: Sequence[Phase], tickets: Sequence[PlannedRequest] = ()
+        self, state: BatchState, phases: Sequence[Phase], requests: Sequence[PlannedRequest] = ()
     ) -> tuple[BatchState, StepDetails | None]:
-        """One step of some rows; `tickets` are what each began with."""
+        """Run one step, or several as one replay; no details are kept of a replay."""
         stepper = self._stepper
-        if isinstance(stepper.recipe.cache, NoCache):
-            return self._alone(rows) if len(stages) == 1 else self._together(rows)
-        if stepper.memory is None:
-            stepper.memory = self._memory(rows)
-        opens, within = stages.count(Phase.BLOCK_START), stages.count(Phase.IN_BLOCK)
-        if OPENINGS * opens >= within:
-            self._lend(rows, stages, tickets)
-            if self._replays and len(stages) == 1:
-                captured = self._opening(rows)
-                if captured is not None:
-                    return captured(rows, once=True), None
-            return stepper(rows, rows.phase == Phase.BLOCK_START)
-        if self._replays:
-            captured = self._captured(rows, None, lambda s, own: s.within(own))
-            if captured is not None:
-                return captured(rows), None
-        return stepper.within(rows)
+        if not isinstance(stepper.recipe.cache, NoCache):
+            if stepper.storage is None:
+                stepper.storage = self._open_storage(state)
+            if BLOCK_START_SHARE * phases.count(Phase.BLOCK_START) >= phases.count(Phase.IN_BLOCK):
+                self._reserve(state, phases, requests)
+                shape = self._block_start_shape(state)
+            else:
+                shape = PassShape(Phase.IN_BLOCK, static=True)
+        elif len(phases) == 1:
+            shape = PassShape(static=True, row=_row_span(state.canvas))
+        else:
+            shape = PassShape(static=True, packed=self._packed_capacity(state))
+        if shape.static and self._replays:
+            captured = self._captured(state, shape)
+            if captured is not None and captured.failure is None:
+                evictions = len(phases) // EVICT_SHARE if shape.packed else 0
+                return captured(
+                    state, once=shape.phase is Phase.BLOCK_START, min_changed=max(1, evictions)
+                ), None
+            self.graph_fallbacks += captured is not None
+        return stepper(state, shape)
 
-    def _alone(self, rows: BatchState) -> tuple[BatchState, StepDetails | None]:
-        """A pass over all of a lone row: captured once the row has kept its length for a while."""
-        canvas = rows.canvas
-        own = _own(canvas)
-        if self._replays:
-            key = (own.start, own.stop)
-            captured = self._captured(rows, key, lambda s, these: s.alone(these, own), ALONE)
-            if captured is not None:
-                return captured(rows), None
-        return self._stepper.alone(rows, own)
-
-    def _together(self, rows: BatchState) -> tuple[BatchState, StepDetails | None]:
-        """A pass over all of all rows; graphs are shared by rows that are about as long together."""
-        canvas, at_work = rows.canvas, rows.phase > 0
-        lengths = torch.stack((canvas.prompt_length, canvas.horizon)) * at_work
-        prompts, answers, longest = torch.cat((lengths.sum(-1), lengths[1:].amax(-1))).tolist()
-        slots = min(_multiple(longest, WIDTHS), canvas.width - canvas.start)
-        read = min(answers, len(at_work) * (self._stepper.recipe.block or slots))
-        room = Room(_rounded_to_step(prompts + answers, 4), _rounded_to_step(read, 2), slots)
-        if self._replays:
-            captured = self._captured(rows, room, lambda s, own: s.together(own, room), TOGETHER)
-            if captured is not None:
-                return captured(rows, least=max(1, len(at_work) // LEAVING)), None
-        return self._stepper.together(rows, room)
+    def close(self) -> None:
+        """Release the model's graphs for other decoding runs."""
+        if self._holds_graphs:
+            graphs_of(self._model).in_use.release()
+        self._holds_graphs = False
 
     @property
     def _replays(self) -> bool:
-        """Are graphs replayed? Not on a CPU, nor while another decoding of the model replays them."""
-        if self._held is None:
-            wanted = self._replay and self._model.device.type == "cuda"
-            self._held = wanted and graphs_of(self._model).at_work.acquire(blocking=False)
-        return self._held
+        """Graphs are replayed on a GPU, unless another decoding run of the model replays them."""
+        if self._holds_graphs is None:
+            on_gpu = self._use_cuda_graphs and self._model.device.type == "cuda"
+            wanted = on_gpu and is_capturable(self._stepper.recipe)
+            self._holds_graphs = wanted and graphs_of(self._model).in_use.acquire(blocking=False)
+        return self._holds_graphs
 
-    def close(self) -> None:
-        """Leave the model's graphs to others."""
-        if self._held:
-            graphs_of(self._model).at_work.release()
-        self._held = False
+    def _packed_capacity(self, state: BatchState) -> PackedCapacity:
+        """Return the capacity for the rows that still have masks; rows of similar total length share it."""
+        canvas, running = state.canvas, state.phase > 0
+        lengths = torch.stack((canvas.prompt_length, canvas.horizon)) * running
+        prompts, answers, longest = torch.cat((lengths.sum(-1), lengths[1:].amax(-1))).tolist()
+        slots = min(_round_up(longest, COLUMN_MULTIPLE), canvas.width - canvas.start)
+        read = min(answers, len(running) * (self._stepper.recipe.block or slots))
+        return PackedCapacity(_round_up_by_steps(prompts + answers, 4), _round_up_by_steps(read, 2), slots)
 
-    def _memory(self, rows: BatchState) -> CacheStorage | None:
-        """One of this decoding, or the one that the model's graphs read and write."""
-        cache, shape = self._stepper.recipe.cache, tuple(rows.canvas.tokens.shape)
+    def _block_start_shape(self, state: BatchState) -> PassShape:
+        """Return a static shape if the rows are a single one whose pass can be captured."""
+        dynamic = PassShape(Phase.BLOCK_START)
+        if not self._replays or len(state.phase) != 1:
+            return dynamic
+        canvas, stepper = state.canvas, self._stepper
+        row = None
+        if bool((stepper.recipe.cache.stale(canvas, state.clock) & ~canvas.answer).any()):
+            if isinstance(stepper.storage, PooledKVStorage):
+                return dynamic  # only the device knows where in the pool the row lies
+            row = _row_span(canvas)
+        first, multiple = (
+            (canvas.start, COLUMN_MULTIPLE) if row is None else (row.start, stepper.recipe.block)
+        )
+        end = canvas.start + _round_up(int(canvas.horizon), multiple or 1)
+        return PassShape(Phase.BLOCK_START, static=True, recompute=range(first, end), row=row)
 
-        def opened() -> CacheStorage | None:
-            if self._columns is not None:
-                return PooledKVStorage(len(rows.phase), rows.canvas.width, self._columns)
-            return cache.open(rows.canvas)
+    def _open_storage(self, state: BatchState) -> CacheStorage | None:
+        """Return storage of this run, or the storage that the model's graphs read and write."""
+        cache, shape = self._stepper.recipe.cache, tuple(state.canvas.tokens.shape)
+
+        def create() -> CacheStorage | None:
+            if self._pool_tokens is not None:
+                return PooledKVStorage(len(state.phase), state.canvas.width, self._pool_tokens)
+            return cache.open(state.canvas)
 
         if not self._replays:
-            return opened()
-        return graphs_of(self._model).memory((cache, shape, self._columns), opened)
+            return create()
+        return graphs_of(self._model).storage((cache, shape, self._pool_tokens), create)
 
-    def _lend(self, rows: BatchState, stages: Sequence[Phase], tickets: Sequence[PlannedRequest]) -> None:
-        """Regions for the rows at work: what is reserved, or more for a row that has outgrown it.
+    def _reserve(
+        self, state: BatchState, phases: Sequence[Phase], requests: Sequence[PlannedRequest]
+    ) -> None:
+        """Reserve a region of the pool for every row: its reserved slots, or more if it has outgrown them.
 
-        A pass may write beyond an answer's end, a block or as far as widths are rounded up.
+        A pass may write after the end of an answer, by a block or by what rounding adds.
         """
-        memory, canvas = self._stepper.memory, rows.canvas
-        if not isinstance(memory, PooledKVStorage):
+        storage, canvas = self._stepper.storage, state.canvas
+        if not isinstance(storage, PooledKVStorage):
             return
-        before, spare = memory.grown, max(WIDTHS, self._stepper.recipe.block or 0)
-        at_work = [row for row, stage in enumerate(stages) if stage is not Phase.DONE]
-        for row in {*range(len(stages))} - {*at_work}:
-            memory.end(row)
+        growths, spare = storage.grown, max(COLUMN_MULTIPLE, self._stepper.recipe.block or 0)
         lengths = [*zip(canvas.prompt_length.tolist(), canvas.horizon.tolist())]
-        for row in at_work:
-            prompt, horizon = lengths[row]
-            slots = max(horizon, tickets[row].reserved_slots) + spare
-            count = prompt + min(slots, canvas.width - canvas.start)
-            memory.lend(row, canvas.start - prompt, count, to=tickets[row])
-        if memory.grown > before and self._held:
-            graphs_of(self._model).forget()
+        for row, phase in enumerate(phases):
+            if phase is Phase.DONE:
+                storage.end(row)
+        for row, phase in enumerate(phases):
+            if phase is not Phase.DONE:
+                prompt, horizon = lengths[row]
+                slots = max(horizon, requests[row].reserved_slots) + spare
+                count = prompt + min(slots, canvas.width - canvas.start)
+                storage.lend(row, canvas.start - prompt, count, to=requests[row])
+        if storage.grown > growths and self._holds_graphs:
+            graphs_of(self._model).clear()
 
-    def _opening(self, rows: BatchState) -> CapturedStep | None:
-        """The graph of a lone row's opening: over its answer, rounded up, or over all of it."""
-        canvas, stepper = rows.canvas, self._stepper
-        whole = bool((stepper.recipe.cache.stale(canvas, rows.clock) & ~canvas.answer).any())
-        if whole and isinstance(stepper.memory, PooledKVStorage):
-            return None  # where in the pool the row lies is the device's own affair
-        own = _own(canvas) if whole else None
-        first, multiple = (own.start, stepper.recipe.block) if own else (canvas.start, WIDTHS)
-        opening = slice(first, canvas.start + _multiple(int(canvas.horizon), multiple or 1))
-        key = ("opening", opening.start, opening.stop, own and own.stop)
-        patience = OPENED if own else 0
-        return self._captured(rows, key, lambda s, these: s.within(these, opening, own), patience)
+    def _captured(self, state: BatchState, shape: PassShape) -> CapturedStep | None:
+        """Return the captured step of this shape; None if it was not requested often enough yet."""
+        recipe, canvas = self._stepper.recipe, state.canvas
+        key = (recipe, *canvas.tokens.shape, canvas.start, state.max_new_tokens is None, shape)
+        if shape.phase is Phase.BLOCK_START:
+            min_requests = MIN_REQUESTS_BLOCK_START if shape.row else 0
+        else:
+            min_requests = 0 if shape.phase is Phase.IN_BLOCK else MIN_REQUESTS
 
-    def _captured(
-        self,
-        rows: BatchState,
-        shape: Hashable,
-        advance: Callable[[Stepper, BatchState], tuple[BatchState, StepDetails]],
-        patience: int = 0,
-    ) -> CapturedStep | None:
-        """The graph of a step over such rows; None: it cannot be captured, or was not wanted often yet."""
-        recipe, canvas = self._stepper.recipe, rows.canvas
-        key = (recipe, *canvas.tokens.shape, canvas.start, rows.max_new_tokens is None, shape)
-
-        def made(pool: Any) -> CapturedStep:
-            # What draws is not captured, and draws nothing here.
+        def capture(pool: Any) -> CapturedStep:
+            # Captured steps do not sample, so the generators are never used.
             forward = Forward(self._model, recipe.sampling, RowGenerators([0] * len(canvas.horizon)))
-            stepper = Stepper(recipe, forward, Hooks(), self._stepper.memory)
-            return CapturedStep(lambda own: advance(stepper, own)[0], rows, pool)
+            stepper = Stepper(recipe, forward, Hooks(), self._stepper.storage)
+            return CapturedStep(lambda rows: stepper(rows, shape)[0], state, pool)
 
-        return graphs_of(self._model).captured(key, made, patience)
-
-
-def _own(canvas: Canvas) -> slice:
-    """The columns of a lone row."""
-    return slice(canvas.start - int(canvas.prompt_length), canvas.start + int(canvas.horizon))
+        return graphs_of(self._model).captured(key, capture, min_requests)
 
 
-def _multiple(count: int, of: int) -> int:
-    """Rounded up."""
-    return -(-count // of) * of
+def _row_span(canvas: Canvas) -> range:
+    """Return the columns of a single row's prompt and answer."""
+    return range(canvas.start - int(canvas.prompt_length), canvas.start + int(canvas.horizon))
 
 
-def _rounded_to_step(count: int, steps: int) -> int:
-    """Rounded up, to one of so many numbers between two powers of two."""
-    return _multiple(count, max(MIN_COLUMNS, 1 << (count - 1).bit_length()) // (2 * steps))
+def _round_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def _round_up_by_steps(count: int, steps: int) -> int:
+    """Round up to one of `steps` numbers between two powers of two."""
+    return _round_up(count, max(MIN_COLUMNS, 1 << (count - 1).bit_length()) // (2 * steps))

@@ -1,12 +1,12 @@
-"""One decoding step: forward pass, choice of tokens, write, length revision."""
+"""The decoding step: forward pass, choice of masks to fill, write, length revision."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas
@@ -15,186 +15,132 @@ from lastword.canvas.columns import Columns, cached_arange
 from lastword.canvas.cost import BatchCost
 from lastword.canvas.tree import State, tree_where
 from lastword.decoding.batch_state import BatchState, Phase, check_canvas, phase_of
-from lastword.decoding.forward import Forward, Room
+from lastword.decoding.forward import Forward, PackedCapacity, PassInputs, StaticColumns
 from lastword.decoding.hooks import Hooks
 from lastword.decoding.layout import limit_exceeded_error
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.models.storage import CacheStorage, KVStorage
+from lastword.models.storage import CacheStorage
 from lastword.policies.length.wrapper import combined_traits, policy_layers
 from lastword.policies.unmask.rule import check_choice_of_rule, max_idle_steps, stuck_rows
 from lastword.recipe.recipe import Recipe
 
 
-class StepDetails(NamedTuple):
-    """What a step leaves to look at beside the rows after it."""
+@dataclass(frozen=True)
+class PassShape:
+    """Which rows take part in a forward pass, and in which tensor shapes it is computed.
 
-    chosen: Bool[Tensor, "B L"]  # masks of prediction.canvas the rules chose to fill
+    A dynamic pass computes just what its rows need. A static pass has the same shapes whatever its rows hold
+    and never waits for the device, so it can be captured as a CUDA graph. It computes, in every row,
+
+    - with a cache: the columns of the row's block, or the columns `recompute`;
+    - without one: the columns `row` of a single row, or all rows packed into a fixed capacity.
+    """
+
+    phase: Phase | None = None  # rows in this phase take part; None: every row that has masks
+    static: bool = False
+    recompute: range | None = None
+    row: range | None = None  # the columns of a single row
+    packed: PackedCapacity | None = None
+
+    def active(self, phase: Int[Tensor, "B"]) -> Bool[Tensor, "B"] | None:
+        """Return the rows that take part; None: all that have masks, in a dynamic pass."""
+        if self.phase is not None:
+            return phase == self.phase
+        return (phase == Phase.IN_BLOCK) | (phase == Phase.BLOCK_START) if self.static else None
+
+
+DYNAMIC = PassShape()
+
+
+class StepDetails(NamedTuple):
+    """The prediction of a step and the masks that it filled."""
+
+    chosen: Bool[Tensor, "B L"]  # masks of prediction.canvas that the rules chose to fill
     prediction: Prediction
 
 
 class Stepper:
-    """The parts of one recipe at work: pass, candidates, choice, write, revision, clock.
+    """The step function of one recipe.
 
-    A step reads no state but the rows it is given and the memory its cache opened for them.
+    A step depends on the state that it is given and on the storage that the recipe's cache opened, and on
+    nothing else.
     """
 
     def __init__(
-        self, recipe: Recipe, forward: Forward, hooks: Hooks, memory: CacheStorage | None = None
+        self, recipe: Recipe, forward: Forward, hooks: Hooks, storage: CacheStorage | None = None
     ) -> None:
-        self.recipe, self._forward, self._hooks = recipe, forward, hooks
-        self.memory = memory
-        self._number = 0
-        self._idles: Tensor | None = None  # how long the rule may fill nothing, for `within`
+        self.recipe, self.storage = recipe, storage
+        self._forward, self._hooks = forward, hooks
+        self._step = 0
+        self._max_idle: Tensor | None = None  # for static passes
 
-    def __call__(
-        self, rows: BatchState, turn: Bool[Tensor, "B"] | None = None
-    ) -> tuple[BatchState, StepDetails]:
-        """One step of all rows, or of those whose turn it is."""
-        recipe, canvas, clock = self.recipe, rows.canvas, rows.clock
-        if self.memory is None:
-            self.memory = recipe.cache.open(canvas)
-        window = canvas.masked & clock.window.columns(canvas.width)
-        sees = recipe.unmask.sees(canvas, clock, rows.rule_state)
-        stale = recipe.cache.stale(canvas, clock) & sees
-        read = window if (also := self._reads(canvas, clock)) is None else window | also
-        read = read & sees
-        if turn is not None:
-            window, read = window & turn[:, None], read & turn[:, None]
-        prediction, cost = self._forward(
-            canvas,
-            read,
-            rows.cost,
-            sees=sees,
-            stale=stale,
-            memory=self.memory,
-            step=self._number,
-        )
-        after, seen = self._after(rows, window, prediction, cost, turn)
-        self._number += 1
-        return after, seen
+    def __call__(self, state: BatchState, shape: PassShape = DYNAMIC) -> tuple[BatchState, StepDetails]:
+        """Run one forward pass of the given shape and return the state after it.
 
-    def within(
-        self, rows: BatchState, opening: slice | None = None, own: slice | None = None
-    ) -> tuple[BatchState, StepDetails]:
-        """One step of the rows within their block, in fixed shapes: nothing is asked of the device.
-
-        With `opening`, one of the rows that open a block and recompute these columns, at least to the end
-        of their last block: the answer, or all of a lone row, whose columns are `own`. What would be an
-        error is noted in the rows instead, to be raised by whoever looks at them.
+        Errors of a static pass are noted in the phase of their row, because raising would need the host.
         """
-        assert isinstance(self.memory, KVStorage)
-        assert self.recipe.block is not None
-        canvas, clock = rows.canvas.with_static(True), rows.clock
-        turn = rows.phase == (Phase.IN_BLOCK if opening is None else Phase.BLOCK_START)
-        window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
-        columns = Columns.from_window(clock.window.first, self.recipe.block, window)
-        carried, computed = columns.index, clock.window.last - clock.window.first
-        if opening is not None:
-            carried = opening.start + cached_arange(opening.stop - opening.start, canvas.device)
-            carried, computed = carried.expand(len(turn), -1), canvas.horizon
-            if own is not None:
-                computed = computed + canvas.prompt_length
-        prediction, cost = self._forward.within(
-            canvas,
-            columns,
-            rows.cost,
-            carried=carried,
-            computed=computed,
-            memory=self.memory,
-            own=own,
+        state = replace(state, canvas=state.canvas.with_static(shape.static))
+        if self.storage is None:
+            self.storage = self.recipe.cache.open(state.canvas)
+        active = shape.active(state.phase)
+        window = state.canvas.masked & state.clock.window.columns(state.canvas.width)
+        window = window if active is None else window & active[:, None]
+        inputs = (self._static_inputs if shape.static else self._dynamic_inputs)(state, shape, window, active)
+        prediction, cost = self._forward(
+            state.canvas, inputs, state.cost, storage=self.storage, step=self._step
         )
-        after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
-        return replace(after, canvas=after.canvas.with_static(False)), seen
+        after, chosen = self._apply(state, window, prediction, cost, active)
+        self._step += 1
+        return replace(after, canvas=after.canvas.with_static(False)), StepDetails(chosen, prediction)
 
-    def alone(self, rows: BatchState, own: slice) -> tuple[BatchState, StepDetails]:
-        """The same for a pass over all columns of a lone row, which are `own`."""
-        canvas, clock = rows.canvas.with_static(True), rows.clock
-        turn = (rows.phase == Phase.IN_BLOCK) | (rows.phase == Phase.BLOCK_START)
-        window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
-        slots = own.stop - canvas.start
-        block = min(self.recipe.block or slots, slots)
-        # The last block may be short: what is read begins before it then.
-        first = clock.window.first.clamp(max=own.stop - block)
-        columns = Columns.from_window(first, block, window)
-        prediction, cost = self._forward.alone(canvas, columns, rows.cost, own)
-        after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
-        return replace(after, canvas=after.canvas.with_static(False)), seen
-
-    def together(self, rows: BatchState, room: Room) -> tuple[BatchState, StepDetails]:
-        """The same for all columns of all rows, for which there is `room`."""
-        canvas, clock = rows.canvas.with_static(True), rows.clock
-        turn = (rows.phase == Phase.IN_BLOCK) | (rows.phase == Phase.BLOCK_START)
-        window = canvas.masked & clock.window.columns(canvas.width) & turn[:, None]
-        columns = Columns.from_window(clock.window.first, self.recipe.block or room.slots, window)
-        prediction, cost = self._forward.together(canvas, columns, rows.cost, turn, room)
-        after, seen = self._after(replace(rows, canvas=canvas), window, prediction, cost, turn)
-        return replace(after, canvas=after.canvas.with_static(False)), seen
-
-    def _after(
+    def _dynamic_inputs(
         self,
-        rows: BatchState,
+        state: BatchState,
+        shape: PassShape,
         window: Bool[Tensor, "B L"],
-        prediction: Prediction,
-        cost: BatchCost,
-        turn: Bool[Tensor, "B"] | None,
-    ) -> tuple[BatchState, StepDetails]:
-        """What follows from a pass, for the rows whose turn it was."""
-        recipe, canvas, clock = self.recipe, rows.canvas, rows.clock
-        columns, tokens = prediction.columns, prediction.tokens_on_canvas
-        open = columns.gather(window)
-        chosen, rule = _pair(recipe.unmask.choose(prediction, open, clock, rows.rule_state), recipe.unmask)
-        chosen, fault = self._checked(chosen, open, clock, prediction)
-        writes = columns.scatter(chosen)
-        if recipe.commit.traits.reads_answer:
-            filled = canvas.write(writes, tokens)
-            ready = recipe.commit.ready(prediction, filled, clock)
-            ready = ready & prediction.covers_all(canvas.masked)
-            ready = self._content(ready, rows, filled, prediction)
-            writes = writes | (ready[:, None] & canvas.masked)
-        canvas = canvas.write(writes, tokens)
-        if recipe.sampling.propose_mask:
-            canvas = canvas.abandon(window, writes)
-        canvas, length = _pair(
-            recipe.length.revise(canvas, prediction, clock, rows.length_state), recipe.length
-        )
-        canvas = check_canvas(canvas, recipe.length)
-        canvas = canvas if rows.max_new_tokens is None else canvas.crop(rows.max_new_tokens)
-        canvas = self._hooks.after(self._number, canvas)
-        if turn is not None:
-            if canvas.width != rows.canvas.width:
-                raise limit_exceeded_error(recipe)
-            canvas = canvas.where(turn, rows.canvas)
-            rule, length = (
-                tree_where(turn, rule, rows.rule_state),
-                tree_where(turn, length, rows.length_state),
-            )
-        clock = clock.tick(canvas, recipe.block, turn)
-        stage = phase_of(canvas, clock, fault)
-        return BatchState(canvas, clock, rule, length, rows.max_new_tokens, cost, stage), StepDetails(
-            writes, prediction
-        )
+        active: Bool[Tensor, "B"] | None,
+    ) -> PassInputs:
+        """Return the columns to read (open masks and what the policies read) and to compute."""
+        recipe, canvas, clock = self.recipe, state.canvas, state.clock
+        visible = recipe.unmask.sees(canvas, clock, state.rule_state)
+        answer = self._answer_to_read(canvas, clock)
+        read = (window if answer is None else window | answer) & visible
+        read = read if active is None else read & active[:, None]
+        return PassInputs(Columns.from_mask(read), visible, recipe.cache.stale(canvas, clock) & visible)
 
-    def _checked(
-        self, chosen: Any, open: Bool[Tensor, "B S"], clock: Clock, prediction: Prediction
-    ) -> tuple[Bool[Tensor, "B S"], Tensor | None]:
-        """What the rule chose, held to its promise; and errors of rows, where raising has to wait."""
-        unmask = self.recipe.unmask
-        if not prediction.canvas.static:
-            return check_choice_of_rule(unmask, chosen, open, clock), None
-        if self._idles is None:
-            self._idles = torch.tensor(max_idle_steps(unmask, open.shape[1]), device=open.device)
-        chosen = chosen & open
-        fault = stuck_rows(chosen, open, clock, self._idles) * int(Phase.NO_CHOICE)
-        if prediction.invalid_rows is not None:
-            fault = torch.where(prediction.invalid_rows, int(Phase.INVALID_LOGITS), fault)
-        return chosen, fault
+    def _static_inputs(
+        self,
+        state: BatchState,
+        shape: PassShape,
+        window: Bool[Tensor, "B L"],
+        active: Bool[Tensor, "B"] | None,
+    ) -> PassInputs:
+        """Return a block of columns to read in every row, and the columns to compute."""
+        canvas, block, row = state.canvas, self.recipe.block, shape.row
+        first, last = state.clock.window.first, state.clock.window.last
+        if shape.packed is not None:
+            columns = Columns.from_window(first, block or shape.packed.slots, window)
+            return PassInputs(columns, packed=shape.packed, active=active)
+        if self.storage is None and row is not None:
+            slots = row.stop - canvas.start
+            count = min(block or slots, slots)
+            # The last block may be shorter than the others: then columns before it are read as well.
+            return PassInputs(Columns.from_window(first.clamp(max=row.stop - count), count, window), row=row)
+        if block is None:
+            raise SettingError("a static pass with a cache needs a block size")
+        columns = Columns.from_window(first, block, window)
+        if shape.recompute is None:
+            return PassInputs(columns, recompute=StaticColumns(columns.index, last - first), row=row)
+        index = shape.recompute.start + cached_arange(len(shape.recompute), canvas.device)
+        counts = canvas.horizon if row is None else canvas.horizon + canvas.prompt_length
+        return PassInputs(columns, recompute=StaticColumns(index.expand(len(first), -1), counts), row=row)
 
-    def _reads(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"] | None:
-        """What a pass must read beside the open masks: nothing, or as much of the answer as it can.
+    def _answer_to_read(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"] | None:
+        """Return the answer columns that policies need in addition to the open masks; None: none.
 
-        A policy that resizes at any time is heard, under a cache that keeps by block, where a block
-        opens: within one every resize would cost a full pass and give the cache nothing to keep.
+        With a cache that works by block, a policy that may resize at any time is consulted only where a block
+        starts: inside a block every resize would cost a full pass and leave the cache nothing to reuse.
         """
         recipe = self.recipe
         cache, length = recipe.cache.traits, combined_traits(recipe.length)
@@ -205,31 +151,86 @@ class Stepper:
             readable = readable & clock.block_start[:, None]
         return canvas.unfinished & readable
 
-    def _content(
-        self, ready: Bool[Tensor, "B"], rows: BatchState, canvas: Canvas, prediction: Prediction
-    ) -> Bool[Tensor, "B"]:
-        """Of the rows that could be committed now, those that the policy that planned does not lengthen.
+    def _apply(
+        self,
+        state: BatchState,
+        window: Bool[Tensor, "B L"],
+        prediction: Prediction,
+        cost: BatchCost,
+        active: Bool[Tensor, "B"] | None,
+    ) -> tuple[BatchState, Bool[Tensor, "B L"]]:
+        """Return the state after a pass, and the masks that were chosen to be filled."""
+        recipe, canvas, clock = self.recipe, state.canvas, state.clock
+        columns, tokens = prediction.columns, prediction.tokens_on_canvas
+        open_masks = columns.gather(window)
+        chosen, rule_state = _result_and_state(
+            recipe.unmask.choose(prediction, open_masks, clock, state.rule_state), recipe.unmask
+        )
+        chosen, fault = self._check_choice(chosen, open_masks, clock, prediction)
+        writes = columns.scatter(chosen)
+        if recipe.commit.traits.reads_answer:
+            filled = canvas.write(writes, tokens)
+            ready = recipe.commit.ready(prediction, filled, clock) & prediction.covers_all(canvas.masked)
+            ready = self._without_growing(ready, state, filled, prediction)
+            writes = writes | (ready[:, None] & canvas.masked)
+        canvas = canvas.write(writes, tokens)
+        if recipe.sampling.propose_mask:
+            canvas = canvas.abandon(window, writes)
+        revised, length_state = _result_and_state(
+            recipe.length.revise(canvas, prediction, clock, state.length_state), recipe.length
+        )
+        canvas = check_canvas(revised, recipe.length)
+        canvas = canvas if state.max_new_tokens is None else canvas.crop(state.max_new_tokens)
+        canvas = self._hooks.after(self._step, canvas)
+        if active is not None:
+            if canvas.width != state.canvas.width:
+                raise limit_exceeded_error(recipe)
+            canvas = canvas.where(active, state.canvas)
+            rule_state = tree_where(active, rule_state, state.rule_state)
+            length_state = tree_where(active, length_state, state.length_state)
+        clock = clock.tick(canvas, recipe.block, active)
+        phase = phase_of(canvas, clock, fault)
+        return BatchState(canvas, clock, rule_state, length_state, state.max_new_tokens, cost, phase), writes
 
-        A row that asks for room is not done, and once every mask is filled nobody would hear it ask. What
-        is wrapped around that policy acts between blocks, and can act on a row that was committed as well.
+    def _check_choice(
+        self, chosen: Any, open_masks: Bool[Tensor, "B S"], clock: Clock, prediction: Prediction
+    ) -> tuple[Bool[Tensor, "B S"], Int[Tensor, "B"] | None]:
+        """Return the rule's choice, checked, and the faults of a static pass, which cannot raise."""
+        rule = self.recipe.unmask
+        if not prediction.canvas.static:
+            return check_choice_of_rule(rule, chosen, open_masks, clock), None
+        if self._max_idle is None:
+            idle = max_idle_steps(rule, open_masks.shape[1])
+            self._max_idle = torch.tensor(idle, device=open_masks.device)
+        chosen = chosen & open_masks
+        fault = stuck_rows(chosen, open_masks, clock, self._max_idle) * int(Phase.NO_CHOICE)
+        if prediction.invalid_rows is not None:
+            fault = torch.where(prediction.invalid_rows, int(Phase.INVALID_LOGITS), fault)
+        return chosen, fault
+
+    def _without_growing(
+        self, ready: Bool[Tensor, "B"], state: BatchState, canvas: Canvas, prediction: Prediction
+    ) -> Bool[Tensor, "B"]:
+        """Return the rows ready to be committed that their planning policy would not lengthen.
+
+        A row whose policy wants more room is not complete, and once every mask is filled the policy would
+        never be consulted again. Policies wrapped around the planning one act between blocks, also on a
+        committed row.
         """
         if not canvas.may_contain(ready):
             return ready
         *_, planner = policy_layers(self.recipe.length)
-        revised, _ = planner.revise(canvas, prediction, rows.clock, rows.length_state)
-        wanted = (
-            revised.horizon
-            if rows.max_new_tokens is None
-            else torch.minimum(revised.horizon, rows.max_new_tokens)
-        )
+        revised, _ = planner.revise(canvas, prediction, state.clock, state.length_state)
+        cap = state.max_new_tokens
+        wanted = revised.horizon if cap is None else torch.minimum(revised.horizon, cap)
         return ready & (wanted <= canvas.horizon)
 
 
-def _pair(returned: Any, part: object) -> tuple[Any, State]:
-    """What a part returned, if it is what it made and its state."""
+def _result_and_state(returned: Any, part: object) -> tuple[Any, State]:
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise SettingError(
-            f"{type(part).__name__} returned a {type(returned).__name__}; `choose` and `revise` return what "
-            "they made and the state: (chosen, state), (canvas, state)"
+            f"{type(part).__name__} returned a {type(returned).__name__}; `choose` and `revise` return a "
+            "result "
+            "and the state: (chosen, state), (canvas, state)"
         )
     return returned

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import lastword
-from tests.decoding.asking import answers, shapes
-from tests.decoding.elsewhere import DEVICE, Away, Elsewhere, machine
+from tests.decoding.decoded import answers, static_shapes
+from tests.decoding.fake_device import DEVICE, Away, Elsewhere, machine
 from tests.laws.axes import SLOW_FAST, tiny
 
 DUAL, TWO = lastword.DualCache(0), lastword.EqualShares(2.0)
@@ -55,7 +55,7 @@ def test_every_part_decodes_where_the_model_is(choices):
     model = tiny(("llada-tiny-eos", "dream-tiny")[CHOICES.index(choices) % 2])
     recipe = lastword.Recipe(**{"length": lastword.Fixed(5), "block": 2, **choices})
     here = answers(model, recipe, PROMPTS)
-    with shapes(fixed=True, on=DEVICE.type), machine():
+    with static_shapes(True, DEVICE.type), machine():
         assert answers(Away(model), recipe, PROMPTS, max_batch_size=2) == here
 
 

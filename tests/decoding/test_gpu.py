@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import lastword
-from tests.decoding.asking import PROMPTS
+from tests.decoding.decoded import PROMPTS
 from tests.golden.cases import FOLDER
 from tests.laws.axes import (
     CACHES,

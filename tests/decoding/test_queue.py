@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.decoding import static_shapes as turns
+from lastword.decoding import static_shapes as scheduling
 from lastword.decoding.loop import decode_steps
 from lastword.decoding.planning import PlannedRequest, plan_lengths
 from lastword.decoding.running_batch import RequestQueue
@@ -14,7 +14,7 @@ from lastword.decoding.sampling import RowGenerators
 from lastword.errors import SettingError
 from lastword.models.storage import PooledKVStorage
 from lastword.recipe.resolve import resolve
-from tests.decoding.asking import PROMPTS, alone, answers, shapes
+from tests.decoding.decoded import PROMPTS, alone, answers, static_shapes
 from tests.laws.axes import recipe_of, tiny
 
 GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=6), by=3, limit=12))
@@ -66,7 +66,7 @@ def visited(model, recipe, comes, leaves=(), slots=3, columns=None):
 def test_whoever_comes_later_is_what_it_is_alone(recipe, fixed):
     model = tiny("llada-tiny-eos")
     solo = alone(model, recipe)
-    with shapes(fixed=fixed):
+    with static_shapes(fixed):
         found = visited(model, recipe, {0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 5: 3})
     assert found == dict(enumerate(solo))
 
@@ -75,7 +75,7 @@ def test_whoever_comes_later_is_what_it_is_alone(recipe, fixed):
 def test_whoever_leaves_frees_a_slot_and_disturbs_nobody(fixed):
     model, recipe = tiny("llada-tiny-eos"), RECIPES[1]
     solo = alone(model, recipe)
-    with shapes(fixed=fixed):
+    with static_shapes(fixed):
         found = visited(model, recipe, {0: 0, 1: 0, 2: 0, 3: 0}, {0: 2}, slots=2)
     assert found == {number: solo[number] for number in (1, 2, 3)}
 
@@ -91,11 +91,11 @@ def test_rows_in_a_pool_are_what_they_are_alone(columns, name, every, monkeypatc
     real, begin = PooledKVStorage._move, PooledKVStorage.__init__
     monkeypatch.setattr(PooledKVStorage, "_move", lambda pool, *to: moves.append(to) or real(pool, *to))
     monkeypatch.setattr(PooledKVStorage, "__init__", lambda pool, *of: made.append(pool) or begin(pool, *of))
-    monkeypatch.setattr(turns, "WIDTHS", 1)
+    monkeypatch.setattr(scheduling, "COLUMN_MULTIPLE", 1)
     model = tiny(name)
     recipe = replace(RECIPES[1], cache=lastword.DualCache(every))
     solo = alone(model, recipe)
-    with shapes(fixed=True):
+    with static_shapes():
         found = visited(model, recipe, {0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 5: 3}, slots=3, columns=columns)
     assert found == dict(enumerate(solo))
     (pool,) = made
@@ -109,7 +109,7 @@ def test_whoever_left_is_computed_no_more(recipe, fixed):
     model = tiny("llada-tiny-eos")
     recipe, longest = resolve(recipe, model, PROMPTS), max(map(len, PROMPTS))
     queue, spent = Visitors(model, recipe, {0: 0, 1: 0}, {0: 2}), []
-    with shapes(fixed=fixed):
+    with static_shapes(fixed):
         for step in decode_steps(model, recipe, queue, max_batch_size=2, max_prompt_tokens=longest):
             queue.passes += 1
             spent.append(int(step.cost.forward_passes[0]))
@@ -130,7 +130,7 @@ def test_no_answer_is_longer_than_its_bound(recipe, fixed):
         for index, prompt in enumerate(PROMPTS)
     ]
     assert all(len(answer) <= bound for (answer, *_), bound in zip(solo, most))
-    with shapes(fixed=fixed):
+    with static_shapes(fixed):
         assert answers(model, recipe, max_new_tokens=most, max_batch_size=2) == solo
 
 

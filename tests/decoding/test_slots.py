@@ -11,7 +11,7 @@ import lastword
 from lastword.canvas.tree import tree_tensors
 from lastword.errors import SettingError
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
-from tests.decoding.asking import PROMPTS, alone, answers, shapes, steps
+from tests.decoding.decoded import PROMPTS, alone, answers, static_shapes, steps
 from tests.laws.axes import LENGTHS, RESIZING, SLOW_FAST, recipe_of, recipes, tiny
 
 GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=12), by=3, limit=20))
@@ -38,7 +38,7 @@ def test_rows_through_fewer_slots_are_what_they_are_alone(choices):
     recipe = recipe_of(block=4, **choices)
     solo = alone(model, recipe, PROMPTS[:3])
     assert answers(model, recipe, PROMPTS[:3], max_batch_size=2) == solo
-    with shapes(fixed=True):
+    with static_shapes():
         assert answers(model, recipe, PROMPTS[:3], max_batch_size=2) == solo
 
 
@@ -53,7 +53,7 @@ def test_rows_through_fewer_slots_are_what_they_are_alone(choices):
 def test_any_recipe_goes_through_any_slots(name, recipe, slots, fixed):
     prompts = PROMPTS[:3]
     together = answers(tiny(name), recipe, prompts)
-    with shapes(fixed=fixed):
+    with static_shapes(fixed):
         assert answers(tiny(name), recipe, prompts, max_batch_size=slots) == together
 
 
@@ -82,7 +82,7 @@ TOGETHER = [[9] * tokens for tokens in (1, 2, 5, 7, 2, 2, 3)]
 def test_slots_are_busy_until_no_prompt_waits(prompts, slots, fixed):
     recipe = lastword.Recipe(length=ByPrompt(), cache=lastword.DualCache(), block=10)
     begun, finished = set(), []
-    with shapes(fixed=fixed):
+    with static_shapes(fixed):
         for step in steps(tiny("llada-tiny-eos"), recipe, prompts, max_batch_size=slots):
             assert len(step.request_ids) == slots == len(step.canvas.horizon) == len(step.plan.horizon)
             at_work = [prompt for prompt in step.request_ids if prompt is not None]

@@ -10,8 +10,9 @@ from safetensors.torch import load_file
 
 import lastword
 from lastword.canvas.clock import Clock
+from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
-from lastword.decoding.forward import Forward
+from lastword.decoding.forward import Forward, PassInputs
 from tests.golden.cases import FOLDER
 
 CASES = json.loads((FOLDER / "peers_dllm_cache.json").read_text())["cases"]
@@ -68,18 +69,17 @@ class StoredGuidance:
         self.model = model(case["model"])
         self.forward = Forward(self.model, lastword.Sampling(), lastword.RowGenerators([0]))
         self.cost = BatchCost.zeros(1)
-        self.memory, self.clock, self.difference = None, None, None
+        self.storage, self.clock, self.difference = None, None, None
 
     def __call__(self, step, canvas, columns, logits):
         if step < 5 or step % self.settings["cfg_interval"] == 0:
             hidden = torch.where(canvas.answer, canvas.tokens, canvas.ids.mask)
             promptless = replace(canvas, tokens=hidden)
-            self.memory = self.memory or self.cache.open(canvas)
+            self.storage = self.storage or self.cache.open(canvas)
             self.clock = (self.clock or Clock.start(promptless)).tick(promptless, None)
             stale = self.cache.stale(promptless, self.clock)
-            other, self.cost = self.forward(
-                promptless, canvas.answer, self.cost, stale=stale, memory=self.memory
-            )
+            inputs = PassInputs(Columns.from_mask(canvas.answer), stale=stale)
+            other, self.cost = self.forward(promptless, inputs, self.cost, storage=self.storage)
             self.difference = torch.zeros(canvas.width, logits.shape[-1])
             index = columns.index[0]
             self.difference[index] = logits[0] - other.logits[0][index - canvas.start]

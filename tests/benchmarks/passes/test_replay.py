@@ -67,7 +67,7 @@ CACHED = lastword.Recipe(
 
 def test_passes_of_replayed_rows_have_fixed_shapes():
     assert supports_static_shapes(torch.device("cuda"), CACHED, Hooks(), 16)
-    assert CanvasLayout.of(CACHED, max(map(len, PROMPTS))).width == 512
+    assert CanvasLayout.static(CACHED, max(map(len, PROMPTS))).width == 512
 
 
 def test_a_revision_asks_the_device_nothing():
@@ -88,7 +88,7 @@ def test_a_revision_asks_the_device_nothing():
 def test_rows_in_fixed_shapes_are_the_same_rows(monkeypatch):
     model = random_model(TINY, torch.device("cpu"), torch.float32)
     padded = lastword.generate(model, PROMPTS, recipe=CACHED)
-    monkeypatch.setattr("lastword.decoding.layout.DEVICES", {"cpu"})
+    monkeypatch.setattr("lastword.decoding.layout.STATIC_DEVICES", {"cpu"})
     fixed = lastword.generate(model, PROMPTS, recipe=CACHED, max_batch_size=2)
     assert [a.canvas for a in fixed] == [a.canvas for a in padded]
     assert [a.cost for a in fixed] == [a.cost for a in padded]

@@ -9,8 +9,9 @@ import torch
 import lastword
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
-from lastword.decoding.forward import Forward
+from lastword.decoding.forward import Forward, PassInputs
 from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import SettingError
@@ -225,13 +226,14 @@ def test_rows_out_of_step_come_back_in_order(name, request):
     model, rows = request.getfixturevalue(name), 5
     canvas = Canvas.blank([[n + 1] * (n + 1) for n in range(rows)], torch.full((rows,), 6), model.ids)
     forward = Forward(model, Sampling(), RowGenerators(range(rows)))
-    memory, read = DualCache().open(canvas), canvas.answer
+    storage, read = DualCache().open(canvas), canvas.answer
     spent = BatchCost.zeros(rows)
-    forward(canvas, read, spent, stale=canvas.valid, memory=memory)
+    columns = Columns.from_mask(read)
+    forward(canvas, PassInputs(columns, stale=canvas.valid), spent, storage=storage)
     fresh = torch.tensor([False, True, False, True, True])[:, None]
     fresh = canvas.valid & (fresh | canvas.answer)
-    mixed, _ = forward(canvas, read, spent, stale=fresh, memory=memory)
-    expected, _ = forward(canvas, read, spent)
+    mixed, _ = forward(canvas, PassInputs(columns, stale=fresh), spent, storage=storage)
+    expected, _ = forward(canvas, PassInputs(columns), spent)
     torch.testing.assert_close(mixed.logits, expected.logits, atol=1e-4, rtol=0)
 
 
@@ -241,11 +243,12 @@ def test_what_is_read_is_right_wherever_it_lies(cache, name, request):
     """A rule may read the whole answer while the cache refreshes a block, or nothing at all."""
     model = request.getfixturevalue(name)
     canvas = Canvas.blank([[5, 6, 7], [8]], torch.tensor([9, 6]), model.ids)
-    forward, memory = Forward(model, Sampling(), RowGenerators(range(2))), cache.open(canvas)
+    forward, storage = Forward(model, Sampling(), RowGenerators(range(2))), cache.open(canvas)
+    answer = Columns.from_mask(canvas.answer)
     spent = BatchCost.zeros(2)
-    full, _ = forward(canvas, canvas.answer, spent, stale=canvas.valid, memory=memory)
+    full, _ = forward(canvas, PassInputs(answer, stale=canvas.valid), spent, storage=storage)
     block = canvas.answer & (torch.arange(canvas.width) < canvas.start + 3)
-    again, _ = forward(canvas, canvas.answer, spent, stale=block, memory=memory)
+    again, _ = forward(canvas, PassInputs(answer, stale=block), spent, storage=storage)
     torch.testing.assert_close(again.logits, full.logits, atol=1e-4, rtol=0)
 
 

@@ -8,8 +8,9 @@ import torch
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
+from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost, TokenCost
-from lastword.decoding.forward import Forward
+from lastword.decoding.forward import Forward, PassInputs
 from lastword.decoding.planning import ModelProbe
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import CapacityError, SettingError
@@ -227,7 +228,9 @@ def test_a_policy_that_reads_the_answer_waits_for_a_pass_that_does(policy, llada
     )
     block = clock.window.columns(canvas.width)
     horizons = [
-        policy.revise(canvas, forward(canvas, read, BatchCost.zeros(1))[0], clock, ())[0].horizon.tolist()
+        policy.revise(
+            canvas, forward(canvas, PassInputs(Columns.from_mask(read)), BatchCost.zeros(1))[0], clock, ()
+        )[0].horizon.tolist()
         for read in (block, canvas.answer)
     ]
     assert horizons[0] == [8] != horizons[1]

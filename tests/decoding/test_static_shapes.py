@@ -1,6 +1,6 @@
-"""Fixed shapes: the same tokens and ledgers as without, rows that wait do not change, errors are raised."""
+"""Static shapes: same tokens and costs as dynamic shapes; waiting rows do not change; errors are raised."""
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,16 +10,15 @@ import torch
 import lastword
 from lastword.canvas.tree import tree_tensors
 from lastword.decoding import layout
-from lastword.decoding import static_shapes as turns
+from lastword.decoding import static_shapes as scheduling
 from lastword.decoding.batch_state import Phase
-from lastword.decoding.cuda_graph import CapturedStep
 from lastword.decoding.layout import supports_static_shapes
 from lastword.decoding.static_shapes import PhaseScheduler
-from lastword.decoding.step import Stepper
+from lastword.decoding.step import DYNAMIC, Stepper
 from lastword.errors import CapacityError, NumericError, SettingError
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
 from lastword.policies.unmask.rule import UnmaskRule
-from tests.decoding.asking import PROMPTS, answers, shapes
+from tests.decoding.decoded import PROMPTS, answers, static_shapes
 from tests.laws.axes import tiny
 
 CPU = torch.device("cpu")
@@ -52,18 +51,18 @@ LENGTHS = [
 
 
 def in_both(model, recipe, **settings):
-    """Decoded in fixed shapes and without."""
-    with shapes(fixed=True):
+    """Return the answers in static and in dynamic shapes."""
+    with static_shapes():
         assert supports_static_shapes(CPU, recipe, lastword.Hooks(), 16)
-        fixed = answers(model, recipe, **settings)
-    return fixed, answers(model, recipe, **settings)
+        static = answers(model, recipe, **settings)
+    return static, answers(model, recipe, **settings)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_every_rule_writes_the_same(rule):
     model = tiny(("llada-tiny", "dream-tiny")[RULES.index(rule) % 2])
-    fixed, plain = in_both(model, replace(FIXED, unmask=rule), prompts=PROMPTS[:3], max_batch_size=2)
-    assert fixed == plain
+    static, dynamic = in_both(model, replace(FIXED, unmask=rule), prompts=PROMPTS[:3], max_batch_size=2)
+    assert static == dynamic
 
 
 @pytest.mark.parametrize("name", ["llada-tiny-eos", "dream-tiny"])
@@ -71,16 +70,16 @@ def test_every_rule_writes_the_same(rule):
 def test_every_length_comes_out_the_same(length, name):
     for every, block in ((0, 4), (2, 1)) if name == "dream-tiny" else ((1, 5), (0, 64)):
         recipe = replace(FIXED, length=length, cache=lastword.DualCache(every), block=block)
-        fixed, plain = in_both(tiny(name), recipe, prompts=PROMPTS[:4])
-        assert fixed == plain
+        static, dynamic = in_both(tiny(name), recipe, prompts=PROMPTS[:4])
+        assert static == dynamic
 
 
 @pytest.mark.parametrize("sampling", ["forbid_end", "end_last", "propose_mask"])
 def test_what_a_token_may_be_is_heeded(sampling):
     chosen = lastword.Sampling(**{sampling: True})
     recipe = replace(FIXED, sampling=chosen, unmask=lastword.MostConfident(lastword.EqualShares(2.0)))
-    fixed, plain = in_both(tiny("llada-tiny-eos"), recipe)
-    assert fixed == plain
+    static, dynamic = in_both(tiny("llada-tiny-eos"), recipe)
+    assert static == dynamic
 
 
 def test_an_embedded_model_answers_the_same():
@@ -94,10 +93,10 @@ def test_an_embedded_model_answers_the_same():
     prompts = [model.tokenizer.encode(text) for text in texts]
     length = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=32), by=8, limit=48))
     recipe = replace(FIXED, length=length, unmask=lastword.EntropyBound(0.5), block=16)
-    fixed, plain = in_both(model, recipe, prompts=prompts)
-    assert fixed == plain
-    written = [len(canvas) for canvas, *_ in plain]
-    assert any(count < horizon for count, (_, horizon, *_) in zip(written, plain))
+    static, dynamic = in_both(model, recipe, prompts=prompts)
+    assert static == dynamic
+    written = [len(canvas) for canvas, *_ in dynamic]
+    assert any(count < horizon for count, (_, horizon, *_) in zip(written, dynamic))
 
 
 # Rows that wait
@@ -141,22 +140,22 @@ def test_rows_that_wait_do_not_change(monkeypatch):
     waited = set()
 
     class Watched(PhaseScheduler):
-        def __call__(self, rows, stages, tickets):
-            after, seen = super().__call__(rows, stages, tickets)
-            passes = after.cost.forward_passes - rows.cost.forward_passes
-            for row, stage in enumerate(stages):
+        def __call__(self, state, phases, requests):
+            after, details = super().__call__(state, phases, requests)
+            passes = after.cost.forward_passes - state.cost.forward_passes
+            for row, phase in enumerate(phases):
                 if not passes[row]:
-                    waited.add(stage)
-                    for old, new in zip(tree_tensors(rows), tree_tensors(after)):
+                    waited.add(phase)
+                    for old, new in zip(tree_tensors(state), tree_tensors(after)):
                         assert torch.equal(old[row], new[row])
-            return after, seen
+            return after, details
 
     monkeypatch.setattr("lastword.decoding.loop.PhaseScheduler", Watched)
-    monkeypatch.setattr(turns, "OPENINGS", 1)  # with few rows openings wait too
+    monkeypatch.setattr(scheduling, "BLOCK_START_SHARE", 1)  # so that with few rows block starts wait too
     rule = lastword.LeftmostFirst(Counting())
     recipe = replace(FIXED, length=Growing(), unmask=rule, block=3)
-    fixed, plain = in_both(tiny("dream-tiny"), recipe)
-    assert fixed == plain
+    static, dynamic = in_both(tiny("dream-tiny"), recipe)
+    assert static == dynamic
     assert waited == {Phase.DONE, Phase.IN_BLOCK, Phase.BLOCK_START}
 
 
@@ -182,7 +181,7 @@ class Broken:
 
 def test_a_row_of_nan_is_refused():
     broken = Broken(tiny("llada-tiny"), lambda tokens: 1)
-    with shapes(fixed=True), pytest.raises(NumericError, match="NaN or infinite"):
+    with static_shapes(), pytest.raises(NumericError, match="NaN or infinite"):
         answers(broken, FIXED)
 
 
@@ -191,7 +190,7 @@ def test_what_is_said_of_rows_that_are_done_does_not_matter():
     model = tiny("llada-tiny")
     recipe = replace(FIXED, length=Growing(), block=3)
     broken = Broken(model, lambda tokens: ~(tokens == model.ids.mask).any(-1), after=0)
-    with shapes(fixed=True):
+    with static_shapes():
         assert answers(broken, recipe) == answers(model, recipe)
 
 
@@ -204,8 +203,8 @@ class NeverAgain(UnmaskRule):
 
 def test_a_rule_that_does_not_let_decoding_end_is_refused():
     recipe = replace(FIXED, unmask=NeverAgain())
-    for fixed in (True, False):
-        with shapes(fixed=fixed), pytest.raises(SettingError, match="NeverAgain chose no mask"):
+    for enabled in (True, False):
+        with static_shapes(enabled), pytest.raises(SettingError, match="NeverAgain chose no mask"):
             answers(tiny("llada-tiny"), recipe)
 
 
@@ -238,7 +237,7 @@ class Understated(LengthPolicy):
 def test_a_policy_is_held_to_the_limit_it_says(length, rule):
     recipe = replace(FIXED, length=length, unmask=rule)
     message = "Understated gave a row more slots than the 8 that its traits say"
-    with shapes(fixed=True), pytest.raises(SettingError, match=message):
+    with static_shapes(), pytest.raises(SettingError, match=message):
         answers(tiny("dream-tiny"), recipe, [[1, 2], [3]])
 
 
@@ -251,9 +250,9 @@ def test_a_policy_is_held_to_the_limit_it_says(length, rule):
 def test_a_lone_row_without_a_cache_comes_out_the_same(name, length, block):
     recipe = replace(FIXED, length=length, cache=lastword.NoCache(), block=block)
     for prompt in PROMPTS[:2]:
-        with shapes(fixed=False):
+        with static_shapes(False):
             expected = answers(tiny(name), recipe, [prompt])
-        with shapes(fixed=True):
+        with static_shapes():
             assert answers(tiny(name), recipe, [prompt]) == expected
 
 
@@ -261,7 +260,7 @@ def test_a_lone_row_without_a_cache_comes_out_the_same(name, length, block):
 def test_a_lone_row_longer_than_the_model_is_refused(cache):
     model = tiny("llada-tiny")
     recipe = replace(FIXED, length=lastword.Fixed(model.max_seq_len), cache=cache)
-    with shapes(fixed=True), pytest.raises(CapacityError, match="exceeds the model's"):
+    with static_shapes(), pytest.raises(CapacityError, match="exceeds the model's"):
         answers(model, recipe, [[1, 2]])
 
 
@@ -273,7 +272,7 @@ def test_which_recipes_fix_their_shapes():
         return supports_static_shapes(device, replace(FIXED, **changed), hooks, 16)
 
     assert not fixes()  # a CPU does not care
-    with shapes(fixed=True):
+    with static_shapes():
         assert fixes()
         assert fixes(length=lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Fixed(6), limit=9)))
         assert fixes(length=lastword.Budget(lastword.Survival(limit=9), passes=9))
@@ -295,10 +294,10 @@ def test_which_recipes_fix_their_shapes():
 
 
 def test_calls_that_are_alike_share_a_layout():
-    assert layout.CanvasLayout.of(FIXED, 200) == layout.CanvasLayout.of(FIXED, 3)
-    long = layout.CanvasLayout.of(FIXED, 257)
+    assert layout.CanvasLayout.static(FIXED, 200) == layout.CanvasLayout.static(FIXED, 3)
+    long = layout.CanvasLayout.static(FIXED, 257)
     assert (long.start, long.width) == (512, 512 + 256)
-    wide = layout.CanvasLayout.of(replace(FIXED, length=lastword.Fixed(256)), 200)
+    wide = layout.CanvasLayout.static(replace(FIXED, length=lastword.Fixed(256)), 200)
     assert (wide.start, wide.width) == (256, 256 + 512)  # room for a block behind the answer
 
 
@@ -318,17 +317,17 @@ def in_both_packed(name, recipe, **settings):
     """Decoded in fixed shapes, every pass over all columns, and without."""
     recipe = replace(recipe, cache=lastword.NoCache())
     with packed(tiny(name)) as model:
-        with shapes(fixed=True):
-            assert supports_static_shapes(CPU, recipe, lastword.Hooks(), 3, packs=True)
-            fixed = answers(model, recipe, **settings)
-        return fixed, answers(model, recipe, **settings)
+        with static_shapes():
+            assert supports_static_shapes(CPU, recipe, lastword.Hooks(), 3, packs_rows=True)
+            static = answers(model, recipe, **settings)
+        return static, answers(model, recipe, **settings)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_every_rule_writes_the_same_without_a_cache(rule):
     name, block = (("llada-tiny", None), ("dream-tiny", 4))[RULES.index(rule) % 2]
-    fixed, plain = in_both_packed(name, replace(FIXED, unmask=rule, block=block), max_batch_size=3)
-    assert fixed == plain
+    static, dynamic = in_both_packed(name, replace(FIXED, unmask=rule, block=block), max_batch_size=3)
+    assert static == dynamic
 
 
 @pytest.mark.parametrize("name", ["dream-tiny", pytest.param("llada-tiny-eos", marks=pytest.mark.full)])
@@ -336,54 +335,20 @@ def test_every_rule_writes_the_same_without_a_cache(rule):
 def test_every_length_comes_out_the_same_without_a_cache(length, name):
     for block in (4, 64):
         recipe = replace(FIXED, length=length, block=block)
-        fixed, plain = in_both_packed(name, recipe, prompts=PROMPTS[:4], max_batch_size=2)
-        assert fixed == plain
+        static, dynamic = in_both_packed(name, recipe, prompts=PROMPTS[:4], max_batch_size=2)
+        assert static == dynamic
 
 
-def test_rows_that_are_about_as_long_together_share_a_shape(monkeypatch):
-    asked = []
-    real = Stepper.together
+def test_rows_of_similar_total_length_share_a_shape(monkeypatch):
+    capacities = []
+    real = Stepper.__call__
 
-    def noted(self, rows, room):
-        asked.append(room)
-        return real(self, rows, room)
+    def recorded(self, state, shape=DYNAMIC):
+        capacities.append(shape.packed)
+        return real(self, state, shape)
 
-    monkeypatch.setattr(Stepper, "together", noted)
-    fixed, plain = in_both_packed("llada-tiny", FIXED)
-    assert fixed == plain
-    assert len({*asked}) < len(asked) / 2
-    assert asked[0].columns >= 6 * (11 + 1)
-
-
-class AsItStands(CapturedStep):
-    """A step that is not captured."""
-
-    def __init__(self, advance):
-        self.advance = advance
-
-    def __call__(self, rows, *, once=False):
-        return self.advance(rows)
-
-
-@pytest.mark.parametrize("packs", [False, True])
-@pytest.mark.parametrize("every", [0, 1, 2])
-@pytest.mark.parametrize("length", LENGTHS, ids=str)
-@pytest.mark.parametrize("name", ["llada-tiny-eos", "dream-tiny"])
-def test_a_lone_row_opens_its_blocks_in_fixed_shapes(monkeypatch, name, length, every, packs):
-    """What a GPU captures, run as it stands: also where the last block is short."""
-    opened = []
-
-    def as_it_stands(self, rows, shape, advance, patience=0):
-        if isinstance(shape, tuple):
-            opened.append(shape[0])
-        return AsItStands(lambda own: advance(self._stepper, own)[0])
-
-    monkeypatch.setattr(PhaseScheduler, "_replays", True)
-    monkeypatch.setattr(PhaseScheduler, "_captured", as_it_stands)
-    monkeypatch.setattr(turns, "WIDTHS", 4)  # as canvases are small
-    recipe = replace(FIXED, length=length, cache=lastword.DualCache(every))
-    with packed(tiny(name)) if packs else nullcontext(tiny(name)) as model:
-        for prompt in PROMPTS[:3]:
-            fixed, plain = in_both(model, recipe, prompts=[prompt])
-            assert fixed == plain
-    assert {*opened} == {"opening"}
+    monkeypatch.setattr(Stepper, "__call__", recorded)
+    with packed(tiny("llada-tiny")) as model, static_shapes():
+        answers(model, replace(FIXED, cache=lastword.NoCache()))
+    assert len({*capacities}) < len(capacities) / 2
+    assert capacities[0].tokens >= 6 * (11 + 1)

@@ -1,4 +1,4 @@
-"""Decoding in one of the ways there are, and what came of it, prompt by prompt."""
+"""Decode prompts in static or dynamic shapes and collect the result of every prompt."""
 
 from contextlib import contextmanager
 
@@ -17,14 +17,14 @@ PROMPTS = [
 
 
 @contextmanager
-def shapes(*, fixed, on="cpu"):
-    """Decode in fixed shapes, or not, whatever the device; on a canvas as small as the answers allow."""
-    before = layout.DEVICES, layout.MIN_COLUMNS
-    layout.DEVICES, layout.MIN_COLUMNS = {on} if fixed else set(), 1
+def static_shapes(enabled=True, device="cpu"):
+    """Force static or dynamic shapes, on a canvas as small as the answers allow."""
+    before = layout.STATIC_DEVICES, layout.MIN_COLUMNS
+    layout.STATIC_DEVICES, layout.MIN_COLUMNS = {device} if enabled else set(), 1
     try:
         yield
     finally:
-        layout.DEVICES, layout.MIN_COLUMNS = before
+        layout.STATIC_DEVICES, layout.MIN_COLUMNS = before
 
 
 def steps(model, recipe, prompts=PROMPTS, *, seeds=None, **settings):
@@ -33,7 +33,7 @@ def steps(model, recipe, prompts=PROMPTS, *, seeds=None, **settings):
 
 
 def answers(model, recipe, prompts=PROMPTS, **settings):
-    """Of every prompt: the answer's canvas, the horizon planned, what the probes and decoding cost."""
+    """Return the answer canvas, planned horizon and costs of every prompt."""
     found = {}
     for step in steps(model, recipe, prompts, **settings):
         for done in step.finished:
@@ -44,5 +44,5 @@ def answers(model, recipe, prompts=PROMPTS, **settings):
 
 
 def alone(model, recipe, prompts=PROMPTS):
-    """The same, each prompt in a decoding of its own."""
+    """Return the same, with every prompt decoded on its own."""
     return [answers(model, recipe, [prompt], seeds=[index])[0] for index, prompt in enumerate(prompts)]
