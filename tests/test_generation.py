@@ -418,7 +418,7 @@ def test_the_tokens_hook_is_called_before_and_after_and_may_rewrite_the_answer(t
 
 def test_a_tokens_hook_that_leaves_nothing_to_decode_is_refused(toy):
     hooks = lastword.Hooks(tokens=lambda step, canvas: torch.full_like(canvas.tokens, 25))
-    with pytest.raises(SettingError, match="leave it some masks"):
+    with pytest.raises(SettingError, match="leave some masks"):
         run(toy, "abc", hooks=hooks)
 
 

@@ -26,6 +26,8 @@ class CacheTraits:
     by_block: bool = False
     keeps_suffix: bool = False  # has a pass within a block no logits for what lies behind it?
     fills_in: bool = False  # does its memory speak for the columns that are not stale?
+    # Whether `stale` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
+    capturable: bool = False
 
 
 class Cache(ABC):

@@ -25,6 +25,8 @@ class CommitTraits:
     reads_answer: bool = True  # a rule that commits needs candidates for every mask
     # Does it count slots from the left, so that inserting some misleads it?
     counts_slots: bool = False
+    # Whether `ready` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
+    capturable: bool = False
 
 
 class CommitRule(ABC):

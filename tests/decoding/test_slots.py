@@ -152,7 +152,7 @@ def test_what_left_its_slot_stays_as_it_is():
 
 def test_hooks_see_all_rows_at_once():
     hooks = lastword.Hooks(tokens=lambda step, canvas: canvas.tokens)
-    with pytest.raises(SettingError, match=r"max_batch_size=2\) was given with hooks, which see all rows"):
+    with pytest.raises(SettingError, match=r"max_batch_size=2\) was given with hooks, which need all rows"):
         next(iter(lastword.decode(tiny("llada-tiny"), PROMPTS, hooks=hooks, max_batch_size=2)))
     rows = []
 

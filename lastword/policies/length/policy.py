@@ -62,6 +62,8 @@ class LengthTraits:
     needs_blocks: bool = False  # does it change little where the whole answer is one block?
     min_slots: int = 1  # slots it plans at least
     max_slots: int | None = None  # slots it plans or grows to at most; None: it does not say
+    # Whether `revise` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
+    capturable: bool = False
 
     @property
     def upper_bound(self) -> int:

@@ -25,6 +25,9 @@ class RuleTraits:
     follows_schedule: bool = False
     heeds_model: bool = True  # does what the model says decide which masks are filled first?
     drops_columns: bool = False  # may `sees` leave out columns, so that a cache's are out of date?
+    # Whether `choose` can run inside a CUDA graph: without host synchronisation, data-dependent shapes or
+    # random draws.
+    capturable: bool = False
 
 
 class UnmaskRule(ABC):
