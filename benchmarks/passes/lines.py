@@ -1,4 +1,4 @@
-"""Lines: passes, blocks, probe, answers, mixed batches and widths of one model, each through public calls."""
+"""The measurements: passes, blocks, probe, answers, mixed batches and widths, all through public calls."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 
-# Passes over a window, of which a line is the difference: few, more, and more of those that take little.
-# A lone row without a cache is captured after four: in both it is.
+# A pass in the loop is the difference of two runs, which fill a window in few and in many passes. Both have
+# more passes than the four after which a single row without a cache is captured as a graph.
 FEW, WIDE, MANY, MANY_IN_BLOCK = 6, 10, 18, 22
 MIXED_PACE = 4.0  # tokens a pass
 WIDTHS, NARROWEST = 4, 1024  # how many at most, and columns of the first but where one is asked for
@@ -48,7 +48,7 @@ CACHES: dict[str, tuple[str, Cache]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured, in columns and tokens."""
+    """Sizes of the measurements, in columns and tokens."""
 
     prompt: int = 900
     canvas: tuple[int, ...] = (1024, 256)  # slots of full passes; the probe reads the most of them
@@ -65,7 +65,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Bench:
-    """One model with random weights, and what measures it."""
+    """Measures a model with random weights; every method yields the lines of a kind."""
 
     model: NativeModel
     meter: Meter
@@ -73,15 +73,15 @@ class Bench:
     ceilings: Ceilings
 
     def passes(self) -> Iterator[PassLine]:
-        """Full passes: the bare model, and what one more pass of the loop takes."""
-        most, horizon = max(self.settings.canvas), self.settings.horizon
+        """Measure full passes: the bare model, and one more pass of the loop."""
+        longest, horizon = max(self.settings.canvas), self.settings.horizon
         for slots in dict.fromkeys((*self.settings.canvas, horizon)):
             yield self._bare(slots)
-            case, trace = f"in the loop, {slots} slots", slots == most
+            case, trace = f"in the loop, {slots} slots", slots == longest
             yield self._in_loop("passes", self.settings.prompt, slots, NoCache(), None, case, trace=trace)
 
     def blocks(self) -> Iterator[PassLine]:
-        """Passes within a block over prompt and horizon, under each cache."""
+        """Measure passes within a block over prompt and horizon, under each cache."""
         block, keys = self.settings.block, self.settings.prompt + self.settings.horizon
         for name, cache in self._caches().items():
             case = f"{name}, {block} columns over {keys}"
@@ -96,12 +96,12 @@ class Bench:
             )
 
     def probe(self) -> Iterator[PassLine]:
-        """A length prediction, beside a bare pass over the same columns."""
+        """Measure a length prediction, compared with a bare pass over the same columns."""
         slots = max(self.settings.canvas)
         prompt = self._prompt(self.settings.prompt)
         timed = self.meter.median(lambda: self._probe(prompt))
         line = self._pass("probe", f"{slots} slots", timed, None, self._probe_work())
-        # In turn, since a device that has worked for long is slower.
+        # Alternating, because a device slows down while it is working.
         pass_over = self._bare_pass(slots)
         pairs = [
             (self.meter.time(lambda: self._probe(prompt)), self.meter.time(pass_over))
@@ -111,7 +111,7 @@ class Bench:
         yield line.model_copy(update={"ratio": probes / bare if bare else None})
 
     def answers(self) -> Iterator[PassLine]:
-        """Whole answers under each cache, with the probe and, where they are quick, without it."""
+        """Measure whole answers under each cache, with the probe and, where they are fast, without it."""
         for name, cache in self._caches().items():
             if not isinstance(cache, DualCache):
                 yield self._answer(f"{name}, probe included", cache, probed=True, once=True)
@@ -123,7 +123,7 @@ class Bench:
             yield self._answer(f"{name}, probe included", cache, probed=True)
 
     def mixed(self) -> Iterator[PassLine]:
-        """Unequal prompts whose lengths are replayed: all at once, and more of them than there are slots."""
+        """Measure batches of unequal prompts with replayed lengths, and a queue longer than the batch."""
         slots, queue = self.settings.rows, min(self.settings.queue, len(kept_pairs().pairs))
         dual = [(n, cache) for n, cache in self._caches().items() if isinstance(cache, DualCache)]
         for name, cache in dual:
@@ -133,7 +133,7 @@ class Bench:
             yield self._batch(f"{name}, {queue} rows through {slots} slots", cache, queue, slots)
 
     def widths(self) -> Iterator[PassLine]:
-        """Full passes up to the widest, doubling: time and memory as they grow."""
+        """Measure time and memory of full passes whose width doubles up to the widest."""
         widest = self.settings.columns
         halved = (widest >> step for step in range(WIDTHS - 1, 0, -1))
         for width in (*(width for width in halved if width >= NARROWEST), widest):
@@ -143,7 +143,7 @@ class Bench:
             yield once._in_loop("widths", width - slots, slots, NoCache(), None, case, many=WIDE)
 
     def plain(self) -> Iterator[PassLine]:
-        """The authors' loop as they describe it, a pass timed and the answer extrapolated."""
+        """Measure a pass of the loop that the authors describe, and extrapolate to an answer."""
         shape, slots = self.model.network.shape, max(self.settings.canvas)
         with torch.device("meta"):
             empty = PlainModel(shape)
@@ -170,7 +170,7 @@ class Bench:
         return {name: cache for key, (name, cache) in CACHES.items() if key in self.settings.caches}
 
     def _prompt(self, length: int) -> list[int]:
-        """So many tokens, the same ones every time."""
+        """Return a prompt of `length` tokens, the same in every run."""
         generator = torch.Generator().manual_seed(length)
         return torch.randint(0, self.model.ids.end, (length,), generator=generator).tolist()
 
@@ -185,7 +185,7 @@ class Bench:
         )
 
     def _fixes(self, cache: Cache) -> bool:
-        """Are passes within a block captured here?"""
+        """Return whether passes within a block are captured as graphs on this device."""
         recipe = self._recipe(self.settings.horizon, self.settings.pace, cache)
         return supports_static_shapes(self.meter.device, recipe, Hooks(), 1)
 
@@ -203,7 +203,7 @@ class Bench:
         )
 
     def _begin(self, prompts: Sequence[list[int]], recipe: Recipe, slots: int = 1) -> None:
-        """The first steps of a decoding, to warm up."""
+        """Decode the first steps only, as a warm-up."""
         for _ in islice(self._decode(prompts, recipe, slots), WARM_STEPS):
             pass
 
@@ -217,7 +217,7 @@ class Bench:
         return Work(width, width**2, slots)
 
     def _bare(self, slots: int) -> PassLine:
-        """The model alone, the head on the answer's columns."""
+        """Measure the model alone, with the head on the answer's columns."""
         width = self.settings.prompt + slots
         timed = self.meter.median(self._bare_pass(slots))
         case = f"bare model, {slots} slots"
@@ -243,9 +243,9 @@ class Bench:
         many: int | None = None,
         trace: bool = False,
     ) -> PassLine:
-        """One more pass over a window: a run with many passes a window less one with few.
+        """Measure one more pass over a window: a run with many passes per window minus one with few.
 
-        What a run does once, and what it does where a block opens, is in both.
+        The work that a run does once, or at the start of a block, is in both and cancels.
         """
         tokens, window = self._prompt(prompt), block or slots
         usual = MANY_IN_BLOCK if isinstance(cache, DualCache) else MANY
@@ -288,17 +288,17 @@ class Bench:
         once: bool = False,
         captured: bool = True,
     ) -> PassLine:
-        """An answer, from prompt to the last token."""
+        """Measure an answer from the prompt to the last token."""
         prompt, slots = self._prompt(self.settings.prompt), self.settings.horizon
         recipe = self._recipe(slots, self.settings.pace, cache)
-        shown: dict[str, Any] = {} if captured else {"on_step": lambda step: None}
+        options: dict[str, Any] = {} if captured else {"on_step": lambda step: None}
         cost = Cost(0, 0, 0)
 
         def call() -> None:
             nonlocal cost
             if probed:
                 self._probe(prompt)
-            cost = self._generate(prompt, recipe, **shown).cost
+            cost = self._generate(prompt, recipe, **options).cost
 
         meter = replace(self.meter, repeats=1) if once else self.meter
         timed = meter.median(call, warm=None if not once else lambda: self._begin([prompt], recipe))
@@ -313,9 +313,11 @@ class Bench:
         return self._whole("answers", case, timed, work, passes, passes, slots)
 
     def _batch(self, case: str, cache: Cache, rows: int, slots: int) -> PassLine:
-        """So many rows through so many slots; columns are counted on the way."""
-        least, most = self.settings.prompts
-        prompts = [self._prompt(least + (most - least) * row // max(1, rows - 1)) for row in range(rows)]
+        """Measure the decoding of `rows` prompts in a batch of `slots`."""
+        shortest, longest = self.settings.prompts
+        prompts = [
+            self._prompt(shortest + (longest - shortest) * row // max(1, rows - 1)) for row in range(rows)
+        ]
         lengths = lengths_for(rows, self.settings.predicted)
         recipe = self._recipe(Replay.of(prompts, lengths), MIXED_PACE, cache)
         totals = StepTotals(rows)
@@ -363,7 +365,7 @@ class Bench:
         )
 
     def _rates(self, ms: int | float, work: Work, passes: int, row_passes: int) -> dict[str, Any]:
-        """Arithmetic and traffic by time, and as shares of the ceilings."""
+        """Return arithmetic and traffic per second, and their shares of the ceilings."""
         if ms <= 0:  # a difference within the noise
             return {}
         tflops = work.flops(self.model.network.shape) / ms / 1e9
@@ -377,7 +379,7 @@ class Bench:
 
 
 def _device(activity: Activity | None, ms: int | float) -> dict[str, Any]:
-    """Launches and kernels of a pass, and the share of its time in which the device worked."""
+    """Return launches and kernels per pass, and the share of its time in which the device worked."""
     if activity is None or ms <= 0:
         return {}
     return {

@@ -21,15 +21,14 @@ CALLS_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Activity:
-    """What a call made the device do."""
+    """Work of the device during a call, from a profiler trace."""
 
-    # Calls of the host that start kernels, a graph of them counted once; None: none was traced.
-    launches: int | float | None
-    kernels: int | float  # that ran on the device
-    busy_ms: int | float  # in which at least one of them, or a copy, ran
+    launches: int | float | None  # host calls that start kernels; a graph is one; None if none was traced
+    kernels: int | float
+    busy_ms: int | float  # time in which a kernel or a copy ran
 
     def less(self, other: Activity, by: int) -> Activity:
-        """What this did more than another, divided."""
+        """Return the difference from another trace, divided by `by`."""
         known = None not in (self.launches, other.launches)
         return Activity(
             ((self.launches or 0) - (other.launches or 0)) / by if known else None,
@@ -50,9 +49,9 @@ class Meter(Timer):
         *,
         trace: bool = False,
     ) -> tuple[Timing, Activity | None]:
-        """What `more` takes beyond `less`, divided: what both do only once is in neither.
+        """Return the time of `more` minus that of `less`, divided by `by`; work done once in both cancels.
 
-        With `trace` both are made once more under the profiler, which takes seconds.
+        With `trace` both are called once more under the profiler, which takes seconds.
         """
         allocated = self._start()
         self._warm(lambda: (less(), more()))
@@ -69,7 +68,7 @@ class Meter(Timer):
         return timing, None if few is None or many is None else many.less(few, by)
 
     def activity(self, call: Callable[[], object]) -> Activity | None:
-        """Launches, kernels and busy time of one call; None on a CPU or where nothing could be traced."""
+        """Trace a call; None on a CPU or if nothing could be traced."""
         if self.device.type != "cuda":
             return None
         self.synchronize()
@@ -81,7 +80,7 @@ class Meter(Timer):
 
 
 def activity_of(events: Iterable[Any]) -> Activity | None:
-    """A trace in three numbers; None if the device did nothing that was traced."""
+    """Summarise a trace; None if it has no work of the device."""
     launches, kernels = 0, 0
     spans: list[tuple[int, int]] = []
     for event in events:
@@ -94,7 +93,7 @@ def activity_of(events: Iterable[Any]) -> Activity | None:
 
 
 def covered(spans: Iterable[tuple[int, int]]) -> int:
-    """The length of the union of spans, which may overlap: streams run side by side."""
+    """Return the length of the union of spans, which overlap where streams run in parallel."""
     total, end = 0, -1
     for first, last in sorted(spans):
         total += max(0, last - max(first, end))

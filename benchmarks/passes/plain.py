@@ -1,7 +1,7 @@
-"""The plain loop that the authors of these models describe, in plain modules: what decoding is held against.
+"""The loop that the authors of LLaDA and Dream describe, in plain PyTorch modules, as a baseline.
 
-A whole canvas through every layer in every pass, no memory, logits of all columns, a float64 softmax over all
-of them, one token a pass. It stays as it is whatever our own models and loop become.
+Every pass computes the whole canvas in every layer, without a cache, the logits of all columns and a float64
+softmax over all of them, and fills one token. It does not change when our own models and loop do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lastword.models.layers import TransformerConfig
 
 
 class PlainNorm(nn.Module):
-    """Root mean square in float32, an operation at a time."""
+    """RMSNorm in float32, without fused operations."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class PlainNorm(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """Attention over all columns, then the gated MLP; seven products, none fused."""
+    """Attention over all columns, then the gated MLP: seven matrix products, none fused."""
 
     def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
@@ -44,10 +44,10 @@ class PlainLayer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [1, L, W], [L, D]
         y = self.norms[0](x)
         query, key, value = (
-            made.view(*made.shape[:2], -1, self.shape.head_width).transpose(1, 2)
-            for made in (self.query(y), self.key(y), self.value(y))
+            x.view(*x.shape[:2], -1, self.shape.head_width).transpose(1, 2)
+            for x in (self.query(y), self.key(y), self.value(y))
         )
-        query, key = _turned(query, cos, sin), _turned(key, cos, sin)
+        query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
         groups = self.shape.num_heads // self.shape.num_kv_heads
         if groups > 1:
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -58,7 +58,7 @@ class PlainLayer(nn.Module):
 
 
 class PlainModel(nn.Module):
-    """Tokens in, logits of every column out."""
+    """A bidirectional transformer that returns the logits of every column."""
 
     def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
@@ -80,8 +80,8 @@ class PlainModel(nn.Module):
         return self.head(self.norm(x))
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions in float32."""
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply rotary position embeddings in float32."""
     wide = x.float()
     left, right = wide.chunk(2, -1)
     return (wide * cos + torch.cat((-right, left), -1) * sin).to(x.dtype)
@@ -89,13 +89,13 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 @torch.no_grad()
 def plain_pass(model: PlainModel, tokens: Tensor, mask: int, count: int = 1) -> Tensor:
-    """One pass of the loop: the `count` masks the model is surest of are filled."""
+    """Fill the `count` masks with the highest confidence in one pass."""
     logits = model(tokens)  # [1, L, V]
-    found = logits.argmax(-1)
+    best = logits.argmax(-1)
     probability = F.softmax(logits.to(torch.float64), -1)
-    confidence = probability.gather(-1, found[..., None])[..., 0]
+    confidence = probability.gather(-1, best[..., None])[..., 0]
     confidence = torch.where(tokens == mask, confidence, -torch.inf)
     chosen = torch.zeros_like(tokens, dtype=torch.bool)
     for row in range(len(tokens)):
         chosen[row, confidence[row].topk(count).indices] = True
-    return torch.where(chosen & (tokens == mask), found, tokens)
+    return torch.where(chosen & (tokens == mask), best, tokens)

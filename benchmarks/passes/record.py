@@ -18,7 +18,7 @@ class Ceilings(RecordPart):
 
 
 class PassLine(BenchLine):
-    """One measurement with its arithmetic, memory traffic and device activity."""
+    """The figures of a measurement, with its arithmetic, memory traffic and device activity."""
 
     tflops: Figure | None = None  # by the least arithmetic
     gbs: Figure | None = None  # by the least traffic

@@ -1,4 +1,4 @@
-"""Replay: a length policy that gives rows lengths that were measured, since random weights end nothing.
+"""A length policy that replays measured lengths, because random weights never write an end token.
 
 `replay.json` holds pairs of lengths, predicted and written, by one of the embedded models.
 """
@@ -29,7 +29,7 @@ Pair = Annotated[list[PositiveSlots], Field(min_length=2, max_length=2)]
 
 
 class Pairs(BaseModel):
-    """Predicted and written lengths, and the records they are from."""
+    """Pairs of predicted and written lengths, and the records they are from."""
 
     model_config = STRICT
 
@@ -38,30 +38,30 @@ class Pairs(BaseModel):
 
 
 class Lengths(NamedTuple):
-    """A row: how many slots are planned for it, and how many tokens it then writes before its end."""
+    """The planned slots of a row, and the tokens it writes before its end."""
 
     predicted: int
     written: int
 
     @property
     def useful(self) -> int:
-        """Tokens that stand before the row's end."""
+        """Number of tokens before the row's end."""
         return min(self.predicted, self.written)
 
 
 class Written(NamedTuple):
-    """The policy's state: how many tokens each row writes."""
+    """The state of the policy: the number of tokens that each row writes."""
 
     tokens: Tensor  # [B]
 
 
 def kept_pairs() -> Pairs:
-    """The pairs that come with the package."""
+    """Return the pairs in `replay.json`."""
     return validate(Pairs, read_json_object(FILE))
 
 
 def lengths_for(rows: int, slots: int) -> list[Lengths]:
-    """So many of the pairs, evenly from among them, scaled to `slots` predicted slots on average."""
+    """Return evenly chosen pairs for `rows` rows, scaled to `slots` predicted slots on average."""
     pairs = kept_pairs().pairs
     if rows > len(pairs):
         raise SettingError(
@@ -74,9 +74,9 @@ def lengths_for(rows: int, slots: int) -> list[Lengths]:
 
 @dataclass(frozen=True)
 class Replay(LengthPolicy):
-    """Plan what was predicted; end a row with the block in which it wrote what was written.
+    """Plans the predicted length and ends a row with the block in which it reaches its written length.
 
-    A row is known by the length of its prompt, which what decoding may cost tells: so rows may be
+    A row is identified by the length of its prompt, which the cost of a probe reveals, so rows can be
     planned together, in groups or one by one, in any order.
     """
 
@@ -94,7 +94,7 @@ class Replay(LengthPolicy):
 
     @property
     def traits(self) -> LengthTraits:
-        limit = max(own.predicted for _, own in self.lengths)
+        limit = max(length.predicted for _, length in self.lengths)
         return LengthTraits(resizes="between blocks", needs_blocks=True, max_slots=limit)
 
     def plan(self, probe: Probe) -> Plan:

@@ -1,9 +1,8 @@
-"""Models of any real shape with random weights: arithmetic does not depend on the values of the weights."""
+"""Models of any shape with random weights, whose values do not change the arithmetic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 
 import torch
 
@@ -15,6 +14,7 @@ from lastword.models.layers import TransformerConfig
 from lastword.models.llada import LLaDA
 from lastword.models.load import described
 from lastword.models.native import NativeModel
+from lastword.models.quantize import to_float8
 from lastword.validation import short_repr
 
 SPREAD = 0.02  # standard deviation of the weights, about that of a model before training
@@ -22,7 +22,7 @@ SPREAD = 0.02  # standard deviation of the weights, about that of a model before
 
 @dataclass(frozen=True)
 class Architecture:
-    """A family, its shape, and what a record calls it."""
+    """A model family with a shape, and its name in records."""
 
     name: str
     family: type[NativeModel]
@@ -87,7 +87,7 @@ NAMED = {known.name: known for known in (LLADA_8B, DREAM_7B, TINY)}
 
 
 def architecture_of(name: str) -> Architecture:
-    """A known name, a checkpoint folder, or a config.json; of a folder its shape alone is read."""
+    """Return the architecture of a known name, a checkpoint folder or a config.json; weights are not read."""
     if name in NAMED:
         return NAMED[name]
     path = user_path(name)
@@ -108,7 +108,7 @@ def random_model(
     weights: str = "plain",
     seed: int = 0,
 ) -> NativeModel:
-    """A model of the shape, its weights drawn on the device."""
+    """Return a model of this shape with weights drawn on the device."""
     shape = architecture.shape
     last = shape.vocab_size - 1
     ids = TokenIds(mask=last, end=last - 1, pad=last - 1, vocab_size=shape.vocab_size)
@@ -122,7 +122,7 @@ def random_model(
 
 
 def draw(module: torch.nn.Module, device: torch.device, dtype: torch.dtype, seed: int = 0) -> torch.nn.Module:
-    """A module made of shapes alone, with weights on the device."""
+    """Return a module that was built on the meta device with weights drawn on `device`."""
     module = module.to(dtype).to_empty(device=device).eval()
     generator = torch.Generator(device).manual_seed(seed)
     for parameter in module.parameters():
@@ -131,15 +131,10 @@ def draw(module: torch.nn.Module, device: torch.device, dtype: torch.dtype, seed
 
 
 def stored_as(model: NativeModel, weights: str) -> NativeModel:
-    """The model with its layers' weights kept in another format, where this version has it."""
+    """Return the model with the weights of its layers in another format."""
     if weights == "plain":
         return model
     if weights != "fp8":
         raise SettingError(f"--weights {short_repr(weights)} was given; give plain or fp8")
-    try:
-        import_module("lastword.models.quantize").to_float8(model.network)
-    except ModuleNotFoundError as missing:
-        raise SettingError(
-            "--weights fp8 was given; this version of lastword keeps weights as they are: leave it out"
-        ) from missing
+    to_float8(model.network)
     return model

@@ -1,4 +1,4 @@
-"""Records as Markdown: the lines of one, and the way down from the authors' loop over several."""
+"""Records as Markdown: the lines of a record, and comparisons of several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASS_COLUMNS: dict[str, tuple[Cell, str]] = {
 
 
 def table(record: PassRecord) -> str:
-    """What was measured: a table of passes, a table of whole answers, and how to read them."""
+    """Return a record as Markdown: a table of passes, a table of whole answers, and notes."""
     passes = [line for line in record.lines if line.line not in WHOLE]
     whole = [line for line in record.lines if line.line in WHOLE]
     head = heading(record)
@@ -45,7 +45,7 @@ def table(record: PassRecord) -> str:
 
 
 def _faster(whole: list[PassLine]) -> dict[str, tuple[Cell, str]]:
-    """Against the plain loop, or a model's fixed canvas, if it was measured in the same run."""
+    """Return a column with the speed compared with the plain loop or the fixed canvas of the same run."""
     slow = {line.case.partition(", ")[0]: line for line in whole if line.case.endswith(", fixed")}
     plain = next((line for line in whole if line.line == "plain"), None)
 
@@ -61,19 +61,19 @@ def _faster(whole: list[PassLine]) -> dict[str, tuple[Cell, str]]:
 
 
 def steps(records: Iterable[PassRecord]) -> str:
-    """From the authors' loop to the fastest answer: a step a row, of records of one shape.
+    """Return a table from the authors' loop to the fastest answer, of records of the same shape.
 
-    Answers that were not decoded whole are extrapolated from their passes, one token each. Of a step that
-    several records hold the last is shown.
+    Answers that were not decoded completely are extrapolated from their passes with one token per pass. If
+    several records have a step, the last one counts.
     """
-    found: dict[str, float] = {}
+    seconds_of: dict[str, float] = {}
     for record in records:
         weights = "" if record.weights == "plain" else f", {record.weights} weights"
         made = _steps(record)
-        found |= {f"{name}{weights}": seconds for name, seconds in made.items()}
-    if not found:
+        seconds_of |= {f"{name}{weights}": seconds for name, seconds in made.items()}
+    if not seconds_of:
         return ""
-    ordered = sorted(found.items(), key=lambda step: -step[1])
+    ordered = sorted(seconds_of.items(), key=lambda step: -step[1])
     slowest = ordered[0][1]
     rows = ["| step | seconds | times faster |", "|---|---:|---:|"]
     rows += [f"| {name} | {seconds:,.3f} | {slowest / seconds:,.1f} |" for name, seconds in ordered]
@@ -81,46 +81,46 @@ def steps(records: Iterable[PassRecord]) -> str:
 
 
 def _steps(record: PassRecord) -> dict[str, float]:
-    """The seconds of every step that a record holds."""
+    """Return the seconds of every step of a record."""
     timed = {(line.line, line.case): line for line in record.lines}
     canvas, horizon = record.settings.get("canvas"), record.settings.get("horizon")
     if not isinstance(canvas, list) or not isinstance(horizon, int):
         return {}
-    full, found = max(canvas), dict[str, float]()
+    full, steps = max(canvas), dict[str, float]()
     plain = timed.get(("plain", f"{full} slots, one token a pass"))
     ours = timed.get(("passes", f"in the loop, {full} slots"))
     short = timed.get(("passes", f"in the loop, {horizon} slots"))
     probe = timed.get(("probe", f"{full} slots"))
     if plain and plain.seconds:
-        found[f"the authors' loop, {full} slots, one token a pass"] = plain.seconds
+        steps[f"the authors' loop, {full} slots, one token a pass"] = plain.seconds
     if ours and ours.ms:
-        found[f"our loop, {full} slots, one token a pass"] = ours.ms * full / 1000
+        steps[f"our loop, {full} slots, one token a pass"] = ours.ms * full / 1000
     if short and short.ms and probe and probe.ms:
         seconds = (short.ms * horizon + probe.ms) / 1000
-        found[f"a predicted horizon of {horizon}, one token a pass"] = seconds
+        steps[f"a predicted horizon of {horizon}, one token a pass"] = seconds
     for (kind, case), line in timed.items():
         if kind == "answers" and line.seconds and case.endswith(PROBED):
             cache, *more = case.removesuffix(PROBED).split(", ")
             named = ", ".join(["no cache" if cache == "none" else f"{cache} cache", *more])
-            found[f"{record.settings.get('pace')} tokens a pass, {named}"] = line.seconds
-    return found
+            steps[f"{record.settings.get('pace')} tokens a pass, {named}"] = line.seconds
+    return steps
 
 
 def against(now: PassRecord, before: PassRecord) -> str:
-    """Recipes of one run, against the fixed canvas and against an earlier run."""
-    then, own = ({line.case: line for line in run.lines} for run in (before, now))
+    """Return a table of the recipes of a run, compared with the fixed canvas and with an earlier run."""
+    before_lines, now_lines = ({line.case: line for line in run.lines} for run in (before, now))
     rows = [
         "| model | recipe | seconds | times fixed | seconds before | times fixed | times before |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for line in now.lines:
         model, _, arm = line.case.partition(", ")
-        old = then.get(line.case)
+        old = before_lines.get(line.case)
         cells = [
             f"{line.seconds:,.2f}" if line.seconds else "",
-            _times(own.get(f"{model}, fixed"), line),
+            _times(now_lines.get(f"{model}, fixed"), line),
             f"{old.seconds:,.2f}" if old and old.seconds else "",
-            _times(then.get(f"{model}, fixed"), old),
+            _times(before_lines.get(f"{model}, fixed"), old),
             _times(old, line),
         ]
         rows.append(f"| {model} | {arm} | {' | '.join(cells)} |")
@@ -128,7 +128,7 @@ def against(now: PassRecord, before: PassRecord) -> str:
 
 
 def _times(slow: PassLine | None, fast: PassLine | None) -> str:
-    """How many times faster, if both were timed."""
+    """Return the ratio of the seconds, or nothing if one of them was not timed."""
     if slow is None or fast is None or not slow.seconds or not fast.seconds:
         return ""
     return f"{slow.seconds / fast.seconds:,.1f}"

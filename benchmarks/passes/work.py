@@ -1,4 +1,4 @@
-"""Work: the least arithmetic and the least memory traffic of passes of a shape."""
+"""The minimum arithmetic and memory traffic of forward passes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from lastword.models.native import NativeModel
 
 @dataclass(frozen=True)
 class Work:
-    """Columns through the layers, pairs of columns in attention, columns through the head."""
+    """Amounts of work: columns in the layers, pairs of columns in attention, columns in the head."""
 
     columns: int | float
     squares: int | float  # columns times the columns each attended to
-    read: int | float  # columns whose logits were asked for
+    read: int | float  # columns whose logits are computed
 
     def plus(self, other: Work) -> Work:
-        """Both together."""
+        """Return the sum of both amounts."""
         return Work(self.columns + other.columns, self.squares + other.squares, self.read + other.read)
 
     def flops(self, shape: TransformerConfig) -> int | float:
-        """Multiplications and additions of the matrix products, the layers' and the head's.
+        """Return the multiplications and additions of the matrix products in layers and head.
 
         >>> from benchmarks.passes.shapes import LLADA_8B
         >>> round(Work(1924, 1924**2, 1024).flops(LLADA_8B.shape) / 1e12, 1)
@@ -33,7 +33,7 @@ class Work:
         return self.columns * per_column + self.squares * attention + self.read * head
 
     def traffic(self, model: NativeModel, passes: int = 1, row_passes: int | None = None) -> int | float:
-        """Bytes: every weight once a pass; in each row's pass the keys and values it attends to, once."""
+        """Return the bytes read: every weight once per pass, and keys and values once per pass of a row."""
         shape = model.network.shape
         size = model.network.embedding.weight.element_size()
         attended = self.squares / self.columns if self.columns else 0  # by a column, on average
@@ -43,13 +43,13 @@ class Work:
 
 
 def layer_weights(shape: TransformerConfig) -> int:
-    """Numbers in the matrices of one layer."""
+    """Return the number of weights in the matrices of a layer."""
     attention = shape.hidden_size * (2 * shape.hidden_size + 2 * shape.num_kv_heads * shape.head_width)
     return attention + 3 * shape.hidden_size * shape.intermediate_size
 
 
 def weight_bytes(model: NativeModel) -> int:
-    """What a pass reads of the weights: all but the embedding, of which it reads a few rows."""
+    """Return the bytes of weights that a pass reads: all except the embedding, of which it reads few rows."""
     every = [*model.parameters(), *model.buffers()]
     embedding = model.network.embedding.weight
     total = sum(tensor.numel() * tensor.element_size() for tensor in every)
