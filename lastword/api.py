@@ -180,7 +180,12 @@ def generate(
     Args:
         model: a loaded model, or the name or folder of one, which is then loaded for this call alone.
         prompt: text, chat messages ([{"role": ..., "content": ...}]), token ids, or a list of these.
-        length, unmask, commit, cache, block, sampling: parts or their names; they override `recipe`.
+        length: a length policy or its name. The arguments from here to `sampling` override parts of `recipe`.
+        unmask: a rule, or its name, that chooses which masks a pass fills.
+        commit: a rule, or its name, that may fill all remaining masks at once.
+        cache: a cache, or its name, that chooses which columns are computed again.
+        block: number of slots per block.
+        sampling: how logits become tokens.
         recipe: the recipe, its name or a recipe file.
         hooks: functions that change logits or tokens between steps.
         seed: one seed per prompt, or a first seed s: prompt i gets s + i.
