@@ -45,7 +45,7 @@ def test_several_prompts_are_refused(in_plain_python):
     code = "lastword.stream(toy, ['a', 'b'])"
     kind, said = in_plain_python([code], with_messages=True)[code]
     assert kind == PromptError.__name__
-    assert "2 prompts and shows one" in said
+    assert "2 prompts and takes one" in said
 
 
 def test_choices_are_refused_before_the_first_frame(toy):
