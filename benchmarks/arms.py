@@ -71,11 +71,11 @@ def _grow_stop(length: LengthPolicy) -> StopAtEnd:
 
 
 PLAIN, PREDICTED, STOP = Fixed(SLOTS), Survival(SLOTS), StopAtEnd(Fixed(SLOTS))
-AUTO = Survival(SLOTS, reading=Auto())
+AUTO = Survival(SLOTS, interpretation=Auto())
 AUTO_90, AUTO_95 = replace(AUTO, estimate=Quantile(0.9)), replace(AUTO, estimate=Quantile(0.95))
 DAEDAL, RHO_EOS = Daedal(64, limit=SLOTS), RhoEos(64, limit=SLOTS)
 THRESHOLD, BOUND, TWO = AboveThreshold(0.9), EntropyBound(0.1), MostConfident(EqualShares(2.0))
-FEATURE = FeatureCache(25, response_interval=5, share=0.25)
+FEATURE = FeatureCache(25, response_interval=5, update_ratio=0.25)
 DEFAULT = "auto, grow, stop"
 
 ARMS: dict[str, Arm] = {

@@ -107,26 +107,30 @@ def length(rng: random.Random) -> lastword.LengthPolicy:
     """Any length policy but Calibrated, which takes the one recipe that it was calibrated for."""
     slots = rng.randint(3, MOST_SLOTS - 8)
     limit = slots + rng.randint(1, 8)
-    survival = lastword.Survival(slots, reading=rng.choice([lastword.Hazard(), lastword.Auto()]))
+    survival = lastword.Survival(slots, interpretation=rng.choice([lastword.Hazard(), lastword.Auto()]))
     plain: lastword.LengthPolicy = rng.choice([survival, lastword.Fixed(slots)])
     of: list[Callable[[], lastword.LengthPolicy]] = [
         lambda: plain,
         lambda: lastword.SurvivalAtStep(rng.randint(0, 4), survival),
-        lambda: lastword.Reread(survival, by=rng.randint(1, 16)),
-        lambda: lastword.Secant(slots, rng.randint(1, slots), within=2, reading=lastword.Hazard()),
+        lambda: lastword.Reread(survival, increment=rng.randint(1, 16)),
+        lambda: lastword.Secant(slots, rng.randint(1, slots), tolerance=2, interpretation=lastword.Hazard()),
         lambda: lastword.StopAtEnd(plain),
-        lambda: lastword.GrowWhenFull(plain, by=rng.randint(1, 8), limit=limit),
-        lambda: lastword.StopAtEnd(lastword.GrowWhenFull(plain, by=4, limit=limit)),
-        lambda: lastword.Budget(plain, passes=rng.randint(8, 60)),
+        lambda: lastword.GrowWhenFull(plain, increment=rng.randint(1, 8), limit=limit),
+        lambda: lastword.StopAtEnd(lastword.GrowWhenFull(plain, increment=4, limit=limit)),
+        lambda: lastword.Budget(plain, max_passes=rng.randint(8, 60)),
         lambda: lastword.Daedal(
-            initial=slots, limit=limit, by=rng.randint(2, 8), window=8, lost=rng.uniform(0.1, 0.6)
+            initial=slots,
+            limit=limit,
+            expansion_factor=rng.randint(2, 8),
+            eos_window=8,
+            low_threshold=rng.uniform(0.1, 0.6),
         ),
         lambda: lastword.RhoEos(
             initial=slots,
             limit=limit,
-            unit=rng.randint(1, 4),
+            expansion_factor=rng.randint(1, 4),
             signal=rng.choice(["density", "released"]),
-            window=8,
+            eos_window=8,
         ),
     ]
     return rng.choice(of)()
@@ -151,8 +155,8 @@ def unmask(rng: random.Random) -> lastword.UnmaskRule:
         lambda: rng.choice(ranked)(times, order_temperature=rng.choice([0.0, 0.0, 0.5])),
         lambda: lastword.AtRandom(times),
         lambda: lastword.CoinFlip(lastword.Timesteps(rng.choice([0.7, 1.0, 2.0, 4.0]))),
-        lambda: lastword.MaskGit(times, noise=rng.choice([0.0, 1.0, 4.5])),
-        lambda: lastword.AboveThreshold(bar, pace=rng.choice([None, 1.5, 4.0])),
+        lambda: lastword.MaskGit(times, choice_temperature=rng.choice([0.0, 1.0, 4.5])),
+        lambda: lastword.AboveThreshold(bar, max_tokens_per_step=rng.choice([None, 1.5, 4.0])),
         lambda: lastword.Factor(rng.uniform(0.3, 3.0)),
         lambda: lastword.EntropyBound(rng.uniform(0.05, 4.0)),
         lambda: lastword.SlowFast(bar, bar * rng.random(), rng.randint(1, 8), as_released=rng.random() < 0.5),
@@ -175,7 +179,7 @@ def commit(rng: random.Random) -> lastword.CommitRule:
         lambda: lastword.Prophet(
             measure, late + 4, late + 1, late, answer_start=2, literals=((1, 17), (-1, 18))
         ),
-        lambda: lastword.StableMargin(measure, start=late + 4, end=late),
+        lambda: lastword.StableMargin(measure, start_threshold=late + 4, end_threshold=late),
         lambda: rng.choice([*PARTS["commit"].values()])(),
     ]
     return rng.choice(of)()

@@ -58,7 +58,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
             signal = _signal(model, [prompts[i] for i in longer], [answers[i][:tokens] for i in longer])
             # Auto chooses once, by the probe: the rest of a canvas looks like another kind of training.
             if tokens == 0:
-                picked = {i: c.reading for i, c in zip(longer, Auto().choose(signal))}
+                picked = {i: c.interpretation for i, c in zip(longer, Auto().choose(signal))}
             for row, index in enumerate(longer):
                 own = signal.row(row)
                 for title, reading in (("product", Hazard()), ("auto", picked[index])):

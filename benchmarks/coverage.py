@@ -45,7 +45,7 @@ from lastword.policies.length.stop_at_end import StopAtEnd
 from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
-from lastword.survival.conformal import at_rank, conformal_factor, factor_needed
+from lastword.survival.conformal import conformal_factor, conformal_quantile, required_factor
 from lastword.survival.interpretation import Auto
 from lastword.tasks import BENCHMARKS, Example
 from lastword.tasks.frozen import load_frozen
@@ -234,11 +234,11 @@ def halves(pairs: Pairs) -> tuple[Pairs, Pairs]:
 
 def draws(pairs: Pairs, coverage: float) -> list[float]:
     """Coverage over many ways to halve the prompts: what belongs to chance."""
-    needed = torch.tensor([factor_needed(float(p), length) for p, length in pairs])
+    needed = torch.tensor([required_factor(float(p), length) for p, length in pairs])
     chance, half, found = torch.Generator().manual_seed(0), len(pairs) // 2, []
     for _ in range(DRAWS):
         mixed = needed[torch.randperm(len(pairs), generator=chance)]
-        scale = at_rank(mixed[:half].sort().values.tolist(), coverage)
+        scale = conformal_quantile(mixed[:half].sort().values.tolist(), coverage)
         found.append((mixed[half:] <= scale).double().mean().item())
     return found
 

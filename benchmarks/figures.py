@@ -62,7 +62,7 @@ READ = {"tiny-llada-base": "packed documents", "tiny-llada-instruct": "padded an
 def measure_survival() -> dict[str, object]:
     """The record behind the survival curve: one probe of a tiny checkpoint."""
     model = lastword.load(ROOT / MODEL, device="cpu")
-    lengths = lastword.predict_length(model, PROMPT, limit=LIMIT, reading=Hazard())
+    lengths = lastword.predict_length(model, PROMPT, limit=LIMIT, interpretation=Hazard())
     return {
         "model": MODEL,
         "prompt": PROMPT,
@@ -106,7 +106,7 @@ def draw_readings(record: Path) -> None:
         ends = {
             end: torch.tensor([values], dtype=torch.float64) for end, values in kept["signals"][name].items()
         }
-        signal = EndSignal.of(**ends)
+        signal = EndSignal.from_probabilities(**ends)
         (choice,) = Auto().choose(signal)
         above, below = axes[:, column]
         slots = range(1, 257)
@@ -120,8 +120,8 @@ def draw_readings(record: Path) -> None:
         curves = {
             "the prompt's own (dotted)": (truth, INK, ":"),
             "Hazard, the paper (dashed)": (Hazard()(signal).row(0), ORANGE, "--"),
-            f"{type(choice.reading).__name__}, picked by Auto": (
-                choice.reading(signal).row(0),
+            f"{type(choice.interpretation).__name__}, picked by Auto": (
+                choice.interpretation(signal).row(0),
                 BLUE,
                 "-",
             ),

@@ -48,7 +48,7 @@ class ProbeOpens(DualCache):
     model: MaskPredictor = field(kw_only=True, compare=False)
     limit: int = field(kw_only=True)
 
-    def open(self, canvas: Canvas) -> KVStorage:
+    def create_storage(self, canvas: Canvas) -> KVStorage:
         prompts = [row[own].tolist() for row, own in zip(canvas.tokens, canvas.valid & ~canvas.answer)]
         slots = torch.full((len(prompts),), self.limit)
         probed = Canvas.blank(prompts, slots, canvas.ids, canvas.start)
@@ -61,7 +61,7 @@ class ProbeOpens(DualCache):
         return memory
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        block = canvas.valid & self.within(canvas, clock)
+        block = canvas.valid & self.stale_in_block(canvas, clock)
         return torch.where((clock.step == 0)[:, None], block, super().stale(canvas, clock))
 
 

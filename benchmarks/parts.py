@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.registry import ALIASES, DEFAULT, PARTS, RECIPES, SHORTHANDS
-from lastword.recipe.text import as_text
+from lastword.recipe.registry import ALIASES, DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
+from lastword.recipe.text import to_text
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -27,7 +27,7 @@ defaults, what it costs and where it comes from. `python -m benchmarks.parts` wr
 a test compares it, and `lastword recipes` prints the same. Which to take is in [Choose](../choose.md).
 
 In text a part is `name:first-setting,setting=value`; one inside another that has settings of its own goes in
-brackets: `stop-at-end:(survival:512,reading=auto)`. `null` is what the model or the recipe says.
+brackets: `stop-at-end:(survival:512,interpretation=auto)`. `null` is what the model or the recipe says.
 """
 AXES = {
     "length": "How many slots the answer gets: `length=`, `--length`.",
@@ -37,7 +37,7 @@ AXES = {
     "sampling": "How logits become tokens: `sampling=`; `--temperature`, `--top-p`, `--top-k`, `--guidance`.",
     "schedule": "How many masks a pass fills, for rules that rank them: a setting of those rules.",
     "estimate": "One number from a length distribution: a setting of `survival` and others.",
-    "reading": "What the end signal is taken for: a setting of `survival` and others, and `--reading`.",
+    "interpretation": "How the end signal is read: a setting of `survival` and others, and `--reading`.",
 }
 
 
@@ -62,7 +62,7 @@ def first_line(thing: Any) -> str:
 
 def described(name: str, cls: Any, pages: dict[str, str]) -> str:
     """A part in a line, its name leading to its place in the reference."""
-    settings = ", ".join(f"{f.name}={as_text(f.default)}" for f in dataclasses.fields(cls))
+    settings = ", ".join(f"{f.name}={to_text(f.default)}" for f in dataclasses.fields(cls))
     path = f"{cls.__module__}.{cls.__qualname__}"
     also = [f"`{alias}`" for alias, known in ALIASES.items() if known == name]
     said = first_line(cls) + (f" Also {', '.join(also)}." if also else "")
@@ -73,7 +73,7 @@ def described(name: str, cls: Any, pages: dict[str, str]) -> str:
 def shorthand(name: str, made: Any) -> str:
     """A name for parts put together, in a line."""
     settings = ", ".join(f"{s.name}=null" for s in inspect.signature(made).parameters.values())
-    said = f"{first_line(made)} Short for `{as_text(made())}`.<br>`{settings}`"
+    said = f"{first_line(made)} Short for `{to_text(made())}`.<br>`{settings}`"
     return row(f"`{name}`", said, "that of its parts", "ours")
 
 
@@ -82,7 +82,7 @@ def written() -> str:
     lines = [HEAD, "## recipe\n", "Whole recipes: `recipe=`, `--recipe`.\n"]
     lines += [row("name", "what it is"), "|---|---|"]
     for name, named in RECIPES.items():
-        usual = " The default." if name == DEFAULT else ""
+        usual = " The default." if name == DEFAULT_RECIPE else ""
         lines.append(row(f"`{name}`", f"{named.description}{usual}<br>`{Recipe.named(name).label()}`"))
     pages = homes()
     for axis, parts in PARTS.items():

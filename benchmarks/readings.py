@@ -111,7 +111,7 @@ def measure(model: MaskPredictor, examples: Sequence[Example], rows: int) -> Ite
             found[index] = {
                 "family": example.family,
                 "length": len(tokenizer.encode(example.answer)) + 1,
-                "picked": type(choices[row].reading).__name__,
+                "picked": type(choices[row].interpretation).__name__,
                 "mean": {n: round(one.mean[row].item(), 2) for n, one in lengths.items()},
                 "quantile": {n: [int(one.quantile(q)[row]) for q in QUANTILES] for n, one in lengths.items()},
             }

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from lastword.recipe.resolve import BeyondTrainingWarning as BeyondTrainingWarning
     from lastword.recipe.resolve import resolve as resolve
     from lastword.survival.conformal import conformal_factor as conformal_factor
-    from lastword.survival.conformal import samples_needed as samples_needed
+    from lastword.survival.conformal import min_samples as min_samples
     from lastword.survival.conformal import upper_bound as upper_bound
     from lastword.survival.distribution import LengthDistribution as LengthDistribution
     from lastword.survival.estimate import Cheapest as Cheapest
@@ -192,7 +192,7 @@ _PUBLIC = {
     ),
     "survival.conformal": (
         "conformal_factor",
-        "samples_needed",
+        "min_samples",
         "upper_bound",
     ),
     "survival.distribution": ("LengthDistribution",),

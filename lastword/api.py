@@ -298,7 +298,7 @@ def predict_length(
     *,
     limit: int | None = None,
     ends: str = "document",
-    reading: Interpretation | str = Auto(),
+    interpretation: Interpretation | str = Auto(),
     exceed_max_seq_len: bool = False,
 ) -> LengthDistribution:
     """Predict the length of the answer from one forward pass over `limit` masks; one row per prompt.
@@ -313,8 +313,10 @@ def predict_length(
     check_choice("predict_length", "exceed_max_seq_len", exceed_max_seq_len, True, False)
     model = as_model(model)
     batch = tokenize_prompts(model, prompt)
-    read_as = parse_part("reading", reading) if isinstance(reading, str) else reading
-    survival = Survival(limit=limit, ends=ends, reading=read_as)
+    read_as = (
+        parse_part("interpretation", interpretation) if isinstance(interpretation, str) else interpretation
+    )
+    survival = Survival(limit=limit, ends=ends, interpretation=read_as)
     longest = [max(batch, key=len)] if batch else []
     resolved = resolve(Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len)
     probe = ModelProbe(model, batch, exceed_max_seq_len=exceed_max_seq_len)

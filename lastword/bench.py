@@ -257,7 +257,7 @@ class StepTotals:
                 passes = max(passes, row_passes - before[0])
                 tokens += row_tokens - before[1]
                 starts |= bool(start) and row_passes > before[0]
-        in_block = not starts and step.recipe.cache.traits.keeps
+        in_block = not starts and step.recipe.cache.traits.stores_states
         block = step.recipe.block or 0
         self._computed += len(step.request_ids) * block * passes if in_block else tokens
         return passes

@@ -350,7 +350,7 @@ def test_a_generation_is_json(toy):
 
 
 def test_predict_length_is_one_row_per_prompt(toy):
-    lengths = lastword.predict_length(toy, ["abc", "b"], limit=30, reading=Hazard())
+    lengths = lastword.predict_length(toy, ["abc", "b"], limit=30, interpretation=Hazard())
     expected = (1 - 0.95**30) / 0.05
     assert lengths.mean.tolist() == pytest.approx([expected] * 2)
 
@@ -365,7 +365,7 @@ def test_of_one_prompt_a_predicted_length_is_a_number(toy):
 
 
 def test_a_predicted_length_is_what_generate_uses(llada):
-    lengths = lastword.predict_length(llada, IDS, limit=40, reading=Hazard())
+    lengths = lastword.predict_length(llada, IDS, limit=40, interpretation=Hazard())
     answer = lastword.generate(llada, IDS, length="survival:40")
     assert answer.lengths.mean.item() == lengths.mean.item()
     assert answer.horizon == int(lengths.mean.ceil())
@@ -396,7 +396,7 @@ def test_the_probe_does_not_go_through_the_hooks(toy):
         return changed
 
     hooked = lastword.generate(toy, "abc", length="survival:9", hooks=lastword.Hooks(logits=never_ends))
-    predicted = lastword.predict_length(toy, "abc", limit=9, reading=Hazard())
+    predicted = lastword.predict_length(toy, "abc", limit=9, interpretation=Hazard())
     assert hooked.lengths.mean.item() == predicted.mean.item()
 
 
@@ -475,10 +475,12 @@ def test_functions_keep_their_names_beside_modules_of_the_same_name():
 
 
 def test_a_reading_may_be_named(toy):
-    named, made = (lastword.predict_length(toy, "abc", reading=r) for r in ("hazard", lastword.Hazard()))
+    named, made = (
+        lastword.predict_length(toy, "abc", interpretation=r) for r in ("hazard", lastword.Hazard())
+    )
     assert named.mean.item() == made.mean.item()
     with pytest.raises(lastword.LastwordError, match="there is no reading called 'tea'"):
-        lastword.predict_length(toy, "abc", reading="tea")
+        lastword.predict_length(toy, "abc", interpretation="tea")
 
 
 def test_what_is_no_model_is_told_what_one_is(in_plain_python):

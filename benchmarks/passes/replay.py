@@ -98,7 +98,7 @@ class Replay(LengthPolicy):
         return LengthTraits(resizes="between blocks", needs_blocks=True, max_slots=limit)
 
     def plan(self, probe: Probe) -> Plan:
-        one = torch.ones(probe.rows, dtype=torch.long)
+        one = torch.ones(probe.num_rows, dtype=torch.long)
         columns = probe.max_cost(one).tokens_computed  # one pass over each prompt and one slot
         known = dict(self.lengths)
         rows = [known[int(count) - 1] for count in columns.tolist()]

@@ -82,7 +82,7 @@ def estimated_work(recipe: Recipe, prompt: int, slots: float) -> float:
 
     Passes grow with the slots; without a cache every one computes prompt and answer.
     """
-    return float(slots if recipe.cache.traits.keeps else slots * (prompt + slots))
+    return float(slots if recipe.cache.traits.stores_states else slots * (prompt + slots))
 
 
 def predicted_work(recipe: Recipe, facts: Mapping[str, Any]) -> float | None:

@@ -27,7 +27,7 @@ from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import parse_part
-from lastword.survival.conformal import samples_needed
+from lastword.survival.conformal import min_samples
 from lastword.survival.estimate import Cheapest, Mean, Quantile
 from lastword.survival.interpretation import Auto, Interpretation
 from lastword.validation import (
@@ -69,7 +69,7 @@ def calibrate(
     *,
     limit: int | None = None,
     ends: str = "document",
-    reading: Interpretation | str = Auto(),
+    interpretation: Interpretation | str = Auto(),
     estimate: Mean | Quantile | Cheapest = Mean(),
     coverage: float = 0.9,
     recipe: Recipe | str = FAST,
@@ -101,8 +101,10 @@ def calibrate(
     if engine is not None:
         check_engine("calibrate", engine)
     recipe = Recipe.coerce(recipe)
-    reading = parse_part("reading", reading) if isinstance(reading, str) else reading
-    survival = Survival(limit, estimate, ends, reading)
+    interpretation = (
+        parse_part("interpretation", interpretation) if isinstance(interpretation, str) else interpretation
+    )
+    survival = Survival(limit, estimate, ends, interpretation)
     model = as_model(model)
     batch = _one_by_one(model, prompts)
     check_int("calibrate", "seed", seed, minimum=MIN_SEED, maximum=MAX_SEED - len(batch))
@@ -150,14 +152,14 @@ def calibrate(
             f"none of the {len(finished)} answers ended on {limit} slots, so how long they are is not known: "
             "give a larger limit (--limit), or decode by another recipe (--recipe, --unmask, --block)"
         )
-    return Calibration.of(
+    return Calibration.from_answers(
         predicted,
         finished,
         named,
-        weights=weights,
+        model_key=weights,
         limit=limit,
         ends=ends,
-        reading=reading,
+        interpretation=interpretation,
         estimate=estimate,
         made_with=made_with,
     )
@@ -219,7 +221,7 @@ def _one_by_one(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[in
 
 
 def _check_enough(families: Sequence[str | None], coverage: float) -> None:
-    needed = samples_needed(coverage)
+    needed = min_samples(coverage)
     counts = Counter(family for family in families if family is not None)
     for name, count in [("", len(families)), *sorted(counts.items())]:
         if count < needed:

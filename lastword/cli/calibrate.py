@@ -100,7 +100,7 @@ def calibrate(
     from lastword.engines.options import OPENAI, EngineOptions
     from lastword.io.files import user_path, write
     from lastword.io.prompts import read_prompts
-    from lastword.recipe.resolve import block_of
+    from lastword.recipe.resolve import default_block
     from lastword.recipe.text import parse_part
 
     if engine == OPENAI:
@@ -114,14 +114,14 @@ def calibrate(
     chosen = FAST
     if recipe is not None:
         given = read_recipe(recipe)
-        chosen = replace(given, length=FAST.length, block=block_of(given))
+        chosen = replace(given, length=FAST.length, block=default_block(given))
     chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
     chosen = replace(chosen, block=None) if block == 0 else chosen
-    read_as, guess = parse_part("reading", reading), parse_part("estimate", estimate)
+    read_as, guess = parse_part("interpretation", reading), parse_part("estimate", estimate)
     source = ModelSource(model, device, dtype, None, weights)
     with closing(asking.open(source)) as opened, progress("answers") as shown:
         found = learn(
-            opened.model, asked, families, limit=limit, ends=ends, reading=read_as, estimate=guess,
+            opened.model, asked, families, limit=limit, ends=ends, interpretation=read_as, estimate=guess,
             coverage=coverage, recipe=chosen, rows=rows, seed=seed,
             engine=Watched(opened, shown.waiting), progress=shown.count,
         )  # fmt: skip
@@ -134,7 +134,7 @@ def calibrate(
         except SettingError as too_many_cut:
             factor = "unknown"
             unknown.append(f"{name}: {too_many_cut}")
-        table.add_row(name, str(len(ratios)), str(ratios.cut), f"{ratios.scale:.3f}", factor)
+        table.add_row(name, str(len(ratios)), str(ratios.truncated), f"{ratios.scale:.3f}", factor)
     Console().print(table)
     for reason in unknown:
         typer.echo(f"lastword: {reason}", err=True)
@@ -155,7 +155,7 @@ def target_of(model: str, out: Path | None) -> Path:
     check_target(target)
     if target.is_file() and target.stat().st_size:
         try:
-            Calibration.read(target)
+            Calibration.from_file(target)
         except CheckpointError as foreign:
             raise SettingError(
                 f"{target} is there already and is no calibration, so it was left as it is; give another "

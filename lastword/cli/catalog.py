@@ -87,9 +87,9 @@ def recipes() -> None:
 
     A part is written name:first-setting,setting=value on the command line: fixed:256,
     survival:512,estimate=quantile:0.9, most-confident:timesteps:2; a part inside another that has
-    several settings goes in brackets: 'stop-at-end:(survival:512,reading=auto)'. default:512 is the length
-    you get without saying one, on at most 512 slots instead of the model's own limit. Parts that do not
-    go together are refused with the reason and what to use instead.
+    several settings goes in brackets: 'stop-at-end:(survival:512,interpretation=auto)'. default:512 is
+    the default length policy on at most 512 slots instead of the model's limit. Parts that do not go
+    together are refused with the reason and what to use instead.
     """
     import dataclasses
     import inspect
@@ -100,11 +100,11 @@ def recipes() -> None:
     from rich.text import Text
 
     from lastword.recipe.recipe import Recipe
-    from lastword.recipe.registry import DEFAULT, PARTS, RECIPES, SHORTHANDS
-    from lastword.recipe.text import as_text
+    from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
+    from lastword.recipe.text import to_text
 
     def described(cls: Any) -> Text:
-        settings = [f"{f.name}={as_text(f.default)}" for f in dataclasses.fields(cls)]
+        settings = [f"{f.name}={to_text(f.default)}" for f in dataclasses.fields(cls)]
         return Text.assemble(
             (inspect.getdoc(cls) or "").splitlines()[0],
             (f"\n{', '.join(settings)}" if settings else "", "green"),
@@ -117,7 +117,7 @@ def recipes() -> None:
         return Text.assemble(
             (inspect.getdoc(shorthand) or "").splitlines()[0],
             (f"\n{', '.join(f'{one.name}={one.default}' for one in settings)}", "green"),
-            (f"\nshort for {as_text(shorthand())}\n", "dim"),
+            (f"\nshort for {to_text(shorthand())}\n", "dim"),
             overflow="fold",
         )
 
@@ -133,7 +133,7 @@ def recipes() -> None:
     def in_whole(name: str) -> Text:
         return Text.assemble(
             RECIPES[name].description,
-            (" The default." if name == DEFAULT else "", "bold"),
+            (" The default." if name == DEFAULT_RECIPE else "", "bold"),
             (f"\n{Recipe.named(name).label()}\n", "green"),
             overflow="fold",
         )

@@ -238,7 +238,7 @@ def predict(
         given,
         limit=limit,
         ends=ends,
-        reading=reading,
+        interpretation=reading,
         exceed_max_seq_len=exceed_max_seq_len,
     )
     if not prints(loaded):

@@ -57,7 +57,7 @@ def supports_static_shapes(
         and length.resizes != "any time"
         and max_slots(recipe) is not None
         and not recipe.commit.traits.reads_answer
-        and not recipe.unmask.traits.drops_columns
+        and not recipe.unmask.traits.hides_columns
         and not recipe.sampling.guidance
         and not recipe.sampling.temperature
         and hooks == Hooks()

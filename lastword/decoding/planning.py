@@ -44,15 +44,15 @@ class ModelProbe:
         guided: bool = False,
         exceed_max_seq_len: bool = False,
     ) -> None:
-        self.rows = len(prompts)
-        self.cost = BatchCost.zeros(self.rows)
+        self.num_rows = len(prompts)
+        self.cost = BatchCost.zeros(self.num_rows)
         self._prompts, self._ids = prompts, model.ids
         self._max_passes, self._branches = max_passes, 2 if guided else 1
-        generators = RowGenerators([0] * self.rows)  # unused: a probe takes the most likely token
+        generators = RowGenerators([0] * self.num_rows)  # unused: a probe takes the most likely token
         self._forward = Forward(model, Sampling(), generators, exceed_max_seq_len=exceed_max_seq_len)
 
     def __call__(self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None) -> Prediction:
-        horizon = torch.full((self.rows,), slots) if isinstance(slots, int) else slots
+        horizon = torch.full((self.num_rows,), slots) if isinstance(slots, int) else slots
         canvas = Canvas.blank(self._prompts, horizon, self._ids)
         read = canvas.answer if rows is None else canvas.answer & rows[:, None]
         prediction, self.cost = self._forward(canvas, PassInputs(Columns.from_mask(read)), self.cost)
@@ -123,7 +123,7 @@ def initial_state(
     state = BatchState(
         canvas,
         clock,
-        recipe.unmask.begin(canvas),
+        recipe.unmask.initial_state(canvas),
         plan.state,
         plan.max_new_tokens,
         BatchCost.zeros(len(requests)),

@@ -126,7 +126,7 @@ class PhaseScheduler:
         def create() -> CacheStorage | None:
             if self._pool_tokens is not None:
                 return PooledKVStorage(len(state.phase), state.canvas.width, self._pool_tokens)
-            return cache.open(state.canvas)
+            return cache.create_storage(state.canvas)
 
         if not self._replays:
             return create()

@@ -22,7 +22,7 @@ from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.models.storage import CacheStorage
 from lastword.policies.length.wrapper import combined_traits, policy_layers
-from lastword.policies.unmask.rule import check_choice_of_rule, max_idle_steps, stuck_rows
+from lastword.policies.unmask.rule import check_chosen, max_idle_steps, stuck_rows
 from lastword.recipe.recipe import Recipe
 
 
@@ -82,7 +82,7 @@ class Stepper:
         """
         state = replace(state, canvas=state.canvas.with_static(shape.static))
         if self.storage is None:
-            self.storage = self.recipe.cache.open(state.canvas)
+            self.storage = self.recipe.cache.create_storage(state.canvas)
         active = shape.active(state.phase)
         window = state.canvas.masked & state.clock.window.columns(state.canvas.width)
         window = window if active is None else window & active[:, None]
@@ -103,7 +103,7 @@ class Stepper:
     ) -> PassInputs:
         """Return the columns to read (open masks and what the policies read) and to compute."""
         recipe, canvas, clock = self.recipe, state.canvas, state.clock
-        visible = recipe.unmask.sees(canvas, clock, state.rule_state)
+        visible = recipe.unmask.visible_columns(canvas, clock, state.rule_state)
         answer = self._answer_to_read(canvas, clock)
         read = (window if answer is None else window | answer) & visible
         read = read if active is None else read & active[:, None]
@@ -146,8 +146,8 @@ class Stepper:
         cache, length = recipe.cache.traits, combined_traits(recipe.length)
         if length.reads == "masks" and not recipe.commit.traits.reads_answer:
             return None
-        readable = canvas.valid if cache.fills_in else recipe.cache.stale(canvas, clock)
-        if cache.by_block and length.resizes == "any time":
+        readable = canvas.valid if cache.covers_stored_columns else recipe.cache.stale(canvas, clock)
+        if cache.refreshes_by_block and length.resizes == "any time":
             readable = readable & clock.block_start[:, None]
         return canvas.unfinished & readable
 
@@ -198,7 +198,7 @@ class Stepper:
         """Return the rule's choice, checked, and the faults of a static pass, which cannot raise."""
         rule = self.recipe.unmask
         if not prediction.canvas.static:
-            return check_choice_of_rule(rule, chosen, open_masks, clock), None
+            return check_chosen(rule, chosen, open_masks, clock), None
         if self._max_idle is None:
             idle = max_idle_steps(rule, open_masks.shape[1])
             self._max_idle = torch.tensor(idle, device=open_masks.device)

@@ -53,7 +53,7 @@ def fit_context(recipe: Recipe, model: MaskPredictor, prompt: int) -> Recipe | N
     room = model.max_seq_len - prompt
     if combined_traits(recipe.length).upper_bound <= room:
         return recipe
-    return resolve(recipe, model, room=room) if room >= MIN_SLOTS else None
+    return resolve(recipe, model, available_slots=room) if room >= MIN_SLOTS else None
 
 
 MAX_ATTEMPTS = 2  # of a question alone, before it is given up

@@ -119,7 +119,7 @@ def _expected(
     for step in decode(model, prompts, canvas, generators=dice):
         index = int(step.clock.step[0])  # rows begin together
         if index == 0 or index in steps:
-            for own, mean in zip(found, length.read(step.prediction).mean.tolist()):
+            for own, mean in zip(found, length.interpret(step.prediction).mean.tolist()):
                 own[str(index)] = round(mean, 4)
         if index >= max(steps):
             break

@@ -192,14 +192,14 @@ def _calibration(folder: Path | None, calibration: str | Path | None) -> tuple[C
     path = None if calibration in (None, "auto") else user_path(calibration)
     if calibration == "auto" and folder is not None and is_plain_file(folder / FILE_NAME):
         path = folder / FILE_NAME
-    return None if path is None else (Calibration.read(path), path)
+    return None if path is None else (Calibration.from_file(path), path)
 
 
 def _with_calibration(model: _Model, lengths: tuple[Calibration, Path] | None) -> _Model:
     """The model with its calibration, if there is one and it is the model's."""
     if lengths is not None:
         model.calibration, source = lengths
-        model.calibration.check(model_key(model), source)
+        model.calibration.check_model(model_key(model), source)
     return model
 
 

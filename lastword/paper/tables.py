@@ -29,7 +29,7 @@ from lastword.paper.published import (
     SPEED,
     published,
 )
-from lastword.recipe.text import as_text
+from lastword.recipe.text import to_text
 
 Rows = list[list[str]]
 
@@ -143,7 +143,7 @@ def daedal_speed(every: Sequence[Arms]) -> Table:
         three = _clocked(arms.fixed, arms.daedal, arms.survival)
         if three is not None:
             base, *others = three
-            rules.add(as_text(others[0][0].recipe.unmask).partition(":")[0])
+            rules.add(to_text(others[0][0].recipe.unmask).partition(":")[0])
             rows.append([
                 arms.subject, arms.task, str(len(base)), _seconds(base),
                 *(_faster(base, other) for other in others),

@@ -21,11 +21,11 @@ from lastword.validation import check_int, check_number
 class CacheTraits:
     """What a cache says of itself: what other parts have to be ready for."""
 
-    keeps: bool = True  # does anything outlive a pass?
+    stores_states: bool = True  # does anything outlive a pass?
     # Is all of the answer computed where a block opens, and only a part until the next one?
-    by_block: bool = False
-    keeps_suffix: bool = False  # has a pass within a block no logits for what lies behind it?
-    fills_in: bool = False  # does its memory speak for the columns that are not stale?
+    refreshes_by_block: bool = False
+    stale_suffix: bool = False  # has a pass within a block no logits for what lies behind it?
+    covers_stored_columns: bool = False  # does its memory speak for the columns that are not stale?
     # Whether `stale` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
@@ -41,7 +41,7 @@ class Cache(ABC):
         return CacheTraits()
 
     @abstractmethod
-    def open(self, canvas: Canvas) -> CacheStorage | None:
+    def create_storage(self, canvas: Canvas) -> CacheStorage | None:
         """A memory for this canvas, or None to keep nothing."""
 
     @abstractmethod
@@ -57,9 +57,9 @@ class NoCache(Cache):
     cost_summary: ClassVar[str] = "every column in every pass; exact"
     source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
-    traits = CacheTraits(keeps=False)
+    traits = CacheTraits(stores_states=False, capturable=True)
 
-    def open(self, canvas: Canvas) -> None:
+    def create_storage(self, canvas: Canvas) -> None:
         return None
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
@@ -79,17 +79,17 @@ class BlockCache(Cache):
     def __post_init__(self) -> None:
         check_int(type(self).__name__, "prompt_every", self.prompt_every, minimum=0)
 
-    def open(self, canvas: Canvas) -> CacheStorage:
+    def create_storage(self, canvas: Canvas) -> CacheStorage:
         return KVStorage(*canvas.tokens.shape)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         before = clock.blocks_started - 1
         prompt = (before % self.prompt_every if self.prompt_every else before) == 0
         refreshed = clock.block_start[:, None] & (canvas.answer | prompt[:, None])
-        return canvas.valid & (refreshed | self.within(canvas, clock))
+        return canvas.valid & (refreshed | self.stale_in_block(canvas, clock))
 
     @abstractmethod
-    def within(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+    def stale_in_block(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         """The columns every pass of a block recomputes."""
 
 
@@ -109,9 +109,9 @@ class DualCache(BlockCache):
     cost_summary: ClassVar[str] = "a full pass when a block opens, then the block alone"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
-    traits = CacheTraits(by_block=True, keeps_suffix=True)
+    traits = CacheTraits(refreshes_by_block=True, stale_suffix=True, capturable=True)
 
-    def within(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+    def stale_in_block(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         return clock.window.columns(canvas.width)
 
 
@@ -129,9 +129,9 @@ class PrefixCache(BlockCache):
     cost_summary: ClassVar[str] = "a full pass when a block opens, then block and suffix"
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
-    traits = CacheTraits(by_block=True)
+    traits = CacheTraits(refreshes_by_block=True, capturable=True)
 
-    def within(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
+    def stale_in_block(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         first = clock.window.first[:, None]
         return torch.arange(canvas.width, device=first.device) >= first
 
@@ -163,17 +163,17 @@ class FeatureCache(Cache):
 
     prompt_interval: int = 25
     response_interval: int = 5
-    share: float = 0.25
+    update_ratio: float = 0.25
 
     def __post_init__(self) -> None:
         check_int("FeatureCache", "prompt_interval", self.prompt_interval, minimum=1)
         check_int("FeatureCache", "response_interval", self.response_interval, minimum=1)
-        check_number("FeatureCache", "share", self.share, minimum=0, maximum=1)
+        check_number("FeatureCache", "update_ratio", self.update_ratio, minimum=0, maximum=1)
 
-    traits = CacheTraits(fills_in=True)
+    traits = CacheTraits(covers_stored_columns=True)
 
-    def open(self, canvas: Canvas) -> CacheStorage:
-        return FeatureStorage(len(canvas.tokens), canvas.width, self.share)
+    def create_storage(self, canvas: Canvas) -> CacheStorage:
+        return FeatureStorage(len(canvas.tokens), canvas.width, self.update_ratio)
 
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
         prompt = (clock.step % self.prompt_interval == 0)[:, None]

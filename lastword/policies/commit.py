@@ -24,7 +24,7 @@ class CommitTraits:
 
     reads_answer: bool = True  # a rule that commits needs candidates for every mask
     # Does it count slots from the left, so that inserting some misleads it?
-    counts_slots: bool = False
+    uses_slot_indices: bool = False
     # Whether `ready` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
@@ -55,7 +55,7 @@ class Never(CommitRule):
     cost_summary: ClassVar[str] = "nothing"
     source: ClassVar[str] = "the plain loops of LLaDA and Dream"
 
-    traits = CommitTraits(reads_answer=False)
+    traits = CommitTraits(reads_answer=False, capturable=True)
 
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
         return torch.zeros_like(canvas.horizon, dtype=torch.bool)
@@ -85,14 +85,14 @@ class GapRule(CommitRule):
         """The columns whose lead is averaged."""
 
     @abstractmethod
-    def bar(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+    def threshold(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
         """The lead asked for, in logits."""
 
-    def given(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
+    def literal_count(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
         """Written slots of each row that are no work done, as long as this window is open."""
         return torch.zeros_like(canvas.horizon)
 
-    def lead(self, prediction: Prediction, canvas: Canvas) -> Float[Tensor, "B"]:
+    def mean_lead(self, prediction: Prediction, canvas: Canvas) -> Float[Tensor, "B"]:
         """The mean lead over the span, -inf where this pass read none of it."""
         span = prediction.columns.gather(self.span(canvas))
         lead = prediction.gap if self.measure == "gap" else prediction.margin
@@ -101,11 +101,11 @@ class GapRule(CommitRule):
 
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
         slots = canvas.fillable.sum(-1)
-        filled = slots - canvas.masked.sum(-1) - self.given(canvas, clock)
-        bar = self.bar(filled.double() / slots)
+        filled = slots - canvas.masked.sum(-1) - self.literal_count(canvas, clock)
+        bar = self.threshold(filled.double() / slots)
         if self.measure == "margin":
             bar = torch.tanh(bar / 2)
-        return self.lead(prediction, canvas) >= bar
+        return self.mean_lead(prediction, canvas) >= bar
 
 
 @dataclass(frozen=True)
@@ -131,28 +131,29 @@ class Prophet(GapRule):
     )
     source: ClassVar[str] = "Prophet (2025, arXiv 2508.19982)"
 
-    early: float = 7.5
-    middle: float = 5.0
-    late: float = 2.5
+    early_threshold: float = 7.5
+    middle_threshold: float = 5.0
+    late_threshold: float = 2.5
     early_until: float = 0.33
     middle_until: float = 0.67
     answer_start: int = -5
-    region: int = 5
+    answer_length: int = 5
     literals: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("early", "middle", "late"):
+        for name in ("early_threshold", "middle_threshold", "late_threshold"):
             check_number("Prophet", name, getattr(self, name), minimum=0)
         check_number("Prophet", "early_until", self.early_until, minimum=0, maximum=1)
         check_number("Prophet", "middle_until", self.middle_until, minimum=self.early_until, maximum=1)
         check_int("Prophet", "answer_start", self.answer_start, minimum=-(2**31))
-        check_int("Prophet", "region", self.region, minimum=1)
+        check_int("Prophet", "answer_length", self.answer_length, minimum=1)
         object.__setattr__(self, "literals", _pairs(self.literals))
 
     @property
     def traits(self) -> CommitTraits:
-        return CommitTraits(counts_slots=bool(self.literals) or self.answer_start >= 0)
+        by_index = bool(self.literals) or self.answer_start >= 0
+        return CommitTraits(uses_slot_indices=by_index, capturable=True)
 
     def prepare(self, canvas: Canvas) -> Canvas:
         for slot, token in self.literals:
@@ -175,7 +176,7 @@ class Prophet(GapRule):
             raise SettingError("Prophet's literals fill a whole canvas; leave some slots to decode")
         return canvas
 
-    def given(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
+    def literal_count(self, canvas: Canvas, clock: Clock) -> Int[Tensor, "B"]:
         """Literals of this window and behind it: passes of earlier windows were spent on theirs, too."""
         count = torch.zeros_like(canvas.horizon)
         for slot, _ in self.literals:
@@ -186,11 +187,11 @@ class Prophet(GapRule):
 
     def span(self, canvas: Canvas) -> Bool[Tensor, "B L"]:
         first = canvas.start + _slots(self.answer_start, canvas).clamp(min=0)
-        return Window(first, first + self.region).columns(canvas.width) & canvas.fillable
+        return Window(first, first + self.answer_length).columns(canvas.width) & canvas.fillable
 
-    def bar(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-        later = torch.where(progress < self.middle_until, self.middle, self.late)
-        return torch.where(progress < self.early_until, self.early, later)
+    def threshold(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+        later = torch.where(progress < self.middle_until, self.middle_threshold, self.late_threshold)
+        return torch.where(progress < self.early_until, self.early_threshold, later)
 
 
 def _slots(slot: int, canvas: Canvas) -> Int[Tensor, "B"]:
@@ -235,21 +236,24 @@ class StableMargin(GapRule):
     )
     source: ClassVar[str] = "after the abstract of SchED (arXiv 2512.02892)"
 
-    start: float = 7.5
-    end: float = 2.5
+    start_threshold: float = 7.5
+    end_threshold: float = 2.5
+
+    traits = CommitTraits(capturable=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("StableMargin", "end", self.end, minimum=0)
-        check_number("StableMargin", "start", self.start, minimum=0)
-        if self.start < self.end:
+        check_number("StableMargin", "end_threshold", self.end_threshold, minimum=0)
+        check_number("StableMargin", "start_threshold", self.start_threshold, minimum=0)
+        if self.start_threshold < self.end_threshold:
             raise SettingError(
-                f"StableMargin(start={self.start!r}, end={self.end!r}) was given; the bar falls, so start "
-                "must not be below end"
+                f"StableMargin(start_threshold={self.start_threshold!r}, "
+                f"end_threshold={self.end_threshold!r}) was given; the threshold falls, so start_threshold "
+                "must not be below end_threshold"
             )
 
     def span(self, canvas: Canvas) -> Bool[Tensor, "B L"]:
         return canvas.fillable
 
-    def bar(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-        return self.start + (self.end - self.start) * progress
+    def threshold(self, progress: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+        return self.start_threshold + (self.end_threshold - self.start_threshold) * progress

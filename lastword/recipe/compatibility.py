@@ -57,7 +57,7 @@ def _growth_that_never_comes(length: LengthPolicy) -> str | None:
 
 
 def _work_that_is_paid_twice(length: LengthPolicy) -> str | None:
-    bounding = [policy for policy in policy_layers(length) if policy.traits.bounds_work]
+    bounding = [policy for policy in policy_layers(length) if policy.traits.bounds_cost]
     moving = [policy for policy in policy_layers(length) if policy.traits.resizes == "any time"]
     if not bounding or not moving:
         return None
@@ -70,7 +70,7 @@ def _work_that_is_paid_twice(length: LengthPolicy) -> str | None:
 
 
 def _passes_that_nobody_counts(length: LengthPolicy, unmask: UnmaskRule) -> str | None:
-    bounding = [policy for policy in policy_layers(length) if policy.traits.bounds_work]
+    bounding = [policy for policy in policy_layers(length) if policy.traits.bounds_cost]
     if not bounding or unmask.max_passes(1) is not None:
         return None
     budget, rule = _name(bounding[0]), _name(unmask)
@@ -82,8 +82,8 @@ def _passes_that_nobody_counts(length: LengthPolicy, unmask: UnmaskRule) -> str 
 
 
 def _confidence_that_means_nothing(length: LengthPolicy, unmask: UnmaskRule) -> str | None:
-    gated = [policy for policy in policy_layers(length) if policy.traits.by_confidence]
-    if not gated or unmask.traits.heeds_model:
+    gated = [policy for policy in policy_layers(length) if policy.traits.uses_confidence]
+    if not gated or unmask.traits.uses_model:
         return None
     policy, rule = _name(gated[0]), _name(unmask)
     return (
@@ -94,7 +94,7 @@ def _confidence_that_means_nothing(length: LengthPolicy, unmask: UnmaskRule) -> 
 
 
 def _columns_a_cache_would_miss(unmask: UnmaskRule, cache: Cache) -> str | None:
-    if not (unmask.traits.drops_columns and cache.traits.keeps):
+    if not (unmask.traits.hides_columns and cache.traits.stores_states):
         return None
     rule, kept = _name(unmask), _name(cache)
     return (
@@ -106,10 +106,10 @@ def _columns_a_cache_would_miss(unmask: UnmaskRule, cache: Cache) -> str | None:
 
 def _a_step_that_is_not_read(length: LengthPolicy, unmask: UnmaskRule, cache: Cache) -> str | None:
     bound = [policy for policy in policy_layers(length) if policy.traits.reads == "one step"]
-    if not bound or not (cache.traits.by_block or unmask.traits.drops_columns):
+    if not bound or not (cache.traits.refreshes_by_block or unmask.traits.hides_columns):
         return None
     policy = _name(bound[0])
-    if cache.traits.by_block:
+    if cache.traits.refreshes_by_block:
         what, instead = _name(cache), "NoCache() or FeatureCache()"
     else:
         what, instead = (
@@ -125,10 +125,10 @@ def _a_step_that_is_not_read(length: LengthPolicy, unmask: UnmaskRule, cache: Ca
 
 def _slots_ahead_that_are_not_read(length: LengthPolicy, unmask: UnmaskRule, cache: Cache) -> str | None:
     ahead = [policy for policy in policy_layers(length) if policy.traits.reads == "ahead"]
-    if not ahead or not (cache.traits.keeps_suffix or unmask.traits.drops_columns):
+    if not ahead or not (cache.traits.stale_suffix or unmask.traits.hides_columns):
         return None
     policy = _name(ahead[0])
-    if cache.traits.keeps_suffix:
+    if cache.traits.stale_suffix:
         what, instead = _name(cache), "PrefixCache(), FeatureCache() or NoCache()"
     else:
         what, instead = (
@@ -144,7 +144,7 @@ def _slots_ahead_that_are_not_read(length: LengthPolicy, unmask: UnmaskRule, cac
 
 def _slots_that_move(length: LengthPolicy, commit: CommitRule) -> str | None:
     moving = [p for p in policy_layers(length) if p.traits.grows or p.traits.resizes == "any time"]
-    if not commit.traits.counts_slots or not moving:
+    if not commit.traits.uses_slot_indices or not moving:
         return None
     rule, policy = _name(commit), _name(moving[-1])
     return (

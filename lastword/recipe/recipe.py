@@ -17,12 +17,12 @@ from lastword.policies.length.policy import LengthPolicy
 from lastword.policies.length.wrapper import combined_traits
 from lastword.policies.unmask.rule import UnmaskRule
 from lastword.recipe.compatibility import check_compatibility
-from lastword.recipe.registry import DEFAULT, PARTS, PLAIN, RECIPES
-from lastword.recipe.text import as_data, as_text, from_data, known_fields, parse_part
+from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, PLAIN, RECIPES
+from lastword.recipe.text import check_field_names, from_data, parse_part, to_data, to_text
 from lastword.validation import check_int, check_type, short_repr
 from lastword.viz.html import recipe_html
 
-_DEFAULT = RECIPES[DEFAULT].choices
+_DEFAULT = RECIPES[DEFAULT_RECIPE].choices
 KINDS: dict[str, type] = {
     "length": LengthPolicy,
     "unmask": UnmaskRule,
@@ -137,17 +137,17 @@ class Recipe:
             *(p for axis, usual in PLAIN.items() if (p := getattr(self, axis)) != usual),
         ]
         block = [f"block {self.block}"] if self.block else []
-        return ", ".join([*map(as_text, parts), *block])
+        return ", ".join([*map(to_text, parts), *block])
 
     def __str__(self) -> str:
         return self.label()
 
     def _repr_html_(self) -> str:
         parts = {axis: getattr(self, axis) for axis in KINDS}
-        return recipe_html({axis: (as_text(own), own) for axis, own in parts.items()}, self.block)
+        return recipe_html({axis: (to_text(own), own) for axis, own in parts.items()}, self.block)
 
     def to_json(self) -> str:
-        return json.dumps({f.name: as_data(getattr(self, f.name)) for f in dataclasses.fields(self)})
+        return json.dumps({f.name: to_data(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
@@ -160,4 +160,4 @@ class Recipe:
                 f"the recipe is not JSON as we read it ({broken}); give one that Recipe.to_json() wrote, or "
                 "a recipe's name"
             ) from broken
-        return cls(**{name: from_data(name, value) for name, value in known_fields(cls, data).items()})
+        return cls(**{name: from_data(name, value) for name, value in check_field_names(cls, data).items()})

@@ -66,7 +66,7 @@ PARTS: dict[str, dict[str, type[Part]]] = {
     "sampling": _by_name(Sampling),
     "schedule": _by_name(Cosine, EqualShares, Timesteps),
     "estimate": _by_name(Cheapest, Mean, Quantile, Scaled),
-    "reading": _by_name(Auto, Boundary, EndedBy, FirstBoundary, Hazard, TurnEnd),
+    "interpretation": _by_name(Auto, Boundary, EndedBy, FirstBoundary, Hazard, TurnEnd),
 }  # fmt: skip
 
 
@@ -76,7 +76,7 @@ CONTRACTS: dict[str, type] = {
     "commit": CommitRule,
     "cache": Cache,
     "schedule": Schedule,
-    "reading": Interpretation,
+    "interpretation": Interpretation,
 }
 REREGISTERED: list[
     str
@@ -134,7 +134,7 @@ def default_length(limit: int | None = None) -> LengthPolicy:
     One probe read for what it is, a block more where the answer has not ended, none behind its end. The
     paper's own is `Survival()`. docs/decisions/0016-the-default.md has the figures.
     """
-    return StopAtEnd(GrowWhenFull(Survival(limit, reading=Auto()), limit=limit))
+    return StopAtEnd(GrowWhenFull(Survival(limit, interpretation=Auto()), limit=limit))
 
 
 # Names for parts put together. They are read and never written: what was read says what it is made of.
@@ -173,7 +173,7 @@ RECIPES = {
         PLAIN | {"length": Fixed()},
     ),
 }
-DEFAULT = "careful"  # what `Recipe()` is, and what decodes where nothing was said
+DEFAULT_RECIPE = "careful"  # what `Recipe()` is, and what decodes where nothing was said
 
 # What the field calls them.
 ALIASES = {

@@ -17,10 +17,10 @@ from lastword.policies.length.calibrated import Calibrated
 from lastword.policies.length.policy import LengthPolicy, ModelLimits
 from lastword.policies.length.wrapper import combined_traits
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.text import as_text
+from lastword.recipe.text import to_text
 from lastword.validation import check_choice, check_int, short_repr
 
-BLOCK = 32  # slots, where blocks are needed and their size was not said; the LLaDA authors' own
+DEFAULT_BLOCK = 32  # slots, where blocks are needed and their size was not said; the LLaDA authors' own
 
 
 class BeyondTrainingWarning(UserWarning):
@@ -33,7 +33,7 @@ def resolve(
     prompts: Sequence[PromptIds] = (),
     *,
     in_chat: Collection[bool | None] = (),
-    room: int | None = None,
+    available_slots: int | None = None,
     exceed_max_seq_len: bool = False,
 ) -> Recipe:
     """The recipe as it runs on this model: limits, block size and calibration said, or a refusal.
@@ -49,8 +49,8 @@ def resolve(
     recipe = Recipe.coerce(recipe)
     check_model(model)
     check_choice("resolve", "exceed_max_seq_len", exceed_max_seq_len, True, False)
-    if room is not None:
-        check_int("resolve", "room", room, minimum=1)
+    if available_slots is not None:
+        check_int("resolve", "available_slots", available_slots, minimum=1)
     kinds = (list, tuple, set, frozenset)
     if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
         raise WrongTypeError(
@@ -69,12 +69,12 @@ def resolve(
                 f"others leave more, so a batch of them has no one limit: give one of at most {slots}, or "
                 "decode them apart, as lastword.generate does"
             )
-    length = recipe.length.resolved(ModelLimits(slots, room, model.calibration))
+    length = recipe.length.resolved(ModelLimits(slots, available_slots, model.calibration))
     resolved = replace(recipe, length=length)
-    resolved = replace(resolved, block=block_of(resolved))
+    resolved = replace(resolved, block=default_block(resolved))
     if _holds_calibrated(recipe.length):
         _check_calibrated(resolved, model, in_chat)
-    if recipe.cache.traits.keeps and not model.supports_cache:
+    if recipe.cache.traits.stores_states and not model.supports_cache:
         raise SettingError(
             f"{type(recipe.cache).__name__} was given for a {type(model).__name__}, whose layers cannot be "
             "reached, so that nothing can be kept from pass to pass: decode with cache=NoCache()"
@@ -156,10 +156,10 @@ def _holds_calibrated(policy: LengthPolicy) -> bool:
     return isinstance(policy, Calibrated) or any(map(_holds_calibrated, inside))
 
 
-def block_of(recipe: Recipe) -> int | None:
+def default_block(recipe: Recipe) -> int | None:
     """The slots of a block: those that were said, or 32 where a part works by block, or None."""
-    by_block = recipe.cache.traits.by_block or combined_traits(recipe.length).needs_blocks
-    return BLOCK if recipe.block is None and by_block else recipe.block
+    by_block = recipe.cache.traits.refreshes_by_block or combined_traits(recipe.length).needs_blocks
+    return DEFAULT_BLOCK if recipe.block is None and by_block else recipe.block
 
 
 def _check_calibrated(resolved: Recipe, model: MaskPredictor, in_chat: Collection[bool | None]) -> None:
@@ -171,11 +171,11 @@ def _check_calibrated(resolved: Recipe, model: MaskPredictor, in_chat: Collectio
             "lastword.policies.length.wrapper.Wrapper has"
         )
     if model.calibration is not None:
-        model.calibration.check(model_key(model), "the model's calibration")
+        model.calibration.check_model(model_key(model), "the model's calibration")
         made_with = model.calibration.made_with
         if made_with.get("recipe") is not None:  # else made by hand; it is taken at its word
             then = Recipe.from_json(json.dumps(made_with["recipe"]))
-            _check_decodes_as(resolved, replace(then, block=block_of(then)))
+            _check_decodes_as(resolved, replace(then, block=default_block(then)))
         _check_asked_as(made_with.get("chat"), in_chat)
 
 
@@ -185,7 +185,7 @@ def _check_decodes_as(now: Recipe, then: Recipe) -> None:
     other = [axis for axis in axes if getattr(then, axis) != getattr(now, axis)]
     if other:
         theirs, ours = (
-            ", ".join(f"{axis} {as_text(getattr(recipe, axis))}" for axis in other).replace(
+            ", ".join(f"{axis} {to_text(getattr(recipe, axis))}" for axis in other).replace(
                 "block null", "no block"
             )
             for recipe in (then, now)

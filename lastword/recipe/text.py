@@ -19,18 +19,70 @@ from lastword.validation import check_number, short_repr
 QUOTED_OR_LETTER = r'"(?:[^"\\]|\\.)*"|.'
 OPENING, CLOSING = "([{", ")]}"
 
-MOST_LETTERS = 10_000  # of a part's text
-MOST_NESTED = 8  # parts inside parts, and lists inside lists
+# Field names of recipes that were written before 0.2, by part: they are read and not written.
+FIELD_ALIASES = {
+    "budget": {"passes": "max_passes", "columns": "max_tokens_computed"},
+    "cheapest": {"cut": "truncation_cost"},
+    "cosine": {"pace": "tokens_per_step"},
+    "daedal": {
+        "by": "expansion_factor",
+        "window": "eos_window",
+        "enough": "eos_threshold",
+        "keep_growing": "expand_threshold",
+        "lost": "low_threshold",
+    },
+    "equal-shares": {"pace": "tokens_per_step"},
+    "feature": {"share": "update_ratio"},
+    "grow-when-full": {"by": "increment"},
+    "local-leap": {"relaxed": "relaxed_threshold"},
+    "maskgit": {"noise": "choice_temperature"},
+    "prophet": {
+        "early": "early_threshold",
+        "middle": "middle_threshold",
+        "late": "late_threshold",
+        "region": "answer_length",
+    },
+    "reread": {"by": "increment"},
+    "rho-eos": {
+        "low": "rho_low",
+        "high": "rho_high",
+        "unit": "expansion_factor",
+        "pace": "scheduler",
+        "passes": "max_adjust_steps",
+        "window": "eos_window",
+    },
+    "secant": {
+        "probes": "max_probes",
+        "enough": "target_probability",
+        "within": "tolerance",
+        "reading": "interpretation",
+    },
+    "slow-fast": {
+        "sure": "high_confidence",
+        "reach": "min_confidence",
+        "explore": "exploration_steps",
+        "history": "stability_window",
+        "spread": "stability_std",
+    },
+    "stable-margin": {"start": "start_threshold", "end": "end_threshold"},
+    "survival": {"reading": "interpretation"},
+    "threshold": {"pace": "max_tokens_per_step"},
+    "timesteps": {"pace": "tokens_per_step"},
+}
+MAX_TEXT_LENGTH = 10_000  # of a part's text
+MAX_NESTING = 8  # parts inside parts, and lists inside lists
 
 
 def parse_part(axis: str, text: str, *, depth: int = 0) -> Part:
     """A part from text: `survival`, `fixed:256`, `survival:512,estimate=quantile:0.9`, `default:512`.
 
     The first value may go without its field's name; values are JSON, or a part's text. A part inside
-    another that has several settings goes in brackets: `stop-at-end:(survival:512,reading=auto)`.
+    another that has several settings goes in brackets: `stop-at-end:(survival:512,interpretation=auto)`.
     """
-    if len(text) > MOST_LETTERS:
-        raise RecipeError(f"{axis}={short_repr(text)} has {len(text)} letters; give {MOST_LETTERS} at most")
+    if len(text) > MAX_TEXT_LENGTH:
+        raise RecipeError(
+            f"{axis}={short_repr(text)} has {len(text)} letters; give {MAX_TEXT_LENGTH} at most"
+        )
     name, _, settings = _unwrapped(text).partition(":")
     cls = _lookup(axis, name)
     names = _fields(cls)
@@ -41,9 +93,9 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Part:
             raise RecipeError(
                 f"{short_repr(text)} sets {short_repr(setting)} without a field name; {name} takes "
                 f"{', '.join(names) or 'no fields'}: write field=value, and a part with several "
-                "settings of its own in brackets, as in stop-at-end:(survival:512,reading=auto)"
+                "settings of its own in brackets, as in stop-at-end:(survival:512,interpretation=auto)"
             )
-        field = named[1] if named else names[0]
+        field = _current_name(cls, named[1]) if named else names[0]
         if field in data:
             raise RecipeError(
                 f"{short_repr(text)} sets {field} twice; the first value of {name} is its {field}: give "
@@ -53,7 +105,7 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Part:
     return _built(cls, name, data, depth)
 
 
-def as_text(value: Any) -> str:
+def to_text(value: Any) -> str:
     """A setting as it is written on the command line: the inverse of `part`, defaults left out.
 
     A part of a user's own that is not registered has no name there; its class's stands for it.
@@ -69,7 +121,7 @@ def as_text(value: Any) -> str:
         own = getattr(value, field.name)
         if own == field.default:
             continue
-        text = as_text(own)
+        text = to_text(own)
         if dataclasses.is_dataclass(own) and set(text) & set(",:"):
             text = f"({text})"
         settings.append(text if not index else f"{field.name}={text}")
@@ -99,7 +151,7 @@ def _settings(text: str) -> list[str]:
     if depth:
         raise RecipeError(
             f"the brackets in {short_repr(text)} do not match; close each one that is opened, as in "
-            "stop-at-end:(survival:512,reading=auto)"
+            "stop-at-end:(survival:512,interpretation=auto)"
         )
     return parts
 
@@ -134,7 +186,12 @@ def _fields(cls: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(cls).parameters)
 
 
-def known_fields(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _current_name(cls: Callable[..., Any], field: str) -> str:
+    """Return the name of a field that may be written with the name it had before 0.2."""
+    return FIELD_ALIASES.get(getattr(cls, "name", ""), {}).get(field, field)
+
+
+def check_field_names(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The data, if it holds nothing but fields of the class."""
     names = _fields(cls)
     for name in data:
@@ -149,11 +206,11 @@ def known_fields(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[st
     return data
 
 
-def as_data(value: Any) -> Any:
+def to_data(value: Any) -> Any:
     """Dataclasses as objects with their name, so that a saved recipe reads by itself."""
     if not dataclasses.is_dataclass(value):
         return value
-    data = {field.name: as_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    data = {field.name: to_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
     name = _name_of(value)
     if name is None:
         raise RecipeError(
@@ -165,17 +222,17 @@ def as_data(value: Any) -> Any:
 
 
 def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
-    """The inverse of `as_data`; a string on an axis of ours is a part's text."""
-    if depth > MOST_NESTED:
+    """The inverse of `to_data`; a string on an axis of ours is a part's text."""
+    if depth > MAX_NESTING:
         raise RecipeError(
-            f"{axis} is {short_repr(data)}, inside of {depth} others; no recipe nests more than {MOST_NESTED}"
+            f"{axis} is {short_repr(data)}, inside of {depth} others; no recipe nests more than {MAX_NESTING}"
         )
     if axis not in PARTS:
         return _hashable(axis, data, depth)
     if isinstance(data, str):
         return parse_part(axis, data, depth=depth)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
-        check_number("recipe", "pace", data, above=0, maximum=2**53)
+        check_number("recipe", "tokens_per_step", data, above=0, maximum=2**53)
         return EqualShares(float(data))  # a bare number is a pace
     if not isinstance(data, dict):
         raise RecipeError(f"{axis} is {short_repr(data)}; give a name, or an object with a name and fields")
@@ -195,7 +252,12 @@ def _hashable(axis: str, data: Any, depth: int) -> Any:
 
 def _built(cls: Callable[..., Any], name: str, data: Mapping[str, Any], depth: int) -> Any:
     """The part, from fields as a file or the command line has them."""
-    known = known_fields(cls, data)
+    current = {_current_name(cls, field): value for field, value in data.items()}
+    if len(current) < len(data):
+        raise RecipeError(
+            f"{short_repr(dict(data))} sets a field of {name} by its old and its new name: give one"
+        )
+    known = check_field_names(cls, current)
     fields = {field: from_data(field, value, depth=depth + 1) for field, value in known.items()}
     try:
         return cls(**fields)

@@ -30,8 +30,8 @@ from lastword.io.schema import parse_json_object
 from lastword.models.base import MaskPredictor
 from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.registry import DEFAULT, PARTS, RECIPES, SHORTHANDS
-from lastword.recipe.text import as_text
+from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
+from lastword.recipe.text import to_text
 from lastword.serve.conversion import QUANTILES, ChunkBuilder, IndexedEvents, ResponseBuilder, merge_events
 from lastword.serve.conversion import to_lengths_query as to_probe
 from lastword.serve.conversion import to_server_requests as to_jobs
@@ -248,7 +248,7 @@ EXAMPLE_INDEX = 3  # of the example among each family's test prompts: none was p
 def render_page(recipe: Recipe | None = None) -> str:
     """The whole page as HTML; `recipe` is the server's own. Nothing else in it depends on the server."""
     recipes = {name: named.description for name, named in RECIPES.items()}
-    usual = DEFAULT
+    usual = DEFAULT_RECIPE
     if recipe is not None:
         usual = next((name for name in RECIPES if Recipe.named(name) == recipe), SERVER_RECIPE)
         recipes.setdefault(usual, "What whoever runs this server chose.")  # who has no key sees it too
@@ -400,7 +400,7 @@ class AnswerHandlers:
             quantiles={str(q): int(found.quantile(q)) for q in wanted},
             curve=[round(share, 9) for share in found.survival.tolist()],
             tail=found.tail.item(),
-            reading=as_text(probe.reading) if found.explanation is None else str(found.explanation),
+            reading=to_text(probe.reading) if found.explanation is None else str(found.explanation),
         )
 
 

@@ -128,7 +128,7 @@ def resolve_within_limits(
 
     check(recipe)
     with errors_of_field(param):
-        resolved = resolve(recipe, model, [prompt], in_chat=[in_chat], room=horizon)
+        resolved = resolve(recipe, model, [prompt], in_chat=[in_chat], available_slots=horizon)
     check(resolved)
     return resolved
 
@@ -209,7 +209,7 @@ def to_lengths_query(request: LengthsRequest, model: MaskPredictor, limits: Serv
             "limit",
         )
     with errors_of_field("reading"):
-        reading = Auto() if request.reading is None else from_data("reading", request.reading)
+        reading = Auto() if request.reading is None else from_data("interpretation", request.reading)
     return LengthsQuery(prompt, request.limit or most, request.ends or "document", reading)
 
 

@@ -408,7 +408,7 @@ class DecodeWorker:
         horizon = dict(zip(step.request_ids, step.canvas.horizon.tolist()))
         columns = sum(spent[row.number] - row.columns for row in rows)
         padded = columns
-        if not step.recipe.cache.traits.keeps:
+        if not step.recipe.cache.traits.stores_states:
             widest = max(len(row.prompt) for row in rows) + max(horizon[row.number] for row in rows)
             padded = len(rows) * widest
         passes = dict(zip(step.request_ids, step.cost.forward_passes.tolist()))
@@ -714,7 +714,7 @@ class Engine:
         try:
             limit, ends, reading = question.limit, question.ends, question.reading
             question.resolve(
-                predict_length(self.model, question.prompt, limit=limit, ends=ends, reading=reading)
+                predict_length(self.model, question.prompt, limit=limit, ends=ends, interpretation=reading)
             )
         except Exception as error:
             question.resolve(error)
@@ -743,4 +743,4 @@ def _resolve_default_recipe(model: MaskPredictor, limits: ServerSettings) -> Rec
             f"the server's recipe asks for {asked} slots, and a canvas may have {horizon}; give a shorter "
             "one, or a larger --horizon"
         )
-    return resolve(recipe, model, room=horizon)
+    return resolve(recipe, model, available_slots=horizon)

@@ -62,14 +62,14 @@ def conformal_factor(predicted: Sequence[float], finished: Sequence[int | float]
         raise SettingError(
             f"{len(predicted)} predictions and {len(finished)} finished lengths were given; they go in pairs"
         )
-    needed = [factor_needed(guess, length) for guess, length in zip(predicted, finished)]
-    return at_rank(needed, coverage)
+    needed = [required_factor(guess, length) for guess, length in zip(predicted, finished)]
+    return conformal_quantile(needed, coverage)
 
 
-def factor_needed(predicted: float, length: int | float) -> float:
+def required_factor(predicted: float, length: int | float) -> float:
     """The least a prediction must be multiplied with for its answer to fit.
 
-    >>> factor_needed(8.0, 9)
+    >>> required_factor(8.0, 9)
     1.0001220703125
     """
     check_number("conformal_factor", "predicted", predicted, above=0)
@@ -79,9 +79,9 @@ def factor_needed(predicted: float, length: int | float) -> float:
     return (length - _SPARE) / predicted
 
 
-def at_rank(factors: Sequence[float], coverage: float) -> float:
+def conformal_quantile(factors: Sequence[float], coverage: float) -> float:
     """The factor that covers a new answer with at least this chance."""
-    needed = samples_needed(coverage)
+    needed = min_samples(coverage)
     if len(factors) < needed:
         raise SettingError(
             f"{len(factors)} finished answers cannot carry a bound that covers {coverage:.0%}: at least "
@@ -91,10 +91,10 @@ def at_rank(factors: Sequence[float], coverage: float) -> float:
     return sorted(factors)[_rank(len(factors), coverage) - 1]
 
 
-def samples_needed(coverage: float) -> int:
+def min_samples(coverage: float) -> int:
     """The fewest finished answers from which a bound of this coverage can be had.
 
-    >>> samples_needed(0.9), samples_needed(0.95)
+    >>> min_samples(0.9), min_samples(0.95)
     (9, 19)
     """
     check_number("upper_bound", "coverage", coverage, above=0, below=1)

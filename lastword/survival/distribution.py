@@ -59,7 +59,7 @@ class LengthDistribution:
     interpretation: tuple[AnyInterpretation, ...] | AnyInterpretation | None = None
 
     def __post_init__(self) -> None:
-        hazard = checked_probabilities(self.hazard, "hazard", rows=False)
+        hazard = check_probabilities(self.hazard, "hazard", rows=False)
         object.__setattr__(self, "hazard", hazard)
         for name in ("explanation", "interpretation"):
             own = getattr(self, name)
@@ -82,7 +82,7 @@ class LengthDistribution:
     @classmethod
     def from_cumulative(cls, cumulative: Float[Tensor, "*B T"]) -> LengthDistribution:
         """From F(k) = P(L <= k), which must not fall along the row."""
-        rising = checked_probabilities(cumulative, "cumulative probability", rows=False)
+        rising = check_probabilities(cumulative, "cumulative probability", rows=False)
         before = torch.nn.functional.pad(rising, (1, 0))[..., :-1]
         step = rising - before
         if bool((step < -INPUT_ROUNDING).any()):
@@ -90,12 +90,12 @@ class LengthDistribution:
                 f"a cumulative probability falls by {-step.min().item():.3g} along the slots; it may "
                 "only rise: smooth it first (isotonic regression or a running maximum)"
             )
-        return cls(hazard_from(step.clamp(min=0), 1 - before))
+        return cls(conditional_hazard(step.clamp(min=0), 1 - before))
 
     @classmethod
     def from_density(cls, density: Float[Tensor, "*B T"]) -> LengthDistribution:
         """From P(L = k); what is missing to 1 is the tail."""
-        mass = checked_probabilities(density, "density", rows=False)
+        mass = check_probabilities(density, "density", rows=False)
         total = mass.cumsum(-1)
         if bool((total > 1 + INPUT_ROUNDING).any()):
             raise SettingError(
@@ -103,7 +103,7 @@ class LengthDistribution:
                 "normalise it or cap its running sum first"
             )
         before = torch.nn.functional.pad(total, (1, 0))[..., :-1]
-        return cls(hazard_from(mass, 1 - before))
+        return cls(conditional_hazard(mass, 1 - before))
 
     @property
     def slots(self) -> int:
@@ -187,7 +187,7 @@ class LengthDistribution:
         return lengths_html(self)
 
 
-def checked_probabilities(values: Tensor, name: str, *, rows: bool = True) -> Tensor:
+def check_probabilities(values: Tensor, name: str, *, rows: bool = True) -> Tensor:
     """float64 on the CPU, checked to be probabilities of one slot or more: [B, T], else [T] as well."""
     if not isinstance(values, Tensor) or not values.is_floating_point():
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
@@ -212,6 +212,6 @@ def checked_probabilities(values: Tensor, name: str, *, rows: bool = True) -> Te
     return values.clamp(0, 1)
 
 
-def hazard_from(part: Tensor, whole: Tensor) -> Tensor:
+def conditional_hazard(part: Tensor, whole: Tensor) -> Tensor:
     """part / whole as a hazard; 1 where nothing is left, so that a spent row stays spent."""
     return torch.where(whole > ROUNDING, part / whole.clamp(min=ROUNDING), 1.0).clamp(0, 1)

@@ -32,9 +32,9 @@ class Mean:
 class Quantile:
     """The length a share `q` of answers does not exceed; SmartCrop crops at q = 0.95.
 
-    Where every missing slot has a price and every extra one too, `Quantile.priced` is the cheapest:
+    Where every missing slot has a price and every extra one too, `Quantile.from_costs` is the cheapest:
 
-    >>> Quantile.priced(missing=9.0, extra=1.0)
+    >>> Quantile.from_costs(missing=9.0, extra=1.0)
     Quantile(q=0.9)
     """
 
@@ -51,10 +51,10 @@ class Quantile:
         return lengths.quantile(self.q).double()
 
     @classmethod
-    def priced(cls, missing: float, extra: float) -> Quantile:
+    def from_costs(cls, missing: float, extra: float) -> Quantile:
         """The quantile with the least expected price: missing / (missing + extra), the newsvendor's."""
-        check_number("Quantile.priced", "missing", missing, above=0)
-        check_number("Quantile.priced", "extra", extra, above=0)
+        check_number("Quantile.from_costs", "missing", missing, above=0)
+        check_number("Quantile.from_costs", "extra", extra, above=0)
         return cls(missing / (missing + extra))
 
 
@@ -72,14 +72,14 @@ class Cheapest:
     cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
 
-    cut: float = 300.0
+    truncation_cost: float = 300.0
 
     def __post_init__(self) -> None:
-        check_number("Cheapest", "cut", self.cut, above=0)
+        check_number("Cheapest", "truncation_cost", self.truncation_cost, above=0)
 
     def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
         slots = torch.arange(1, lengths.slots + 1)
-        return ((slots + self.cut * lengths.survival[..., 1:]).argmin(-1) + 1).double()
+        return ((slots + self.truncation_cost * lengths.survival[..., 1:]).argmin(-1) + 1).double()
 
 
 @dataclass(frozen=True)

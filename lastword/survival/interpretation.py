@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.survival.distribution import ROUNDING, LengthDistribution, hazard_from
+from lastword.survival.distribution import ROUNDING, LengthDistribution, conditional_hazard
 from lastword.survival.signal import EndSignal
 
 
@@ -78,7 +78,9 @@ class EndedBy(Interpretation):
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
-        return LengthDistribution.from_cumulative(isotonic(signal.any.masked_fill(signal.text, 0.0)))
+        return LengthDistribution.from_cumulative(
+            isotonic(signal.either_end.masked_fill(signal.text_mask, 0.0))
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Boundary(Interpretation):
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
-        boundaries = signal.document.masked_fill(signal.text, 0.0).cumsum(-1)
+        boundaries = signal.document.masked_fill(signal.text_mask, 0.0).cumsum(-1)
         return LengthDistribution.from_cumulative(boundaries.clamp(max=1))
 
 
@@ -112,15 +114,15 @@ class TurnEnd(Interpretation):
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
-        ended = isotonic(signal.document.masked_fill(signal.text, 0.0))
-        turn = signal.turn.masked_fill(signal.text, 0.0)
-        return LengthDistribution.from_hazard(hazard_from(turn, 1 - ended))
+        ended = isotonic(signal.document.masked_fill(signal.text_mask, 0.0))
+        turn = signal.turn.masked_fill(signal.text_mask, 0.0)
+        return LengthDistribution.from_hazard(conditional_hazard(turn, 1 - ended))
 
 
 # The first document's boundary lies in a lump of probability. Its mass should be 1; on a model's own
 # curve it is anything between these, and the lump ends in the quietest stretch of SMOOTH slots there.
-LEAST, MOST = 0.5, 1.3
-SMOOTH = 9
+MIN_LUMP_MASS, MAX_LUMP_MASS = 0.5, 1.3
+SMOOTHING_SLOTS = 9
 
 
 @dataclass(frozen=True)
@@ -140,31 +142,31 @@ class FirstBoundary(Interpretation):
     source: ClassVar[str] = "ours"
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
-        boundaries = signal.document.masked_fill(signal.text, 0.0)
+        boundaries = signal.document.masked_fill(signal.text_mask, 0.0)
         total = boundaries.cumsum(-1)
         # Where every stretch is as quiet as any other, mass 1 is the best guess.
         noise = _smooth(boundaries) * (1 + (total - 1).abs() / 2)
-        valley = torch.where((total >= LEAST) & (total < MOST), noise, torch.inf).argmin(-1)
+        valley = torch.where((total >= MIN_LUMP_MASS) & (total < MAX_LUMP_MASS), noise, torch.inf).argmin(-1)
         mass = total.gather(1, valley[:, None])
-        whole = (total[:, -1:] < 1) | (mass < LEAST)  # no lump, or not all of it
+        whole = (total[:, -1:] < 1) | (mass < MIN_LUMP_MASS)  # no lump, or not all of it
         scaled = total / torch.where(whole, 1.0, mass.clamp(min=ROUNDING))
         return LengthDistribution.from_cumulative(scaled.clamp(max=1))
 
 
 def _smooth(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    half = SMOOTH // 2
+    half = SMOOTHING_SLOTS // 2
     padded = torch.nn.functional.pad(values[:, None], (half, half), mode="replicate")
-    return torch.nn.functional.avg_pool1d(padded, SMOOTH, stride=1)[:, 0]
+    return torch.nn.functional.avg_pool1d(padded, SMOOTHING_SLOTS, stride=1)[:, 0]
 
 
-LAST = 32  # slots that say what lies far behind the answer
-PADDED = 0.5  # at least so likely is an end token there if answers were padded
-PACKED = 0.1  # and less than this if documents went on
-VISIBLE = 0.5  # mass of turn ends in a row of a model that writes them
-STEADY = 0.9  # share of the logit's variation that a curve which never falls explains
-LEANING = 0.5  # the share that will do where the end is so likely that only padding explains it
-RISEN = 1.0  # nats by which that curve rises at least: a flat signal's is rounding
-CLEAR = 0.01  # nearer to 0 or 1 the logit is noise
+TAIL_SLOTS = 32  # slots that say what lies far behind the answer
+PADDED_TAIL = 0.5  # at least so likely is an end token there if answers were padded
+PACKED_TAIL = 0.1  # and less than this if documents went on
+MIN_TURN_MASS = 0.5  # mass of turn ends in a row of a model that writes them
+MIN_R_SQUARED = 0.9  # share of the logit's variation that a curve which never falls explains
+MIN_R_SQUARED_PADDED = 0.5  # the share that will do where the end is so likely that only padding explains it
+MIN_RISE = 1.0  # nats by which that curve rises at least: a flat signal's is rounding
+LOGIT_EPS = 0.01  # nearer to 0 or 1 the logit is noise
 
 
 @dataclass(frozen=True)
@@ -173,16 +175,16 @@ class SignalShape:
 
     tail: float  # mean probability of an end in the last slots
     mass: float  # expected number of document ends on the canvas
-    turns: float  # expected number of turn ends
-    rise: float  # R^2 of the nearest rising curve to the signal's logit: 1 never falls, 0 is flat
+    turn_mass: float  # expected number of turn ends
+    r_squared: float  # R^2 of the nearest rising curve to the signal's logit: 1 never falls, 0 is flat
 
     @classmethod
-    def of(cls, signal: EndSignal) -> list[SignalShape]:
+    def from_signal(cls, signal: EndSignal) -> list[SignalShape]:
         """The shape of every row. Where ends are rare to the last, whether they rise is not looked at."""
-        ends = signal.any
-        tail = ends[:, -LAST:].mean(-1)
+        ends = signal.either_end
+        tail = ends[:, -TAIL_SLOTS:].mean(-1)
         rise = torch.zeros_like(tail)
-        rise[tail >= PACKED] = _rise(ends[tail >= PACKED])
+        rise[tail >= PACKED_TAIL] = _r_squared(ends[tail >= PACKED_TAIL])
         sums = (signal.document.sum(-1), signal.turn.sum(-1))
         return [cls(*row) for row in zip(*(column.tolist() for column in (tail, *sums, rise)))]
 
@@ -191,8 +193,8 @@ class SignalShape:
 class Choice:
     """The reading picked for one row, with the reason as a sentence."""
 
-    reading: Interpretation
-    why: str
+    interpretation: Interpretation
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Auto(Interpretation):
     name: ClassVar[str] = "auto"
     cost_summary: ClassVar[str] = "nothing beyond the probe"
     source: ClassVar[str] = "ours"
-    readings: ClassVar[tuple[Interpretation, ...]] = (
+    candidates: ClassVar[tuple[Interpretation, ...]] = (
         TurnEnd(),
         EndedBy(),
         FirstBoundary(),
@@ -217,34 +219,34 @@ class Auto(Interpretation):
 
     def choose(self, signal: EndSignal) -> list[Choice]:
         """What each row is read as."""
-        return [_choice(shape) for shape in SignalShape.of(signal)]
+        return [_choose(shape) for shape in SignalShape.from_signal(signal)]
 
     def __call__(self, signal: EndSignal) -> LengthDistribution:
         choices = self.choose(signal)
-        readings = tuple(choice.reading for choice in choices)
+        readings = tuple(choice.interpretation for choice in choices)
         hazard = torch.empty_like(signal.document)
         for reading in dict.fromkeys(readings):
             rows = [row for row, picked in enumerate(readings) if picked == reading]
-            hazard[rows] = reading(signal.rows(rows)).hazard
-        return LengthDistribution(hazard, tuple(choice.why for choice in choices), readings)
+            hazard[rows] = reading(signal.select(rows)).hazard
+        return LengthDistribution(hazard, tuple(choice.reason for choice in choices), readings)
 
 
-def _choice(shape: SignalShape) -> Choice:
-    steady = LEANING if shape.tail >= PADDED else STEADY
-    padded = shape.tail >= PACKED and shape.rise >= steady
-    if padded and shape.turns >= VISIBLE:
+def _choose(shape: SignalShape) -> Choice:
+    steady = MIN_R_SQUARED_PADDED if shape.tail >= PADDED_TAIL else MIN_R_SQUARED
+    padded = shape.tail >= PACKED_TAIL and shape.r_squared >= steady
+    if padded and shape.turn_mass >= MIN_TURN_MASS:
         return Choice(
             TurnEnd(),
-            f"turn end, then padding: turn ends add up to {shape.turns:.2f} and the last slots hold an "
+            f"turn end, then padding: turn ends add up to {shape.turn_mass:.2f} and the last slots hold an "
             f"end with chance {shape.tail:.2f}",
         )
     if padded:
         return Choice(
             EndedBy(),
             f"ended by: the last slots hold an end with chance {shape.tail:.2f} and the signal rises "
-            f"(R^2 {shape.rise:.2f}), as behind padded answers",
+            f"(R^2 {shape.r_squared:.2f}), as behind padded answers",
         )
-    if shape.tail < PACKED:
+    if shape.tail < PACKED_TAIL:
         return Choice(
             FirstBoundary(),
             f"first boundary: ends add up to {shape.mass:.2f} and are rare in the last slots "
@@ -253,13 +255,13 @@ def _choice(shape: SignalShape) -> Choice:
     return Choice(
         Hazard(),
         f"hazard, as in the paper: the last slots hold an end with chance {shape.tail:.2f} and the signal "
-        f"does not rise steadily (R^2 {shape.rise:.2f}), which fits neither padding nor packing",
+        f"does not rise steadily (R^2 {shape.r_squared:.2f}), which fits neither padding nor packing",
     )
 
 
-def _rise(ends: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
-    logit = torch.logit(ends, eps=CLEAR)
+def _r_squared(ends: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
+    logit = torch.logit(ends, eps=LOGIT_EPS)
     fit = isotonic(logit)
     spread = (logit - logit.mean(-1, keepdim=True)).square().sum(-1)
     explained = 1 - (logit - fit).square().sum(-1) / spread
-    return torch.where(fit[:, -1] - fit[:, 0] < RISEN, 0.0, explained)
+    return torch.where(fit[:, -1] - fit[:, 0] < MIN_RISE, 0.0, explained)

@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lastword.errors import SettingError, WrongTypeError
-from lastword.survival.distribution import checked_probabilities
+from lastword.survival.distribution import check_probabilities
 from lastword.validation import check_int, check_list, check_type
 
-NUMBERS_AT_ONCE = 2**23  # 64 MB of float64
+MAX_CHUNK_SIZE = 2**23  # 64 MB of float64
 
 
 def token_probabilities(logits: Float[Tensor, "*batch V"], ids: Sequence[int]) -> Float[Tensor, "*batch N"]:
@@ -38,7 +38,7 @@ def token_probabilities(logits: Float[Tensor, "*batch V"], ids: Sequence[int]) -
     # Apple's GPU has no float64; there the normaliser is summed in float32.
     wide = torch.float32 if logits.device.type == "mps" else torch.float64
     parts = []
-    for chunk in torch.split(flat, max(1, NUMBERS_AT_ONCE // flat.shape[-1])):
+    for chunk in torch.split(flat, max(1, MAX_CHUNK_SIZE // flat.shape[-1])):
         chunk = chunk.to(wide)
         normaliser = chunk.logsumexp(-1, keepdim=True)
         parts.append((chunk[:, columns] - normaliser).exp())
@@ -59,59 +59,61 @@ class EndSignal:
 
     document: Float[Tensor, "B T"]
     turn: Float[Tensor, "B T"]
-    reached: Int[Tensor, "B"]
+    text_slots: Int[Tensor, "B"]
 
     def __post_init__(self) -> None:
-        for name in ("document", "turn", "reached"):
+        for name in ("document", "turn", "text_slots"):
             check_type("EndSignal", name, getattr(self, name), Tensor, "a tensor")
-        if self.reached.dtype != torch.long:
+        if self.text_slots.dtype != torch.long:
             raise WrongTypeError(
-                f"an end signal with reached of {self.reached.dtype} was given; it must be torch.int64"
+                f"an end signal with reached of {self.text_slots.dtype} was given; it must be torch.int64"
             )
-        if self.document.shape != self.turn.shape or self.reached.shape != self.document.shape[:1]:
+        if self.document.shape != self.turn.shape or self.text_slots.shape != self.document.shape[:1]:
             raise SettingError(
                 f"an end signal of shapes {tuple(self.document.shape)}, {tuple(self.turn.shape)} and "
-                f"{tuple(self.reached.shape)} was given; document and turn must be [rows, slots] alike "
+                f"{tuple(self.text_slots.shape)} was given; document and turn must be [rows, slots] alike "
                 "and reached [rows]"
             )
         for name in ("document", "turn"):
-            values = checked_probabilities(getattr(self, name), f"{name} end's probability")
+            values = check_probabilities(getattr(self, name), f"{name} end's probability")
             object.__setattr__(self, name, values)
 
     @classmethod
-    def of(cls, document: Float[Tensor, "B T"], turn: Float[Tensor, "B T"] | None = None) -> EndSignal:
+    def from_probabilities(
+        cls, document: Float[Tensor, "B T"], turn: Float[Tensor, "B T"] | None = None
+    ) -> EndSignal:
         """The signal on a canvas of masks."""
-        check_type("EndSignal.of", "document", document, Tensor, "a tensor [rows, slots]")
+        check_type("EndSignal.from_probabilities", "document", document, Tensor, "a tensor [rows, slots]")
         turn = torch.zeros_like(document) if turn is None else turn
         return cls(document, turn, torch.zeros(document.shape[:1], dtype=torch.long))
 
     @property
-    def any(self) -> Float[Tensor, "B T"]:
+    def either_end(self) -> Float[Tensor, "B T"]:
         """Probability of either end."""
         return (self.document + self.turn).clamp(max=1)
 
     @property
-    def text(self) -> Bool[Tensor, "B T"]:
+    def text_mask(self) -> Bool[Tensor, "B T"]:
         """Slots known to be text: the row's answer cannot end in them."""
-        return torch.arange(self.document.shape[-1]) < self.reached[:, None]
+        return torch.arange(self.document.shape[-1]) < self.text_slots[:, None]
 
     @property
     def merged(self) -> EndSignal:
         """The two ends as one."""
-        return EndSignal(self.any, torch.zeros_like(self.turn), self.reached)
+        return EndSignal(self.either_end, torch.zeros_like(self.turn), self.text_slots)
 
     def row(self, index: int) -> EndSignal:
         """One prompt's signal, still as a batch of one."""
-        return self.rows([index])
+        return self.select([index])
 
-    def rows(self, places: Sequence[int]) -> EndSignal:
+    def select(self, rows: Sequence[int]) -> EndSignal:
         """Some prompts' signals."""
-        own = list(places)
-        return EndSignal(self.document[own], self.turn[own], self.reached[own])
+        index = list(rows)
+        return EndSignal(self.document[index], self.turn[index], self.text_slots[index])
 
-    def first(self, slots: int) -> EndSignal:
+    def first_slots(self, slots: int) -> EndSignal:
         """The signal of a canvas with so many slots."""
-        reached = self.reached.clamp(max=slots)
+        reached = self.text_slots.clamp(max=slots)
         return EndSignal(self.document[:, :slots], self.turn[:, :slots], reached)
 
     def __len__(self) -> int:

@@ -30,7 +30,7 @@ NEEDED = {
     "Calibration": {
         "weights": "w",
         "limit": 5,
-        "reading": lastword.Hazard(),
+        "interpretation": lastword.Hazard(),
         "estimate": lastword.Mean(),
         "families": ALL,
     },
@@ -46,7 +46,7 @@ NEEDED = {
     "generate": {"model": TOY, "prompt": "abc", "length": "fixed:4"},
     "load": {"name": "toy"},
     "predict_length": {"model": TOY, "prompt": "abc"},
-    "samples_needed": {"coverage": 0.9},
+    "min_samples": {"coverage": 0.9},
     "save_lengths": {"lengths": LENGTHS.row(0), "path": Path("/dev/null/no.png")},
     "save_rows": {"lengths": LENGTHS, "titles": ["a"] * 9, "path": Path("/dev/null/no.png")},
     "resolve": {"recipe": lastword.Recipe(), "model": TOY},

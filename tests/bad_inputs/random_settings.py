@@ -25,7 +25,7 @@ warnings.filterwarnings("ignore")
 TOY = lastword.load("toy")
 OPTIONS = inspect.signature(lastword.generate).parameters.keys() - {"model", "prompt"}
 MADE = [
-    cls(passes=9) if cls is lastword.Budget else cls() for axis in PARTS.values() for cls in axis.values()
+    cls(max_passes=9) if cls is lastword.Budget else cls() for axis in PARTS.values() for cls in axis.values()
 ]
 
 NUMBERS = st.integers() | st.floats() | st.floats(0, 1) | st.integers(0, 40)
@@ -80,7 +80,7 @@ def run(part: Any, fields: dict[str, Any]) -> None:
     wrapped = {
         "schedule": lambda: {"unmask": lastword.MostConfident(made)},
         "estimate": lambda: {"length": lastword.Survival(16, estimate=made)},
-        "reading": lambda: {"length": lastword.Survival(16, reading=made)},
+        "interpretation": lambda: {"length": lastword.Survival(16, interpretation=made)},
     }
     choice = wrapped[axis]() if axis in wrapped else {axis: made}
     recipe = lastword.Recipe(**{"length": lastword.Fixed(5), **choice})

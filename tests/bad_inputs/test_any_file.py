@@ -19,7 +19,7 @@ from lastword.models.weights import check_files, tensor_files
 from lastword.policies.length.budget import Budget
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import PARTS
-from lastword.recipe.text import as_text, parse_part
+from lastword.recipe.text import parse_part, to_text
 from lastword.survival.estimate import Quantile
 from lastword.survival.interpretation import Hazard
 from tests.bad_inputs.mutations import EXAMPLES, hold, mutated_bytes
@@ -35,9 +35,9 @@ def golden(path: str) -> dict:
 
 CALIBRATION = json.loads(
     Calibration(
-        weights="0123456789abcdef",
+        model_key="0123456789abcdef",
         limit=64,
-        reading=Hazard(),
+        interpretation=Hazard(),
         estimate=Quantile(0.5),
         families={"all": Ratios((0.5, 1.25, 2.0), 1), "sums": Ratios((1.5,))},
         made_with={"lastword": "0", "coverage": 0.9, "chat": None, "recipe": {"block": 8}},
@@ -128,7 +128,7 @@ def test_any_weight_index(examples, tmp_path):
 def test_any_calibration(examples, file):
     def read(data):
         file.write_bytes(data)
-        Calibration.read(file)
+        Calibration.from_file(file)
 
     read(json.dumps(CALIBRATION).encode())
     hold(examples, mutated_bytes(CALIBRATION), refused_or(read, CheckpointError))
@@ -159,8 +159,12 @@ def test_any_recipe(examples, good):
 
 
 TEXTS = sorted(
-    {as_text(cls(passes=9) if cls is Budget else cls()) for parts in PARTS.values() for cls in parts.values()}
-    | {"stop-at-end:(survival:512,reading=auto)", "default:96", "scaled:2,estimate=quantile:0.9"}
+    {
+        to_text(cls(max_passes=9) if cls is Budget else cls())
+        for parts in PARTS.values()
+        for cls in parts.values()
+    }
+    | {"stop-at-end:(survival:512,interpretation=auto)", "default:96", "scaled:2,estimate=quantile:0.9"}
     | {'prophet:literals=[[1,2]],measure="gap"', "most-confident:timesteps:2", "0.5", "true", "NaN"}
 )
 SIGNS = [*"()[]{}:,=\"'\\ ", "1e999", "9" * 400]

@@ -167,9 +167,9 @@ def calibration(**changes):
     def act(tmp_path):
         good = Calibration("0" * 16, 64, Hazard(), Quantile(0.5), {"all": Ratios((1.0, 2.0), 1)})
         (tmp_path / "lengths.json").write_text(good.to_json())
-        Calibration.read(tmp_path / "lengths.json")
+        Calibration.from_file(tmp_path / "lengths.json")
         changed(tmp_path / "lengths.json", changes)
-        Calibration.read(tmp_path / "lengths.json")
+        Calibration.from_file(tmp_path / "lengths.json")
 
     return act
 
@@ -177,7 +177,7 @@ def calibration(**changes):
 def calibration_of(data):
     def act(tmp_path):
         (tmp_path / "lengths.json").write_bytes(data)
-        Calibration.read(tmp_path / "lengths.json")
+        Calibration.from_file(tmp_path / "lengths.json")
 
     return act
 
@@ -592,7 +592,7 @@ RECIPES = [
         "a schedule of 400 digits",
         recipe({"unmask": {"name": "most-confident", "schedule": 10**400}}),
         SettingError,
-        "recipe(pace=1000",
+        "recipe(tokens_per_step=1000",
     ),
     (
         "literals of objects",
@@ -652,16 +652,16 @@ CALIBRATIONS = [
     ("made with a list", calibration(made_with=[]), "made_with"),
     ("made with a recipe of text", calibration(made_with={"recipe": "x"}), "made_with.recipe"),
     ("made with a chat of text", calibration(made_with={"chat": "yes"}), "made_with.chat"),
-    ("no weights", calibration(weights=...), "weights"),
-    ("weights null", calibration(weights=None), "weights"),
-    ("weights a number", calibration(weights=5), "weights"),
-    ("weights of 5,000 letters", calibration(weights="0" * 5_000), "at most 1000 characters"),
+    ("no weights", calibration(model_key=...), "model_key"),
+    ("weights null", calibration(model_key=None), "model_key"),
+    ("weights a number", calibration(model_key=5), "model_key"),
+    ("weights of 5,000 letters", calibration(model_key="0" * 5_000), "at most 1000 characters"),
     ("a limit of nothing", calibration(limit=0), "limit"),
     ("a limit without end", calibration(limit=10**18), "limit"),
     ("a limit true", calibration(limit=True), "limit"),
     ("other ends", calibration(ends="all"), "ends"),
-    ("an unknown reading", calibration(reading="tea leaves"), "it should be one of hazard"),
-    ("a reading that is a list", calibration(reading=["hazard"]), "reading"),
+    ("an unknown interpretation", calibration(interpretation="tea leaves"), "it should be one of hazard"),
+    ("an interpretation that is a list", calibration(interpretation=["hazard"]), "interpretation"),
     ("an estimate null", calibration(estimate=None), "estimate"),
     ("an estimate as text", calibration(estimate="mean"), "estimate"),
     ("an estimate of no name", calibration(estimate={"q": 0.5}), "estimate.name"),
@@ -686,7 +686,7 @@ CALIBRATIONS = [
     ("cut below", calibration(families={"all": {"ended": [1.0], "cut": -1}}), "cut"),
     ("cut without end", calibration(families={"all": {"ended": [1.0], "cut": 10**15}}), "cut"),
     ("cut as text", calibration(families={"all": {"ended": [1.0], "cut": "2"}}), "cut"),
-    ("cut left out", calibration(families={"all": {"ended": [1.0]}}), "families.all.cut"),
+    ("cut left out", calibration(families={"all": {"ended": [1.0]}}), "families.all.truncated"),
 ]
 
 CHECKPOINTS = {

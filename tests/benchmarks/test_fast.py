@@ -183,7 +183,7 @@ def test_fast_is_what_the_records_choose_and_the_default_what_they_confirm(kept)
     chosen = Recipe.named("fast").with_choices(length=default_length(256), block=32)
     assert chosen == ARMS[arm].recipe
     held = all(fast.confirmed(fresh, arm).values())
-    assert (names.DEFAULT == "fast", names.DEFAULT == "careful") == (held, not held)
+    assert (names.DEFAULT_RECIPE == "fast", names.DEFAULT_RECIPE == "careful") == (held, not held)
 
 
 def test_fast_takes_a_sixth_of_the_time_and_loses_half_a_point(kept):

@@ -33,15 +33,15 @@ from lastword.models.weights import fingerprint, model_key
 from lastword.policies.length.policy import LengthPolicy
 from lastword.policies.length.wrapper import Wrapper
 from lastword.recipe.resolve import resolve
-from lastword.survival.conformal import factor_needed
+from lastword.survival.conformal import required_factor
 from lastword.tasks.frozen import load_frozen
 
 
 def found(ended=range(1, 20), cut=0, **families):
     return Calibration(
-        weights="0123",
+        model_key="0123",
         limit=64,
-        reading=EndedBy(),
+        interpretation=EndedBy(),
         estimate=Quantile(0.5),
         families={"all": Ratios(tuple(n / 10 for n in ended), cut), **families},
         made_with={"lastword": "0"},
@@ -85,35 +85,45 @@ def test_a_family_has_its_own_ratios():
 
 
 def test_ratios_are_sorted_into_their_families():
-    made = Calibration.of(
+    made = Calibration.from_answers(
         [10.0, 10.0, 20.0],
         [5, None, 30],
         ["a", "a", None],
-        weights="",
+        model_key="",
         limit=9,
-        reading=Auto(),
+        interpretation=Auto(),
         estimate=Mean(),
     )
-    short, long = factor_needed(10.0, 5), factor_needed(20.0, 30)
+    short, long = required_factor(10.0, 5), required_factor(20.0, 30)
     assert made.families == {"all": Ratios((short, long), 1), "a": Ratios((short,), 1)}
 
 
 def test_a_calibration_survives_its_file(tmp_path):
     path = tmp_path / "lengths.json"
     path.write_text(found(a=Ratios((1.25,), 2)).to_json())
-    assert Calibration.read(path) == found(a=Ratios((1.25,), 2))
+    assert Calibration.from_file(path) == found(a=Ratios((1.25,), 2))
+
+
+def test_a_file_of_an_older_version_is_read(tmp_path):
+    path = tmp_path / "lengths.json"
+    text = found().to_json()
+    for old, new in (("weights", "model_key"), ("reading", "interpretation"), ("cut", "truncated")):
+        assert f'"{new}"' in text
+        text = text.replace(f'"{new}"', f'"{old}"')
+    path.write_text(text)
+    assert Calibration.from_file(path) == found()
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"reading": "tea leaves"},
+        {"interpretation": "tea leaves"},
         {"estimate": {"name": "guess"}},
         {"estimate": {"name": "quantile", "q": 7}},
         {"families": {"some": {"ended": [1.0], "cut": 0}}},
         {"families": {"all": {"ended": [-1.0], "cut": 0}}},
         {"limit": "many"},
-        {"weights": ...},
+        {"model_key": ...},
     ],
     ids=str,
 )
@@ -122,7 +132,7 @@ def test_a_file_that_is_no_calibration_is_refused_with_its_name(change, tmp_path
     path = tmp_path / "lengths.json"
     path.write_text(json.dumps({key: value for key, value in data.items() if value is not ...}))
     with pytest.raises(CheckpointError, match=r"lengths\.json is no calibration"):
-        Calibration.read(path)
+        Calibration.from_file(path)
 
 
 # The policy
@@ -130,7 +140,7 @@ def test_a_file_that_is_no_calibration_is_refused_with_its_name(change, tmp_path
 
 def test_decoding_puts_the_survival_in_its_place():
     model = lastword.Toy(0.1)
-    model.calibration = replace(found(), reading=lastword.Hazard(), weights=model_key(model))
+    model.calibration = replace(found(), interpretation=lastword.Hazard(), model_key=model_key(model))
     plain = Survival(64, Scaled(1.9, Quantile(0.5)))
     for wrap in (lambda policy: policy, StopAtEnd, lambda p: StopAtEnd(GrowWhenFull(p))):
         recipe = Recipe(length=wrap(Calibrated(0.95)), block=8)
@@ -170,7 +180,7 @@ class ForgetfulWrapper(Wrapper):
 @pytest.mark.parametrize("wrap", [Forgetful, ForgetfulWrapper])
 def test_a_wrapper_that_does_not_pass_the_calibration_on_is_told_to(wrap):
     model = lastword.Toy()
-    model.calibration = replace(found(), weights=model_key(model))
+    model.calibration = replace(found(), model_key=model_key(model))
     with pytest.raises(SettingError, match=r"`resolved`.*as lastword\.policies\.length\.wrapper\.Wrapper"):
         lastword.generate(model, "abc", length=wrap(Calibrated()))
 
@@ -195,7 +205,7 @@ MADE_WITH = Recipe(unmask=AboveThreshold(0.8), block=8, length=StopAtEnd(lastwor
 def test_a_recipe_that_decodes_otherwise_is_refused(change, words):
     model = lastword.Toy()
     said = {"recipe": json.loads(MADE_WITH.to_json())}
-    model.calibration = replace(found(), weights=model_key(model), made_with=said)
+    model.calibration = replace(found(), model_key=model_key(model), made_with=said)
     same = replace(MADE_WITH, length=Calibrated(0.5))
     assert isinstance(resolve(same, model).length, Survival)
     model.supports_cache = True
@@ -213,7 +223,7 @@ def test_a_calibration_belongs_to_weights_dtype_and_ends(checkpoint):
     half = lastword.load(folder, device="cpu", dtype="bfloat16")
     turned = lastword.load(folder, device="cpu", turn_ends=[3, 4])
     assert len({known, model_key(half), model_key(turned), fingerprint(model)}) == 4
-    turned.calibration = replace(found(), weights=known)
+    turned.calibration = replace(found(), model_key=known)
     with pytest.raises(CheckpointError, match="the model's calibration was learnt from other"):
         lastword.generate(turned, [1, 2], length=Calibrated(0.5))
 
@@ -278,10 +288,10 @@ ONE_BY_ONE = Recipe(length=lastword.Fixed(), block=1)
 
 def test_what_a_model_writes_is_compared_with_what_it_believed():
     model = Counted()
-    made = calibrate(model, PROMPTS, limit=40, reading=EndedBy(), recipe=ONE_BY_ONE, rows=4)
-    assert made.families["all"].cut == 0
+    made = calibrate(model, PROMPTS, limit=40, interpretation=EndedBy(), recipe=ONE_BY_ONE, rows=4)
+    assert made.families["all"].truncated == 0
     # n words and the end were expected, 2 n and the end came.
-    expected = sorted(factor_needed(n + 1.0, 2 * n + 1) for n in range(3, 12))
+    expected = sorted(required_factor(n + 1.0, 2 * n + 1) for n in range(3, 12))
     assert made.families["all"].ended == pytest.approx(expected, abs=1e-6)
     model.calibration = made
     answers = lastword.generate(model, PROMPTS, length=Calibrated(0.9), recipe=ONE_BY_ONE)
@@ -290,8 +300,8 @@ def test_what_a_model_writes_is_compared_with_what_it_believed():
 
 
 def test_answers_that_are_cut_are_counted_and_a_bound_among_them_is_refused_when_asked_for():
-    made = calibrate(Counted(), PROMPTS, limit=21, reading=EndedBy(), recipe=ONE_BY_ONE)
-    assert made.families["all"].cut == 1  # 11 letters, 22 words
+    made = calibrate(Counted(), PROMPTS, limit=21, interpretation=EndedBy(), recipe=ONE_BY_ONE)
+    assert made.families["all"].truncated == 1  # 11 letters, 22 words
     assert made.bound(0.8).factor > 1
     with pytest.raises(SettingError, match="1 of the 9 answers"):
         made.bound(0.9)
@@ -302,7 +312,7 @@ def test_answers_none_of_which_ended_are_no_calibration(recipe):
     with pytest.raises(
         SettingError, match=r"none of the 9 answers ended on 5 slots.*larger limit.*another recipe"
     ):
-        calibrate(Counted(), PROMPTS, limit=5, reading=EndedBy(), recipe=recipe)
+        calibrate(Counted(), PROMPTS, limit=5, interpretation=EndedBy(), recipe=recipe)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +326,7 @@ def test_answers_none_of_which_ended_are_no_calibration(recipe):
     ids=["text", "chat", "ids", "both"],
 )
 def test_a_calibration_says_how_its_prompts_were_laid_out(prompts, chat):
-    made = calibrate(Chatty(), prompts, limit=40, reading=EndedBy(), recipe=ONE_BY_ONE)
+    made = calibrate(Chatty(), prompts, limit=40, interpretation=EndedBy(), recipe=ONE_BY_ONE)
     assert made.made_with["chat"] is chat
     assert json.loads(made.to_json())["made_with"]["chat"] is chat
 
@@ -325,7 +335,7 @@ def test_a_calibration_says_how_its_prompts_were_laid_out(prompts, chat):
 def test_prompts_laid_out_otherwise_are_refused(chat):
     model = Chatty()
     said = {} if chat is None else {"chat": chat}  # old files do not say
-    model.calibration = replace(found(), weights=model_key(model), made_with=said)
+    model.calibration = replace(found(), model_key=model_key(model), made_with=said)
     asks = {True: [message("bbb")], False: "bbb", None: [1, 1, 1]}
     for kind, prompt in asks.items():
         for asked in (prompt, [prompt], [asks[None], prompt]):
@@ -362,7 +372,7 @@ def test_whatever_is_wrong_is_said_before_the_first_pass(change, words):
 
 
 def test_what_is_of_the_wrong_type_is_said_by_us(in_plain_python):
-    wrong = ["estimate=lastword.Scaled(1.2)", "estimate=lastword.Mean", "reading='auto'"]
+    wrong = ["estimate=lastword.Scaled(1.2)", "estimate=lastword.Mean", "interpretation='auto'"]
     wrong += ["recipe=3", "families=[3] * 9"]
     codes = [f"lastword.calibrate(toy, ['b'] * 9, limit=8, {one})" for one in wrong]
     for prompts in ("{'role': 'user'}", "[['b'] * 9]", "[1] * 9"):
@@ -379,7 +389,7 @@ def test_the_longest_prompt_must_leave_room_before_the_first_pass():
 
 def test_a_lone_message_is_a_prompt():
     lone = [message(text) for text in PROMPTS]
-    settings = {"limit": 40, "reading": EndedBy(), "recipe": ONE_BY_ONE}
+    settings = {"limit": 40, "interpretation": EndedBy(), "recipe": ONE_BY_ONE}
     plain = calibrate(Counted(), PROMPTS, **settings)
     for prompts in (lone, [[message] for message in lone]):
         made = calibrate(Chatty(), prompts, **settings)
@@ -460,12 +470,12 @@ def test_the_command_line_calibrates_by_family(calibrated):
     run, out = calibrated
     assert run.exit_code == 0, run.output
     assert "calibrated:0.6" in run.output
-    made = Calibration.read(out)
+    made = Calibration.from_file(out)
     assert list(made.families) == ["all", "algebra", "reasoning"]
     assert [len(ratios) for ratios in made.families.values()] == [4, 2, 2]
     assert made.limit == 192
-    assert made.reading == Auto()
-    assert made.weights == model_key(lastword.load("tiny-llada-base", device="cpu"))
+    assert made.interpretation == Auto()
+    assert made.model_key == model_key(lastword.load("tiny-llada-base", device="cpu"))
 
 
 @pytest.mark.slow
@@ -482,7 +492,7 @@ def test_the_file_is_found_by_name_and_used_by_name(calibrated):
     assert run.exit_code == 0, run.output
     answer = json.loads(run.output)
     model = lastword.load("tiny-llada-base", device="cpu", calibration=out)
-    lengths = lastword.predict_length(model, prompt, limit=192, reading=Auto())
+    lengths = lastword.predict_length(model, prompt, limit=192, interpretation=Auto())
     bound = model.calibration.bound(0.6, "algebra")(lengths).item()
     assert answer["horizon"] == math.ceil(bound)
 
@@ -491,8 +501,8 @@ def test_a_folder_s_own_file_is_picked_up_and_another_model_s_is_refused(checkpo
     folder = checkpoint("llada-tiny")
     assert lastword.load(folder, device="cpu").calibration is None
     weights = model_key(lastword.load(folder, device="cpu"))
-    (folder / "lengths.json").write_text(replace(found(), weights=weights).to_json())
-    assert lastword.load(folder, device="cpu").calibration == replace(found(), weights=weights)
+    (folder / "lengths.json").write_text(replace(found(), model_key=weights).to_json())
+    assert lastword.load(folder, device="cpu").calibration == replace(found(), model_key=weights)
     (folder / "lengths.json").write_text(found().to_json())
     with pytest.raises(CheckpointError, match="learnt from other weights"):
         lastword.load(folder, device="cpu")
@@ -534,8 +544,8 @@ def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path
         assert run.exit_code == 0, run.output
         said = " ".join(run.output.split())
         assert replace(expected, length=Calibrated()).label() in said
-        made = Calibration.read(out)
-        cut = made.families["all"].cut
+        made = Calibration.from_file(out)
+        cut = made.families["all"].truncated
         assert 0 < cut < 9
         assert f"all: {cut} of the 9 answers this was calibrated on were cut" in said
         with_it = Recipe.from_json(json.dumps(made.made_with["recipe"]))

@@ -15,7 +15,7 @@ from lastword.cli import COMMANDS, main
 from lastword.cli.evaluate import wrote
 from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.registry import DEFAULT
+from lastword.recipe.registry import DEFAULT_RECIPE
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def test_a_recipe_goes_by_its_name_or_its_file(lastword, tmp_path, monkeypatch):
 
 
 def test_evaluation_takes_a_recipe_by_its_name(lastword):
-    for given, name in (([], DEFAULT), (["--recipe", "paper"], "paper")):
+    for given, name in (([], DEFAULT_RECIPE), (["--recipe", "paper"], "paper")):
         code, out, err = lastword("eval", *given, "--show")
         assert code == 0, err
         assert Recipe.named(name).to_json() in out
@@ -301,10 +301,10 @@ def test_recipes_lists_every_part(lastword):
             assert name in flat
             assert f"price: {cls.cost_summary}" in flat
             assert f"source: {cls.source}" in flat
-    assert "initial=null, limit=null, by=8, window=32" in flat
-    assert "length=survival, by=32, limit=null" in flat
+    assert "initial=null, limit=null, expansion_factor=8, eos_window=32" in flat
+    assert "length=survival, increment=32, limit=null" in flat
     shorthand = flat.split("default The plan that costs least")[1]
-    assert "limit=None short for stop-at-end:(grow-when-full:(survival:reading=auto)" in shorthand
+    assert "limit=None short for stop-at-end:(grow-when-full:(survival:interpretation=auto)" in shorthand
 
 
 FASTEST = ["--unmask", "threshold:0.9", "--cache", "dual", "--commit", "prophet"]

@@ -29,7 +29,7 @@ RULES = [
     lastword.MostConfident(lastword.EqualShares(2.5)),
     lastword.EntropyBound(1.0),
     lastword.EntropyBound(50.0),  # a block in one pass: every pass starts a block
-    lastword.AboveThreshold(0.3, pace=1.5),
+    lastword.AboveThreshold(0.3, max_tokens_per_step=1.5),
 ]
 CACHES = [lastword.NoCache(), lastword.DualCache(), lastword.DualCache(0)]
 MODELS = ["llada-tiny-eos", "dream-tiny"]

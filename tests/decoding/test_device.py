@@ -9,7 +9,7 @@ from tests.decoding.fake_device import DEVICE, Away, Elsewhere, machine
 from tests.laws.axes import SLOW_FAST, tiny
 
 DUAL, TWO = lastword.DualCache(0), lastword.EqualShares(2.0)
-GROWS = lastword.GrowWhenFull(lastword.Survival(limit=8), by=2, limit=9)
+GROWS = lastword.GrowWhenFull(lastword.Survival(limit=8), increment=2, limit=9)
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8], [2]]
 CHOICES = [
     {},
@@ -24,16 +24,24 @@ CHOICES = [
     {"cache": DUAL, "unmask": lastword.EntropyBound(1.0)},
     {"cache": DUAL, "unmask": lastword.LeftmostFirst(lastword.AboveThreshold(0.3))},
     {"cache": DUAL, "unmask": lastword.Factor()},
-    {"cache": DUAL, "unmask": lastword.LocalLeap(0.3, relaxed=0.2)},
+    {"cache": DUAL, "unmask": lastword.LocalLeap(0.3, relaxed_threshold=0.2)},
     {"unmask": SLOW_FAST[0]},
     {"length": lastword.StopAtEnd(GROWS), "cache": DUAL},
-    {"length": lastword.Budget(GROWS, passes=8), "cache": DUAL},
-    {"length": lastword.Daedal(initial=4, limit=9, by=3, window=2, enough=0.0, lost=0.9)},
+    {"length": lastword.Budget(GROWS, max_passes=8), "cache": DUAL},
+    {
+        "length": lastword.Daedal(
+            initial=4, limit=9, expansion_factor=3, eos_window=2, eos_threshold=0.0, low_threshold=0.9
+        )
+    },
     {"length": lastword.RhoEos(initial=4, limit=9)},
-    {"length": lastword.Reread(lastword.Survival(9, reading=lastword.Auto()), by=2)},
+    {"length": lastword.Reread(lastword.Survival(9, interpretation=lastword.Auto()), increment=2)},
     {"length": lastword.SurvivalAtStep(1, lastword.Survival(9))},
-    {"commit": lastword.Prophet(early=2.0, middle=1.0, late=0.5, literals=((-2, 11),))},
-    {"commit": lastword.StableMargin("margin", start=1.5, end=0.1)},
+    {
+        "commit": lastword.Prophet(
+            early_threshold=2.0, middle_threshold=1.0, late_threshold=0.5, literals=((-2, 11),)
+        )
+    },
+    {"commit": lastword.StableMargin("margin", start_threshold=1.5, end_threshold=0.1)},
     {"sampling": lastword.Sampling(temperature=0.8, top_p=0.9), "cache": DUAL},
     {"sampling": lastword.Sampling(temperature=0.8, top_k=9, score="draw")},
     {"sampling": lastword.Sampling(guidance=0.5)},

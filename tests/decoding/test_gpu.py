@@ -23,7 +23,7 @@ from tests.laws.axes import (
 pytestmark = pytest.mark.gpu
 
 DUAL = lastword.DualCache()
-GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=40), by=8, limit=64))
+GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=40), increment=8, limit=64))
 RECIPE = lastword.Recipe(length=GROWS, unmask=lastword.EntropyBound(1.0), cache=DUAL, block=8)
 
 
@@ -46,8 +46,8 @@ def ledgers(model, recipe, prompts=PROMPTS, **settings):
         lastword.EntropyBound(1.0),
         lastword.MostConfident(lastword.EqualShares(2.0)),
         lastword.AboveThreshold(0.3),
-        lastword.LeftmostFirst(lastword.AboveThreshold(0.3, pace=1.5)),
-        lastword.LocalLeap(0.3, relaxed=0.2),
+        lastword.LeftmostFirst(lastword.AboveThreshold(0.3, max_tokens_per_step=1.5)),
+        lastword.LocalLeap(0.3, relaxed_threshold=0.2),
         lastword.Factor(),
     ],
     ids=str,

@@ -17,7 +17,7 @@ from lastword.recipe.resolve import resolve
 from tests.decoding.decoded import PROMPTS, alone, answers, static_shapes
 from tests.laws.axes import recipe_of, tiny
 
-GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=6), by=3, limit=12))
+GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=6), increment=3, limit=12))
 RECIPES = [
     recipe_of(length=GROWS, block=4),
     recipe_of(length=GROWS, block=4, cache=lastword.DualCache()),

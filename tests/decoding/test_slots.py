@@ -14,7 +14,7 @@ from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
 from tests.decoding.decoded import PROMPTS, alone, answers, static_shapes, steps
 from tests.laws.axes import LENGTHS, RESIZING, SLOW_FAST, recipe_of, recipes, tiny
 
-GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=12), by=3, limit=20))
+GROWS = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=12), increment=3, limit=20))
 DRAWN = lastword.Sampling(temperature=0.8)
 RECIPES = [
     {"length": GROWS},
@@ -25,10 +25,17 @@ RECIPES = [
     {"length": lastword.Fixed(7), "cache": lastword.DualCache(), "unmask": lastword.AtRandom()},
     {"length": GROWS, "unmask": lastword.CoinFlip(), "sampling": replace(DRAWN, score="draw")},
     {"length": lastword.Survival(limit=12), "unmask": SLOW_FAST[0]},
-    {"length": lastword.Survival(limit=12), "commit": lastword.StableMargin(start=2.5, end=0.2)},
-    {"length": lastword.Reread(lastword.Survival(16), by=5)},
-    {"length": lastword.Daedal(initial=4, limit=12, by=3, window=2, enough=0.0, lost=0.9)},
-    {"length": lastword.Budget(GROWS, passes=9), "cache": lastword.DualCache()},
+    {
+        "length": lastword.Survival(limit=12),
+        "commit": lastword.StableMargin(start_threshold=2.5, end_threshold=0.2),
+    },
+    {"length": lastword.Reread(lastword.Survival(16), increment=5)},
+    {
+        "length": lastword.Daedal(
+            initial=4, limit=12, expansion_factor=3, eos_window=2, eos_threshold=0.0, low_threshold=0.9
+        )
+    },
+    {"length": lastword.Budget(GROWS, max_passes=9), "cache": lastword.DualCache()},
 ]
 
 
@@ -64,7 +71,7 @@ class ByPrompt(LengthPolicy):
     traits = LengthTraits(max_slots=10)
 
     def plan(self, probe):
-        return Plan(probe.max_cost(torch.ones(probe.rows, dtype=torch.long)).tokens_computed)
+        return Plan(probe.max_cost(torch.ones(probe.num_rows, dtype=torch.long)).tokens_computed)
 
 
 def crowd(count):

@@ -24,7 +24,7 @@ from tests.laws.axes import tiny
 CPU = torch.device("cpu")
 DUAL = lastword.DualCache()
 FIXED = lastword.Recipe(length=lastword.Fixed(11), unmask=lastword.EntropyBound(1.0), cache=DUAL, block=4)
-GROWS = lastword.GrowWhenFull(lastword.Survival(limit=12), by=3, limit=20)
+GROWS = lastword.GrowWhenFull(lastword.Survival(limit=12), increment=3, limit=20)
 RULES = [
     lastword.MostConfident(),
     lastword.MostConfident(lastword.EqualShares(2.5)),
@@ -32,10 +32,10 @@ RULES = [
     lastword.LargestMargin(lastword.Timesteps(0.7, keep_idle=True)),
     lastword.MostConfident(order_temperature=0.5),
     lastword.EntropyBound(1.0),
-    lastword.AboveThreshold(0.3, pace=1.5),
+    lastword.AboveThreshold(0.3, max_tokens_per_step=1.5),
     lastword.LeftmostFirst(lastword.AboveThreshold(0.3)),
     lastword.Factor(),
-    lastword.LocalLeap(0.3, relaxed=0.2, radius=1),
+    lastword.LocalLeap(0.3, relaxed_threshold=0.2, radius=1),
     lastword.AtRandom(),
     lastword.CoinFlip(),
     lastword.MaskGit(),
@@ -46,7 +46,7 @@ LENGTHS = [
     lastword.StopAtEnd(lastword.Fixed(14)),
     GROWS,
     lastword.StopAtEnd(GROWS),
-    lastword.Budget(GROWS, passes=9),
+    lastword.Budget(GROWS, max_passes=9),
 ]
 
 
@@ -91,7 +91,7 @@ def test_an_embedded_model_answers_the_same():
         "def f(x):",
     ]
     prompts = [model.tokenizer.encode(text) for text in texts]
-    length = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=32), by=8, limit=48))
+    length = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=32), increment=8, limit=48))
     recipe = replace(FIXED, length=length, unmask=lastword.EntropyBound(0.5), block=16)
     static, dynamic = in_both(model, recipe, prompts=prompts)
     assert static == dynamic
@@ -110,7 +110,7 @@ class Count(NamedTuple):
 class Counting(UnmaskRule):
     """One to three masks, by the length of the prompt; the state counts how often a row was asked."""
 
-    def begin(self, canvas):
+    def initial_state(self, canvas):
         return Count(torch.zeros_like(canvas.horizon))
 
     def choose(self, prediction, open, clock, state):
@@ -125,8 +125,8 @@ class Growing(LengthPolicy):
     traits = LengthTraits(resizes="between blocks", grows=True, max_slots=11)
 
     def plan(self, probe):
-        horizon = torch.arange(probe.rows) % 5 + 6
-        return Plan(horizon, state=Count(torch.zeros(probe.rows, dtype=torch.long)))
+        horizon = torch.arange(probe.num_rows) % 5 + 6
+        return Plan(horizon, state=Count(torch.zeros(probe.num_rows, dtype=torch.long)))
 
     def revise(self, canvas, prediction, clock, state):
         complete = ~(canvas.masked & clock.window.columns(canvas.width)).any(-1)
@@ -218,7 +218,7 @@ class Understated(LengthPolicy):
     traits = LengthTraits(resizes="between blocks", grows=True, max_slots=8)
 
     def plan(self, probe):
-        return Plan(torch.full((probe.rows,), self.plans))
+        return Plan(torch.full((probe.num_rows,), self.plans))
 
     def revise(self, canvas, prediction, clock, state):
         full = (~canvas.masked).all(-1) & (canvas.horizon == self.plans)
@@ -275,7 +275,7 @@ def test_which_recipes_fix_their_shapes():
     with static_shapes():
         assert fixes()
         assert fixes(length=lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Fixed(6), limit=9)))
-        assert fixes(length=lastword.Budget(lastword.Survival(limit=9), passes=9))
+        assert fixes(length=lastword.Budget(lastword.Survival(limit=9), max_passes=9))
         assert fixes(unmask=lastword.AtRandom())  # its draws are not captured, its shapes are fixed
         assert not fixes(torch.device("mps"))
         assert not fixes(hooks=lastword.Hooks(tokens=lambda step, canvas: canvas.tokens))

@@ -80,7 +80,7 @@ def test_a_table_of_nothing_asked_is_a_table(tmp_path):
 
 # What a calibrated plan is looked up in, as an evaluation does first.
 LENGTHS = lastword.Calibration(
-    weights="w", limit=256, reading=Hazard(), estimate=Mean(), families={"all": Ratios((1.0,) * 50)}
+    model_key="w", limit=256, interpretation=Hazard(), estimate=Mean(), families={"all": Ratios((1.0,) * 50)}
 )
 
 
@@ -89,9 +89,9 @@ def test_every_policy_keeps_to_the_room_it_is_given(name):
     """On a model with room for 80 slots, a policy asks for no more than those."""
     model = Toy()
     model.max_seq_len, model.default_max_new_tokens = 83, 256
-    model.calibration = replace(LENGTHS, weights=model_key(model))
+    model.calibration = replace(LENGTHS, model_key=model_key(model))
     block = {"block": 16} if name in ("stop-at-end", "grow-when-full", "reread") else {}
-    bound = {"passes": 256} if name == "budget" else {}
+    bound = {"max_passes": 256} if name == "budget" else {}
     length = PARTS["length"][name](**bound)
     recipe = Recipe(length=length, unmask=lastword.AboveThreshold(0.1), **block)
     resolved = resolve(recipe, model)
@@ -105,7 +105,7 @@ def test_every_policy_keeps_to_the_room_it_is_given(name):
 def test_an_evaluation_asks_as_was_calibrated(made_in_chat, tmp_path):
     model, task = Toy(), Echo(3)
     said = {"chat": made_in_chat}
-    model.calibration = replace(LENGTHS, weights=model_key(model), made_with=said)
+    model.calibration = replace(LENGTHS, model_key=model_key(model), made_with=said)
     recipe = Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
     journal = Journal(tmp_path / "a.jsonl")
     if not made_in_chat:
@@ -125,7 +125,7 @@ def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
     from lastword.evaluate.harness_model import LastwordLM
 
     model = Toy()
-    model.max_seq_len, model.calibration = 100, replace(LENGTHS, weights=model_key(model))
+    model.max_seq_len, model.calibration = 100, replace(LENGTHS, model_key=model_key(model))
     lm = LastwordLM(model, Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1)))
     lm.generate_until([Instance("generate_until", {}, ("abc", {}), 0, ("t", 0, 1))])
     assert lm.log[0]["shortened"]

@@ -32,7 +32,7 @@ def test_it_reads_what_decoding_says_at_each_step(model, tmp_path):
     prompts = [model.tokenizer.encode(s.prompt) for s in tasks[0].samples(2)]
     steps = list(decode(model, prompts, Recipe.named("fixed").with_choices(length=Fixed(24))))
     for index in (0, 1, 3):
-        means = Survival(24).read(steps[index].prediction).mean.tolist()
+        means = Survival(24).interpret(steps[index].prediction).mean.tolist()
         got = [record.expected[str(index)] for record in found]
         assert got == pytest.approx(means, abs=0.01)
     assert all(list(record.expected) == ["0", "1", "3"] for record in found)

@@ -75,7 +75,7 @@ class StoredGuidance:
         if step < 5 or step % self.settings["cfg_interval"] == 0:
             hidden = torch.where(canvas.answer, canvas.tokens, canvas.ids.mask)
             promptless = replace(canvas, tokens=hidden)
-            self.storage = self.storage or self.cache.open(canvas)
+            self.storage = self.storage or self.cache.create_storage(canvas)
             self.clock = (self.clock or Clock.start(promptless)).tick(promptless, None)
             stale = self.cache.stale(promptless, self.clock)
             inputs = PassInputs(Columns.from_mask(canvas.answer), stale=stale)

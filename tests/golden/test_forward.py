@@ -38,7 +38,7 @@ def test_survival_curve_agrees(case):
         model(case.family),
         prompt,
         limit=case.facts["masks"],
-        reading=Hazard(),
+        interpretation=Hazard(),
         exceed_max_seq_len=True,
     )
     torch.testing.assert_close(lengths.hazard, case.tensor("eos_prob", "survival"), atol=1e-5, rtol=0)

@@ -26,9 +26,9 @@ def model(name: str):
 def rule_of(case) -> lastword.Prophet:
     s = case["settings"]
     return lastword.Prophet(
-        early=s["thresholds"]["early"],
-        middle=s["thresholds"]["mid"],
-        late=s["thresholds"]["late"],
+        early_threshold=s["thresholds"]["early"],
+        middle_threshold=s["thresholds"]["mid"],
+        late_threshold=s["thresholds"]["late"],
         answer_start=s["answer_start"],
         literals=tuple((int(slot), token) for slot, token in (s["constraints"] or {}).items()),
     )
@@ -60,7 +60,7 @@ def test_pass_by_pass(case):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_the_gap_is_theirs_at_every_pass(case):
     rule = rule_of(case)
-    ours = [rule.lead(step.prediction, step.prediction.canvas).item() for step in steps_of(case)]
+    ours = [rule.mean_lead(step.prediction, step.prediction.canvas).item() for step in steps_of(case)]
     assert ours == pytest.approx(recorded()[f"{case['name']}.region_gap"].tolist(), abs=1e-3)
 
 

@@ -27,11 +27,11 @@ def model(name: str):
 def recipe_of(case) -> lastword.Recipe:
     s = case["settings"]
     rule = lastword.SlowFast(
-        sure=s["high_confidence_threshold"],
-        reach=s["cycle_len_confidence_threshold"],
-        explore=s["k_exploration_steps"],
-        history=s["cycle_length_stability_window"],
-        spread=s["cycle_length_stability_std_dev_threshold"],
+        high_confidence=s["high_confidence_threshold"],
+        min_confidence=s["cycle_len_confidence_threshold"],
+        exploration_steps=s["k_exploration_steps"],
+        stability_window=s["cycle_length_stability_window"],
+        stability_std=s["cycle_length_stability_std_dev_threshold"],
         as_released=True,
     )
     return lastword.Recipe(length=lastword.Fixed(s["gen_length"]), unmask=rule, block=s["block_length"])

@@ -24,24 +24,50 @@ LENGTHS = [
     lastword.Survival(limit=16),
     lastword.Survival(limit=12, estimate=lastword.Quantile(0.8)),
     lastword.StopAtEnd(lastword.Fixed(14)),
-    lastword.Secant(limit=20, initial=5, enough=0.3, within=2, reading=lastword.Hazard()),
+    lastword.Secant(
+        limit=20, initial=5, target_probability=0.3, tolerance=2, interpretation=lastword.Hazard()
+    ),
 ]
-DAEDAL = lastword.Daedal(initial=6, limit=30, by=4, window=4, enough=0.3, keep_growing=0.97, lost=0.3)
+DAEDAL = lastword.Daedal(
+    initial=6,
+    limit=30,
+    expansion_factor=4,
+    eos_window=4,
+    eos_threshold=0.3,
+    expand_threshold=0.97,
+    low_threshold=0.3,
+)
 RESIZING = [
     DAEDAL,
-    lastword.Daedal(initial=5, limit=13, by=6, window=2, enough=0.0, keep_growing=1.0, lost=0.9),
-    lastword.RhoEos(initial=10, limit=40, unit=2),
-    lastword.RhoEos(initial=24, limit=40, unit=4, signal="released", window=8, pace="linear", passes=9),
-    lastword.RhoEos(initial=12, limit=30, unit=3, low=0.0, high=0.0, pace="const"),
-    lastword.GrowWhenFull(lastword.Fixed(5), by=6, limit=30),
-    lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=16), by=4, limit=40)),
-    lastword.GrowWhenFull(lastword.StopAtEnd(lastword.Fixed(7)), by=1, limit=9),
+    lastword.Daedal(
+        initial=5,
+        limit=13,
+        expansion_factor=6,
+        eos_window=2,
+        eos_threshold=0.0,
+        expand_threshold=1.0,
+        low_threshold=0.9,
+    ),
+    lastword.RhoEos(initial=10, limit=40, expansion_factor=2),
+    lastword.RhoEos(
+        initial=24,
+        limit=40,
+        expansion_factor=4,
+        signal="released",
+        eos_window=8,
+        scheduler="linear",
+        max_adjust_steps=9,
+    ),
+    lastword.RhoEos(initial=12, limit=30, expansion_factor=3, rho_low=0.0, rho_high=0.0, scheduler="const"),
+    lastword.GrowWhenFull(lastword.Fixed(5), increment=6, limit=30),
+    lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=16), increment=4, limit=40)),
+    lastword.GrowWhenFull(lastword.StopAtEnd(lastword.Fixed(7)), increment=1, limit=9),
     lastword.SurvivalAtStep(2, lastword.Survival(24)),
     lastword.SurvivalAtStep(0, lastword.Survival(16, lastword.Quantile(0.5), ends="any")),
     lastword.StopAtEnd(DAEDAL),
-    lastword.Reread(lastword.Survival(24), by=5),
-    lastword.Budget(lastword.GrowWhenFull(lastword.Survival(16), by=3, limit=40), passes=12),
-    lastword.Reread(lastword.Survival(24, lastword.Quantile(0.3), reading=lastword.Auto())),
+    lastword.Reread(lastword.Survival(24), increment=5),
+    lastword.Budget(lastword.GrowWhenFull(lastword.Survival(16), increment=3, limit=40), max_passes=12),
+    lastword.Reread(lastword.Survival(24, lastword.Quantile(0.3), interpretation=lastword.Auto())),
     lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Reread(lastword.Survival(16)), limit=24)),
 ]
 SCHEDULES = [
@@ -64,13 +90,13 @@ RULES = [
     lastword.CoinFlip(),
     lastword.CoinFlip(lastword.Timesteps(2.0)),
     lastword.AboveThreshold(0.3),
-    lastword.AboveThreshold(0.3, pace=1.5),
+    lastword.AboveThreshold(0.3, max_tokens_per_step=1.5),
     lastword.LeftmostFirst(lastword.LowestEntropy(lastword.Timesteps(2.0, keep_idle=True))),
     lastword.Factor(),
     lastword.EntropyBound(1.0),
     lastword.MostConfident(lastword.Cosine(2.0)),
     lastword.MaskGit(),
-    lastword.MaskGit(lastword.Cosine(3.0), noise=1.0),
+    lastword.MaskGit(lastword.Cosine(3.0), choice_temperature=1.0),
 ]
 RULES += [
     part()
@@ -78,15 +104,30 @@ RULES += [
     if part is not lastword.SlowFast and not any(isinstance(rule, part) for rule in RULES)
 ]  # what is new, as it comes
 SLOW_FAST = [
-    lastword.SlowFast(sure=0.7, reach=0.5, explore=2),
-    lastword.SlowFast(sure=0.7, reach=0.5, explore=2, history=3, as_released=True),
+    lastword.SlowFast(high_confidence=0.7, min_confidence=0.5, exploration_steps=2),
+    lastword.SlowFast(
+        high_confidence=0.7, min_confidence=0.5, exploration_steps=2, stability_window=3, as_released=True
+    ),
 ]
 COMMITS = [
-    lastword.Prophet(early=2.0, middle=1.0, late=0.5),
-    lastword.Prophet("margin", early=1.5, middle=0.8, late=0.4, answer_start=2, region=3),
-    lastword.Prophet(early=2.0, middle=1.0, late=0.6, answer_start=-4, literals=((0, 9), (-2, 11))),
-    lastword.StableMargin(start=2.5, end=0.2),
-    lastword.StableMargin("margin", start=1.5, end=0.1),
+    lastword.Prophet(early_threshold=2.0, middle_threshold=1.0, late_threshold=0.5),
+    lastword.Prophet(
+        "margin",
+        early_threshold=1.5,
+        middle_threshold=0.8,
+        late_threshold=0.4,
+        answer_start=2,
+        answer_length=3,
+    ),
+    lastword.Prophet(
+        early_threshold=2.0,
+        middle_threshold=1.0,
+        late_threshold=0.6,
+        answer_start=-4,
+        literals=((0, 9), (-2, 11)),
+    ),
+    lastword.StableMargin(start_threshold=2.5, end_threshold=0.2),
+    lastword.StableMargin("margin", start_threshold=1.5, end_threshold=0.1),
 ]
 CACHES = [
     lastword.NoCache(),

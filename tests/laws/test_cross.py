@@ -32,13 +32,17 @@ AXES = {
         lastword.SurvivalAtStep(1, lastword.Survival(24)),
         lastword.Reread(lastword.Survival(24)),
         lastword.Calibrated(0.8),
-        lastword.Secant(24, 8, within=2, reading=lastword.TurnEnd()),
-        lastword.Budget(lastword.Survival(24), passes=10),
+        lastword.Secant(24, 8, tolerance=2, interpretation=lastword.TurnEnd()),
+        lastword.Budget(lastword.Survival(24), max_passes=10),
         lastword.StopAtEnd(lastword.Fixed(24)),
-        lastword.GrowWhenFull(lastword.Survival(12), by=8, limit=LIMIT),
-        lastword.StopAtEnd(lastword.Daedal(initial=8, limit=LIMIT, by=8, window=8, lost=0.4)),
-        lastword.Daedal(initial=12, limit=LIMIT, by=4, window=8, enough=0.3, lost=0.4),
-        lastword.RhoEos(initial=16, limit=LIMIT, unit=2),
+        lastword.GrowWhenFull(lastword.Survival(12), increment=8, limit=LIMIT),
+        lastword.StopAtEnd(
+            lastword.Daedal(initial=8, limit=LIMIT, expansion_factor=8, eos_window=8, low_threshold=0.4)
+        ),
+        lastword.Daedal(
+            initial=12, limit=LIMIT, expansion_factor=4, eos_window=8, eos_threshold=0.3, low_threshold=0.4
+        ),
+        lastword.RhoEos(initial=16, limit=LIMIT, expansion_factor=2),
     ],
     "unmask": [
         lastword.MostConfident(SHARES),
@@ -47,17 +51,19 @@ AXES = {
         lastword.AtRandom(SHARES),
         lastword.CoinFlip(TIMES),
         lastword.MaskGit(lastword.Cosine(5.0)),
-        lastword.AboveThreshold(0.4, pace=4.0),
+        lastword.AboveThreshold(0.4, max_tokens_per_step=4.0),
         lastword.Factor(2.0),
         lastword.EntropyBound(3.0),
-        lastword.SlowFast(sure=0.3, reach=0.2, explore=3),
+        lastword.SlowFast(high_confidence=0.3, min_confidence=0.2, exploration_steps=3),
         lastword.LeftmostFirst(lastword.AboveThreshold(0.3)),
     ],
     "commit": [
         lastword.Never(),
-        lastword.Prophet(early=6.0, middle=3.0, late=1.5),
-        lastword.Prophet(early=6.0, middle=3.0, late=1.5, answer_start=4, literals=((2, 17),)),
-        lastword.StableMargin("margin", start=4.0, end=0.5),
+        lastword.Prophet(early_threshold=6.0, middle_threshold=3.0, late_threshold=1.5),
+        lastword.Prophet(
+            early_threshold=6.0, middle_threshold=3.0, late_threshold=1.5, answer_start=4, literals=((2, 17),)
+        ),
+        lastword.StableMargin("margin", start_threshold=4.0, end_threshold=0.5),
     ],
     "cache": [
         lastword.NoCache(),
@@ -144,9 +150,9 @@ def name_of(axis, place):
 def model(family):
     loaded = lastword.load(family, device="cpu")
     loaded.calibration = lastword.Calibration(
-        weights=model_key(loaded),
+        model_key=model_key(loaded),
         limit=24,
-        reading=lastword.Auto(),
+        interpretation=lastword.Auto(),
         estimate=lastword.Quantile(0.5),
         families={"all": Ratios((0.7, 0.8, 0.9, 1.1))},
     )
@@ -176,7 +182,7 @@ def check_run(choices):
         assert (columns <= passes * width).all()
         assert (columns[took_part] > 0).all()
         assert (squares <= columns * width).all()
-        if not recipe.cache.traits.keeps and not recipe.unmask.traits.drops_columns:
+        if not recipe.cache.traits.stores_states and not recipe.unmask.traits.hides_columns:
             assert torch.equal(columns, passes * width)
             assert torch.equal(squares, columns * width)
         spent = now

@@ -85,8 +85,8 @@ BUDGETS = [
     lastword.Budget(inner, **most)
     for inner in (
         lastword.Fixed(20),
-        lastword.GrowWhenFull(lastword.Survival(16), by=3, limit=40),
-        lastword.StopAtEnd(lastword.Reread(lastword.Survival(24), by=5)),
+        lastword.GrowWhenFull(lastword.Survival(16), increment=3, limit=40),
+        lastword.StopAtEnd(lastword.Reread(lastword.Survival(24), increment=5)),
     )
     for most in ({"passes": 12}, {"columns": 160}, {"passes": 9, "columns": 200})
 ]
@@ -110,7 +110,7 @@ def test_no_row_spends_more_than_its_budget(name, batch, recipe):
     for row in range(len(batch)):
         cost, probe = last.cost.row(row), last.probe_cost.row(row)
         spent = [ours + theirs for ours, theirs in zip(cost, probe)]
-        for bound, value in zip((recipe.length.passes, recipe.length.columns), spent):
+        for bound, value in zip((recipe.length.max_passes, recipe.length.max_tokens_computed), spent):
             assert bound is None or value <= bound
 
 
@@ -122,8 +122,11 @@ def test_no_row_spends_more_than_its_budget(name, batch, recipe):
         (lastword.GrowWhenFull(lastword.Survival(24), limit=40), 1),
         (lastword.GrowWhenFull(lastword.Fixed(7), limit=40), 0),
         (lastword.Reread(lastword.Survival(24)), 1),
-        (lastword.Daedal(initial=6, limit=30, by=8, enough=0.0), 1),
-        (lastword.Daedal(initial=6, limit=30, by=8, enough=1.0), 3),  # 6, 14, 22, but not 30
+        (lastword.Daedal(initial=6, limit=30, expansion_factor=8, eos_threshold=0.0), 1),
+        (
+            lastword.Daedal(initial=6, limit=30, expansion_factor=8, eos_threshold=1.0),
+            3,
+        ),  # 6, 14, 22, but not 30
         (lastword.Daedal(initial=30, limit=30), 0),
     ],
     ids=str,
@@ -150,7 +153,7 @@ def test_a_grown_row_goes_on_as_if_it_had_started_there(name, cache):
 
     A feature cache keeps the prompt and its intervals; that it renews the answer, tests/cache says.
     """
-    grow = lastword.GrowWhenFull(lastword.Fixed(8), by=8, limit=16)
+    grow = lastword.GrowWhenFull(lastword.Fixed(8), increment=8, limit=16)
     recipe = lastword.Recipe(length=grow, cache=cache, block=4)
     sampling = lastword.Sampling(forbid_end=True)
     recipe = recipe.with_choices(sampling=sampling)

@@ -39,7 +39,11 @@ def test_a_commit_cuts_a_run_short_and_changes_nothing_before(family, commit):
 @pytest.mark.parametrize("kind", [lastword.Prophet, lastword.StableMargin])
 @pytest.mark.parametrize("cache", CACHES, ids=str)
 def test_a_bar_out_of_reach_is_never_and_a_bar_of_nothing_is_at_once(kind, cache):
-    fields = ("early", "middle", "late") if kind is lastword.Prophet else ("start", "end")
+    fields = (
+        ("early_threshold", "middle_threshold", "late_threshold")
+        if kind is lastword.Prophet
+        else ("start_threshold", "end_threshold")
+    )
 
     def run(**choices):
         return lastword.generate(model("llada"), UNEQUAL, length="fixed:13", block=4, cache=cache, **choices)
@@ -110,7 +114,7 @@ def chosen(rule, prediction):
         Clock.start(canvas).tick(canvas, None),
         prediction.columns.gather(canvas.masked),
     )
-    slots, _ = rule.choose(prediction, open_masks, clock, rule.begin(canvas))
+    slots, _ = rule.choose(prediction, open_masks, clock, rule.initial_state(canvas))
     return set(slots[0].nonzero()[:, 0].tolist())
 
 

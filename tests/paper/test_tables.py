@@ -92,7 +92,7 @@ def test_other_rules_readings_canvases_and_splits_are_not_taken_for_the_papers()
         *records(recipe(length="fixed:256", unmask="most-confident:2"), [0, 0]),
         *records(recipe(length="survival:64"), [0, 0]),
         *records(recipe(length="survival:256,ends=any"), [0, 0]),
-        *records(recipe(length="survival:256,reading=auto"), [0, 0]),
+        *records(recipe(length="survival:256,interpretation=auto"), [0, 0]),
         *records(recipe(length="survival:256,estimate=quantile:0.9"), [0, 0]),
         *records(recipe(length="survival:256", **THRESHOLD), [0, 0]),
         *records(recipe(length="survival:256", cache="dual", block=32), [0, 0]),
@@ -304,14 +304,14 @@ def test_records_with_nothing_to_compare_are_refused(tmp_path):
 
 
 def test_a_point_of_the_figure_is_on_the_samples_both_answered():
-    some = records(recipe(length="survival:256,reading=auto"), [1, 1], columns=30)
+    some = records(recipe(length="survival:256,interpretation=auto"), [1, 1], columns=30)
     panel = Panel.of("m", [*FIXED, *some])
     assert _points(panel)[some[0].recipe] == (0.3, 0.0)
 
 
 def test_accuracy_against_work_is_labelled_in_words(tmp_path):
     ours = records(Recipe(length=default_length(256), block=32), [1] * 4, columns=20)
-    dots = records(recipe(length="survival:256,reading=auto"), [1] * 4, columns=30)
+    dots = records(recipe(length="survival:256,interpretation=auto"), [1] * 4, columns=30)
     save_figures([*ALL, *ours, *dots], tmp_path, ["svg"])
     drawn = (tmp_path / "pareto.svg").read_text()
     for name in ("fixed canvas", "the paper", "our default"):

@@ -25,15 +25,15 @@ from lastword.policies.length.survival_at_step import SurvivalAtStep
 from lastword.policies.unmask.coin_flip import CoinFlip
 from lastword.policies.unmask.leftmost_first import LeftmostFirst
 from lastword.policies.unmask.ranked import AtRandom, MostConfident
-from lastword.policies.unmask.rule import RuleTraits, UnmaskRule
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.policies.unmask.slow_fast import SlowFast
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe import compatibility as composition
 from lastword.recipe.recipe import Recipe
 from lastword.survival.estimate import Quantile
 
-DAEDAL = Daedal(initial=8, limit=24, by=4, window=4)
-RHO_EOS = RhoEos(initial=8, limit=24, unit=2)
+DAEDAL = Daedal(initial=8, limit=24, expansion_factor=4, eos_window=4)
+RHO_EOS = RhoEos(initial=8, limit=24, expansion_factor=2)
 SURVIVAL = Survival(16)
 AT_STEP = SurvivalAtStep(3, SURVIVAL)
 
@@ -51,17 +51,17 @@ def instead(choices, **others):
     return {**choices, **others}
 
 
-GROWN_TWICE = {"length": GrowWhenFull(DAEDAL, by=4, limit=24)}
-GROWN_TWICE_INSIDE = {"length": StopAtEnd(GrowWhenFull(RHO_EOS, by=4, limit=24)), "block": 4}
-GROWN_BY_TWO_OF_A_KIND = {"length": GrowWhenFull(GrowWhenFull(Fixed(6), by=4, limit=24))}
-NEVER_GROWN = {"length": StopAtEnd(GrowWhenFull(StopAtEnd(Fixed(24)), by=4, limit=24)), "block": 4}
+GROWN_TWICE = {"length": GrowWhenFull(DAEDAL, increment=4, limit=24)}
+GROWN_TWICE_INSIDE = {"length": StopAtEnd(GrowWhenFull(RHO_EOS, increment=4, limit=24)), "block": 4}
+GROWN_BY_TWO_OF_A_KIND = {"length": GrowWhenFull(GrowWhenFull(Fixed(6), increment=4, limit=24))}
+NEVER_GROWN = {"length": StopAtEnd(GrowWhenFull(StopAtEnd(Fixed(24)), increment=4, limit=24)), "block": 4}
 
 
 @dataclass(frozen=True)
 class Idle(UnmaskRule):
     """May idle, as its schedule says, and does not say how long that takes."""
 
-    traits = RuleTraits(follows_schedule=True)
+    traits = UnmaskTraits(follows_schedule=True)
 
     def choose(self, prediction, open, clock, state):
         return open, state
@@ -73,13 +73,13 @@ class IdleCounted(Idle):
         return 2 * masks
 
 
-UNCOUNTED = {"length": Budget(Fixed(12), passes=9), "unmask": Idle()}
+UNCOUNTED = {"length": Budget(Fixed(12), max_passes=9), "unmask": Idle()}
 UNCOUNTED_INSIDE = {**UNCOUNTED, "length": StopAtEnd(UNCOUNTED["length"]), "block": 4} | {
     "unmask": LeftmostFirst(Idle())
 }
 UNSURE = {"length": DAEDAL, "unmask": AtRandom()}
 UNSURE_INSIDE = {"length": StopAtEnd(RHO_EOS), "unmask": LeftmostFirst(CoinFlip()), "block": 4}
-PAID_TWICE = {"length": Budget(RHO_EOS, passes=30)}
+PAID_TWICE = {"length": Budget(RHO_EOS, max_passes=30)}
 DROPPED = {"length": Fixed(12), "unmask": SlowFast(), "cache": DualCache(), "block": 4}
 DROPPED_INSIDE = {"length": Fixed(12), "unmask": LeftmostFirst(SlowFast()), "cache": FeatureCache()}
 LATE = {"length": AT_STEP, "cache": PrefixCache(), "block": 4}
@@ -103,7 +103,7 @@ REFUSED = {
         {
             "use Daedal alone": {"length": DAEDAL},
             "GrowWhenFull around a policy that plans once, such as Survival()": {
-                "length": GrowWhenFull(SURVIVAL, by=4, limit=24)
+                "length": GrowWhenFull(SURVIVAL, increment=4, limit=24)
             },
         },
     ),
@@ -115,14 +115,16 @@ REFUSED = {
     "two of a kind": Refused(
         GROWN_BY_TWO_OF_A_KIND,
         "GrowWhenFull was put around GrowWhenFull",
-        {"use GrowWhenFull alone": {"length": GrowWhenFull(Fixed(6), by=4, limit=24)}},
+        {"use GrowWhenFull alone": {"length": GrowWhenFull(Fixed(6), increment=4, limit=24)}},
     ),
     "growth that never comes": Refused(
         NEVER_GROWN,
         "GrowWhenFull has a limit of 24 around a plan of 24 slots",
         {
-            "raise the limit above 24": instead(NEVER_GROWN, length=GrowWhenFull(Fixed(24), by=4, limit=28)),
-            "plan fewer slots": instead(NEVER_GROWN, length=GrowWhenFull(Fixed(8), by=4, limit=24)),
+            "raise the limit above 24": instead(
+                NEVER_GROWN, length=GrowWhenFull(Fixed(24), increment=4, limit=28)
+            ),
+            "plan fewer slots": instead(NEVER_GROWN, length=GrowWhenFull(Fixed(8), increment=4, limit=24)),
             "leave GrowWhenFull out": instead(NEVER_GROWN, length=StopAtEnd(Fixed(24))),
         },
     ),
@@ -144,8 +146,8 @@ REFUSED = {
         "Budget was put around RhoEos, which takes back slots",
         {
             "use RhoEos alone": {"length": RHO_EOS},
-            "such as Survival()": {"length": Budget(SURVIVAL, passes=30)},
-            "or Reread()": {"length": Budget(Reread(SURVIVAL), passes=30), "block": 4},
+            "such as Survival()": {"length": Budget(SURVIVAL, max_passes=30)},
+            "or Reread()": {"length": Budget(Reread(SURVIVAL), max_passes=30), "block": 4},
         },
     ),
     "columns a cache would miss": Refused(
@@ -191,7 +193,9 @@ REFUSED = {
             "use PrefixCache()": instead(AHEAD, cache=PrefixCache()),
             "FeatureCache()": instead(AHEAD, cache=FeatureCache()),
             "or NoCache()": instead(AHEAD, cache=NoCache()),
-            "or GrowWhenFull(Survival())": instead(AHEAD, length=GrowWhenFull(SURVIVAL, by=4, limit=24)),
+            "or GrowWhenFull(Survival())": instead(
+                AHEAD, length=GrowWhenFull(SURVIVAL, increment=4, limit=24)
+            ),
         },
     ),
     "slots ahead that are not seen": Refused(
@@ -285,7 +289,7 @@ def test_every_refusal_has_a_case():
 
 @dataclass(frozen=True)
 class Shortsighted(UnmaskRule):
-    traits = RuleTraits(drops_columns=True)
+    traits = UnmaskTraits(hides_columns=True)
 
     def choose(self, prediction, open, clock, state):
         return open, state
@@ -293,7 +297,7 @@ class Shortsighted(UnmaskRule):
 
 @dataclass(frozen=True)
 class Hoarding(Cache):
-    def open(self, canvas):
+    def create_storage(self, canvas):
         return KVStorage(*canvas.tokens.shape)
 
     def stale(self, canvas, clock):
@@ -311,7 +315,7 @@ def test_a_part_of_ones_own_is_judged_by_what_it_says():
 
 
 def test_growth_when_full_around_a_policy_that_plans_anew_repeats_nothing(llada):
-    length = StopAtEnd(GrowWhenFull(Reread(SURVIVAL), by=4, limit=24))
+    length = StopAtEnd(GrowWhenFull(Reread(SURVIVAL), increment=4, limit=24))
     *_, last = decode(llada, [[5, 42, 17], [8]], Recipe(length=length, block=4))
     assert not last.canvas.masked.any()
 
@@ -327,9 +331,17 @@ def test_with_one_block_a_block_cache_keeps_the_prompt(cache, llada):
 @pytest.mark.parametrize(
     "length",
     [
-        Daedal(initial=8, limit=40, by=3, window=4, enough=0.0, keep_growing=1.0, lost=0.9),
-        RhoEos(initial=8, limit=40, unit=1, pace="const", signal="released"),
-        RhoEos(initial=8, limit=40, unit=1, pace="const"),
+        Daedal(
+            initial=8,
+            limit=40,
+            expansion_factor=3,
+            eos_window=4,
+            eos_threshold=0.0,
+            expand_threshold=1.0,
+            low_threshold=0.9,
+        ),
+        RhoEos(initial=8, limit=40, expansion_factor=1, scheduler="const", signal="released"),
+        RhoEos(initial=8, limit=40, expansion_factor=1, scheduler="const"),
     ],
     ids=str,
 )
@@ -367,7 +379,7 @@ class Late(RhoEos):
     ids=str,
 )
 def test_under_a_block_cache_no_row_is_resized_within_a_block(cache, grows, llada):
-    length = Late(initial=8, limit=12, low=0.9, high=1.0, unit=1, pace="const")
+    length = Late(initial=8, limit=12, rho_low=0.9, rho_high=1.0, expansion_factor=1, scheduler="const")
     *_, last = decode(llada, [[5, 42, 17]], Recipe(length=length, cache=cache, block=4))
     assert (last.canvas.horizon > 8).tolist() == [grows]
 
@@ -383,8 +395,8 @@ def test_step_0_reads_the_same_under_any_cache(cache, llada):
 
 def test_a_region_from_the_end_is_none_of_the_end_tokens_daedal_writes(llada):
     """They are certain before the first pass: on them every answer would seem decided."""
-    rule = Prophet(answer_start=-3, region=3)
-    length = Daedal(initial=8, limit=24, by=4, window=4, enough=0.0)
+    rule = Prophet(answer_start=-3, answer_length=3)
+    length = Daedal(initial=8, limit=24, expansion_factor=4, eos_window=4, eos_threshold=0.0)
     recipe = Recipe(length=length, commit=rule)
     step = next(decode(llada, [[5, 42, 17]], recipe))
     canvas = step.prediction.canvas

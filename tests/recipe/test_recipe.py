@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from dataclasses import dataclass
@@ -26,10 +27,10 @@ from lastword.policies.unmask.rule import UnmaskRule
 from lastword.policies.unmask.schedule import EqualShares, Schedule, Timesteps
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.registry import ALIASES, DEFAULT, PARTS, default_length
+from lastword.recipe.registry import ALIASES, DEFAULT_RECIPE, PARTS, default_length
 from lastword.recipe.registry import RECIPES as NAMED
 from lastword.recipe.resolve import resolve
-from lastword.recipe.text import as_text, parse_part
+from lastword.recipe.text import FIELD_ALIASES, from_data, parse_part, to_data, to_text
 from lastword.survival.estimate import Mean, Quantile, Scaled
 from lastword.survival.interpretation import Auto, Boundary, Interpretation, TurnEnd
 
@@ -37,7 +38,7 @@ RECIPES = [
     Recipe(),
     Recipe(length=Fixed(277), block=32),
     Recipe(length=Survival(512, Quantile(0.9), ends="any")),
-    Recipe(length=Survival(512, reading=TurnEnd())),
+    Recipe(length=Survival(512, interpretation=TurnEnd())),
     Recipe(length=Survival(512, Scaled(1.2, Quantile(0.9)))),
     Recipe(unmask=LowestEntropy(Timesteps(2.0, eps=0.01, keep_idle=True), order_temperature=0.3)),
     Recipe(unmask=CoinFlip(Timesteps(0.5))),
@@ -52,15 +53,40 @@ def test_a_recipe_survives_json():
         assert Recipe.from_json(recipe.to_json()) == recipe
 
 
+def parts_by_name():
+    return {name: cls for parts in PARTS.values() for name, cls in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [(name, old, new) for name, fields in FIELD_ALIASES.items() for old, new in fields.items()],
+)
+def test_a_field_name_of_before_is_read_and_not_written(name, old, new):
+    cls = parts_by_name()[name]
+    axis = next(axis for axis, parts in PARTS.items() if cls in parts.values())
+    default = {f.name: f.default for f in dataclasses.fields(cls)}[new]
+    made = cls(**{new: default if default is not None else 40 if name == "budget" else 2.0})
+    written = to_data(made)
+    assert new in written
+    assert old not in written
+    assert from_data(axis, {old if key == new else key: value for key, value in written.items()}) == made
+    text = to_text(getattr(made, new))
+    assert parse_part(axis, f"{name}:{old}={text}") == parse_part(axis, f"{name}:{new}={text}")
+    with pytest.raises(RecipeError, match=r"twice|old and its new"):
+        parse_part(axis, f"{name}:{old}={text},{new}={text}")
+    with pytest.raises(RecipeError, match="old and its new"):
+        from_data(axis, written | {old: written[new]})
+
+
 def test_every_part_survives_json_and_has_a_text_form():
     for axis in AXES:
         for name, cls in PARTS[axis].items():
-            bound = {"passes": 40} if cls is Budget else {}  # the one part that needs a setting
-            made, text = cls(**bound), f"{name}:passes=40" if bound else name
+            bound = {"max_passes": 40} if cls is Budget else {}  # the one part that needs a setting
+            made, text = cls(**bound), f"{name}:max_passes=40" if bound else name
             recipe = Recipe(**{axis: made}, block=8)
             assert Recipe.from_json(recipe.to_json()) == recipe, name
             assert parse_part(axis, text) == made, name
-            assert as_text(made) == text
+            assert to_text(made) == text
 
 
 def test_every_part_says_what_it_is_what_it_costs_and_where_it_is_from():
@@ -73,14 +99,14 @@ def test_every_part_says_what_it_is_what_it_costs_and_where_it_is_from():
 
 
 def test_every_public_part_has_its_name_in_the_table():
-    assert list(PARTS) == [*AXES, "schedule", "estimate", "reading"]
+    assert list(PARTS) == [*AXES, "schedule", "estimate", "interpretation"]
     kinds = {
         "length": LengthPolicy,
         "unmask": UnmaskRule,
         "commit": CommitRule,
         "cache": Cache,
         "schedule": Schedule,
-        "reading": Interpretation,
+        "interpretation": Interpretation,
     }
     public = [getattr(lastword, name) for name in lastword.__all__]
     for axis, kind in kinds.items():
@@ -115,8 +141,8 @@ TEXT_FORMS = (
     ("length", "survival:512", Survival(512)),
     ("length", "survival:512,estimate=quantile:0.9", Survival(512, Quantile(0.9))),
     ("length", "survival:ends=any,estimate=mean", Survival(estimate=Mean(), ends="any")),
-    ("length", "survival:256,reading=boundary", Survival(256, reading=Boundary())),
-    ("length", "survival:reading=auto", Survival(reading=Auto())),
+    ("length", "survival:256,interpretation=boundary", Survival(256, interpretation=Boundary())),
+    ("length", "survival:interpretation=auto", Survival(interpretation=Auto())),
     ("unmask", "most-confident:timesteps:2.0", MostConfident(Timesteps(2.0))),
     ("unmask", "most-confident:order_temperature=0.5", MostConfident(order_temperature=0.5)),
     ("unmask", "most-confident:schedule=equal-shares:4.0", MostConfident(EqualShares(4.0))),
@@ -130,11 +156,11 @@ TEXT_FORMS = (
     ("length", "default", default_length()),
     ("length", "default:512", default_length(512)),
     ("length", "default:limit=512", default_length(512)),
-    ("length", "budget:(default:512),passes=40", Budget(default_length(512), passes=40)),
+    ("length", "budget:(default:512),passes=40", Budget(default_length(512), max_passes=40)),
     (
         "length",
-        "stop-at-end:(grow-when-full:(survival:64,reading=auto),by=8)",
-        StopAtEnd(GrowWhenFull(Survival(64, reading=Auto()), by=8)),
+        "stop-at-end:(grow-when-full:(survival:64,interpretation=auto),by=8)",
+        StopAtEnd(GrowWhenFull(Survival(64, interpretation=Auto()), increment=8)),
     ),
     (
         "length",
@@ -157,8 +183,8 @@ def test_text_forms():
 def test_any_name_goes_through_text_and_back():
     for family in ("a,b", "a)b", "(", '"', 'say "a, b"', "\\", "12", "a=b:c", "é"):
         plain = Calibrated(0.8, family)
-        for made in (plain, StopAtEnd(GrowWhenFull(plain, by=8))):
-            assert parse_part("length", as_text(made)) == made, family
+        for made in (plain, StopAtEnd(GrowWhenFull(plain, increment=8))):
+            assert parse_part("length", to_text(made)) == made, family
 
 
 def test_a_part_of_one_s_own_is_labelled_by_its_class():
@@ -206,12 +232,12 @@ def test_text_that_says_nothing_we_know_is_refused():
         ("survival:ends=any,ends=document", "sets ends twice"),
         ("fixed:slots=many", "fixed cannot be made"),
         ("survival:estimate=5", "estimate is 5"),
-        ("stop-at-end:(survival:512,reading=auto", "brackets .* do not match"),
-        ("stop-at-end:survival:512),by=3", "brackets .* do not match"),
-        ("stop-at-end:survival:512,reading=auto", "no field 'reading'.*in brackets"),
+        ("stop-at-end:(survival:512,interpretation=auto", "brackets .* do not match"),
+        ("stop-at-end:survival:512),increment=3", "brackets .* do not match"),
+        ("stop-at-end:survival:512,interpretation=auto", "no field 'interpretation'.*in brackets"),
         ("survival:estimate=median", "no estimate called 'median'"),
         ("default:by=3", "no field 'by'; known: limit"),
-        ("default:64,reading=hazard", "no field 'reading'; known: limit"),
+        ("default:64,interpretation=hazard", "no field 'interpretation'; known: limit"),
         ("Default", "did you mean 'default'"),
     ):
         with pytest.raises(RecipeError, match=words):
@@ -299,7 +325,7 @@ def test_a_recipe_goes_by_its_name():
     for name in NAMED:
         assert Recipe.coerce(name) == Recipe.named(name)
         assert Recipe.from_json(Recipe.named(name).to_json()) == Recipe.named(name)
-    assert Recipe.coerce(None) == Recipe() == Recipe.named(DEFAULT)
+    assert Recipe.coerce(None) == Recipe() == Recipe.named(DEFAULT_RECIPE)
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -325,8 +351,8 @@ def test_an_unknown_name_is_refused_with_those_that_are_known(name, hint):
 
 def test_the_default_length_keeps_to_its_limit():
     length = default_length(96)
-    assert as_text(length) == "stop-at-end:(grow-when-full:(survival:96,reading=auto),limit=96)"
-    assert parse_part("length", as_text(length)) == length
+    assert to_text(length) == "stop-at-end:(grow-when-full:(survival:96,interpretation=auto),limit=96)"
+    assert parse_part("length", to_text(length)) == length
 
 
 def test_the_default_length_is_written_as_what_it_is_made_of():

@@ -72,7 +72,7 @@ def resolved(length, model=None, **settings):
 UNSAID = (
     (Fixed(), Fixed(256)),
     (Survival(), Survival(256)),
-    (Survival(reading=Auto()), Survival(256, reading=Auto())),
+    (Survival(interpretation=Auto()), Survival(256, interpretation=Auto())),
     (SurvivalAtStep(3), SurvivalAtStep(3, Survival(256))),
     (Reread(), Reread(Survival(256))),
     (Secant(), Secant(256, 128)),
@@ -81,10 +81,10 @@ UNSAID = (
     (default_length(), default_length(256)),
     (StopAtEnd(Fixed()), StopAtEnd(Fixed(256))),
     (StopAtEnd(Daedal()), StopAtEnd(Daedal(64, 256))),
-    (Budget(default_length(), passes=40), Budget(default_length(256), passes=40)),
+    (Budget(default_length(), max_passes=40), Budget(default_length(256), max_passes=40)),
     (
-        StopAtEnd(GrowWhenFull(Budget(Reread(), passes=256))),
-        StopAtEnd(GrowWhenFull(Budget(Reread(Survival(256)), passes=256), limit=256)),
+        StopAtEnd(GrowWhenFull(Budget(Reread(), max_passes=256))),
+        StopAtEnd(GrowWhenFull(Budget(Reread(Survival(256)), max_passes=256), limit=256)),
     ),
 )
 
@@ -111,7 +111,7 @@ def test_growth_without_a_limit_keeps_to_the_one_inside_or_the_model_s(silent):
     for unsaid, limit in (
         (GrowWhenFull(Survival(128)), 128),
         (GrowWhenFull(StopAtEnd(Survival(128))), 128),
-        (GrowWhenFull(Budget(Reread(Survival(128)), passes=256)), 128),
+        (GrowWhenFull(Budget(Reread(Survival(128)), max_passes=256)), 128),
         (GrowWhenFull(Fixed(64)), 256),
         (GrowWhenFull(Survival()), 256),
         (GrowWhenFull(Survival(), limit=128), 128),
@@ -151,7 +151,7 @@ def test_blocks_of_32_come_with_the_parts_that_work_by_block(silent):
         (Recipe(length=Survival(), cache=FeatureCache()), None),
         (Recipe(length=GrowWhenFull(Fixed(9))), None),
         (Recipe(length=GrowWhenFull(StopAtEnd(Fixed(9)))), 32),
-        (Recipe(length=Budget(Reread(), passes=256)), 32),
+        (Recipe(length=Budget(Reread(), max_passes=256)), 32),
     ):
         assert resolve(recipe, Unasked()).block == block, recipe
 
@@ -286,14 +286,14 @@ def test_room_shortens_what_was_said_and_what_was_not(silent):
         (GrowWhenFull(Fixed(64)), GrowWhenFull(Fixed(64), limit=100)),
         (Budget(StopAtEnd(Fixed(300)), 9), Budget(StopAtEnd(Fixed(100)), 9)),
     ):
-        assert resolved(length, room=100) == short
-    recipe = resolve(Recipe(length=default_length(1024)), Unasked(), room=100)
-    assert resolve(recipe, Unasked(), room=2000) == recipe  # what is settled stays
+        assert resolved(length, available_slots=100) == short
+    recipe = resolve(Recipe(length=default_length(1024)), Unasked(), available_slots=100)
+    assert resolve(recipe, Unasked(), available_slots=2000) == recipe  # what is settled stays
 
 
 def test_where_nothing_is_left_to_grow_to():
     """An evaluation goes on without growth; an unsaid limit leaves room for one; a said one is refused."""
-    assert resolved(GrowWhenFull(Fixed(100)), room=64) == Fixed(64)
+    assert resolved(GrowWhenFull(Fixed(100)), available_slots=64) == Fixed(64)
     with pytest.warns(BeyondTrainingWarning, match="288 slots"):
         assert resolved(GrowWhenFull(Fixed())) == GrowWhenFull(Fixed(256), limit=288)
     with pytest.raises(SettingError, match="limit of 256 around a plan of 256 slots"):
@@ -338,9 +338,9 @@ def test_what_holds_calibrated_anywhere_is_held_to_the_calibration():
 
 def calibration(model):
     return Calibration(
-        weights=model_key(model),
+        model_key=model_key(model),
         limit=200,
-        reading=lastword.EndedBy(),
+        interpretation=lastword.EndedBy(),
         estimate=lastword.Mean(),
         families={"all": Ratios(tuple(n / 10 for n in range(1, 20)))},
         made_with={},
@@ -350,14 +350,14 @@ def calibration(model):
 def test_a_calibration_takes_its_place_and_keeps_its_own_limit(silent):
     model = Unasked()
     model.calibration = calibration(model)
-    plain = Survival(200, model.calibration.bound(0.9), reading=lastword.EndedBy())
+    plain = Survival(200, model.calibration.bound(0.9), interpretation=lastword.EndedBy())
     for length, sized in (
         (Calibrated(0.9), plain),
         (StopAtEnd(Calibrated(0.9)), StopAtEnd(plain)),
         (GrowWhenFull(Calibrated(0.9)), GrowWhenFull(plain, limit=200)),
     ):
         assert resolved(length, model) == sized
-    assert resolved(Calibrated(0.9), model, room=90) == replace(plain, limit=90)
+    assert resolved(Calibrated(0.9), model, available_slots=90) == replace(plain, limit=90)
 
 
 # Lengths of one's own
@@ -380,7 +380,7 @@ class Quiet(LengthPolicy):
     slots: int
 
     def plan(self, probe):
-        return Plan(torch.full((probe.rows,), self.slots))
+        return Plan(torch.full((probe.num_rows,), self.slots))
 
 
 def test_a_length_of_one_s_own_is_held_to_what_it_says():

@@ -234,7 +234,7 @@ def test_lengths_are_the_librarys(asgi, toy):
     body = {"prompt": "abc", "limit": 20, "reading": "hazard", "quantiles": [0.25, 0.9]}
     told, by_ids = asyncio.run(ask(body, {**body, "prompt": [0, 1, 2]}))
     assert told == by_ids
-    lengths = lastword.predict_length(toy, "abc", limit=20, reading="hazard")
+    lengths = lastword.predict_length(toy, "abc", limit=20, interpretation="hazard")
     assert told["mean"] == pytest.approx(lengths.mean.item())
     assert told["curve"] == pytest.approx(lengths.survival.tolist(), abs=1e-9)
     assert told["tail"] == pytest.approx(lengths.tail.item())

@@ -396,7 +396,7 @@ def test_recipes_take_turns():
 
 
 LATE_REFUSALS = {
-    "found by the probe": (replace(CAREFUL, length=lastword.Budget(passes=1)), "allow at least"),
+    "found by the probe": (replace(CAREFUL, length=lastword.Budget(max_passes=1)), "allow at least"),
     "found by the canvas": (replace(FULL, commit=lastword.Prophet(literals=((99, 0),))), "slot 99"),
 }
 

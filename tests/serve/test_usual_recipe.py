@@ -7,7 +7,7 @@ import pytest
 
 import lastword
 from lastword.errors import SettingError
-from lastword.recipe.registry import DEFAULT
+from lastword.recipe.registry import DEFAULT_RECIPE
 from lastword.serve import conversion as asked
 from lastword.serve.app import SERVER_RECIPE, render_page
 from lastword.serve.engine import Engine
@@ -32,7 +32,7 @@ def test_who_names_no_recipe_gets_the_servers(toy):
     limits = ServerSettings(recipe=FAST)
     assert job(toy, limits).recipe.unmask == FAST.unmask
     assert job(toy, ServerSettings()).recipe.unmask == lastword.Recipe().unmask
-    assert job(toy, limits, recipe=DEFAULT).recipe == job(toy, ServerSettings()).recipe
+    assert job(toy, limits, recipe=DEFAULT_RECIPE).recipe == job(toy, ServerSettings()).recipe
     assert job(toy, limits, length="fixed:5").recipe.unmask == FAST.unmask
     named_only = ServerSettings(recipe=FAST, recipes=False)
     assert job(toy, named_only).recipe.unmask == FAST.unmask
@@ -47,7 +47,7 @@ def test_the_servers_recipe_is_told(toy):
 
 
 def test_the_page_begins_with_the_servers_recipe():
-    assert known(None)["recipe"] == DEFAULT
+    assert known(None)["recipe"] == DEFAULT_RECIPE
     assert known(FAST)["recipe"] == "fast"
     own = lastword.Recipe(length=lastword.Fixed(7))
     assert known(own)["recipe"] == SERVER_RECIPE

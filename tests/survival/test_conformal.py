@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lastword.errors import SettingError
-from lastword.survival.conformal import conformal_factor, factor_needed, samples_needed, upper_bound
+from lastword.survival.conformal import conformal_factor, min_samples, required_factor, upper_bound
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.estimate import Mean, Quantile, Scaled
 
@@ -18,7 +18,7 @@ def even(rows, slots=4):
 
 @pytest.mark.parametrize(("coverage", "least"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)])
 def test_too_few_answers_are_refused_with_the_number_needed(coverage, least):
-    assert samples_needed(coverage) == least
+    assert min_samples(coverage) == least
     conformal_factor([1.0] * least, [1.0] * least, coverage)
     if least > 1:
         with pytest.raises(SettingError, match=f"at least {least} are needed"):
@@ -31,13 +31,13 @@ def test_the_factor_is_the_one_of_its_rank():
     for coverage, rank in ((0.95, 19), (0.9, 18), (0.5, 10)):
         factor = conformal_factor([10.0] * 19, finished, coverage)
         assert math.ceil(factor * 10.0) == rank  # its own answer fits, and with no slot to spare
-        assert factor == factor_needed(10.0, rank)
+        assert factor == required_factor(10.0, rank)
 
 
 @pytest.mark.parametrize("predicted", [0.7, 1.0, 3.0, 61.3, 200.0])
 @pytest.mark.parametrize("length", [1, 2, 59, 60, 1024])
 def test_a_needed_factor_gives_its_answer_room_and_no_slot_more(predicted, length):
-    factor = factor_needed(predicted, length)
+    factor = required_factor(predicted, length)
     assert math.ceil(factor * predicted) == length
     in_singles = torch.tensor(predicted) * factor  # estimates may come in 32 bits
     assert math.ceil(in_singles) == length
@@ -79,14 +79,14 @@ def test_the_bound_covers_new_answers_as_often_as_it_says(coverage, distortion):
 
 def test_an_upper_bound_is_an_estimate_like_any_other():
     bound = upper_bound(even(9), [2, 3, 3, 2, 1, 2, 3, 2, 5], 0.9)
-    assert bound == Scaled(factor_needed(2.5, 5), Mean())
+    assert bound == Scaled(required_factor(2.5, 5), Mean())
     assert [math.ceil(slots) for slots in bound(even(2)).tolist()] == [5, 5]
     median = upper_bound(even(9), [4.0] * 9, 0.9, Quantile(0.5))
-    assert median == Scaled(factor_needed(2.0, 4), Quantile(0.5))
+    assert median == Scaled(required_factor(2.0, 4), Quantile(0.5))
 
 
 def test_a_tiny_coverage_asks_for_the_smallest_factor():
-    assert conformal_factor([1.0] * 3, [3.0, 1.0, 2.0], 1e-12) == factor_needed(1.0, 1)
+    assert conformal_factor([1.0] * 3, [3.0, 1.0, 2.0], 1e-12) == required_factor(1.0, 1)
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,11 @@ def test_estimates_are_plain_data(estimate):
 
 
 def test_prices_of_a_slot_make_a_quantile():
-    assert Quantile.priced(missing=1.0, extra=1.0) == Quantile(0.5)
-    assert Quantile.priced(missing=19.0, extra=1.0) == Quantile(0.95)
+    assert Quantile.from_costs(missing=1.0, extra=1.0) == Quantile(0.5)
+    assert Quantile.from_costs(missing=19.0, extra=1.0) == Quantile(0.95)
 
 
-def test_a_priced_quantile_is_the_cheapest_length():
+def test_a_from_costs_quantile_is_the_cheapest_length():
     lengths = LengthDistribution.from_hazard(torch.full((1, 400), 0.05, dtype=torch.float64))
     slots = torch.arange(1, 401).double()
 
@@ -50,7 +50,7 @@ def test_a_priced_quantile_is_the_cheapest_length():
         return (torch.where(off > 0, 4 * off, -off) * lengths.density[0]).sum().item()
 
     best = min(range(1, 401), key=cost)
-    assert Quantile.priced(missing=4.0, extra=1.0)(lengths).item() == best
+    assert Quantile.from_costs(missing=4.0, extra=1.0)(lengths).item() == best
 
 
 def test_cheapest_weighs_slots_against_the_chance_to_be_cut():
@@ -87,5 +87,5 @@ def test_prices_and_factors_are_positive_numbers(make, value):
 
 @pytest.mark.parametrize("prices", [(0.0, 1.0), (1.0, -1.0)])
 def test_prices_of_a_slot_are_positive(prices):
-    with pytest.raises(SettingError, match=r"Quantile\.priced"):
-        Quantile.priced(*prices)
+    with pytest.raises(SettingError, match=r"Quantile\.from_costs"):
+        Quantile.from_costs(*prices)

@@ -53,13 +53,13 @@ LENGTHS = {
 
 def padded(density):
     """End tokens fill the canvas behind the answer."""
-    return EndSignal.of(density.cumsum(-1).clamp(max=1))
+    return EndSignal.from_probabilities(density.cumsum(-1).clamp(max=1))
 
 
 def turned(density):
     """A turn end, then document ends to the end of the canvas."""
     ended = density.cumsum(-1).clamp(max=1)
-    return EndSignal.of((ended - density).clamp(0, 1), density)
+    return EndSignal.from_probabilities((ended - density).clamp(0, 1), density)
 
 
 def packed(density, document):
@@ -75,7 +75,7 @@ def packed(density, document):
         boundaries = boundaries + spread
         if not bool(spread.any()):
             break
-    return EndSignal.of(boundaries.clamp(max=1))
+    return EndSignal.from_probabilities(boundaries.clamp(max=1))
 
 
 def assert_same(found, density):
@@ -106,21 +106,23 @@ def test_boundary_undoes_packing_where_documents_are_longer_than_the_spread(read
 
 def test_hazard_undoes_lengths_without_memory():
     density = 0.05 * 0.95 ** torch.arange(T).double()[None]
-    assert_same(Hazard()(EndSignal.of(torch.full((1, T), 0.05, dtype=torch.float64))), density)
+    assert_same(
+        Hazard()(EndSignal.from_probabilities(torch.full((1, T), 0.05, dtype=torch.float64))), density
+    )
 
 
 @pytest.mark.parametrize("mass", [0.8, 0.9, 1.1, 1.2])
 def test_first_boundary_forgives_a_lump_whose_mass_is_not_one(mass):
     density = LENGTHS["uniform"]
     signal = packed(density, spread_over(100, 140))
-    lumpy = EndSignal.of((signal.document * mass).clamp(max=1))
+    lumpy = EndSignal.from_probabilities((signal.document * mass).clamp(max=1))
     assert_same(FirstBoundary()(lumpy), density)
     capped = Boundary()(lumpy).mean.item()
     assert capped > 66 if mass < 1 else capped < 64  # the truth is 65
 
 
 def test_first_boundary_keeps_the_tail_of_a_canvas_that_ends_inside_the_lump():
-    signal = EndSignal.of(log_normal(200.0, 0.3, 220))
+    signal = EndSignal.from_probabilities(log_normal(200.0, 0.3, 220))
     lengths = FirstBoundary()(signal)
     assert lengths.tail.item() == pytest.approx(1 - signal.document.sum().item())
     assert lengths.mean.item() == pytest.approx(Boundary()(signal).mean.item())
@@ -147,7 +149,7 @@ def test_boundary_says_too_short_where_a_second_document_may_end_first():
 
 def test_a_wavering_curve_keeps_its_mean_and_rises():
     wavering = torch.tensor([[0.0, 0.4, 0.2, 0.9, 0.7, 1.0]], dtype=torch.float64)
-    lengths = EndedBy()(EndSignal.of(wavering))
+    lengths = EndedBy()(EndSignal.from_probabilities(wavering))
     assert lengths.cumulative[0].tolist() == pytest.approx([0, 0.3, 0.3, 0.8, 0.8, 1])
     assert lengths.mean.item() == pytest.approx(1 + (1 - wavering[0, :-1]).sum().item())
 
@@ -173,31 +175,31 @@ def toy_probe(hazard):
         (padded(LENGTHS["log-normal"]), EndedBy()),
         (turned(LENGTHS["uniform"]), TurnEnd()),
         (packed(LENGTHS["uniform"], spread_over(100, 140)), FirstBoundary()),
-        (EndSignal.of(torch.full((1, T), 1e-6)), FirstBoundary()),
+        (EndSignal.from_probabilities(torch.full((1, T), 1e-6)), FirstBoundary()),
         # Half of all slots, here and there: neither padding nor packing.
-        (EndSignal.of(torch.tensor([[0.0, 0.6] * 128])), Hazard()),
+        (EndSignal.from_probabilities(torch.tensor([[0.0, 0.6] * 128])), Hazard()),
         # As likely everywhere, or nearly: lengths without memory, whatever rounding adds.
-        *((EndSignal.of(torch.full((1, T), h)), Hazard()) for h in (0.15, 0.2, 0.3, 0.6)),
+        *((EndSignal.from_probabilities(torch.full((1, T), h)), Hazard()) for h in (0.15, 0.2, 0.3, 0.6)),
         *((lastword.Survival(T).signal(toy_probe(h)), Hazard()) for h in (0.15, 0.3, 0.6)),
-        (EndSignal.of(torch.linspace(0.15, 0.16, T)[None]), Hazard()),
-        (EndSignal.of(torch.linspace(0.65, 0.55, T)[None]), Hazard()),
+        (EndSignal.from_probabilities(torch.linspace(0.15, 0.16, T)[None]), Hazard()),
+        (EndSignal.from_probabilities(torch.linspace(0.65, 0.55, T)[None]), Hazard()),
         # An answer that may be over at once, on a canvas that is sure of it far behind.
-        (EndSignal.of((0.3 + torch.arange(T) / 20).clamp(max=1)[None]), EndedBy()),
+        (EndSignal.from_probabilities((0.3 + torch.arange(T) / 20).clamp(max=1)[None]), EndedBy()),
         # One that is likely to be longer than the canvas: the signal rises, and not far.
-        (EndSignal.of(torch.linspace(0.02, 0.3, T)[None]), EndedBy()),
+        (EndSignal.from_probabilities(torch.linspace(0.02, 0.3, T)[None]), EndedBy()),
     ],
 )
 def test_auto_picks_the_reading_of_the_training_and_says_why(signal, reading):
     (choice,) = Auto().choose(signal)
-    assert choice.reading == reading
+    assert choice.interpretation == reading
     lengths = Auto()(signal)
     assert torch.equal(lengths.hazard, reading(signal).hazard)
-    assert lengths.explanation == (choice.why,)
+    assert lengths.explanation == (choice.reason,)
 
 
 def test_auto_picks_row_by_row():
     one, two = padded(LENGTHS["uniform"]), packed(LENGTHS["uniform"], spread_over(100, 140))
-    both = EndSignal.of(torch.cat((one.document, two.document)))
+    both = EndSignal.from_probabilities(torch.cat((one.document, two.document)))
     lengths = Auto()(both)
     assert [sentence.split(":")[0] for sentence in lengths.explanation] == [
         "ended by",
@@ -228,6 +230,6 @@ def test_signals_of_different_shapes_are_refused(in_plain_python):
 
 def test_what_is_no_probability_is_refused():
     with pytest.raises(SettingError, match="turn end's probability"):
-        EndSignal.of(torch.zeros(1, 2), torch.tensor([[0.0, 1.5]]))
+        EndSignal.from_probabilities(torch.zeros(1, 2), torch.tensor([[0.0, 1.5]]))
     with pytest.raises(NumericError, match="NaN"):
-        EndSignal.of(torch.tensor([[torch.nan]]))
+        EndSignal.from_probabilities(torch.tensor([[torch.nan]]))

@@ -125,7 +125,7 @@ def test_a_model_without_a_tokenizer_shows_ids():
 @pytest.mark.parametrize(
     "length",
     [
-        lastword.Daedal(initial=8, limit=24, by=4),
+        lastword.Daedal(initial=8, limit=24, expansion_factor=4),
         lastword.RhoEos(initial=8, limit=24),
         "default",
         "fixed:20",

@@ -14,7 +14,7 @@ from lastword.policies.length.policy import LengthTraits, Plan, Probe
 from lastword.policies.length.wrapper import Wrapper
 from lastword.validation import MAX_COUNT, check_int
 
-MOST_SLOTS = 20  # powers of two: a million
+SLOT_BITS = 20  # powers of two: a million
 
 
 @dataclass(frozen=True)
@@ -36,29 +36,29 @@ class Budget(Wrapper):
     cost_summary: ClassVar[str] = "nothing; bounds the passes and columns of everything else"
     source: ClassVar[str] = "ours"
 
-    passes: int | None = None
-    columns: int | None = None
+    max_passes: int | None = None
+    max_tokens_computed: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("passes", "columns"):
+        for name in ("max_passes", "max_tokens_computed"):
             if getattr(self, name) is not None:
                 check_int("Budget", name, getattr(self, name), minimum=1, maximum=MAX_COUNT)
-        if self.passes is None and self.columns is None:
+        if self.max_passes is None and self.max_tokens_computed is None:
             raise SettingError(
-                "Budget was given without a bound; say what it allows: passes=256, columns=100000 or both "
-                "(on the command line budget:(default),passes=256)"
+                "Budget was given without a bound; set max_passes=256, max_tokens_computed=100000 or both "
+                "(on the command line budget:(default),max_passes=256)"
             )
 
-    traits = LengthTraits(bounds_work=True)
+    traits = LengthTraits(bounds_cost=True, capturable=True)
 
     def plan(self, probe: Probe) -> Plan:
         plan = self.length.plan(probe)
         slots = torch.ones_like(plan.horizon)
-        self._refuse(~self._pays(probe, slots), probe)
-        for power in reversed(range(MOST_SLOTS)):
+        self._check_affordable(self._affordable(probe, slots), probe)
+        for power in reversed(range(SLOT_BITS)):
             more = slots + 2**power
-            slots = torch.where(self._pays(probe, more), more, slots)
+            slots = torch.where(self._affordable(probe, more), more, slots)
         most = slots if plan.max_new_tokens is None else torch.minimum(slots, plan.max_new_tokens)
         ends = torch.zeros_like(most) if plan.end_suffix is None else plan.end_suffix
         horizon = torch.minimum(plan.horizon, (most - ends).clamp(min=1))
@@ -69,27 +69,28 @@ class Budget(Wrapper):
             max_new_tokens=most,
         )
 
-    def _pays(self, probe: Probe, slots: Int[Tensor, "B"]) -> Bool[Tensor, "B"]:
+    def _affordable(self, probe: Probe, slots: Int[Tensor, "B"]) -> Bool[Tensor, "B"]:
         spent, most = probe.cost, probe.max_cost(slots)
         pays = torch.ones_like(slots, dtype=torch.bool)
-        if self.passes is not None:
-            pays = pays & (spent.forward_passes + most.forward_passes <= self.passes)
-        if self.columns is not None:
-            pays = pays & (spent.tokens_computed + most.tokens_computed <= self.columns)
+        if self.max_passes is not None:
+            pays = pays & (spent.forward_passes + most.forward_passes <= self.max_passes)
+        if self.max_tokens_computed is not None:
+            pays = pays & (spent.tokens_computed + most.tokens_computed <= self.max_tokens_computed)
         return pays
 
-    def _refuse(self, broke: Bool[Tensor, "B"], probe: Probe) -> None:
-        if not bool(broke.any()):
+    def _check_affordable(self, affordable: Bool[Tensor, "B"], probe: Probe) -> None:
+        """Raise SettingError if a row cannot pay for one slot."""
+        if bool(affordable.all()):
             return
-        row = int(broke.long().argmax())
-        one = probe.max_cost(torch.ones(probe.rows, dtype=torch.long))
-        spent, more = probe.cost.row(row), one.row(row)
+        row = int(affordable.long().argmin())
+        spent = probe.cost.row(row)
+        slot = probe.max_cost(torch.ones(probe.num_rows, dtype=torch.long)).row(row)
         raise SettingError(
-            f"Budget(passes={self.passes}, columns={self.columns}) was given, but for prompt {row} the "
-            f"plan alone took {spent.forward_passes} passes and {spent.tokens_computed} columns, and one "
-            "slot may take "
-            f"{more.forward_passes} and {more.tokens_computed} more: allow at least "
-            f"{spent.forward_passes + more.forward_passes} "
-            f"passes and {spent.tokens_computed + more.tokens_computed} columns, or plan with less, such as "
+            f"Budget(max_passes={self.max_passes}, max_tokens_computed={self.max_tokens_computed}) was "
+            f"given, but planning prompt {row} took {spent.forward_passes} passes and "
+            f"{spent.tokens_computed} tokens, and one slot may take {slot.forward_passes} and "
+            f"{slot.tokens_computed} more: allow at least "
+            f"{spent.forward_passes + slot.forward_passes} passes and "
+            f"{spent.tokens_computed + slot.tokens_computed} tokens, or plan with less, such as "
             "Survival(limit=64) or Fixed(64)"
         )

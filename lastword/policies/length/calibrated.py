@@ -50,7 +50,7 @@ class Calibrated(LengthPolicy):
             limits.resolve(calibration.limit),
             calibration.bound(self.coverage, self.family),
             calibration.ends,
-            calibration.reading,
+            calibration.interpretation,
         )
 
     def plan(self, probe: Probe) -> Plan:

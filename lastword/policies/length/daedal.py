@@ -26,7 +26,7 @@ from lastword.policies.length.policy import (
 )
 from lastword.validation import check_int, check_number
 
-USUAL = 64  # slots to begin with, of both papers
+DEFAULT_INITIAL = 64  # slots to begin with, of both papers
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Resizer(LengthPolicy):
     @property
     def traits(self) -> LengthTraits:
         return LengthTraits(
-            resizes="any time", reads="answer", grows=True, by_confidence=True, max_slots=self.limit
+            resizes="any time", reads="answer", grows=True, uses_confidence=True, max_slots=self.limit
         )
 
     def resolved(self, limits: ModelLimits) -> Resizer:
         limit = max(limits.resolve(self.limit), 0 if self.limit else limits.resolve(self.initial or 1))
-        initial = min(USUAL, limit) if self.initial is None else limits.resolve(self.initial)
+        initial = min(DEFAULT_INITIAL, limit) if self.initial is None else limits.resolve(self.initial)
         return replace(self, initial=initial, limit=limit)
 
 
@@ -100,29 +100,29 @@ class Daedal(Resizer):
     )
     source: ClassVar[str] = "DAEDAL (Li et al., 2025, arXiv 2508.00819)"
 
-    by: int = 8
-    window: int = 32
-    enough: float = 0.5
-    keep_growing: float = 0.9
-    lost: float = 0.1
+    expansion_factor: int = 8
+    eos_window: int = 32
+    eos_threshold: float = 0.5
+    expand_threshold: float = 0.9
+    low_threshold: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("by", "window"):
+        for name in ("expansion_factor", "eos_window"):
             check_int("Daedal", name, getattr(self, name), minimum=1)
-        for name in ("enough", "keep_growing", "lost"):
+        for name in ("eos_threshold", "expand_threshold", "low_threshold"):
             check_number("Daedal", name, getattr(self, name), minimum=0, maximum=1)
 
     def plan(self, probe: Probe) -> Plan:
         slots, limit = resolved_slots(self, self.initial), resolved_slots(self, self.limit)
-        horizon = torch.full((probe.rows,), slots)
-        growing = torch.ones(probe.rows, dtype=torch.bool)
+        horizon = torch.full((probe.num_rows,), slots)
+        growing = torch.ones(probe.num_rows, dtype=torch.bool)
         while slots < limit and bool(growing.any()):
             prediction = probe(slots, growing)
-            growing = growing & (end_confidence(prediction, self.window) < self.enough)
-            slots = min(slots + self.by, limit)
+            growing = growing & (end_confidence(prediction, self.eos_window) < self.eos_threshold)
+            slots = min(slots + self.expansion_factor, limit)
             horizon = torch.where(growing, slots, horizon)
-        return Plan(horizon, end_suffix=(limit - horizon).clamp(max=self.window // 2))
+        return Plan(horizon, end_suffix=(limit - horizon).clamp(max=self.eos_window // 2))
 
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
@@ -131,12 +131,12 @@ class Daedal(Resizer):
         left = columns.gather(canvas.masked & clock.window.columns(canvas.width))
         doubt = prediction.confidence.masked_fill(~left, torch.inf)
         lowest = doubt.amin(-1)
-        grows = (lowest < self.lost) & (canvas.horizon < limit)
+        grows = (lowest < self.low_threshold) & (canvas.horizon < limit)
         grows = grows & prediction.covers_all(canvas.answer)
         if not bool(grows.any()):
             return canvas, state  # most passes: what follows reads every logit of the answer
-        grows = grows & (end_confidence(prediction, self.window) < self.keep_growing)
-        count = (limit - canvas.min_horizon).clamp(0, self.by - 1)
+        grows = grows & (end_confidence(prediction, self.eos_window) < self.expand_threshold)
+        count = (limit - canvas.min_horizon).clamp(0, self.expansion_factor - 1)
         first = first_true(doubt == lowest[:, None]).clamp(max=doubt.shape[1] - 1)
         column = columns.index.gather(1, first[:, None])[:, 0]
         full = torch.full_like(canvas.horizon, limit)

@@ -33,10 +33,10 @@ class Fixed(LengthPolicy):
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(min_slots=self.slots or 1)
+        return LengthTraits(min_slots=self.slots or 1, capturable=True)
 
     def resolved(self, limits: ModelLimits) -> Fixed:
         return replace(self, slots=limits.resolve(self.slots))
 
     def plan(self, probe: Probe) -> Plan:
-        return Plan(torch.full((probe.rows,), resolved_slots(self, self.slots)))
+        return Plan(torch.full((probe.num_rows,), resolved_slots(self, self.slots)))

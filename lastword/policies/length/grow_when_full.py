@@ -43,17 +43,17 @@ class GrowWhenFull(Wrapper):
     cost_summary: ClassVar[str] = "no probe; one block of width ahead of a row that has not ended"
     source: ClassVar[str] = "ours"
 
-    by: int = 32
+    increment: int = 32
     limit: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_int("GrowWhenFull", "by", self.by, minimum=1)
+        check_int("GrowWhenFull", "increment", self.increment, minimum=1)
         check_optional_slots("GrowWhenFull", "limit", self.limit)
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(resizes="between blocks", grows=True, max_slots=self.limit)
+        return LengthTraits(resizes="between blocks", grows=True, max_slots=self.limit, capturable=True)
 
     def resolved(self, limits: ModelLimits) -> LengthPolicy:
         inner = self.length.resolved(limits)
@@ -63,10 +63,10 @@ class GrowWhenFull(Wrapper):
         )
         limit = limits.resolve(inside if self.limit is None else self.limit)
         least = combined_traits(inner).min_slots
-        if least >= limit and limits.room is not None:
+        if least >= limit and limits.available_slots is not None:
             return inner  # there is no room to grow in
         if least >= limit and self.limit is None:
-            limit = least + self.by
+            limit = least + self.increment
         return replace(self, length=inner, limit=limit)
 
     def revise(
@@ -78,5 +78,5 @@ class GrowWhenFull(Wrapper):
         at_most_a_block = canvas.masked.sum(-1) <= window.last - window.first
         worked_on = prediction.columns.read.any(-1)  # a row at the bound of a budget asks once
         grows = complete & at_most_a_block & worked_on & ~canvas.ended.any(-1)
-        room = (resolved_slots(self, self.limit) - canvas.horizon).clamp(0, self.by)
+        room = (resolved_slots(self, self.limit) - canvas.horizon).clamp(0, self.increment)
         return canvas.extend(torch.where(grows, room, 0)), state

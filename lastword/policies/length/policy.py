@@ -57,8 +57,8 @@ class LengthTraits:
     grows: bool = False  # may `revise` make a row longer?
     # Does it set the length anew each time, so that others may have their own say?
     replans: bool = False
-    by_confidence: bool = False  # does it go by how sure the model is of what it left?
-    bounds_work: bool = False  # does it promise that decoding costs no more than it planned?
+    uses_confidence: bool = False  # does it go by how sure the model is of what it left?
+    bounds_cost: bool = False  # does it promise that decoding costs no more than it planned?
     needs_blocks: bool = False  # does it change little where the whole answer is one block?
     min_slots: int = 1  # slots it plans at least
     max_slots: int | None = None  # slots it plans or grows to at most; None: it does not say
@@ -77,11 +77,12 @@ class LengthTraits:
             max(self.reads, inner.reads, key=_LITTLE_TO_MUCH.index),
             self.grows or inner.grows,
             self.replans or inner.replans,
-            self.by_confidence or inner.by_confidence,
-            self.bounds_work or inner.bounds_work,
+            self.uses_confidence or inner.uses_confidence,
+            self.bounds_cost or inner.bounds_cost,
             self.needs_blocks or inner.needs_blocks,
             max(self.min_slots, inner.min_slots),
             max((t.max_slots for t in (self, inner) if t.max_slots is not None), default=None),
+            self.capturable and inner.capturable,
         )
 
 
@@ -93,7 +94,7 @@ class Probe(Protocol):
     prediction says nothing of the others.
     """
 
-    rows: int  # how many prompts are being planned for
+    num_rows: int  # the number of prompts
 
     @property
     def cost(self) -> BatchCost:
@@ -181,13 +182,13 @@ class ModelLimits(NamedTuple):
     """What a policy is settled on: a model's slots and calibration, and perhaps less room than was said."""
 
     max_new_tokens: int  # where a policy does not say
-    room: int | None = None  # evaluation shortens what was said; decoding keeps it
+    available_slots: int | None = None  # evaluation shortens what was said; decoding keeps it
     calibration: Calibration | None = None
 
     def resolve(self, slots: int | None) -> int:
         """A number of slots, as it was said or left unsaid."""
         slots = self.max_new_tokens if slots is None else slots
-        return slots if self.room is None else min(slots, self.room)
+        return slots if self.available_slots is None else min(slots, self.available_slots)
 
 
 class LengthPolicy(ABC):

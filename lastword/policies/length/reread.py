@@ -28,7 +28,7 @@ from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto
 from lastword.validation import check_choice, check_int, check_type
 
-SPENT = 1e-3  # a curve that leaves no more than this behind a slot says nothing of what lies there
+MIN_SURVIVAL = 1e-3  # a curve that leaves no more than this behind a slot says nothing of what lies there
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Reread(LengthPolicy):
     source: ClassVar[str] = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
 
     length: Survival = Survival()
-    by: int = 64
+    increment: int = 64
     shrink: bool = True
 
     def __post_init__(self) -> None:
-        check_int("Reread", "by", self.by, minimum=1)
+        check_int("Reread", "increment", self.increment, minimum=1)
         check_choice("Reread", "shrink", self.shrink, True, False)
         if isinstance(self.length, Calibrated):
             raise SettingError(
@@ -120,17 +120,17 @@ class Reread(LengthPolicy):
         for row in heard.nonzero()[:, 0].tolist():
             first, last = int(written[row]), int(canvas.horizon[row])
             own = int(picked[row])
-            reading = Auto.readings[own] if own >= 0 else policy.reading
-            again = reading(signal.row(row).first(last))
-            if survival[row, last] < SPENT:
-                hazard[row, last : last + self.by] = 0.0
-                hazard[row, last + self.by - 1 :] = 1.0
+            reading = Auto.candidates[own] if own >= 0 else policy.interpretation
+            again = reading(signal.row(row).first_slots(last))
+            if survival[row, last] < MIN_SURVIVAL:
+                hazard[row, last : last + self.increment] = 0.0
+                hazard[row, last + self.increment - 1 :] = 1.0
             hazard[row, :last] = again.hazard[0]
             hazard[row, :first] = 0.0
             horizon[row] = first + _left(hazard[row, first:], policy)
         if not self.shrink:
             horizon = torch.maximum(horizon, canvas.horizon)
-        longer = (horizon - canvas.horizon).clamp(0, self.by)
+        longer = (horizon - canvas.horizon).clamp(0, self.increment)
         return canvas.crop(horizon).extend(longer), RereadState(hazard, picked)
 
 
@@ -138,13 +138,13 @@ class RereadState(NamedTuple):
     """What was last read of each row's length, and as what: the state of Reread."""
 
     hazard: Float[Tensor, "B T"]
-    picked: Int[Tensor, "B"]  # of Auto's readings, the row's own; -1 where the policy names the reading
+    candidate: Int[Tensor, "B"]  # of Auto's readings, the row's own; -1 where the policy names the reading
 
     @classmethod
     def initial(cls, lengths: LengthDistribution) -> RereadState:
         rows = len(lengths.hazard)
         known = lengths.interpretation if isinstance(lengths.interpretation, tuple) else (None,) * rows
-        picked = [Auto.readings.index(one) if one in Auto.readings else -1 for one in known]
+        picked = [Auto.candidates.index(one) if one in Auto.candidates else -1 for one in known]
         return cls(lengths.hazard, torch.tensor(picked))
 
 

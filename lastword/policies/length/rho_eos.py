@@ -17,8 +17,8 @@ from lastword.policies.length.daedal import Resizer, end_confidence
 from lastword.policies.length.policy import Plan, Probe, resolved_slots
 from lastword.validation import check_choice, check_int, check_number
 
-MOST_UNITS = 8
-SEGMENT = 0.1
+MAX_MULTIPLIER = 8
+DENSITY_INTERVAL = 0.1
 
 
 @dataclass(frozen=True)
@@ -45,53 +45,53 @@ class RhoEos(Resizer):
     cost_summary: ClassVar[str] = "no probe; logits of the whole answer in every pass"
     source: ClassVar[str] = "rho-EOS (arXiv 2601.22527)"
 
-    low: float = 0.4
-    high: float = 0.6
-    unit: int = 8
-    pace: str = "exp"
-    passes: int = 64
+    rho_low: float = 0.4
+    rho_high: float = 0.6
+    expansion_factor: int = 8
+    scheduler: str = "exp"
+    max_adjust_steps: int = 64
     signal: str = "density"
-    window: int = 32
+    eos_window: int = 32
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("unit", "window"):
+        for name in ("expansion_factor", "eos_window"):
             check_int("RhoEos", name, getattr(self, name), minimum=1)
-        check_int("RhoEos", "passes", self.passes, minimum=0)
-        check_number("RhoEos", "low", self.low, minimum=0, maximum=1)
-        check_number("RhoEos", "high", self.high, minimum=self.low, maximum=1)
-        check_choice("RhoEos", "pace", self.pace, "exp", "linear", "const")
+        check_int("RhoEos", "max_adjust_steps", self.max_adjust_steps, minimum=0)
+        check_number("RhoEos", "rho_low", self.rho_low, minimum=0, maximum=1)
+        check_number("RhoEos", "rho_high", self.rho_high, minimum=self.rho_low, maximum=1)
+        check_choice("RhoEos", "scheduler", self.scheduler, "exp", "linear", "const")
         check_choice("RhoEos", "signal", self.signal, "density", "released")
 
     def plan(self, probe: Probe) -> Plan:
-        return Plan(torch.full((probe.rows,), resolved_slots(self, self.initial)))
+        return Plan(torch.full((probe.num_rows,), resolved_slots(self, self.initial)))
 
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
     ) -> tuple[Canvas, State]:
         limit = resolved_slots(self, self.limit)
-        heard = (clock.step < self.passes) & (canvas.horizon < limit)
+        heard = (clock.step < self.max_adjust_steps) & (canvas.horizon < limit)
         heard = heard & prediction.covers_all(canvas.answer)
         if not bool(heard.any()):
             return canvas, state
-        change = torch.where(heard, self.change(prediction), 0)
+        change = torch.where(heard, self.length_change(prediction), 0)
         shorter = torch.maximum(canvas.horizon + change.clamp(max=0), canvas.min_horizon)
         longer = torch.minimum(change.clamp(min=0), (limit - canvas.horizon).clamp(min=0))
         return canvas.crop(shorter).extend(longer), state
 
-    def change(self, prediction: Prediction) -> Int[Tensor, "B"]:
+    def length_change(self, prediction: Prediction) -> Int[Tensor, "B"]:
         """By how many slots each row should grow, or shrink where negative."""
-        signal = self.density(prediction) if self.signal == "density" else self.released(prediction)
-        below, above = self.low - signal, signal - self.high
+        signal = self.density(prediction) if self.signal == "density" else self.released_signal(prediction)
+        below, above = self.rho_low - signal, signal - self.rho_high
         sign = (below > 0).long() - (above > 0).long()
         # The tolerance keeps a gap of 0.2 at 2 segments where floating point makes it 2.0000000000000004.
-        segments = (torch.maximum(below, above) / SEGMENT - 1e-9).ceil().clamp(min=1)
+        segments = (torch.maximum(below, above) / DENSITY_INTERVAL - 1e-9).ceil().clamp(min=1)
         units = {
             "exp": 2 ** (segments - 1),
             "linear": segments,
             "const": torch.ones_like(segments),
-        }[self.pace]
-        return sign * units.clamp(max=MOST_UNITS).long() * self.unit
+        }[self.scheduler]
+        return sign * units.clamp(max=MAX_MULTIPLIER).long() * self.expansion_factor
 
     def density(self, prediction: Prediction) -> Float[Tensor, "B"]:
         """The share of masks at which the model would end; 0 where no mask is left."""
@@ -99,5 +99,5 @@ class RhoEos(Resizer):
         ending = masks & (prediction.argmax_tokens == prediction.canvas.ids.end)
         return ending.sum(-1).double() / masks.sum(-1).clamp(min=1)
 
-    def released(self, prediction: Prediction) -> Float[Tensor, "B"]:
-        return end_confidence(prediction, self.window)
+    def released_signal(self, prediction: Prediction) -> Float[Tensor, "B"]:
+        return end_confidence(prediction, self.eos_window)

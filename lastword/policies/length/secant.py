@@ -23,7 +23,7 @@ from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto, Boundary, EndedBy, FirstBoundary, Interpretation
 from lastword.validation import check_int, check_number, check_type
 
-USUAL = 128  # slots of the first canvas
+DEFAULT_INITIAL = 128  # slots of the first canvas
 
 
 @dataclass(frozen=True)
@@ -55,23 +55,29 @@ class Secant(LengthPolicy):
 
     limit: int | None = None
     initial: int | None = None
-    probes: int = 4
-    enough: float = 0.95
-    within: int = 8
-    reading: Interpretation = EndedBy()
+    max_probes: int = 4
+    target_probability: float = 0.95
+    tolerance: int = 8
+    interpretation: Interpretation = EndedBy()
 
     def __post_init__(self) -> None:
         for name in ("limit", "initial"):
             check_optional_slots("Secant", name, getattr(self, name))
-        for name in ("probes", "within"):
+        for name in ("max_probes", "tolerance"):
             check_int("Secant", name, getattr(self, name), minimum=1)
-        check_number("Secant", "enough", self.enough, above=0, below=1)
-        check_type("Secant", "reading", self.reading, Interpretation, "EndedBy(), TurnEnd() or Hazard()")
-        if isinstance(self.reading, (Boundary, FirstBoundary, Auto)):
+        check_number("Secant", "target_probability", self.target_probability, above=0, below=1)
+        check_type(
+            "Secant",
+            "interpretation",
+            self.interpretation,
+            Interpretation,
+            "EndedBy(), TurnEnd() or Hazard()",
+        )
+        if isinstance(self.interpretation, (Boundary, FirstBoundary, Auto)):
             raise SettingError(
-                f"Secant(reading={self.reading!r}) was given, which reads a canvas that shows all of the "
-                "first document's end; a search begins on shorter ones: use "
-                f"Survival(reading={self.reading!r}), which reads one long canvas"
+                f"Secant(interpretation={self.interpretation!r}) was given, which reads a canvas that "
+                "shows all of the first document's end; a search begins on shorter ones: use "
+                f"Survival(interpretation={self.interpretation!r}), which reads one long canvas"
             )
         if self.initial is not None and self.limit is not None and self.initial > self.limit:
             raise SettingError(
@@ -81,16 +87,16 @@ class Secant(LengthPolicy):
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(max_slots=self.limit)
+        return LengthTraits(max_slots=self.limit, capturable=True)
 
     def resolved(self, limits: ModelLimits) -> Secant:
         limit = max(limits.resolve(self.limit), 0 if self.limit else limits.resolve(self.initial or 1))
-        initial = min(USUAL, limit) if self.initial is None else limits.resolve(self.initial)
+        initial = min(DEFAULT_INITIAL, limit) if self.initial is None else limits.resolve(self.initial)
         return replace(self, limit=limit, initial=initial)
 
     def plan(self, probe: Probe) -> Plan:
-        rows = [_Search(self) for _ in range(probe.rows)]
-        for _ in range(self.probes):
+        rows = [_Search(self) for _ in range(probe.num_rows)]
+        for _ in range(self.max_probes):
             asking = torch.tensor([not row.done for row in rows])
             if not bool(asking.any()):
                 break
@@ -99,7 +105,7 @@ class Secant(LengthPolicy):
             signal = Survival(self.limit).signal(prediction)
             for row in asking.nonzero()[:, 0].tolist():
                 tried = rows[row].next
-                rows[row].tell(self.reading(signal.row(row).first(tried)))
+                rows[row].tell(self.interpretation(signal.row(row).first_slots(tried)))
         return Plan(torch.tensor([row.sufficient for row in rows]))
 
 
@@ -120,27 +126,27 @@ class _Search:
         """What the canvas of `next` slots says of itself."""
         policy, slots = self._policy, self.next
         said = lengths.cumulative[0, -1].item()
-        if said >= policy.enough:
-            needed = int(lengths.quantile(policy.enough))
+        if said >= policy.target_probability:
+            needed = int(lengths.quantile(policy.target_probability))
             self.sufficient, self._sure, self._proven = slots, said, True
-            self.done = needed > slots - policy.within
+            self.done = needed > slots - policy.tolerance
             self.next = needed if needed > self._short else self._between()
         else:
             beyond = self._beyond(slots, said)
             self._short, self._said = slots, said
             self.next = self._between() if self._proven else beyond
         gap = self.sufficient - self._short
-        self.done = self.done or gap <= policy.within
+        self.done = self.done or gap <= policy.tolerance
         self.next = min(max(self.next, self._short + 1), self.sufficient)
 
     def _between(self) -> int:
         """Where the line between the two readings reaches `enough`."""
-        share = (self._policy.enough - self._said) / max(self._sure - self._said, 1e-9)
+        share = (self._policy.target_probability - self._said) / max(self._sure - self._said, 1e-9)
         gap = self.sufficient - self._short
         return self._short + min(max(math.ceil(share * gap), 1), gap - 1)
 
     def _beyond(self, slots: int, said: float) -> int:
         """Where the line through the last two readings reaches it, on canvases not yet tried."""
         rise = (said - self._said) / (slots - self._short)
-        ahead = (self._policy.enough - said) / rise if rise > 0 else math.inf
-        return slots + math.ceil(min(max(ahead, self._policy.within), 3 * slots))
+        ahead = (self._policy.target_probability - said) / rise if rise > 0 else math.inf
+        return slots + math.ceil(min(max(ahead, self._policy.tolerance), 3 * slots))

@@ -31,7 +31,7 @@ class StopAtEnd(Wrapper):
     cost_summary: ClassVar[str] = "nothing; saves every pass behind the end"
     source: ClassVar[str] = "built into DPad, dInfer and others"
 
-    traits = LengthTraits(resizes="between blocks", needs_blocks=True)
+    traits = LengthTraits(resizes="between blocks", needs_blocks=True, capturable=True)
 
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State

@@ -53,7 +53,7 @@ class Survival(LengthPolicy):
     limit: int | None = None
     estimate: Estimate = Mean()
     ends: str = "document"
-    reading: Interpretation = Hazard()
+    interpretation: Interpretation = Hazard()
 
     def __post_init__(self) -> None:
         check_optional_slots("Survival", "limit", self.limit)
@@ -67,34 +67,34 @@ class Survival(LengthPolicy):
             check_callable("Survival", "estimate", self.estimate, ("lengths",))
         check_type(
             "Survival",
-            "reading",
-            self.reading,
+            "interpretation",
+            self.interpretation,
             Interpretation,
             "Hazard(), EndedBy(), Boundary(), FirstBoundary(), TurnEnd() or Auto()",
         )
-        if self.ends == "any" and isinstance(self.reading, TurnEnd):
+        if self.ends == "any" and isinstance(self.interpretation, TurnEnd):
             raise SettingError(
-                "Survival(ends='any', reading=TurnEnd()) was given; TurnEnd reads the two end tokens "
+                "Survival(ends='any', interpretation=TurnEnd()) was given; TurnEnd reads the two end tokens "
                 "apart and 'any' adds them up: leave ends out"
             )
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(max_slots=self.limit)
+        return LengthTraits(max_slots=self.limit, capturable=True)
 
     def resolved(self, limits: ModelLimits) -> Survival:
         return replace(self, limit=limits.resolve(self.limit))
 
     def lengths(self, probe: Probe) -> LengthDistribution:
         """The length distribution behind the plan."""
-        return self.read(probe(resolved_slots(self, self.limit)))
+        return self.interpret(probe(resolved_slots(self, self.limit)))
 
-    def read(self, prediction: Prediction) -> LengthDistribution:
+    def interpret(self, prediction: Prediction) -> LengthDistribution:
         """The distribution any pass over `limit` slots speaks of: a written slot ends or does not."""
-        lengths = self.reading(self.signal(prediction))
+        lengths = self.interpretation(self.signal(prediction))
         if not isinstance(lengths, LengthDistribution):
             raise WrongTypeError(
-                f"{type(self.reading).__name__} returned {short_repr(lengths)}; a reading returns a "
+                f"{type(self.interpretation).__name__} returned {short_repr(lengths)}; a reading returns a "
                 "LengthDistribution"
             )
         return lengths

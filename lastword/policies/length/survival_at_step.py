@@ -65,7 +65,7 @@ class SurvivalAtStep(LengthPolicy):
         return replace(self, length=self.length.resolved(limits))
 
     def plan(self, probe: Probe) -> Plan:
-        return Plan(torch.full((probe.rows,), resolved_slots(self, self.length.limit)))
+        return Plan(torch.full((probe.num_rows,), resolved_slots(self, self.length.limit)))
 
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
@@ -73,7 +73,7 @@ class SurvivalAtStep(LengthPolicy):
         now = clock.step == self.step
         if not bool(now.any()):
             return canvas, state
-        predicted = self.length.horizon(self.length.read(prediction))
+        predicted = self.length.horizon(self.length.interpret(prediction))
         horizon = torch.maximum(predicted.to(canvas.device), canvas.min_horizon)
         heard = now & prediction.covers_all(canvas.answer)
         return canvas.crop(torch.where(heard, horizon, canvas.horizon)), state

@@ -15,7 +15,7 @@ from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLim
 from lastword.policies.length.survival import Survival
 from lastword.validation import check_type
 
-MAX_LAYERS = 8  # there are three wrappers, and none is needed twice
+MAX_WRAPPERS = 8  # there are three wrappers, and none is needed twice
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Wrapper(LengthPolicy):
             LengthPolicy,
             "a length policy, such as Survival() or Fixed()",
         )
-        if sum(1 for _ in policy_layers(self)) > MAX_LAYERS:
+        if sum(1 for _ in policy_layers(self)) > MAX_WRAPPERS:
             raise SettingError(
-                f"{name} was put around {MAX_LAYERS} policies; no more than {MAX_LAYERS} go together"
+                f"{name} was put around {MAX_WRAPPERS} policies; no more than {MAX_WRAPPERS} go together"
             )
 
     def resolved(self, limits: ModelLimits) -> LengthPolicy:

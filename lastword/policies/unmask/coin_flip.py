@@ -12,7 +12,7 @@ from torch import Tensor
 from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.rule import RuleTraits, UnmaskRule
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.policies.unmask.schedule import Timesteps
 from lastword.validation import check_type
 
@@ -34,7 +34,7 @@ class CoinFlip(UnmaskRule):
     def __post_init__(self) -> None:
         check_type("CoinFlip", "schedule", self.schedule, Timesteps, "Timesteps()")
 
-    traits = RuleTraits(follows_schedule=True, heeds_model=False)
+    traits = UnmaskTraits(follows_schedule=True, uses_model=False)
 
     def max_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)

@@ -12,8 +12,8 @@ from torch import Tensor
 from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.ranked import leading, ranking
-from lastword.policies.unmask.rule import UnmaskRule
+from lastword.policies.unmask.ranked import first_ranked, rank_columns
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.validation import check_choice, check_number
 
 
@@ -37,6 +37,8 @@ class EntropyBound(UnmaskRule):
         check_number("EntropyBound", "gamma", self.gamma, minimum=0)
         check_choice("EntropyBound", "order", self.order, "entropy", "confidence", "margin")
 
+    traits = UnmaskTraits(capturable=True)
+
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
@@ -46,10 +48,10 @@ class EntropyBound(UnmaskRule):
             "margin": lambda: prediction.margin,
         }[self.order]()
         surest = surest.masked_fill(~open, -torch.inf)
-        order = ranking(surest)
+        order = rank_columns(surest)
         # Rounding leaves certain tokens a hair below zero; the bound must not fall along the row.
         entropy = prediction.entropy.clamp(min=0).gather(1, order)
         bound = entropy.cumsum(-1) - entropy.cummax(-1).values
         fits = (bound <= self.gamma) & open.gather(1, order)
         count = fits.long().cumprod(-1).sum(-1)  # at least one: the bound of the first is 0
-        return leading(order, count), state
+        return first_ranked(order, count), state

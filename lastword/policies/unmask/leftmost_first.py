@@ -13,7 +13,7 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.unmask.rule import RuleTraits, UnmaskRule
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.validation import check_type
 
@@ -49,7 +49,7 @@ class LeftmostFirst(UnmaskRule):
             )
 
     @property
-    def traits(self) -> RuleTraits:
+    def traits(self) -> UnmaskTraits:
         return self.unmask.traits
 
     def max_passes(self, masks: int) -> int | None:
@@ -57,11 +57,11 @@ class LeftmostFirst(UnmaskRule):
         passes = self.unmask.max_passes(masks)
         return passes if passes is None or passes >= masks else passes + 1
 
-    def begin(self, canvas: Canvas) -> State:
-        return self.unmask.begin(canvas)
+    def initial_state(self, canvas: Canvas) -> State:
+        return self.unmask.initial_state(canvas)
 
-    def sees(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
-        return self.unmask.sees(canvas, clock, state)
+    def visible_columns(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
+        return self.unmask.visible_columns(canvas, clock, state)
 
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State

@@ -12,8 +12,8 @@ from torch import Tensor
 from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.ranked import best
-from lastword.policies.unmask.rule import UnmaskRule
+from lastword.policies.unmask.ranked import topk_mask
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.validation import check_int, check_number
 
 
@@ -30,13 +30,17 @@ class LocalLeap(UnmaskRule):
     source: ClassVar[str] = "LocalLeap (Kong et al., 2025, arXiv 2510.07081)"
 
     threshold: float = 0.9
-    relaxed: float = 0.75
+    relaxed_threshold: float = 0.75
     radius: int = 4
 
     def __post_init__(self) -> None:
         check_number("LocalLeap", "threshold", self.threshold, above=0, maximum=1)
-        check_number("LocalLeap", "relaxed", self.relaxed, above=0, maximum=self.threshold)
+        check_number(
+            "LocalLeap", "relaxed_threshold", self.relaxed_threshold, above=0, maximum=self.threshold
+        )
         check_int("LocalLeap", "radius", self.radius, minimum=0)
+
+    traits = UnmaskTraits(capturable=True)
 
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
@@ -47,5 +51,5 @@ class LocalLeap(UnmaskRule):
             anchors.float()[:, None], 2 * self.radius + 1, stride=1, padding=self.radius
         )
         near = prediction.columns.gather(around[:, 0] > 0)
-        bar = torch.where(near, self.relaxed, self.threshold)
-        return (confidence >= bar) | best(confidence, open.any(-1).long()), state
+        bar = torch.where(near, self.relaxed_threshold, self.threshold)
+        return (confidence >= bar) | topk_mask(confidence, open.any(-1).long()), state

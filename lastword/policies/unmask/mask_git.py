@@ -12,8 +12,8 @@ from torch import Tensor
 from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.ranked import best
-from lastword.policies.unmask.rule import RuleTraits, UnmaskRule
+from lastword.policies.unmask.ranked import topk_mask
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.policies.unmask.schedule import Cosine, Schedule
 from lastword.validation import check_number, check_type
 
@@ -32,13 +32,13 @@ class MaskGit(UnmaskRule):
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
 
     schedule: Schedule = Cosine()
-    noise: float = 4.5
+    choice_temperature: float = 4.5
 
     def __post_init__(self) -> None:
         check_type("MaskGit", "schedule", self.schedule, Schedule, "a schedule, such as Cosine()")
-        check_number("MaskGit", "noise", self.noise, minimum=0)
+        check_number("MaskGit", "choice_temperature", self.choice_temperature, minimum=0)
 
-    traits = RuleTraits(follows_schedule=True)
+    traits = UnmaskTraits(follows_schedule=True)
 
     def max_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
@@ -50,11 +50,11 @@ class MaskGit(UnmaskRule):
         score = score + self._noise(prediction, open, clock)
         # A candidate of probability 0 is still an open mask, and ranks before the closed ones.
         score = score.clamp(min=torch.finfo(score.dtype).min).masked_fill(~open, -torch.inf)
-        return best(score, self.schedule.quota(open.sum(-1), clock)) & open, state
+        return topk_mask(score, self.schedule.quota(open.sum(-1), clock)) & open, state
 
     def _noise(self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock) -> Float[Tensor, "B S"]:
-        steps = self.schedule.steps_of(clock.masks_at_start)
-        scale = self.noise * (1 - (clock.in_window + 1).double() / steps).clamp(min=0)
+        steps = self.schedule.row_steps(clock.masks_at_start)
+        scale = self.choice_temperature * (1 - (clock.in_window + 1).double() / steps).clamp(min=0)
         scale = scale.masked_fill(~open.any(-1), 0)[:, None]
         own = prediction.canvas.valid & (scale > 0)
         uniform = prediction.generators.uniform_at(own, torch.float64).clamp(min=1e-300)

@@ -14,7 +14,7 @@ from lastword.canvas.clock import Clock
 from lastword.canvas.columns import cached_arange
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.rule import RuleTraits, UnmaskRule
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.policies.unmask.schedule import EqualShares, Schedule
 from lastword.validation import check_temperature, check_type
 
@@ -35,7 +35,10 @@ class RankedRule(UnmaskRule):
         check_type(name, "schedule", self.schedule, Schedule, "EqualShares(), Timesteps() or Cosine()")
         check_temperature(name, "order_temperature", self.order_temperature)
 
-    traits = RuleTraits(follows_schedule=True)
+    @property
+    def traits(self) -> UnmaskTraits:
+        capturable = self.order_temperature == 0 and self.schedule.capturable
+        return UnmaskTraits(follows_schedule=True, capturable=capturable)
 
     def max_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
@@ -50,7 +53,7 @@ class RankedRule(UnmaskRule):
         quota = self.schedule.quota(open.sum(-1), clock)
         score = self.score(prediction).masked_fill(~open, -torch.inf)
         if self.order_temperature == 0:
-            return best(score, quota) & open, state
+            return topk_mask(score, quota) & open, state
         return self._drawn(score, quota, prediction), state
 
     def _drawn(
@@ -69,23 +72,23 @@ class RankedRule(UnmaskRule):
         chosen = prediction.columns.gather(picked)
         # A low temperature rounds the weight of unlikely masks to 0; they follow in order of score.
         missing = quota - chosen.sum(-1)
-        return chosen | best(score.masked_fill(chosen, -torch.inf), missing)
+        return chosen | topk_mask(score.masked_fill(chosen, -torch.inf), missing)
 
 
-def best(score: Float[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
+def topk_mask(score: Float[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
     """The `count` highest scores of each row; of equal scores, the leftmost."""
     if score.is_cpu and not bool((count > 1).any()):  # the usual pace: no need to sort a large batch
         first = score.argmax(-1, keepdim=True)  # the leftmost, which a GPU does not promise
         return (torch.arange(score.shape[1]) == first) & (count[:, None] > 0)
-    return leading(ranking(score), count)
+    return first_ranked(rank_columns(score), count)
 
 
-def ranking(score: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+def rank_columns(score: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
     """The columns of each row, highest score first; of equal scores, the leftmost."""
     return score.argsort(dim=-1, descending=True, stable=True)
 
 
-def leading(order: Int[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
+def first_ranked(order: Int[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
     """The first `count` columns of each row's ranking, as a mask."""
     taken = cached_arange(order.shape[1], order.device) < count[:, None]
     return torch.zeros_like(taken).scatter(1, order, taken)
@@ -139,7 +142,7 @@ class AtRandom(RankedRule):
     cost_summary: ClassVar[str] = "as many passes as the schedule says"
     source: ClassVar[str] = "LLaDA random (Nie et al., 2025)"
 
-    traits = RuleTraits(follows_schedule=True, heeds_model=False)
+    traits = UnmaskTraits(follows_schedule=True, uses_model=False)
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B S"]:
         columns = prediction.columns

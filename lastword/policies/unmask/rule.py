@@ -14,17 +14,17 @@ from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 
-NEVER_OVER = 2**62  # passes
+UNBOUNDED = 2**62  # passes
 
 
 @dataclass(frozen=True)
-class RuleTraits:
+class UnmaskTraits:
     """What a rule says of itself: what other parts have to be ready for."""
 
     # Does its clock finish a window, even one the model refuses to fill?
     follows_schedule: bool = False
-    heeds_model: bool = True  # does what the model says decide which masks are filled first?
-    drops_columns: bool = False  # may `sees` leave out columns, so that a cache's are out of date?
+    uses_model: bool = True  # does what the model says decide which masks are filled first?
+    hides_columns: bool = False  # may `sees` leave out columns, so that a cache's are out of date?
     # Whether `choose` can run inside a CUDA graph: without host synchronisation, data-dependent shapes or
     # random draws.
     capturable: bool = False
@@ -38,14 +38,14 @@ class UnmaskRule(ABC):
     """
 
     @property
-    def traits(self) -> RuleTraits:
-        return RuleTraits()
+    def traits(self) -> UnmaskTraits:
+        return UnmaskTraits()
 
-    def begin(self, canvas: Canvas) -> State:
+    def initial_state(self, canvas: Canvas) -> State:
         """The state before the first step; most rules remember nothing."""
         return ()
 
-    def sees(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
+    def visible_columns(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
         """The columns that exist for the next pass: of every open row, at least one open mask.
 
         A row may lose columns at its end, not between others: positions count what is seen.
@@ -66,7 +66,7 @@ class UnmaskRule(ABC):
         return None if self.traits.follows_schedule else masks
 
 
-def check_choice_of_rule(
+def check_chosen(
     rule: UnmaskRule, chosen: Tensor, open: Bool[Tensor, "B S"], clock: Clock
 ) -> Bool[Tensor, "B S"]:
     """What a rule chose of the open masks, held to its promise: else decoding would never end."""
@@ -106,7 +106,7 @@ def max_idle_steps(rule: UnmaskRule, masks: int) -> list[int]:
     if not rule.traits.follows_schedule:
         return [0] * (masks + 1)
     counts = [rule.max_passes(count) for count in range(masks + 1)]
-    return [NEVER_OVER if count is None else count for count in counts]
+    return [UNBOUNDED if count is None else count for count in counts]
 
 
 def _may_idle(rule: UnmaskRule, clock: Clock, row: int) -> bool:

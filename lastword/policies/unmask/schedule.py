@@ -16,7 +16,7 @@ from torch import Tensor
 from lastword.canvas.clock import Clock
 from lastword.validation import check_choice, check_number
 
-SLOWEST = 1e-3  # tokens a pass: nobody waits a thousand passes for one
+MIN_TOKENS_PER_STEP = 1e-3  # tokens a pass: nobody waits a thousand passes for one
 TOLERANCE = 1e-9  # keeps 32 / 3.2 at 10 where floating point makes it 10.000000000000002
 
 
@@ -28,18 +28,22 @@ class Schedule(ABC):
     does. Their `steps` for a canvas of N tokens is a pace of N / steps.
     """
 
-    pace: float = 1.0
+    capturable: ClassVar[bool] = False  # whether `quota` can run inside a CUDA graph
+
+    tokens_per_step: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number(type(self).__name__, "pace", self.pace, minimum=SLOWEST)
+        check_number(
+            type(self).__name__, "tokens_per_step", self.tokens_per_step, minimum=MIN_TOKENS_PER_STEP
+        )
 
     def steps(self, masks: int) -> int:
         """How many passes a window that opened with `masks` masks takes."""
-        return max(1, math.ceil(masks / self.pace - TOLERANCE))
+        return max(1, math.ceil(masks / self.tokens_per_step - TOLERANCE))
 
-    def steps_of(self, masks: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
+    def row_steps(self, masks: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
         """The same for every row."""
-        return (masks.double() / self.pace - TOLERANCE).ceil().clamp(1, 2**53).long()
+        return (masks.double() / self.tokens_per_step - TOLERANCE).ceil().clamp(1, 2**53).long()
 
     @abstractmethod
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
@@ -56,10 +60,11 @@ class EqualShares(Schedule):
     name: ClassVar[str] = "equal-shares"
     cost_summary: ClassVar[str] = "masks / pace passes"
     source: ClassVar[str] = "LLaDA (Nie et al., 2025)"
+    capturable: ClassVar[bool] = True
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
         opened, step = clock.masks_at_start, clock.in_window
-        steps = self.steps_of(opened)
+        steps = self.row_steps(opened)
         share = opened // steps + (step < opened % steps)
         # Behind the last step only where the model proposed masks: finish what is left.
         return torch.minimum(torch.where(step < steps, share, opened), remaining)
@@ -78,9 +83,10 @@ class Cosine(Schedule):
     name: ClassVar[str] = "cosine"
     cost_summary: ClassVar[str] = "masks / pace passes"
     source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
+    capturable: ClassVar[bool] = True
 
     def quota(self, remaining: Int[Tensor, "B"], clock: Clock) -> Int[Tensor, "B"]:
-        passes, steps = clock.in_window + 1, self.steps_of(clock.masks_at_start)
+        passes, steps = clock.in_window + 1, self.row_steps(clock.masks_at_start)
         share = torch.cos(math.pi * passes.double() / (2 * steps))
         # The tolerance keeps 78 cos(pi / 3) at 39, whichever side floating point puts it on.
         left = (clock.masks_at_start * share + 1e-9).floor().clamp(min=1).long()
@@ -88,7 +94,7 @@ class Cosine(Schedule):
         return torch.minimum((remaining - left).clamp(min=1), remaining)
 
 
-LEAST_TIME = 1e-9  # float32 still tells it from 0
+MIN_EPS = 1e-9  # float32 still tells it from 0
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Timesteps(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("Timesteps", "eps", self.eps, minimum=LEAST_TIME, below=1)
+        check_number("Timesteps", "eps", self.eps, minimum=MIN_EPS, below=1)
         check_choice("Timesteps", "keep_idle", self.keep_idle, True, False)
 
     def share(self, clock: Clock) -> list[float]:

@@ -12,8 +12,8 @@ from torch import Tensor
 from lastword.canvas.clock import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.ranked import best, leading, ranking
-from lastword.policies.unmask.rule import UnmaskRule
+from lastword.policies.unmask.ranked import first_ranked, rank_columns, topk_mask
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.validation import check_number
 
 
@@ -35,12 +35,14 @@ class AboveThreshold(UnmaskRule):
     source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
 
     threshold: float = 0.9
-    pace: float | None = None
+    max_tokens_per_step: float | None = None
 
     def __post_init__(self) -> None:
         check_number("AboveThreshold", "threshold", self.threshold, above=0, maximum=1)
-        if self.pace is not None:
-            check_number("AboveThreshold", "pace", self.pace, minimum=1)
+        if self.max_tokens_per_step is not None:
+            check_number("AboveThreshold", "max_tokens_per_step", self.max_tokens_per_step, minimum=1)
+
+    traits = UnmaskTraits(capturable=True)
 
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
@@ -49,12 +51,14 @@ class AboveThreshold(UnmaskRule):
         one = open.any(-1).long()
         # float32 calls certain what is a ten-millionth short of it.
         passing = (confidence >= self.threshold) & (self.threshold < 1)
-        if self.pace is not None:
+        if self.max_tokens_per_step is not None:
             remaining = open.sum(-1)
-            share = (self.pace * (clock.in_window + 1).double() + 1e-9).long()  # 3 x 0.1 is a hair off
+            share = (
+                self.max_tokens_per_step * (clock.in_window + 1).double() + 1e-9
+            ).long()  # 3 x 0.1 is a hair off
             left = share - (clock.masks_at_start - remaining)
-            passing = passing & best(confidence, left)
-        return best(confidence, one) | passing, state
+            passing = passing & topk_mask(confidence, left)
+        return topk_mask(confidence, one) | passing, state
 
 
 @dataclass(frozen=True)
@@ -75,13 +79,15 @@ class Factor(UnmaskRule):
     def __post_init__(self) -> None:
         check_number("Factor", "factor", self.factor, above=0)
 
+    traits = UnmaskTraits(capturable=True)
+
     def choose(
         self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
         confidence = prediction.confidence.masked_fill(~open, -torch.inf)
-        order = ranking(confidence)
+        order = rank_columns(confidence)
         ordered = confidence.gather(1, order)
         bar = 1 - self.factor / torch.arange(2, ordered.shape[1] + 2, device=order.device)
         passing = (ordered >= bar).long().cumprod(-1).sum(-1)
         count = torch.maximum(passing, open.any(-1).long())
-        return leading(order, count) & open, state
+        return first_ranked(order, count) & open, state

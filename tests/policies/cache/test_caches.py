@@ -32,7 +32,7 @@ BATCH = [[5, 42, 17, 100, 63], [9, 11]]
 class Everything(Cache):
     """A cache that keeps everything and trusts nothing."""
 
-    def open(self, canvas):
+    def create_storage(self, canvas):
         return KVStorage(len(canvas.horizon), canvas.width)
 
     def stale(self, canvas, clock):
@@ -50,7 +50,9 @@ def test_a_cache_is_plain_data_and_keeps_something_or_opens_no_memory(ids):
     canvas = Canvas.blank([[1]], torch.tensor([2]), ids)
     for cache in CACHES:
         assert pickle.loads(pickle.dumps(cache)) == cache
-        assert cache.traits.keeps == (cache.open(canvas) is not None) == (cache != NoCache()), cache
+        assert (
+            cache.traits.stores_states == (cache.create_storage(canvas) is not None) == (cache != NoCache())
+        ), cache
 
 
 def later_pass(ids):
@@ -130,7 +132,7 @@ def test_a_kept_prompt_is_as_old_as_its_last_refresh(kind, name, request):
 def test_rows_that_keep_their_prompts_decode_as_if_alone(cache, name, request):
     """Rows open their blocks out of step, and one of them grows."""
     model = request.getfixturevalue(name)
-    length = GrowWhenFull(Fixed(9), by=4, limit=17)
+    length = GrowWhenFull(Fixed(9), increment=4, limit=17)
     recipe = Recipe(length, AboveThreshold(0.02), cache=cache, block=4)
     prompts = [[5, 42, 17, 100, 63], [9, 11], [7]]
     together = lastword.generate(model, prompts, recipe=recipe)
@@ -226,7 +228,7 @@ def test_rows_out_of_step_come_back_in_order(name, request):
     model, rows = request.getfixturevalue(name), 5
     canvas = Canvas.blank([[n + 1] * (n + 1) for n in range(rows)], torch.full((rows,), 6), model.ids)
     forward = Forward(model, Sampling(), RowGenerators(range(rows)))
-    storage, read = DualCache().open(canvas), canvas.answer
+    storage, read = DualCache().create_storage(canvas), canvas.answer
     spent = BatchCost.zeros(rows)
     columns = Columns.from_mask(read)
     forward(canvas, PassInputs(columns, stale=canvas.valid), spent, storage=storage)
@@ -243,7 +245,7 @@ def test_what_is_read_is_right_wherever_it_lies(cache, name, request):
     """A rule may read the whole answer while the cache refreshes a block, or nothing at all."""
     model = request.getfixturevalue(name)
     canvas = Canvas.blank([[5, 6, 7], [8]], torch.tensor([9, 6]), model.ids)
-    forward, storage = Forward(model, Sampling(), RowGenerators(range(2))), cache.open(canvas)
+    forward, storage = Forward(model, Sampling(), RowGenerators(range(2))), cache.create_storage(canvas)
     answer = Columns.from_mask(canvas.answer)
     spent = BatchCost.zeros(2)
     full, _ = forward(canvas, PassInputs(answer, stale=canvas.valid), spent, storage=storage)
@@ -266,7 +268,7 @@ def test_a_model_without_keys_and_values_refuses_a_cache(toy):
 def test_who_asks_for_the_answer_gets_what_the_cache_computes(name, cache, later, request):
     """Two blocks of four: the passes that open one read all 8 slots, the others pay for no column more."""
     model = request.getfixturevalue(name)
-    never_sure = StableMargin(start=1e6, end=1e6)
+    never_sure = StableMargin(start_threshold=1e6, end_threshold=1e6)
     asking = Recipe(length=Fixed(8), commit=never_sure, cache=cache, block=4)
     plain = asking.with_choices(commit=Never())
     steps, same = (list(decode(model, [[5, 42, 17]], recipe)) for recipe in (asking, plain))
@@ -280,12 +282,14 @@ def test_who_asks_for_the_answer_gets_what_the_cache_computes(name, cache, later
 
 
 @pytest.mark.parametrize(("name", "layers"), [("llada", 3), ("dream", 2)])
-def test_who_asks_a_cache_that_fills_in_gets_the_answer_in_every_pass(name, layers, request):
+def test_who_asks_a_cache_that_covers_stored_columns_gets_the_answer_in_every_pass(name, layers, request):
     """Even of columns that no layer but the first recomputed."""
     model = request.getfixturevalue(name)
     kept = FeatureCache(100, 100, 0.0)
-    assert [cache for cache in CACHES if cache.traits.fills_in] == [FeatureCache()]
-    asking = Recipe(length=Fixed(8), commit=StableMargin(start=1e6, end=1e6), cache=kept, block=4)
+    assert [cache for cache in CACHES if cache.traits.covers_stored_columns] == [FeatureCache()]
+    asking = Recipe(
+        length=Fixed(8), commit=StableMargin(start_threshold=1e6, end_threshold=1e6), cache=kept, block=4
+    )
     for step in decode(model, [[5, 42, 17]], asking):
         assert torch.equal(step.prediction.read_mask, step.prediction.canvas.answer)
     assert step.cost.tokens_computed.tolist() == [11 + 7 * -(-11 // layers)]

@@ -21,9 +21,9 @@ from lastword.recipe.recipe import Recipe
 RULES = [
     Never(),
     Prophet(),
-    Prophet("margin", answer_start=3, region=2, literals=((0, 1), (-1, 2))),
+    Prophet("margin", answer_start=3, answer_length=2, literals=((0, 1), (-1, 2))),
     StableMargin(),
-    StableMargin("margin", start=3.0, end=1.0),
+    StableMargin("margin", start_threshold=3.0, end_threshold=1.0),
 ]
 
 
@@ -128,25 +128,25 @@ def verdict(rule, prediction, filled=0):
 def test_prophet_looks_at_the_end_of_each_rows_own_canvas(predicted):
     decided, open_ended = [0.0] * 4 + [9.0] * 2, [9.0] * 8 + [0.0] * 2
     prediction = predicted(leading(*decided), leading(*open_ended))
-    assert verdict(Prophet(answer_start=-2, region=2), prediction) == [True, False]
+    assert verdict(Prophet(answer_start=-2, answer_length=2), prediction) == [True, False]
 
 
 def test_prophet_takes_an_absolute_place_as_its_own_code_does(predicted):
     prediction = predicted(leading(0.0, 0.0, 9.0, 9.0, 0.0), leading(9.0, 9.0, 0.0, 0.0, 9.0))
-    assert verdict(Prophet(answer_start=2, region=2), prediction) == [True, False]
+    assert verdict(Prophet(answer_start=2, answer_length=2), prediction) == [True, False]
 
 
 def test_prophets_region_is_clipped_to_the_canvas(predicted):
     prediction = predicted(leading(0.0, 0.0, 8.0), leading(8.0), leading(8.0, 8.0))
     # Row 0 has one slot of the region, rows 1 and 2 none: they can never be ready.
-    assert verdict(Prophet(answer_start=2, region=5), prediction) == [True, False, False]
+    assert verdict(Prophet(answer_start=2, answer_length=5), prediction) == [True, False, False]
     # Counted from the end, a region wider than the row begins with the row.
-    assert verdict(Prophet(answer_start=-3, region=5), prediction) == [False, True, True]
+    assert verdict(Prophet(answer_start=-3, answer_length=5), prediction) == [False, True, True]
 
 
 def test_prophet_averages_the_region(predicted):
     prediction = predicted(leading(0.0, 5.0, 10.0), leading(0.0, 5.0, 9.8))
-    assert verdict(Prophet(answer_start=-2, region=2), prediction) == [True, False]
+    assert verdict(Prophet(answer_start=-2, answer_length=2), prediction) == [True, False]
 
 
 @pytest.mark.parametrize(("filled", "bar"), [(0, 7.5), (32, 7.5), (33, 5.0), (66, 5.0), (67, 2.5), (99, 2.5)])
@@ -164,9 +164,9 @@ def test_end_tokens_written_behind_an_answer_are_none_of_its_work(predicted):
     asked = []
 
     class Asking(StableMargin):
-        def bar(self, progress):
+        def threshold(self, progress):
             asked.append(progress.tolist())
-            return super().bar(progress)
+            return super().threshold(progress)
 
     assert int(Asking().span(canvas).sum()) == 4
     Asking().ready(predicted(torch.zeros(6, 8)), canvas, Clock.start(canvas).tick(canvas, None))
@@ -202,11 +202,13 @@ def test_stable_margin_averages_the_whole_answer(predicted):
 def test_stable_margins_bar_is_a_straight_line(predicted, filled):
     bar = 6.0 - 4.0 * filled / 10
     prediction = predicted(leading(*[bar + 0.01] * 10), leading(*[bar - 0.01] * 10))
-    assert verdict(StableMargin(start=6.0, end=2.0), prediction, filled) == [True, False]
+    assert verdict(StableMargin(start_threshold=6.0, end_threshold=2.0), prediction, filled) == [True, False]
 
 
 def test_literals_are_written_first_and_cost_no_pass(llada):
-    rule = Prophet(early=1e9, middle=1e9, late=1e9, literals=((2, 11), (-1, 22)))
+    rule = Prophet(
+        early_threshold=1e9, middle_threshold=1e9, late_threshold=1e9, literals=((2, 11), (-1, 22))
+    )
     steps = list(decode(llada, [[5, 6], [7, 8, 9]], Recipe(length=Fixed(8), commit=rule, block=4)))
     assert len(steps) == 6
     for step in steps:
@@ -233,24 +235,24 @@ def test_literals_that_cannot_be_placed_are_refused(llada, literals, words):
 
 
 def test_only_a_prophet_that_counts_from_the_left_or_wrote_something_counts_slots():
-    assert not Prophet().traits.counts_slots
-    assert not StableMargin().traits.counts_slots
-    assert Prophet(answer_start=0).traits.counts_slots
-    assert Prophet(literals=((-1, 3),)).traits.counts_slots
+    assert not Prophet().traits.uses_slot_indices
+    assert not StableMargin().traits.uses_slot_indices
+    assert Prophet(answer_start=0).traits.uses_slot_indices
+    assert Prophet(literals=((-1, 3),)).traits.uses_slot_indices
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
         (lambda: Prophet("odds"), "measure"),
-        (lambda: Prophet(early=-1.0), "early"),
-        (lambda: Prophet(region=0), "region"),
+        (lambda: Prophet(early_threshold=-1.0), "early_threshold"),
+        (lambda: Prophet(answer_length=0), "answer_length"),
         (lambda: Prophet(early_until=0.7, middle_until=0.6), "middle_until"),
         (lambda: Prophet(middle_until=1.1), "middle_until"),
         (lambda: Prophet(literals=((1, 2), (1, 3))), "twice"),
         (lambda: Prophet(literals=((1, -2),)), "id"),
-        (lambda: StableMargin(start=1.0, end=2.0), "falls"),
-        (lambda: StableMargin(end=-0.1), "end"),
+        (lambda: StableMargin(start_threshold=1.0, end_threshold=2.0), "falls"),
+        (lambda: StableMargin(end_threshold=-0.1), "end_threshold"),
     ],
 )
 def test_impossible_settings_are_refused(wrong, words):
@@ -264,9 +266,9 @@ def test_settings_of_the_wrong_kind_are_refused(in_plain_python):
         "lastword.Prophet(literals=(1, 2))",
         "lastword.Prophet(literals=((0.5, 2),))",
         "lastword.Prophet(answer_start=2.5)",
-        "lastword.Prophet(early='high')",
-        "lastword.StableMargin(start='high')",
-        "part('commit', 'prophet:region=2.5')",
+        "lastword.Prophet(early_threshold='high')",
+        "lastword.StableMargin(start_threshold='high')",
+        "part('commit', 'prophet:answer_length=2.5')",
     ]
     outcome = in_plain_python(codes)
     assert set(outcome.values()) == {"SettingError"}, outcome
@@ -282,7 +284,7 @@ class GrowsThrice(LengthPolicy):
     traits = LengthTraits(resizes="any time", grows=True)
 
     def plan(self, probe):
-        return Plan(torch.full((probe.rows,), 5))
+        return Plan(torch.full((probe.num_rows,), 5))
 
     def revise(self, canvas, prediction, clock, state):
         every_other = torch.arange(len(canvas.horizon)) % 2
@@ -304,7 +306,7 @@ def test_a_row_that_asks_for_room_is_not_committed(toy):
 
 def test_growth_between_blocks_holds_no_commit_up(toy):
     """A full row without an end grows anyhow, so there is nothing to wait for."""
-    length = StopAtEnd(GrowWhenFull(Fixed(4), by=2, limit=8))
+    length = StopAtEnd(GrowWhenFull(Fixed(4), increment=2, limit=8))
     steps = list(decode(toy, [[5, 6]], Recipe(length=length, commit=AfterTwo(), block=2)))
     # The second pass completes a block with one more left, and is committed all the same.
     assert [step.chosen.sum().item() for step in steps] == [1, 3, 2, 2]

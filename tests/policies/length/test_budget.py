@@ -52,14 +52,14 @@ def spent(model, recipe, prompts=(PROMPT,), **settings):
     ids=str,
 )
 def test_the_canvas_is_what_the_rule_can_fill_at_worst(unmask, block, slots, llada):
-    recipe = Recipe(length=Budget(Fixed(60), passes=10), unmask=unmask, block=block)
+    recipe = Recipe(length=Budget(Fixed(60), max_passes=10), unmask=unmask, block=block)
     last, cost = spent(llada, recipe)
     assert last.plan.horizon.tolist() == [slots]
     assert cost["forward_passes"][0] <= 10
 
 
 def test_the_probe_is_part_of_the_bill(llada):
-    length = Budget(Survival(40, Quantile(0.99)), passes=10)
+    length = Budget(Survival(40, Quantile(0.99)), max_passes=10)
     last, cost = spent(llada, Recipe(length=length))
     assert last.plan.horizon.tolist() == [9]
     assert cost["forward_passes"] == [10]
@@ -67,22 +67,22 @@ def test_the_probe_is_part_of_the_bill(llada):
 
 def test_columns_are_counted_at_full_width(llada):
     # n passes of 3 + n columns: 9 of 12 make 108, 10 of 13 would make 130.
-    last, cost = spent(llada, Recipe(length=Budget(Fixed(40), columns=129)))
+    last, cost = spent(llada, Recipe(length=Budget(Fixed(40), max_tokens_computed=129)))
     assert last.plan.horizon.tolist() == [9]
     assert cost["tokens_computed"] == [108]
-    guided = Recipe(length=Budget(Fixed(40), columns=129), sampling=Sampling(guidance=0.5))
+    guided = Recipe(length=Budget(Fixed(40), max_tokens_computed=129), sampling=Sampling(guidance=0.5))
     last, cost = spent(llada, guided)
     assert last.plan.horizon.tolist() == [6]
     assert cost["tokens_computed"] == [2 * 6 * 9]
 
 
 def test_a_plan_within_the_budget_stays_as_it_is(llada):
-    last, _ = spent(llada, Recipe(length=Budget(Fixed(7), passes=10)))
+    last, _ = spent(llada, Recipe(length=Budget(Fixed(7), max_passes=10)))
     assert last.plan.horizon.tolist() == [7]
 
 
 def test_each_row_has_a_budget_of_its_own(llada):
-    length = Budget(Fixed(40), columns=100)
+    length = Budget(Fixed(40), max_tokens_computed=100)
     together, cost = spent(llada, Recipe(length=length), [[5] * 2, [6] * 20])
     assert together.plan.horizon.tolist() == [9, 4]
     assert max(cost["tokens_computed"]) <= 100
@@ -90,13 +90,17 @@ def test_each_row_has_a_budget_of_its_own(llada):
 
 def test_growth_stops_where_the_money_does():
     toy = lastword.Toy(0.0)  # it never ends
-    grown = lastword.generate(toy, "abc", length=Budget(GrowWhenFull(Fixed(4), by=4), passes=11), block=2)
+    grown = lastword.generate(
+        toy, "abc", length=Budget(GrowWhenFull(Fixed(4), increment=4), max_passes=11), block=2
+    )
     assert (grown.finish, len(grown.tokens), grown.cost.forward_passes) == (
         Finish.TRUNCATED,
         11,
         11,
     )
-    around = lastword.generate(toy, "abc", length=GrowWhenFull(Budget(Fixed(4), passes=11), by=4), block=2)
+    around = lastword.generate(
+        toy, "abc", length=GrowWhenFull(Budget(Fixed(4), max_passes=11), increment=4), block=2
+    )
     assert around.tokens == grown.tokens
 
 
@@ -108,10 +112,10 @@ LIMITS = [(7, None), (13, None), (None, 150)]  # forward passes, tokens computed
 def test_no_recipe_spends_more(number, llada, dream):
     """Every rule under every setting meets both models and both ways to part the answer."""
     limits = LIMITS[number]
-    inner = [Fixed(30), GrowWhenFull(Fixed(5), by=2, limit=40), Survival(20)]
+    inner = [Fixed(30), GrowWhenFull(Fixed(5), increment=2, limit=40), Survival(20)]
     inner += [
-        StopAtEnd(Reread(Survival(20), by=3)),
-        GrowWhenFull(Reread(Survival(9)), by=1, limit=30),
+        StopAtEnd(Reread(Survival(20), increment=3)),
+        GrowWhenFull(Reread(Survival(9)), increment=1, limit=30),
     ]
     met = 0
     for place, unmask in enumerate(RULES, number):
@@ -134,9 +138,9 @@ def test_no_recipe_spends_more(number, llada, dream):
 @pytest.mark.parametrize(
     ("length", "words"),
     [
-        (Budget(Survival(40), passes=1), "allow at least 2 passes"),
-        (Budget(Survival(40), columns=46), "at least 2 passes and 47 columns"),
-        (Budget(Fixed(40), columns=3), "at least 1 passes and 4 columns"),
+        (Budget(Survival(40), max_passes=1), "allow at least 2 passes"),
+        (Budget(Survival(40), max_tokens_computed=46), "at least 2 passes and 47 tokens"),
+        (Budget(Fixed(40), max_tokens_computed=3), "at least 1 passes and 4 tokens"),
     ],
     ids=str,
 )
@@ -146,10 +150,10 @@ def test_a_budget_that_pays_for_nothing_is_refused_with_what_it_takes(length, wo
 
 
 def test_only_what_is_given_is_bounded():
-    assert Budget(columns=90000).resolved(ModelLimits(64)).passes is None
+    assert Budget(max_tokens_computed=90000).resolved(ModelLimits(64)).max_passes is None
     toy = lastword.Toy()
     toy.default_max_new_tokens = 300
-    recipe = Recipe(length=Budget(Fixed(300), columns=10**6))
+    recipe = Recipe(length=Budget(Fixed(300), max_tokens_computed=10**6))
     first = next(lastword.decode(toy, [[0]], recipe))
     assert first.plan.horizon.tolist() == [300]
 
@@ -167,7 +171,7 @@ class Closed(LengthPolicy):
 
 @pytest.mark.parametrize(("slots", "ends"), [(30, 4), (9, 4), (3, 12), (2, 3), (30, 40)])
 def test_end_tokens_that_close_the_answer_are_paid_for(slots, ends, llada):
-    recipe = Recipe(length=Budget(Closed(slots, ends), columns=108))
+    recipe = Recipe(length=Budget(Closed(slots, ends), max_tokens_computed=108))
     last, cost = spent(llada, recipe)
     assert cost["tokens_computed"][0] <= 108  # nine passes of 3 + 9 columns, to the last one
     assert int(last.canvas.horizon) == min(slots + ends, 9)
@@ -186,19 +190,19 @@ class Hasty(CommitRule):
 
 
 def test_a_row_that_asks_for_room_nobody_pays_for_is_committed_all_the_same(llada):
-    length = Budget(Reread(Survival(40), by=1), passes=7)
+    length = Budget(Reread(Survival(40), increment=1), max_passes=7)
     last, cost = spent(llada, Recipe(length=length, commit=Hasty(), block=2))
     assert last.canvas.horizon.tolist() == last.plan.max_new_tokens.tolist() == [6]
     assert cost["forward_passes"] == [1 + 2]
 
 
 def test_a_budget_needs_a_bound():
-    with pytest.raises(SettingError, match=r"without a bound; say what it allows: passes=256"):
+    with pytest.raises(SettingError, match=r"without a bound; set max_passes=256"):
         Budget(Fixed(40))
     with pytest.raises(SettingError, match="without a bound"):
         lastword.generate(lastword.Toy(), "abc", length="budget")
 
 
 def test_no_passes_are_no_budget():
-    with pytest.raises(SettingError, match=r"Budget\(passes=0\)"):
-        Budget(passes=0)
+    with pytest.raises(SettingError, match=r"Budget\(max_passes=0\)"):
+        Budget(max_passes=0)

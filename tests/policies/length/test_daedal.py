@@ -54,7 +54,9 @@ def test_an_end_token_that_is_not_the_likeliest_does_not_count(predicted):
     assert end_confidence(predicted(slot.log()), 1).item() == 0
 
 
-GROWING = Daedal(initial=2, limit=20, by=4, window=2, keep_growing=0.9, lost=0.3)
+GROWING = Daedal(
+    initial=2, limit=20, expansion_factor=4, eos_window=2, expand_threshold=0.9, low_threshold=0.3
+)
 
 
 def test_the_least_sure_mask_becomes_several(predicted):
@@ -91,7 +93,7 @@ def test_only_masks_of_the_window_are_looked_at(predicted):
 
 
 def test_at_the_limit_end_tokens_fall_off_but_no_text_does(predicted):
-    policy = Daedal(initial=2, limit=5, by=4, window=2, lost=0.3)
+    policy = Daedal(initial=2, limit=5, expansion_factor=4, eos_window=2, low_threshold=0.3)
     prediction = predicted(
         logits((2, 0.2), (1, 0.95), (2, 0.5), (END, 0.8)),
         logits((2, 0.2), (1, 0.95), (2, 0.5), (1, 0.95)),
@@ -102,7 +104,7 @@ def test_at_the_limit_end_tokens_fall_off_but_no_text_does(predicted):
 
 
 def test_a_row_at_its_limit_is_left_alone(predicted):
-    policy = Daedal(initial=2, limit=3, by=4, window=2, lost=0.3)
+    policy = Daedal(initial=2, limit=3, expansion_factor=4, eos_window=2, low_threshold=0.3)
     prediction = predicted(logits((2, 0.2), (1, 0.2), (END, 0.8)))
     canvas, _ = after_a_pass(prediction)
     assert revised(policy, prediction).answer_ids(0) == canvas.answer_ids(0)
@@ -113,7 +115,7 @@ class FakeProbe:
     """Row r sees its end from `enough[r]` slots on."""
 
     def __init__(self, predicted, *enough):
-        self.rows, self.enough, self.predicted = len(enough), enough, predicted
+        self.num_rows, self.enough, self.predicted = len(enough), enough, predicted
         self.asked, self.cost = [], BatchCost.zeros(len(enough))
 
     def max_cost(self, slots):
@@ -128,7 +130,7 @@ class FakeProbe:
 
 def test_stage_one_asks_growing_rows_only_and_never_at_the_limit(predicted):
     probe = FakeProbe(predicted, 3, 99, 6)
-    plan = Daedal(initial=3, limit=10, by=3, window=3).plan(probe)
+    plan = Daedal(initial=3, limit=10, expansion_factor=3, eos_window=3).plan(probe)
     assert plan.horizon.tolist() == [3, 10, 6]
     assert probe.asked == [
         (3, [True, True, True]),
@@ -138,9 +140,11 @@ def test_stage_one_asks_growing_rows_only_and_never_at_the_limit(predicted):
 
 
 def test_the_plan_closes_with_half_a_window_of_end_tokens_within_the_limit(predicted, ids):
-    plan = Daedal(initial=3, limit=10, by=3, window=7).plan(FakeProbe(predicted, 99, 99))
+    plan = Daedal(initial=3, limit=10, expansion_factor=3, eos_window=7).plan(FakeProbe(predicted, 99, 99))
     assert plan.end_suffix.tolist() == [0, 0]
-    plan = Daedal(initial=8, limit=10, by=3, window=7, enough=0.0).plan(FakeProbe(predicted, 1))
+    plan = Daedal(initial=8, limit=10, expansion_factor=3, eos_window=7, eos_threshold=0.0).plan(
+        FakeProbe(predicted, 1)
+    )
     assert plan.end_suffix.tolist() == [2]
     assert plan.canvas([[0]], ids).answer_ids(0) == [MASK] * 8 + [END] * 2
 
@@ -148,7 +152,9 @@ def test_the_plan_closes_with_half_a_window_of_end_tokens_within_the_limit(predi
 def test_the_closing_tokens_do_not_make_an_answer_look_ended(llada):
     import lastword
 
-    policy = Daedal(initial=6, limit=40, by=8, window=8, enough=0.0, lost=0.0)
+    policy = Daedal(
+        initial=6, limit=40, expansion_factor=8, eos_window=8, eos_threshold=0.0, low_threshold=0.0
+    )
     sampling = lastword.Sampling(forbid_end=True)
     answer = lastword.generate(llada, [5, 6, 7], length=policy, sampling=sampling)
     assert answer.canvas[6:] == [llada.ids.end] * 4

@@ -54,42 +54,42 @@ WORDS = [place % 5 for place in range(20)]
 def test_an_under_prediction_does_not_cost_the_answer(block):
     short = answer(10, Fixed(6), block)
     assert (short.finish, short.tokens) == (Finish.TRUNCATED, WORDS[:6])
-    grown = answer(10, GrowWhenFull(Fixed(6), by=2), block)
+    grown = answer(10, GrowWhenFull(Fixed(6), increment=2), block)
     assert (grown.finish, grown.tokens) == (Finish.ENDED, WORDS[:10])
     assert grown.horizon == 6  # what was planned
 
 
 def test_it_grows_when_the_last_block_comes_up():
     """One token a pass: slots 0 and 1, then 2 and 3, and only one block of two is left."""
-    assert horizons(7, GrowWhenFull(Fixed(6), by=2), block=2) == [6, 6, 6, 8, 8, 10, 10, 10, 10, 10]
+    assert horizons(7, GrowWhenFull(Fixed(6), increment=2), block=2) == [6, 6, 6, 8, 8, 10, 10, 10, 10, 10]
 
 
 def test_a_short_last_block_is_the_last_block():
-    assert horizons(9, GrowWhenFull(Fixed(5), by=2), block=4)[:5] == [5, 5, 5, 7, 7]
+    assert horizons(9, GrowWhenFull(Fixed(5), increment=2), block=4)[:5] == [5, 5, 5, 7, 7]
 
 
 def test_without_blocks_it_grows_when_every_slot_is_written():
-    assert horizons(5, GrowWhenFull(Fixed(3), by=4), block=None) == [3, 3, 7, 7, 7, 7, 7]
+    assert horizons(5, GrowWhenFull(Fixed(3), increment=4), block=None) == [3, 3, 7, 7, 7, 7, 7]
 
 
 def test_an_answer_with_an_end_token_does_not_grow():
-    assert set(horizons(3, GrowWhenFull(Fixed(6), by=2), block=2)) == {6}
-    assert set(horizons(5, GrowWhenFull(Fixed(6), by=2), block=None)) == {6}
+    assert set(horizons(3, GrowWhenFull(Fixed(6), increment=2), block=2)) == {6}
+    assert set(horizons(5, GrowWhenFull(Fixed(6), increment=2), block=None)) == {6}
 
 
 def test_an_answer_that_never_ends_stops_at_the_limit():
-    endless = answer(99, GrowWhenFull(Fixed(4), by=4, limit=11), block=2)
+    endless = answer(99, GrowWhenFull(Fixed(4), increment=4, limit=11), block=2)
     assert (endless.finish, endless.tokens) == (Finish.TRUNCATED, WORDS[:11])
 
 
 def test_a_plan_beyond_the_limit_stays_as_it_is():
     long = Survival(8, Quantile(0.99))  # planned row by row, so no recipe can know
-    assert answer(99, GrowWhenFull(long, by=4, limit=5), block=2).tokens == WORDS[:8]
+    assert answer(99, GrowWhenFull(long, increment=4, limit=5), block=2).tokens == WORDS[:8]
 
 
 def test_stop_at_end_drops_the_room_that_was_not_needed():
-    roomy = answer(5, GrowWhenFull(Fixed(6), by=4), block=2)
-    stopped = answer(5, StopAtEnd(GrowWhenFull(Fixed(6), by=4)), block=2)
+    roomy = answer(5, GrowWhenFull(Fixed(6), increment=4), block=2)
+    stopped = answer(5, StopAtEnd(GrowWhenFull(Fixed(6), increment=4)), block=2)
     assert roomy.tokens == stopped.tokens == WORDS[:5]
     assert stopped.canvas == [*WORDS[:5], IDS.end]
     # The room was seen, not filled: as many passes as without growth.
@@ -98,14 +98,14 @@ def test_stop_at_end_drops_the_room_that_was_not_needed():
 
 
 def test_the_order_of_the_wrappers_does_not_matter():
-    inside = answer(8, GrowWhenFull(StopAtEnd(Fixed(6)), by=4), block=2)
-    outside = answer(8, StopAtEnd(GrowWhenFull(Fixed(6), by=4)), block=2)
+    inside = answer(8, GrowWhenFull(StopAtEnd(Fixed(6)), increment=4), block=2)
+    outside = answer(8, StopAtEnd(GrowWhenFull(Fixed(6), increment=4)), block=2)
     assert inside.canvas == outside.canvas
     assert inside.cost == outside.cost
 
 
 def test_an_end_token_of_the_prompt_does_not_count():
-    grown = lastword.generate(ending_at(10), [7, 7], length=GrowWhenFull(Fixed(6), by=2), block=2)
+    grown = lastword.generate(ending_at(10), [7, 7], length=GrowWhenFull(Fixed(6), increment=2), block=2)
     assert grown.tokens == WORDS[:10]
 
 

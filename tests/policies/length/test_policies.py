@@ -35,20 +35,20 @@ POLICIES = [
     Survival(50),
     Survival(50, Quantile(0.9)),
     Survival(50, ends="any"),
-    Survival(50, reading=Auto()),
-    Survival(50, reading=TurnEnd()),
+    Survival(50, interpretation=Auto()),
+    Survival(50, interpretation=TurnEnd()),
     Survival(1),
     Fixed(1),
     StopAtEnd(Survival(50)),
     GrowWhenFull(Survival(50), limit=60),
     SurvivalAtStep(3, Survival(50)),
     Reread(Survival(50)),
-    Budget(Survival(50), passes=20),
-    Secant(60, 9, enough=0.3),
-    GrowWhenFull(Secant(60, 20, probes=2, enough=0.2, reading=Hazard()), limit=60),
-    Budget(Daedal(initial=4, limit=60, window=4), passes=40, columns=900),
-    SurvivalAtStep(3, Survival(50, reading=EndedBy())),
-    Daedal(initial=4, limit=60, window=4, enough=0.01),
+    Budget(Survival(50), max_passes=20),
+    Secant(60, 9, target_probability=0.3),
+    GrowWhenFull(Secant(60, 20, max_probes=2, target_probability=0.2, interpretation=Hazard()), limit=60),
+    Budget(Daedal(initial=4, limit=60, eos_window=4), max_passes=40, max_tokens_computed=900),
+    SurvivalAtStep(3, Survival(50, interpretation=EndedBy())),
+    Daedal(initial=4, limit=60, eos_window=4, eos_threshold=0.01),
     RhoEos(initial=9, limit=60),
 ]
 
@@ -119,7 +119,7 @@ def test_survival_plans_for_the_estimate_it_is_given():
 
 def test_survival_plans_by_the_reading_it_is_given():
     probe = CountingProbe(Toy(0.05), [[1]])
-    plan = Survival(30, reading=Boundary()).plan(probe)
+    plan = Survival(30, interpretation=Boundary()).plan(probe)
     assert plan.lengths.mean.item() == pytest.approx(10.5)  # 20 slots of 0.05 each
     assert plan.horizon.item() == 11
     assert probe.asked == [30]  # a reading costs no pass
@@ -132,9 +132,9 @@ def test_the_signal_keeps_the_two_ends_apart_unless_asked_to_add_them(golden):
     prediction = CountingProbe(model, [[5, 42, 17]])(40)
     apart, merged = Survival(40).signal(prediction), Survival(40, ends="any").signal(prediction)
     assert (apart.turn > 0).all()
-    assert torch.equal(apart.any, merged.document)
+    assert torch.equal(apart.either_end, merged.document)
     assert merged.turn.sum() == 0
-    assert apart.reached.tolist() == [0]
+    assert apart.text_slots.tolist() == [0]
 
 
 def test_the_turn_end_counts_only_where_asked(golden):
@@ -164,14 +164,14 @@ def test_a_policy_says_when_it_and_what_it_wraps_resize():
         (SurvivalAtStep(), "any time", "any time"),
         (Daedal(), "any time", "any time"),
         (StopAtEnd(Daedal()), "between blocks", "any time"),
-        (Budget(GrowWhenFull(RhoEos()), passes=9), "never", "any time"),
+        (Budget(GrowWhenFull(RhoEos()), max_passes=9), "never", "any time"),
     ):
         assert policy.traits.resizes == own, policy
         assert combined_traits(policy).resizes == together, policy
 
 
 def test_traits_add_up_over_what_is_wrapped():
-    policy = StopAtEnd(GrowWhenFull(Budget(Reread(Survival(48)), passes=9), limit=96))
+    policy = StopAtEnd(GrowWhenFull(Budget(Reread(Survival(48)), max_passes=9), limit=96))
     assert [type(layer) for layer in policy_layers(policy)] == [
         StopAtEnd,
         GrowWhenFull,
@@ -183,7 +183,7 @@ def test_traits_add_up_over_what_is_wrapped():
         reads="ahead",
         grows=True,
         replans=True,
-        bounds_work=True,
+        bounds_cost=True,
         needs_blocks=True,
         max_slots=96,
     )
@@ -200,7 +200,7 @@ def test_a_policy_that_plans_before_it_is_settled_says_so(toy):
         RhoEos(),
         SurvivalAtStep(),
         Reread(),
-        StopAtEnd(GrowWhenFull(Survival(reading=Auto()))),
+        StopAtEnd(GrowWhenFull(Survival(interpretation=Auto()))),
         Daedal(initial=8),
         Secant(initial=8),
     ):
@@ -213,7 +213,9 @@ def test_a_policy_that_plans_before_it_is_settled_says_so(toy):
 @pytest.mark.parametrize(
     "policy",
     [
-        Daedal(initial=8, limit=24, by=4, window=4, keep_growing=1.0, lost=1.0),
+        Daedal(
+            initial=8, limit=24, expansion_factor=4, eos_window=4, expand_threshold=1.0, low_threshold=1.0
+        ),
         RhoEos(initial=8, limit=24),
         RhoEos(initial=8, limit=24, signal="released"),
         SurvivalAtStep(0, Survival(8, Quantile(0.001))),
@@ -249,27 +251,27 @@ WRONG = [
     "lastword.Survival(estimate=5)",
     "lastword.Survival(estimate=lastword.Mean)",
     "lastword.Survival(limit=12.5)",
-    "lastword.Survival(reading='boundary')",
-    "lastword.Survival(ends='any', reading=lastword.TurnEnd())",
+    "lastword.Survival(interpretation='boundary')",
+    "lastword.Survival(ends='any', interpretation=lastword.TurnEnd())",
     "lastword.Fixed(2.5)",
     "lastword.Fixed(True)",
     "lastword.Fixed('12')",
     "lastword.StopAtEnd('fixed')",
     "lastword.GrowWhenFull('fixed')",
-    "lastword.GrowWhenFull(by=0)",
+    "lastword.GrowWhenFull(increment=0)",
     "lastword.GrowWhenFull(limit=2.5)",
     "lastword.SurvivalAtStep(-1)",
     "lastword.SurvivalAtStep(5, lastword.Fixed(9))",
     "lastword.Daedal(initial=65, limit=64)",
-    "lastword.Daedal(window=0)",
-    "lastword.Daedal(by=1.5)",
-    "lastword.Daedal(enough=1.5)",
-    "lastword.Daedal(lost='low')",
+    "lastword.Daedal(eos_window=0)",
+    "lastword.Daedal(expansion_factor=1.5)",
+    "lastword.Daedal(eos_threshold=1.5)",
+    "lastword.Daedal(low_threshold='low')",
     "lastword.RhoEos(initial=65, limit=64)",
-    "lastword.RhoEos(low=0.7, high=0.6)",
-    "lastword.RhoEos(pace='fast')",
+    "lastword.RhoEos(rho_low=0.7, rho_high=0.6)",
+    "lastword.RhoEos(scheduler='fast')",
     "lastword.RhoEos(signal='eos')",
-    "lastword.RhoEos(passes=-1)",
+    "lastword.RhoEos(max_adjust_steps=-1)",
 ]
 
 

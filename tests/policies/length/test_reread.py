@@ -74,7 +74,7 @@ def test_an_answer_that_will_not_fit_gets_more_room(predicted):
     # Terms 3 to 6 are sure to be text, then 1/4 ends in slot 7 and the rest in slot 8.
     assert canvas.horizon.tolist() == [8]
     assert canvas.answer_ids(0) == [1, 2, *[MASK] * 6]
-    slow, hazard = reread(Reread(Survival(8), by=1), predicted, [1, 2, *[MASK] * 4], never, OLD)
+    slow, hazard = reread(Reread(Survival(8), increment=1), predicted, [1, 2, *[MASK] * 4], never, OLD)
     assert slow.horizon.tolist() == [7]
     assert hazard == pytest.approx([0] * 6 + [0.25, 1])
 
@@ -138,25 +138,25 @@ def test_a_row_that_outgrew_the_limit_is_left_alone(predicted):
 )
 def test_every_reading_starts_behind_the_words(reading, hazards, predicted):
     chances = [0.9, 0.9, 0.1, 0.1, 0.4, 0.4]
-    policy = Reread(Survival(8, reading=reading))
+    policy = Reread(Survival(8, interpretation=reading))
     _, hazard = reread(policy, predicted, [1, 2, *[MASK] * 4], chances, OLD)
     assert hazard == pytest.approx([*hazards, *OLD[6:]])
 
 
 def test_what_auto_picked_for_the_probe_holds_for_the_rest(predicted):
-    padded = EndSignal.of(torch.linspace(0, 1, 40)[None])
+    padded = EndSignal.from_probabilities(torch.linspace(0, 1, 40)[None])
     lengths = Auto()(padded)
     assert lengths.interpretation == (EndedBy(),)
     prediction = predicted(ending(0.0, 0.0, 0.01, 0.02, 0.03, 0.04))
-    assert Auto()(EndSignal.of(torch.tensor([[0.0, 0.0, 0.01, 0.02, 0.03, 0.04]]))).interpretation != (
-        EndedBy(),
-    )
+    assert Auto()(
+        EndSignal.from_probabilities(torch.tensor([[0.0, 0.0, 0.01, 0.02, 0.03, 0.04]]))
+    ).interpretation != (EndedBy(),)
     heard = RereadState.initial(lengths)
-    policy = Reread(Survival(40, reading=Auto()))
+    policy = Reread(Survival(40, interpretation=Auto()))
     _, state = revised(policy, prediction, [1, 2, *[MASK] * 4], heard)
     ended = [0, 0, 0.01, 0.02, 0.03, 0.04]
     assert LengthDistribution(state.hazard).cumulative[0, :6].tolist() == pytest.approx(ended)
-    assert state.picked.tolist() == heard.picked.tolist()
+    assert state.candidate.tolist() == heard.candidate.tolist()
 
 
 # While decoding
@@ -189,14 +189,14 @@ def horizons(model, length, block=4):
     return [int(step.canvas.horizon[0]) for step in lastword.decode(model, [[1, 1]], recipe)]
 
 
-ROOMY = Survival(32, Quantile(0.5), reading=EndedBy())
+ROOMY = Survival(32, Quantile(0.5), interpretation=EndedBy())
 
 
 def test_an_answer_that_turns_out_longer_is_given_room_while_it_is_written():
     model = changing_its_mind(first=8, later=20)
     plain, again = (
         lastword.generate(model, [1, 1], length=length, unmask=lastword.MostConfident(), block=4)
-        for length in (ROOMY, Reread(ROOMY, by=4))
+        for length in (ROOMY, Reread(ROOMY, increment=4))
     )
     assert (plain.finish, len(plain.tokens), plain.horizon) == (Finish.TRUNCATED, 9, 9)
     assert (again.finish, len(again.tokens), again.horizon) == (Finish.ENDED, 20, 9)
@@ -223,7 +223,7 @@ def test_a_model_that_was_sure_and_changed_its_mind_is_believed():
 
     model = changing_its_mind(spread(9, 12), spread(25, 28))
     for estimate in (Mean(), Quantile(0.9), Cheapest(300.0)):
-        again = Reread(Survival(48, estimate, reading=EndedBy()), by=16)
+        again = Reread(Survival(48, estimate, interpretation=EndedBy()), increment=16)
         answer = lastword.generate(model, [1, 1], length=again, block=4)
         assert answer.horizon <= 12
         assert (answer.finish, len(answer.tokens)) == (Finish.ENDED, 26), estimate
@@ -233,7 +233,7 @@ def test_behind_a_spent_curve_the_estimate_says_how_far(predicted):
     spent = [0.0] * 4 + [0.5, 1.0, *[1.0] * 10]
     open_end, two_words = [0.0] * 5 + [0.4], [1, 2, *[MASK] * 4]
     for estimate, slots in ((Mean(), 9), (Quantile(0.9), 10), (Quantile(0.3), 6)):
-        policy = Reread(Survival(16, estimate), by=4)
+        policy = Reread(Survival(16, estimate), increment=4)
         canvas, hazard = reread(policy, predicted, two_words, open_end, spent)
         assert canvas.horizon.tolist() == [slots], estimate  # 4 + 0.6 * 4 are left on average
         assert hazard[5:11] == pytest.approx([0.4, 0, 0, 0, 1, 1])
@@ -248,9 +248,9 @@ def test_a_word_in_the_last_slot_there_may_be_leaves_nothing_to_ask(predicted):
 def test_growth_when_full_is_insurance_around_it():
     """An estimate that asks for too little fills its canvas; then nothing is left to read."""
     model = changing_its_mind(first=20, later=20)
-    short = Reread(Survival(32, Scaled(0.3), reading=EndedBy()))
+    short = Reread(Survival(32, Scaled(0.3), interpretation=EndedBy()))
     assert lastword.generate(model, [1, 1], length=short, block=4).finish is Finish.TRUNCATED
-    insured = StopAtEnd(GrowWhenFull(short, by=4, limit=32))
+    insured = StopAtEnd(GrowWhenFull(short, increment=4, limit=32))
     answer = lastword.generate(model, [1, 1], length=insured, block=4)
     assert (answer.finish, len(answer.tokens)) == (Finish.ENDED, 20)
 
@@ -275,13 +275,13 @@ def test_it_reads_again_for_survival_alone(in_plain_python):
     """A bound on whole answers does not hold for the rest of one, so Calibrated is refused too."""
     for code in ("lastword.Reread(lastword.Fixed(8))", "lastword.Reread(lastword.Calibrated())"):
         assert in_plain_python([code])[code] == "SettingError"
-    with pytest.raises(SettingError, match=r"Reread\(by=0\)"):
-        Reread(by=0)
+    with pytest.raises(SettingError, match=r"Reread\(increment=0\)"):
+        Reread(increment=0)
 
 
 def test_its_text_form():
     from lastword.recipe.text import parse_part
 
-    text = "stop-at-end:(grow-when-full:(reread:(survival:256,reading=auto),by=32),limit=256)"
-    inner = Reread(Survival(256, reading=Auto()), by=32)
+    text = "stop-at-end:(grow-when-full:(reread:(survival:256,interpretation=auto),increment=32),limit=256)"
+    inner = Reread(Survival(256, interpretation=Auto()), increment=32)
     assert parse_part("length", text) == StopAtEnd(GrowWhenFull(inner, limit=256))

@@ -41,19 +41,19 @@ def revised(policy, prediction, canvas=None, passes=0):
     ],
 )
 def test_the_change_follows_the_gap_and_whole_gaps_are_not_rounded_up(pace, changes, predicted):
-    policy = RhoEos(unit=2, pace=pace)
+    policy = RhoEos(expansion_factor=2, scheduler=pace)
     prediction = predicted(*(ending(ends, of=10) for ends in range(11)))
-    assert policy.change(prediction).tolist() == changes
+    assert policy.length_change(prediction).tolist() == changes
 
 
 def test_no_more_than_eight_units(predicted):
-    policy = RhoEos(unit=1, low=0.95, high=1.0)
-    assert policy.change(predicted(ending(0, of=4))).tolist() == [8]
+    policy = RhoEos(expansion_factor=1, rho_low=0.95, rho_high=1.0)
+    assert policy.length_change(predicted(ending(0, of=4))).tolist() == [8]
 
 
 def test_a_gap_between_two_steps_counts_as_the_larger(predicted):
-    policy = RhoEos(unit=1, low=0.4, high=0.6, pace="linear")
-    assert policy.change(predicted(ending(1, of=4))).tolist() == [2]  # a gap of 0.15
+    policy = RhoEos(expansion_factor=1, rho_low=0.4, rho_high=0.6, scheduler="linear")
+    assert policy.length_change(predicted(ending(1, of=4))).tolist() == [2]  # a gap of 0.15
 
 
 def test_the_density_looks_at_masks_only(predicted):
@@ -65,14 +65,14 @@ def test_the_density_looks_at_masks_only(predicted):
 
 
 def test_the_released_signal_is_the_trailing_end_confidence(predicted):
-    policy = RhoEos(signal="released", window=4, unit=1)
+    policy = RhoEos(signal="released", eos_window=4, expansion_factor=1)
     prediction = predicted(ending(2, of=8))  # a quarter of the masks: the density would grow by 2
-    assert policy.released(prediction).item() == pytest.approx(2 * 0.9 / 4)
-    assert policy.change(prediction).tolist() == [0]
+    assert policy.released_signal(prediction).item() == pytest.approx(2 * 0.9 / 4)
+    assert policy.length_change(prediction).tolist() == [0]
 
 
 def test_growth_appends_masks_and_stops_at_the_limit(predicted):
-    grown = revised(RhoEos(initial=4, limit=9, unit=1), predicted(ending(0, of=4)))
+    grown = revised(RhoEos(initial=4, limit=9, expansion_factor=1), predicted(ending(0, of=4)))
     assert grown.answer_ids(0) == [MASK] * 9
 
 
@@ -80,11 +80,11 @@ def test_a_row_at_the_limit_is_left_alone(predicted):
     prediction = predicted(ending(4, of=4))
     assert revised(RhoEos(initial=4, limit=4), prediction).horizon.tolist() == [4]
     assert not prediction.__dict__.keys() & {"ending", "likeliest"}  # nor is anything read for it
-    assert revised(RhoEos(initial=4, limit=5, unit=1), prediction).horizon.tolist() == [1]
+    assert revised(RhoEos(initial=4, limit=5, expansion_factor=1), prediction).horizon.tolist() == [1]
 
 
 def test_resizing_ends_after_some_passes(predicted):
-    policy, prediction = RhoEos(limit=64, unit=1, passes=3), predicted(ending(0, of=4))
+    policy, prediction = RhoEos(limit=64, expansion_factor=1, max_adjust_steps=3), predicted(ending(0, of=4))
     assert revised(policy, prediction, passes=2).horizon.tolist() == [12]
     assert revised(policy, prediction, passes=3).horizon.tolist() == [4]
 
@@ -101,10 +101,10 @@ def test_resizing_ends_after_some_passes(predicted):
 def test_shrinking_keeps_text_and_one_slot(answer, left, predicted):
     prediction = predicted(ending(6, of=6))
     canvas = prediction.canvas.replace_answer(torch.tensor([[0, *answer]]))
-    assert revised(RhoEos(limit=64, unit=8), prediction, canvas).answer_ids(0) == left
+    assert revised(RhoEos(limit=64, expansion_factor=8), prediction, canvas).answer_ids(0) == left
 
 
 def test_rows_are_resized_apart(predicted):
     prediction = predicted(ending(0, of=4), ending(2, of=4), ending(4, of=4))
-    after = revised(RhoEos(limit=64, unit=1, pace="const"), prediction)
+    after = revised(RhoEos(limit=64, expansion_factor=1, scheduler="const"), prediction)
     assert after.horizon.tolist() == [5, 4, 3]

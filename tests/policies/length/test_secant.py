@@ -14,7 +14,7 @@ class FakeProbe:
     """Row r says that its answer has ended by slot k of a canvas with chance said[r](k, slots)."""
 
     def __init__(self, predicted, *said):
-        self.rows, self.said, self.predicted = len(said), said, predicted
+        self.num_rows, self.said, self.predicted = len(said), said, predicted
         self.tried = [[] for _ in said]
         self.cost = BatchCost.zeros(len(said))
 
@@ -48,13 +48,13 @@ def searched(predicted, policy, *said):
     return policy.plan(probe).horizon.tolist(), probe.tried
 
 
-POLICY = Secant(limit=100, initial=8, probes=5, within=4)
+POLICY = Secant(limit=100, initial=8, max_probes=5, tolerance=4)
 
 
 def test_a_canvas_that_is_too_long_says_what_would_have_done(predicted):
     assert searched(predicted, POLICY, ends_by(5)) == ([8], [[8]])  # less than 4 to be saved
     assert searched(predicted, POLICY, ends_by(4)) == ([4], [[8, 4]])
-    horizon, tried = searched(predicted, Secant(100, 40, within=4), ends_by(23))
+    horizon, tried = searched(predicted, Secant(100, 40, tolerance=4), ends_by(23))
     assert (horizon, tried) == ([23], [[40, 23]])
 
 
@@ -73,7 +73,7 @@ def test_readings_that_rise_are_followed_along_their_line(predicted):
 
 
 def test_between_too_short_and_long_enough_the_line_is_followed_too(predicted):
-    horizon, (tried,) = searched(predicted, Secant(100, 40, within=2, probes=6), squeezes(20.3))
+    horizon, (tried,) = searched(predicted, Secant(100, 40, tolerance=2, max_probes=6), squeezes(20.3))
     assert tried[0] == 40
     assert all(tried.count(slots) == 1 for slots in tried)
     assert horizon == [min(slots for slots in tried if slots / 40.6 >= 0.95)]
@@ -83,11 +83,11 @@ def test_between_too_short_and_long_enough_the_line_is_followed_too(predicted):
 def test_a_model_that_sees_no_end_gets_the_limit(predicted):
     never = ends_by(1000)
     assert searched(predicted, POLICY, never) == ([100], [[8, 32, 100]])
-    assert searched(predicted, Secant(100, 8, probes=2), never) == ([100], [[8, 32]])
+    assert searched(predicted, Secant(100, 8, max_probes=2), never) == ([100], [[8, 32]])
 
 
 def test_only_canvases_that_were_tried_are_planned(predicted):
-    horizon, tried = searched(predicted, Secant(100, 40, probes=1), ends_by(9))
+    horizon, tried = searched(predicted, Secant(100, 40, max_probes=1), ends_by(9))
     assert (horizon, tried) == ([40], [[40]])
 
 
@@ -102,7 +102,7 @@ def test_each_row_searches_for_itself(predicted):
 def test_the_reading_is_a_setting(predicted):
     # Hazards of 0.1 a slot: 29 of them make it sure, as an "ended by" it never is.
     flat = lambda k, slots: 0.1  # noqa: E731
-    assert searched(predicted, Secant(100, 40, reading=Hazard()), flat)[0] == [29]
+    assert searched(predicted, Secant(100, 40, interpretation=Hazard()), flat)[0] == [29]
     assert searched(predicted, Secant(100, 20), flat)[0] == [100]
 
 
@@ -110,12 +110,12 @@ def test_the_reading_is_a_setting(predicted):
     ("settings", "words"),
     [
         ({"limit": 0}, "limit=0"),
-        ({"probes": 0}, "probes=0"),
-        ({"enough": 1.0}, "enough=1.0"),
+        ({"max_probes": 0}, "max_probes=0"),
+        ({"target_probability": 1.0}, "target_probability=1.0"),
         ({"limit": 1024, "initial": 2000}, "raise the limit or start with fewer slots"),
-        ({"reading": FirstBoundary()}, r"use Survival\(reading=FirstBoundary\(\)\)"),
-        ({"reading": Boundary()}, "which reads one long canvas"),
-        ({"reading": Auto()}, "which reads one long canvas"),
+        ({"interpretation": FirstBoundary()}, r"use Survival\(interpretation=FirstBoundary\(\)\)"),
+        ({"interpretation": Boundary()}, "which reads one long canvas"),
+        ({"interpretation": Auto()}, "which reads one long canvas"),
     ],
 )
 def test_what_cannot_be_searched_for_is_refused(settings, words):

@@ -139,7 +139,7 @@ def test_texts_are_those_of_stopping_at_the_block_s_end_for_fewer_passes(name, c
     prompts = [e.prompt for family in BENCHMARKS for e in load_frozen("validation", family)[:2]]
     if name.endswith("instruct"):
         prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
-    inner = GrowWhenFull(Survival(256, reading=Auto()), limit=256)
+    inner = GrowWhenFull(Survival(256, interpretation=Auto()), limit=256)
     ours, theirs = (
         lastword.generate(model, prompts, length=stop(inner), **choices)
         for stop in (StopAtEnd, StopAtBlockEnd)

@@ -30,14 +30,14 @@ def test_the_canvas_is_cropped_once_after_the_pass_of_that_step(at, llada):
     assert len(set(horizons[at:])) == 1
     assert horizons[at] < 40
     drift = list(lastword.decode(llada, [[5, 42, 17]], Recipe(length=Fixed(40))))[at]
-    predicted = survival.horizon(survival.read(drift.prediction))
+    predicted = survival.horizon(survival.interpret(drift.prediction))
     assert horizons[at] == max(int(predicted), int(drift.canvas.min_horizon))
 
 
 def survival_of(prediction, answer, survival):
     """The reading of a pass over a canvas with these tokens."""
     object.__setattr__(prediction, "canvas", prediction.canvas.replace_answer(torch.tensor([[0, *answer]])))
-    return survival.read(prediction)
+    return survival.interpret(prediction)
 
 
 def half_ending(slots):
@@ -56,15 +56,15 @@ def test_a_written_turn_end_ends_the_answer_too(golden):
     model = lastword.load(golden / "llada-tiny", device="cpu", turn_ends=(380,))
     write = lastword.Hooks(tokens=lambda at, canvas: canvas.tokens.index_fill(1, torch.tensor([4]), 380))
     step = next(lastword.decode(model, [[1, 2]], Recipe(length=Fixed(6)), hooks=write))
-    assert Survival(6).read(step.prediction).hazard[0, 2] == 1
+    assert Survival(6).interpret(step.prediction).hazard[0, 2] == 1
 
 
 def test_what_is_written_before_a_word_is_text_for_the_other_readings(predicted):
     prediction = predicted(half_ending(4))
-    lengths = survival_of(prediction, [MASK, 2, MASK, MASK], Survival(4, reading=EndedBy()))
+    lengths = survival_of(prediction, [MASK, 2, MASK, MASK], Survival(4, interpretation=EndedBy()))
     assert lengths.cumulative.tolist() == [[0.0, 0.0, 0.5, 0.5]]
     prediction = predicted(half_ending(4))
-    lengths = survival_of(prediction, [MASK, 2, END, 3], Survival(4, reading=Boundary()))
+    lengths = survival_of(prediction, [MASK, 2, END, 3], Survival(4, interpretation=Boundary()))
     assert lengths.cumulative.tolist() == [[0.0, 0.0, 1.0, 1.0]]
 
 

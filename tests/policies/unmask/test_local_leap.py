@@ -14,4 +14,4 @@ def test_the_bar_is_lower_beside_an_anchor(predicted, sure):
     prediction = predicted(sure(0.95, 0.8, 0.8, 0.5), sure(0.8, 0.85, 0.8, 0.7))
     assert filled(LocalLeap(radius=1), prediction) == [[0, 1], [1]]
     assert filled(LocalLeap(radius=2), prediction) == [[0, 1, 2], [1]]
-    assert filled(LocalLeap(relaxed=0.9), prediction) == filled(AboveThreshold(), prediction)
+    assert filled(LocalLeap(relaxed_threshold=0.9), prediction) == filled(AboveThreshold(), prediction)

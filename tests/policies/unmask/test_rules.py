@@ -21,7 +21,7 @@ from lastword.policies.unmask.entropy_bound import EntropyBound
 from lastword.policies.unmask.leftmost_first import LeftmostFirst
 from lastword.policies.unmask.mask_git import MaskGit
 from lastword.policies.unmask.ranked import AtRandom, LargestMargin, LowestEntropy, MostConfident
-from lastword.policies.unmask.rule import RuleTraits, check_choice_of_rule
+from lastword.policies.unmask.rule import UnmaskTraits, check_chosen
 from lastword.policies.unmask.schedule import Cosine, EqualShares, Timesteps
 from lastword.policies.unmask.slow_fast import SlowFast
 from lastword.policies.unmask.threshold import AboveThreshold, Factor
@@ -36,7 +36,7 @@ RULES = [
     CoinFlip(Timesteps(4.0)),
     AboveThreshold(),
     AboveThreshold(0.2),
-    AboveThreshold(0.2, pace=2.0),
+    AboveThreshold(0.2, max_tokens_per_step=2.0),
     LeftmostFirst(),
     Factor(),
     Factor(3.0),
@@ -45,7 +45,7 @@ RULES = [
     EntropyBound(2.0, order="margin"),
     MostConfident(Cosine(2.0)),
     MaskGit(),
-    MaskGit(EqualShares(2.0), noise=1.0),
+    MaskGit(EqualShares(2.0), choice_temperature=1.0),
     SlowFast(),
     SlowFast.released(),
 ]
@@ -70,7 +70,7 @@ def first_tick(prediction, block=None):
 
 def choose(rule, prediction, open_masks, clock):
     """What a rule chooses in a first step, over the canvas."""
-    columns, state = prediction.columns, rule.begin(prediction.canvas)
+    columns, state = prediction.columns, rule.initial_state(prediction.canvas)
     chosen, _ = rule.choose(prediction, columns.gather(open_masks), clock, state)
     return columns.scatter(chosen)
 
@@ -97,12 +97,12 @@ class Pass(NamedTuple):
 def following(rule, prediction, block=None):
     """The passes of a rule until nothing is left to fill, 60 at most."""
     canvas, columns = prediction.canvas, prediction.columns
-    clock, state = Clock.start(canvas), rule.begin(canvas)
+    clock, state = Clock.start(canvas), rule.initial_state(canvas)
     for _ in range(60):
         if not canvas.masked.any():
             return
         clock = clock.tick(canvas, block)
-        seen = rule.sees(canvas, clock, state)
+        seen = rule.visible_columns(canvas, clock, state)
         open_masks = columns.gather(canvas.masked & clock.window.columns(canvas.width) & seen)
         now = dataclasses.replace(prediction, canvas=canvas)
         chosen, after = rule.choose(now, open_masks, clock, state)
@@ -146,12 +146,12 @@ def test_following_a_rule_fills_everything_and_sees_what_it_must(predicted):
             open_masks = open_masks & step.clock.window.columns(step.canvas.width)
             assert not (step.chosen & ~open_masks).any(), rule
             assert ((open_masks & step.seen).any(-1) == open_masks.any(-1)).all(), rule
-            if number and rule.traits.drops_columns:
+            if number and rule.traits.hides_columns:
                 assert not (step.seen & ~valid).any(), rule
                 assert not (step.seen[:, 1:] & valid[:, :-1] & ~step.seen[:, :-1]).any(), rule
             else:
                 assert torch.equal(step.seen, valid), rule
-    assert {type(rule) for rule in RULES if rule.traits.drops_columns} == {SlowFast}
+    assert {type(rule) for rule in RULES if rule.traits.hides_columns} == {SlowFast}
 
 
 def test_a_rule_is_plain_data():
@@ -171,7 +171,7 @@ def test_a_state_has_the_rows_first_and_says_all_that_a_rule_remembers(predicted
 
     rows = noise(9, 8), noise(4, 8, seed=1)
     for rule in RULES:
-        remembers = rule.begin(predicted(*rows).canvas) != ()
+        remembers = rule.initial_state(predicted(*rows).canvas) != ()
         assert remembers == isinstance(rule, SlowFast), rule
         for step in islice(following(rule, predicted(*rows), block=4), None if remembers else 1):
             assert all(len(field) == 2 for field in step.state), rule
@@ -181,7 +181,7 @@ def test_a_state_has_the_rows_first_and_says_all_that_a_rule_remembers(predicted
                 again = dataclasses.replace(predicted(*rows), canvas=step.canvas)
                 open_now = again.columns.gather(open_masks & step.seen)
                 told.append(rule.choose(again, open_now, step.clock, step.state))
-                assert torch.equal(rule.sees(step.canvas, step.clock, step.state), step.seen), rule
+                assert torch.equal(rule.visible_columns(step.canvas, step.clock, step.state), step.seen), rule
             assert torch.equal(told[0][0], told[1][0]), rule
             assert same(told[0][1], told[1][1]), rule
             assert same(before, step.state), rule
@@ -194,8 +194,8 @@ def test_leftmost_first_says_of_itself_what_the_rule_it_wraps_says(predicted):
             continue
         rule = LeftmostFirst(inner)
         assert rule.traits == inner.traits, inner
-        assert type(rule.begin(canvas)) is type(inner.begin(canvas)), inner
-    assert len({str(rule.traits) for rule in RULES}) == 4  # so that this says something
+        assert type(rule.initial_state(canvas)) is type(inner.initial_state(canvas)), inner
+    assert len({str(rule.traits) for rule in RULES}) == 5  # so that this says something
 
 
 def test_quotas_hold_per_row(predicted):
@@ -366,13 +366,13 @@ def filled_per_pass(rule, prediction, block=None):
 
 def test_a_pace_caps_the_threshold(predicted):
     prediction = predicted(sharp(*[0.95] * 6))
-    assert filled_per_pass(AboveThreshold(0.9, pace=2.0), prediction) == [2, 2, 2]
-    assert filled_per_pass(AboveThreshold(0.9, pace=2.5), prediction) == [2, 3, 1]
+    assert filled_per_pass(AboveThreshold(0.9, max_tokens_per_step=2.0), prediction) == [2, 2, 2]
+    assert filled_per_pass(AboveThreshold(0.9, max_tokens_per_step=2.5), prediction) == [2, 3, 1]
 
 
 def test_what_a_pass_leaves_of_its_pace_later_passes_may_use(predicted):
     unsure, sure = predicted(sharp(*[0.5] * 6)), predicted(sharp(*[0.95] * 6))
-    rule, clock, canvas = AboveThreshold(0.9, pace=2.0), first_tick(unsure), unsure.canvas
+    rule, clock, canvas = AboveThreshold(0.9, max_tokens_per_step=2.0), first_tick(unsure), unsure.canvas
     one = choose(rule, unsure, canvas.masked, clock)
     canvas = canvas.write(one, torch.zeros_like(canvas.tokens))
     two_and_the_one_left = choose(rule, sure, canvas.masked, clock.tick(canvas, None))
@@ -386,7 +386,9 @@ def test_leftmost_first_fills_one_mask_of_a_new_block_whatever_its_chance(predic
 
 
 def test_leftmost_first_wraps_a_rule(in_plain_python):
-    outcome = in_plain_python(["lastword.LeftmostFirst(0.9)", "lastword.AboveThreshold(pace=0.5)"])
+    outcome = in_plain_python(
+        ["lastword.LeftmostFirst(0.9)", "lastword.AboveThreshold(max_tokens_per_step=0.5)"]
+    )
     assert set(outcome.values()) == {"SettingError"}
 
 
@@ -416,14 +418,14 @@ def test_maskgits_last_pass_has_no_noise(predicted):
     last = first_tick(prediction).tick(prediction.canvas, None)  # pass 2 of 2, with masks to choose from
     open_masks, quiet = prediction.canvas.masked, MostConfident(EqualShares(3.0))
     state = prediction.generators._generators[0].get_state()
-    chosen = choose(MaskGit(EqualShares(3.0), noise=1e6), prediction, open_masks, last)
+    chosen = choose(MaskGit(EqualShares(3.0), choice_temperature=1e6), prediction, open_masks, last)
     assert torch.equal(chosen, choose(quiet, prediction, open_masks, last))
     assert chosen.sum() == 3
     assert torch.equal(prediction.generators._generators[0].get_state(), state)
 
 
 def test_maskgit_without_noise_is_most_confident(predicted):
-    quiet, plain = MaskGit(EqualShares(7.0), noise=0.0), MostConfident(EqualShares(7.0))
+    quiet, plain = MaskGit(EqualShares(7.0), choice_temperature=0.0), MostConfident(EqualShares(7.0))
     for seed in range(5):
         prediction = predicted(noise(20, 8, seed=seed))
         assert chosen_words(quiet, prediction) == chosen_words(plain, prediction), seed
@@ -432,7 +434,7 @@ def test_maskgit_without_noise_is_most_confident(predicted):
 def test_maskgit_fills_its_quota_even_with_candidates_of_no_probability(predicted):
     logits = torch.full((4, 8), -1e5)
     logits[:, 6] = 0.0  # the mask takes all probability, and is never the candidate
-    assert chosen_words(MaskGit(EqualShares(2.0), noise=0.0), predicted(logits)) == [[0, 1]]
+    assert chosen_words(MaskGit(EqualShares(2.0), choice_temperature=0.0), predicted(logits)) == [[0, 1]]
 
 
 # SlowFast: one fast phase after a few slow passes
@@ -456,7 +458,7 @@ def test_slow_fast_as_published(predicted, sure):
     Both notes say 6 (place 5 is the last that reaches 0.3), so the span is [0, 6). The first fast
     pass sees all 9 columns, later ones prompt and span: 7.
     """
-    rule = SlowFast(sure=0.9, reach=0.3)
+    rule = SlowFast(high_confidence=0.9, min_confidence=0.3)
     assert run_of(rule, predicted(sure(*CHANCES)), 6) == [
         ([2], 9),
         ([3], 9),
@@ -472,7 +474,7 @@ def test_slow_fast_as_released_fills_together_and_runs_every_slow_pass(predicted
 
     By then [0, 1) is full: the next cycle begins at once, slowly.
     """
-    rule = SlowFast(sure=0.9, reach=0.3, explore=4, as_released=True)
+    rule = SlowFast(high_confidence=0.9, min_confidence=0.3, exploration_steps=4, as_released=True)
     assert run_of(rule, predicted(sure(*CHANCES)), 6) == [
         ([2, 3, 5], 9),
         ([1], 9),
@@ -485,13 +487,13 @@ def test_slow_fast_as_released_fills_together_and_runs_every_slow_pass(predicted
 
 def test_slow_fast_takes_the_mean_of_notes_that_do_not_settle(predicted, sure):
     """Notes 8 and 3 after two slow passes: the span is [0, 5), and place 5 waits."""
-    rule = SlowFast(sure=0.99, reach=0.5, explore=2)
+    rule = SlowFast(high_confidence=0.99, min_confidence=0.5, exploration_steps=2)
     chances = [0.1, 0.1, 0.55, 0.1, 0.1, 0.1, 0.1, 0.9]
     assert run_of(rule, predicted(sure(*chances)), 4) == [([7], 9), ([2], 9), ([0], 9), ([1], 6)]
 
 
 def test_slow_fast_begins_anew_in_every_block(predicted, sure):
-    told = run_of(SlowFast(sure=0.9, reach=0.3), predicted(sure(*CHANCES)), 8, block=4)
+    told = run_of(SlowFast(high_confidence=0.9, min_confidence=0.3), predicted(sure(*CHANCES)), 8, block=4)
     assert [place for places, _ in told[:4] for place in places] == [2, 3, 1, 0]
     assert told[4] == ([5], 9)  # a slow pass: it sees everything and fills one
 
@@ -504,12 +506,12 @@ def test_slow_fast_has_the_papers_numbers_and_the_codes():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda: SlowFast(sure=0.0), "sure"),
-        (lambda: SlowFast(reach=1.5), "reach"),
-        (lambda: SlowFast(explore=0), "explore"),
-        (lambda: SlowFast(history=0), "history"),
-        (lambda: SlowFast(spread=-1.0), "spread"),
-        (lambda: MaskGit(noise=-1.0), "noise"),
+        (lambda: SlowFast(high_confidence=0.0), "high_confidence"),
+        (lambda: SlowFast(min_confidence=1.5), "min_confidence"),
+        (lambda: SlowFast(exploration_steps=0), "exploration_steps"),
+        (lambda: SlowFast(stability_window=0), "stability_window"),
+        (lambda: SlowFast(stability_std=-1.0), "stability_std"),
+        (lambda: MaskGit(choice_temperature=-1.0), "choice_temperature"),
     ],
 )
 def test_impossible_settings_are_refused(wrong, words):
@@ -530,7 +532,7 @@ class Late(MostConfident):
 class Unsaid(Idle):
     """Follows a schedule and does not say how many passes it takes."""
 
-    traits = RuleTraits(follows_schedule=True)
+    traits = UnmaskTraits(follows_schedule=True)
 
 
 def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for(predicted, toy):
@@ -538,11 +540,11 @@ def test_a_rule_that_chooses_nothing_is_stopped_instead_of_waited_for(predicted,
     clock, columns = first_tick(prediction), prediction.columns
     open_masks = columns.gather(prediction.canvas.masked)
     none, row_0 = torch.zeros_like(open_masks), torch.tensor([[True], [False]])
-    check_choice_of_rule(Idle(), open_masks, open_masks, clock)
-    check_choice_of_rule(Idle(), none, open_masks & none, clock)  # nothing to choose from
-    check_choice_of_rule(Idle(), open_masks & row_0, open_masks & row_0, clock)
+    check_chosen(Idle(), open_masks, open_masks, clock)
+    check_chosen(Idle(), none, open_masks & none, clock)  # nothing to choose from
+    check_chosen(Idle(), open_masks & row_0, open_masks & row_0, clock)
     with pytest.raises(SettingError, match="Idle chose no mask of row 1 in step 0"):
-        check_choice_of_rule(Idle(), open_masks & row_0, open_masks, clock)
+        check_chosen(Idle(), open_masks & row_0, open_masks, clock)
     recipe = lastword.Recipe(length=lastword.Fixed(4), unmask=Idle())
     with pytest.raises(SettingError, match="Idle chose no mask of row 0 in step 0"):
         list(lastword.decode(toy, [[1, 2]], recipe))

@@ -99,8 +99,8 @@ def test_timesteps_are_float32_where_float64_plans_otherwise():
 
 
 def test_timesteps_take_the_share_of_the_last_step_for_everything():
-    assert counts(Timesteps(pace=100.0), 7) == [7]
-    assert counts(Timesteps(eps=0.5, pace=2.0), 10)[-1] > 2
+    assert counts(Timesteps(tokens_per_step=100.0), 7) == [7]
+    assert counts(Timesteps(eps=0.5, tokens_per_step=2.0), 10)[-1] > 2
 
 
 @pytest.mark.parametrize(("masks", "steps"), [(256, 8), (256, 12), (8, 3), (40, 7), (9, 2), (5, 1)])
