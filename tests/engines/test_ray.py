@@ -103,7 +103,10 @@ def raylet(node):
 def actors(cluster):
     nodes = [cluster.head_node, cluster.second]
     return [
-        pid for node in nodes for pid, name in children(raylet(node)).items() if name.startswith("ray::Actor")
+        pid
+        for node in nodes
+        for pid, name in children(raylet(node)).items()
+        if name.startswith("ray::ModelActor")
     ]
 
 
