@@ -7,24 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from lastword.cli import options
 from lastword.cli.errors import resumable
-from lastword.cli.options import (
-    DEFAULT_MODEL,
-    AddressOption,
-    BaseUrlOption,
-    CalibrationOption,
-    DeviceOption,
-    DtypeOption,
-    EngineOption,
-    ModelOption,
-    RecipeOption,
-    SeedOption,
-    ThreadsOption,
-    WeightsOption,
-    WorkersOption,
-    as_path,
-    path_option,
-)
+from lastword.cli.options import path_option
 
 if TYPE_CHECKING:
     from lastword.batch.outcome import BatchProgress
@@ -38,58 +23,59 @@ def batch(
     prompts: Annotated[
         Path,
         typer.Argument(
-            parser=as_path,
+            parser=options.as_path,
             metavar="PROMPTS",
             help='.jsonl (objects with "prompt", "messages" or "tokens", or OpenAI\'s batch input) or '
             ".parquet.",
         ),
     ],
     out: Annotated[
-        Path, path_option("The file of answers, .jsonl or .parquet. A run found there is resumed.")
+        Path,
+        path_option("The file of answers, .jsonl or .parquet. A stopped run is resumed."),
     ],
-    model: ModelOption = DEFAULT_MODEL,
+    model: options.Model = options.DEFAULT_MODEL,
     name: Annotated[
         Optional[str],
-        typer.Option(help="What OpenAI's requests call the model. Default: as --model says."),
+        typer.Option(help="Model name in OpenAI's requests. Default: the value of --model."),
     ] = None,
-    length: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
-    unmask: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
-    commit: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
-    cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
-    block: Annotated[Optional[int], typer.Option(help="As in generate.")] = None,
-    recipe: RecipeOption = None,
-    temperature: Annotated[Optional[float], typer.Option(help="As in generate.")] = None,
-    top_p: Annotated[Optional[float], typer.Option(help="As in generate.")] = None,
-    top_k: Annotated[Optional[int], typer.Option(help="As in generate.")] = None,
-    guidance: Annotated[Optional[float], typer.Option(help="As in generate.")] = None,
-    rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
-    seed: SeedOption = 0,
-    limit: Annotated[Optional[int], typer.Option(help="Prompts; all if left out.")] = None,
+    length: options.Length = None,
+    unmask: options.Unmask = None,
+    commit: options.Commit = None,
+    cache: options.Cache = None,
+    block: options.Block = None,
+    recipe: options.RecipeName = None,
+    temperature: options.Temperature = None,
+    top_p: options.TopP = None,
+    top_k: options.TopK = None,
+    guidance: options.Guidance = None,
+    rows: options.Rows = 8,
+    seed: options.Seed = 0,
+    limit: Annotated[Optional[int], typer.Option(help="Number of prompts. Default: all.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Wrap text in the chat template.")] = False,
     in_order: Annotated[
         bool,
         typer.Option(
             "--in-order/--as-they-come",
-            help="At the end, put answers in the order of the prompts, or leave them as they came.",
+            help="Sort the answers by prompt at the end, or leave them in the order in which they finished.",
         ),
     ] = True,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Write plain lines for OpenAI's batch input, too.")
+        bool, typer.Option("--plain", help="Write plain lines for OpenAI's batch input as well.")
     ] = False,
-    engine: EngineOption = "local",
-    workers: WorkersOption = None,
-    threads: ThreadsOption = None,
-    address: AddressOption = None,
-    base_url: BaseUrlOption = None,
-    device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
-    weights: WeightsOption = None,
-    calibration: CalibrationOption = "auto",
+    engine: options.EngineName = "local",
+    workers: options.Workers = None,
+    threads: options.Threads = None,
+    address: options.Address = None,
+    base_url: options.BaseUrl = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    weights: options.Weights = None,
+    calibration: options.CalibrationFile = "auto",
 ) -> None:
-    """Answer a file of prompts; every answer is written as it comes.
+    """Answer a file of prompts; every answer is written when it is finished.
 
-    A run that is stopped or killed resumes where it was: give the same command again. A line that is no
-    prompt, or whose answer fails, is written as failed with the reason.
+    A run that was stopped or killed is resumed by the same command. A line that is not a prompt, or whose
+    answer fails, is written as failed with the reason.
 
     Examples:
 
@@ -100,40 +86,34 @@ def batch(
       lastword batch requests.jsonl --out replies.jsonl --model tiny-llada-instruct --name my-model
     """
     from contextlib import closing
-    from dataclasses import replace
     from functools import partial
 
     from lastword.batch.run import prepare
     from lastword.cli.console import progress
-    from lastword.cli.generate import read_recipe
     from lastword.engines.local import ModelSource
     from lastword.engines.options import EngineOptions
 
-    options = EngineOptions(engine, workers, threads, address, base_url)
-
-    chosen = read_recipe(recipe).with_choices(
-        length=length, unmask=unmask, commit=commit, cache=cache, block=block
+    engine_options = EngineOptions(engine, workers, threads, address, base_url)
+    sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
+    chosen = options.build_recipe(
+        recipe, sampling, length=length, unmask=unmask, commit=commit, cache=cache, block=block
     )
-    draws = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
-    given = {word: value for word, value in draws.items() if value is not None}
-    chosen = replace(chosen, sampling=replace(chosen.sampling, **given))
-    ready = prepare(
+    prepared = prepare(
         prompts, out, name=name or model, recipe=chosen, seed=seed, limit=limit, rows=rows, chat=chat,
         in_order=in_order, plain=plain,
     )  # fmt: skip
-    kept = None if calibration == "none" else calibration
-    source = ModelSource(model, device, dtype, kept, weights)
-    with resumable(), closing(opened(options, source)) as answering, progress("prompts") as shown:
-        outcome = ready.run(answering, partial(told, shown))
+    source = ModelSource(model, device, dtype, options.calibration_source(calibration), weights)
+    with resumable(), closing(open_engine(engine_options, source)) as opened, progress("prompts") as display:
+        outcome = prepared.run(opened, partial(show_progress, display))
     typer.echo(str(outcome))
 
 
-def opened(options: EngineOptions, source: ModelSource) -> Engine:
-    """Whoever answers."""
-    return options.open(source)
+def open_engine(engine_options: EngineOptions, source: ModelSource) -> Engine:
+    """Open the engine of the command; tests replace it."""
+    return engine_options.open(source)
 
 
-def told(shown: Showing, state: BatchProgress) -> None:
-    """Show how far a batch is."""
+def show_progress(display: Showing, state: BatchProgress) -> None:
+    """Show how many prompts of a batch are answered."""
     failed = f"{state.failed} failed" if state.failed else ""
-    shown(state.done, state.total, state.seconds_left, failed)
+    display(state.done, state.total, state.seconds_left, failed)

@@ -8,7 +8,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from lastword.cli.options import DEFAULT_MODEL, DeviceOption, DtypeOption, path_option
+from lastword.cli import options
+from lastword.cli.options import path_option
 from lastword.errors import SettingError
 
 
@@ -16,7 +17,7 @@ def bench(
     models: Annotated[
         str,
         typer.Option(help="Names of embedded models or checkpoint folders, separated by commas."),
-    ] = DEFAULT_MODEL,
+    ] = options.DEFAULT_MODEL,
     recipes: Annotated[
         str,
         typer.Option(
@@ -39,8 +40,8 @@ def bench(
     ] = 1,
     out: Annotated[Path, path_option("The record to write.")] = Path("out/bench.json"),
     table: Annotated[Optional[Path], path_option("Print this record as Markdown; measure nothing.")] = None,
-    device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
 ) -> None:
     """Time the decode loop of models, recipe by recipe, on the same validation prompts.
 

@@ -8,20 +8,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from lastword.cli.options import (
-    DEFAULT_MODEL,
-    AddressOption,
-    DeviceOption,
-    DtypeOption,
-    EngineOption,
-    ModelOption,
-    RecipeOption,
-    SeedOption,
-    ThreadsOption,
-    WeightsOption,
-    WorkersOption,
-    path_option,
-)
+from lastword.cli import options
+from lastword.cli.options import path_option
 from lastword.errors import CheckpointError, SettingError
 
 
@@ -30,7 +18,7 @@ def calibrate(
         Path,
         path_option('One prompt a line, or a .jsonl file of objects with a "prompt".'),
     ],
-    model: ModelOption = DEFAULT_MODEL,
+    model: options.Model = options.DEFAULT_MODEL,
     family_field: Annotated[
         Optional[str], typer.Option(help="The field of a .jsonl file that names the task family.")
     ] = None,
@@ -42,16 +30,16 @@ def calibrate(
     reading: Annotated[str, typer.Option(help="As in predict.")] = "auto",
     estimate: Annotated[str, typer.Option(help="mean, quantile:0.9, cheapest:300.")] = "mean",
     ends: Annotated[str, typer.Option(help="As in predict.")] = "document",
-    recipe: RecipeOption = None,
+    recipe: options.RecipeName = None,
     unmask: Annotated[
         Optional[str], typer.Option(help="As in generate; threshold:0.9 without a recipe.")
     ] = None,
     block: Annotated[
         Optional[int], typer.Option(help="As in generate, 0 for none; 32 without a recipe.")
     ] = None,
-    cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
-    rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
-    seed: SeedOption = 0,
+    cache: options.Cache = None,
+    rows: options.Rows = 8,
+    seed: options.Seed = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Wrap text in the chat template.")] = False,
     out: Annotated[
         Optional[Path],
@@ -60,13 +48,13 @@ def calibrate(
             "a model without one."
         ),
     ] = None,
-    device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
-    weights: WeightsOption = None,
-    engine: EngineOption = "local",
-    workers: WorkersOption = None,
-    threads: ThreadsOption = None,
-    address: AddressOption = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    weights: options.Weights = None,
+    engine: options.EngineName = "local",
+    workers: options.Workers = None,
+    threads: options.Threads = None,
+    address: options.Address = None,
 ) -> None:
     """Compare a model's finished answers with what was predicted, and keep the ratios.
 
@@ -94,7 +82,6 @@ def calibrate(
     from lastword.calibration.fit import calibrate as learn
     from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.console import progress
-    from lastword.cli.generate import read_recipe
     from lastword.cli.watched import Watched
     from lastword.engines.local import ModelSource
     from lastword.engines.options import OPENAI, EngineOptions
@@ -113,7 +100,7 @@ def calibrate(
     asked, families = read_prompts(prompts, family_field, chat=chat)
     chosen = FAST
     if recipe is not None:
-        given = read_recipe(recipe)
+        given = options.read_recipe(recipe)
         chosen = replace(given, length=FAST.length, block=default_block(given))
     chosen = chosen.with_choices(unmask=unmask, block=block or None, cache=cache)
     chosen = replace(chosen, block=None) if block == 0 else chosen

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lastword.cli.options import JsonOption
+from lastword.cli import options
 
 if TYPE_CHECKING:
     from lastword.models.registry import KnownModel
 
 
-def models(as_json: JsonOption = False) -> None:
+def models(as_json: options.Json = False) -> None:
     """List the models that go by a name: those that come along, and checkpoints of the hub.
 
     Nothing is fetched. Any folder in the format of LLaDA or Dream, and any other hub name of one, can be

@@ -10,21 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from lastword.cli import options
 from lastword.cli.errors import resumable
-from lastword.cli.options import (
-    AddressOption,
-    BaseUrlOption,
-    CalibrationOption,
-    DeviceOption,
-    DtypeOption,
-    EngineOption,
-    RecipeOption,
-    SeedOption,
-    ThreadsOption,
-    WeightsOption,
-    WorkersOption,
-    path_option,
-)
+from lastword.cli.options import path_option
 
 if TYPE_CHECKING:
     from lastword.cli.console import Showing
@@ -52,15 +40,12 @@ def evaluate(
         typer.Option(help="A set-up by name, such as paper/llada-base; other options override it."),
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Say what would be run, and leave.")] = False,
-    length: Annotated[
-        Optional[str],
-        typer.Option(help="As in generate."),
-    ] = None,
-    unmask: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
-    commit: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
-    cache: Annotated[Optional[str], typer.Option(help="As in generate.")] = None,
-    block: Annotated[Optional[int], typer.Option(help="As in generate.")] = None,
-    recipe: RecipeOption = None,
+    length: options.Length = None,
+    unmask: options.Unmask = None,
+    commit: options.Commit = None,
+    cache: options.Cache = None,
+    block: options.Block = None,
+    recipe: options.RecipeName = None,
     shots: Annotated[
         Optional[int], typer.Option(help="Examples in a prompt; each task's own if left out.")
     ] = None,
@@ -70,22 +55,22 @@ def evaluate(
     ] = None,
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
     split: Annotated[str, typer.Option(help="test, or validation to choose settings on.")] = "test",
-    rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
-    seed: SeedOption = 0,
+    rows: options.Rows = 8,
+    seed: options.Seed = 0,
     out: Annotated[Path, path_option("Folder of records. A run found there is resumed.")] = Path("out/eval"),
     unsafe_code: Annotated[
         bool,
         typer.Option("--unsafe-code", help="Where no sandbox works, run the model's code without one."),
     ] = False,
-    device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
-    weights: WeightsOption = None,
-    calibration: CalibrationOption = "auto",
-    engine: EngineOption = "local",
-    workers: WorkersOption = None,
-    threads: ThreadsOption = None,
-    address: AddressOption = None,
-    base_url: BaseUrlOption = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    weights: options.Weights = None,
+    calibration: options.CalibrationFile = "auto",
+    engine: options.EngineName = "local",
+    workers: options.Workers = None,
+    threads: options.Threads = None,
+    address: options.Address = None,
+    base_url: options.BaseUrl = None,
 ) -> None:
     """Score a recipe on tasks and write one JSON record per sample as it goes.
 
@@ -168,7 +153,6 @@ def planned(preset: str | None, tasks: str | None, recipe: str | None = None) ->
     """What is to be run: the preset, or the tasks as one setting."""
     from dataclasses import replace
 
-    from lastword.cli.generate import read_recipe
     from lastword.errors import TaskError
     from lastword.evaluate.presets import Preset
     from lastword.evaluate.presets import preset as find
@@ -180,11 +164,11 @@ def planned(preset: str | None, tasks: str | None, recipe: str | None = None) ->
     if preset is not None:
         plan = find(preset).only(names) if names else find(preset)
         if recipe is not None:
-            given = read_recipe(recipe)
+            given = options.read_recipe(recipe)
             plan = replace(plan, settings=tuple(replace(s, recipe=given) for s in plan.settings))
         return plan
     names = names or ("tiny",)
-    chosen = read_recipe(recipe)
+    chosen = options.read_recipe(recipe)
     return Preset("Tasks of your choice.", "tiny-llada-base", (Setting(names, chosen),))
 
 
@@ -202,10 +186,10 @@ def drift(
         typer.Option(help="Slots of the canvas that is read; the preset's, or the model's own."),
     ] = None,
     limit: Annotated[Optional[int], typer.Option(help="Samples per task; all if left out.")] = None,
-    rows: Annotated[int, typer.Option(help="Prompts decoded at once.")] = 8,
+    rows: options.Rows = 8,
     out: Annotated[Path, path_option("Folder of records, as for eval.")] = Path("out/eval"),
-    device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
 ) -> None:
     """Read the expected length before the first denoising step and after some: the paper's step ablation.
 

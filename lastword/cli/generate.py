@@ -4,33 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
-from lastword.cli.options import (
-    DEFAULT_MODEL,
-    MOST_LETTERS,
-    BeyondOption,
-    CalibrationOption,
-    ChatOption,
-    DeviceOption,
-    DtypeOption,
-    IdsOption,
-    JsonOption,
-    ModelOption,
-    ParallelOption,
-    PromptArgument,
-    RecipeOption,
-    SeedOption,
-    WeightsOption,
-    as_path,
-    path_option,
-    prints,
-    read_prompt,
-)
+from lastword.cli import options
+from lastword.cli.options import path_option
 from lastword.embedded import EMBEDDED
-from lastword.errors import RecipeError, SettingError
+from lastword.errors import SettingError
 
 NOTE = (
     "[{} has 5M parameters: it knows five kinds of exercises (lastword demo) and is wrong beyond them. "
@@ -39,50 +20,32 @@ NOTE = (
 
 
 def generate(
-    prompt: PromptArgument = None,
-    model: ModelOption = DEFAULT_MODEL,
-    length: Annotated[
-        Optional[str],
-        typer.Option(
-            help="default:512 (one probe, grow, stop at the end), survival (the paper), fixed:256, "
-            "daedal ... Default: default, on as many slots as the model is made for."
-        ),
-    ] = None,
-    unmask: Annotated[
-        Optional[str],
-        typer.Option(help="most-confident, threshold:0.9, slow-fast ... Default: most-confident."),
-    ] = None,
-    commit: Annotated[
-        Optional[str], typer.Option(help="never, prophet, stable-margin. Default: never.")
-    ] = None,
-    cache: Annotated[Optional[str], typer.Option(help="none, prefix, dual, feature. Default: none.")] = None,
-    block: Annotated[
-        Optional[int],
-        typer.Option(
-            help="Left to right in blocks of this size. Default: none, or 32 where the length needs them."
-        ),
-    ] = None,
-    recipe: RecipeOption = None,
-    temperature: Annotated[Optional[float], typer.Option(help="0 takes the best token.")] = None,
-    top_p: Annotated[Optional[float], typer.Option(help="Keep this much probability.")] = None,
-    top_k: Annotated[Optional[int], typer.Option(help="Keep this many tokens.")] = None,
-    guidance: Annotated[
-        Optional[float], typer.Option(help="Classifier-free guidance scale; 0 is off.")
-    ] = None,
-    seed: SeedOption = 0,
-    chat: ChatOption = False,
-    ids: IdsOption = False,
-    device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
-    weights: WeightsOption = None,
-    parallel: ParallelOption = 1,
-    calibration: CalibrationOption = "auto",
-    exceed_max_seq_len: BeyondOption = False,
+    prompt: options.Prompt = None,
+    model: options.Model = options.DEFAULT_MODEL,
+    length: options.Length = None,
+    unmask: options.Unmask = None,
+    commit: options.Commit = None,
+    cache: options.Cache = None,
+    block: options.Block = None,
+    recipe: options.RecipeName = None,
+    temperature: options.Temperature = None,
+    top_p: options.TopP = None,
+    top_k: options.TopK = None,
+    guidance: options.Guidance = None,
+    seed: options.Seed = 0,
+    chat: options.Chat = False,
+    ids: options.Ids = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    weights: options.Weights = None,
+    parallel: options.Parallel = 1,
+    calibration: options.CalibrationFile = "auto",
+    exceed_max_seq_len: options.ExceedMaxSeqLen = False,
     live: Annotated[
         Optional[bool],
         typer.Option("--live/--no-live", help="Show denoising; by default on a terminal."),
     ] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Answer a prompt on a canvas of the predicted length.
 
@@ -100,37 +63,33 @@ def generate(
 
     `lastword recipes` lists every recipe that has a name, every part and its settings.
     """
-    given = read_prompt(prompt, chat=chat, ids=ids)
+    given = options.read_prompt(prompt, chat=chat, ids=ids)
     if live and as_json:
         raise SettingError("--live and --json were given; give one: JSON is for scripts, live for eyes")
 
     from contextlib import nullcontext
-    from dataclasses import replace
 
     from rich.console import Console
 
     import lastword
     from lastword.cli.showcase import watching
 
-    chosen = read_recipe(recipe).with_choices(
-        length=length, unmask=unmask, commit=commit, cache=cache, block=block
+    sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
+    chosen = options.build_recipe(
+        recipe, sampling, length=length, unmask=unmask, commit=commit, cache=cache, block=block
     )
-    draws = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
-    given_draws = {name: value for name, value in draws.items() if value is not None}
-    chosen = replace(chosen, sampling=replace(chosen.sampling, **given_draws))
-
     loaded = lastword.load(
         model,
         device=device,
         dtype=dtype,
-        calibration=None if calibration == "none" else calibration,
+        calibration=options.calibration_source(calibration),
         weights=weights,
         parallel=parallel,
     )
     console = Console()
-    if live and not console.is_terminal and prints(loaded):
+    if live and not console.is_terminal and options.prints(loaded):
         typer.echo("lastword: --live needs a terminal; going on without", err=True)
-    shown = not as_json and live is not False and console.is_terminal and prints(loaded)
+    shown = not as_json and live is not False and console.is_terminal and options.prints(loaded)
     with watching(loaded.tokenizer, console, model) if shown else nullcontext() as watcher:
         answer = lastword.generate(
             loaded,
@@ -140,7 +99,7 @@ def generate(
             exceed_max_seq_len=exceed_max_seq_len,
             on_step=watcher,
         )
-    if not prints(loaded):
+    if not options.prints(loaded):
         return
     if as_json:
         typer.echo(json.dumps({"model": model, **answer.to_data()}))
@@ -156,37 +115,12 @@ def generate(
         typer.echo(NOTE.format(model), err=True)
 
 
-def read_recipe(given: str | None) -> Any:
-    """A recipe by its name or from its file; the default where nothing was given."""
-    from lastword.recipe.recipe import Recipe
-    from lastword.recipe.registry import RECIPES
-
-    if given is None or given in RECIPES:
-        return Recipe.coerce(given)
-    path = as_path(given)
-    if given.isidentifier() and not path.exists():  # a word, and no file: the name of none
-        return Recipe.named(given)
-    try:
-        with path.open(encoding="utf-8") as file:  # a pipe or a device may have no end
-            text = file.read(MOST_LETTERS + 1)
-    except (OSError, UnicodeDecodeError) as missing:
-        raise RecipeError(
-            f"the recipe file cannot be read ({missing}); give a file of JSON, or a name: "
-            f"{', '.join(RECIPES)}"
-        ) from missing
-    if len(text) > MOST_LETTERS:
-        raise RecipeError(
-            f"the recipe file {str(path)!r} holds more than {MOST_LETTERS} letters; give a recipe in JSON"
-        )
-    return Recipe.from_json(text)
-
-
 QUANTILES = (0.5, 0.9, 0.95)
 
 
 def predict(
-    prompt: PromptArgument = None,
-    model: ModelOption = DEFAULT_MODEL,
+    prompt: options.Prompt = None,
+    model: options.Model = options.DEFAULT_MODEL,
     limit: Annotated[
         Optional[int],
         typer.Option(help="How many masks the probe looks at; the model's own canvas."),
@@ -202,14 +136,14 @@ def predict(
         ),
     ] = "auto",
     plot: Annotated[Optional[Path], path_option("Write the curve as a picture (PNG, SVG, PDF).")] = None,
-    chat: ChatOption = False,
-    ids: IdsOption = False,
-    device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
-    weights: WeightsOption = None,
-    parallel: ParallelOption = 1,
-    exceed_max_seq_len: BeyondOption = False,
-    as_json: JsonOption = False,
+    chat: options.Chat = False,
+    ids: options.Ids = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    weights: options.Weights = None,
+    parallel: options.Parallel = 1,
+    exceed_max_seq_len: options.ExceedMaxSeqLen = False,
+    as_json: options.Json = False,
 ) -> None:
     """Predict how long the answer will be, from one forward pass.
 
@@ -223,7 +157,7 @@ def predict(
 
       echo "5 42 17" | lastword predict --ids --limit 64 --json
     """
-    given = read_prompt(prompt, chat=chat, ids=ids)
+    given = options.read_prompt(prompt, chat=chat, ids=ids)
 
     import lastword
     from lastword.cli.showcase import draw_curve
@@ -241,7 +175,7 @@ def predict(
         interpretation=reading,
         exceed_max_seq_len=exceed_max_seq_len,
     )
-    if not prints(loaded):
+    if not options.prints(loaded):
         return
     limit = lengths.slots
     read_as = reading if lengths.explanation is None else lengths.explanation
@@ -310,7 +244,7 @@ def demo(
     from lastword.survival.plot import save_rows
     from lastword.viz.figures import check_picture
 
-    names = model or [DEFAULT_MODEL]
+    names = model or [options.DEFAULT_MODEL]
     check_families(names, family)
     if plot is not None:
         check_picture(plot)

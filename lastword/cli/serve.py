@@ -8,15 +8,8 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from lastword.cli.options import (
-    CalibrationOption,
-    DeviceOption,
-    DtypeOption,
-    ModelOption,
-    WeightsOption,
-    as_name_or_path,
-    path_option,
-)
+from lastword.cli import options
+from lastword.cli.options import path_option
 from lastword.errors import SettingError
 from lastword.serve.settings import ServerSettings
 
@@ -27,7 +20,7 @@ ENGINES = ("local", "ray")
 
 
 def serve(
-    model: ModelOption = SERVED,
+    model: options.Model = SERVED,
     name: Annotated[
         Optional[str], typer.Option(help="What requests call the model. Default: as --model says.")
     ] = None,
@@ -68,16 +61,16 @@ def serve(
     recipe: Annotated[
         Optional[str],
         typer.Option(
-            parser=as_name_or_path,
+            parser=options.as_name_or_path,
             metavar="NAME|PATH",
             help="Of requests that name none: careful, fast, paper, fixed, or a file of JSON. "
             "Default: careful.",
         ),
     ] = None,
-    device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
-    weights: WeightsOption = None,
-    calibration: CalibrationOption = "auto",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    weights: options.Weights = None,
+    calibration: options.CalibrationFile = "auto",
     engine: Annotated[
         str, typer.Option(help="local: this process; ray: replicas on a Ray cluster.")
     ] = "local",
@@ -131,7 +124,6 @@ def serve(
         "replicas": replicas, "address": address, "cpus": cpus, "gpus": gpus, "routing": routing,
         "work": work, "up": up, "down": down,
     }  # fmt: skip
-    from lastword.cli.generate import read_recipe
 
     _check_engine(engine, given)
     limits = ServerSettings(
@@ -146,7 +138,7 @@ def serve(
         reading,
         drain,
         not named_only,
-        None if recipe is None else read_recipe(recipe),
+        None if recipe is None else options.read_recipe(recipe),
     )
     keys = _keys(key_file)
     from lastword.engines.local import ModelSource

@@ -62,7 +62,7 @@ def test_options_reach_the_run(batch, prompts, tmp_path):
 
 
 def test_nothing_is_loaded_for_a_file_that_is_none(batch, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "opened", None)
+    monkeypatch.setattr(cli, "open_engine", None)
     put(tmp_path / "notes.jsonl", b"my notes")
     cases = {
         ("notes.jsonl", "--out", "a.jsonl"): '; give it such as {"prompt": ',
@@ -117,7 +117,7 @@ def test_the_engine_is_closed_whatever_happens(batch, prompts, monkeypatch, toy)
         def close(self):
             closed.append(True)
 
-    monkeypatch.setattr(cli, "opened", lambda options, source: Broken(toy))
+    monkeypatch.setattr(cli, "open_engine", lambda options, source: Broken(toy))
     code, _, err = batch("p.jsonl", "--out", "a.jsonl", *TOY)
     assert code == 130
     assert err.startswith("lastword: interrupted; ")
@@ -129,9 +129,9 @@ def test_failures_are_shown_beside_what_is_left():
     from lastword.cli.console import Showing
 
     shown = Showing("prompts", now=lambda: 0.0)
-    cli.told(shown, BatchProgress(3, 10, 0, 1.0, 59.0))
+    cli.show_progress(shown, BatchProgress(3, 10, 0, 1.0, 59.0))
     assert str(shown) == "3 of 10 prompts, 0 s; about 59 s left"
-    cli.told(shown, BatchProgress(5, 10, 1, 1.0, None))
+    cli.show_progress(shown, BatchProgress(5, 10, 1, 1.0, None))
     assert str(shown).endswith("; 1 failed, about 0 s left")  # of a clock that stands still
 
 

@@ -13,13 +13,16 @@ from rich.console import Console
 from rich.text import Text
 
 from lastword.cli import main
-from lastword.cli.chatting.heard import Added, Drawn, Ended, Wishes
-from lastword.cli.chatting.here import Here
-from lastword.cli.chatting.http import Http, Unanswered
-from lastword.cli.chatting.showing import panel, printable, show
-from lastword.cli.chatting.sse import events
-from lastword.cli.chatting.talk import Talk
-from lastword.cli.chatting.there import There
+from lastword.cli.chat import Conversation, canvas_panel, printable, show
+from lastword.cli.chat_backends import (
+    CanvasUpdate,
+    ChatOptions,
+    ChatServerError,
+    FinishedAnswer,
+    LocalBackend,
+    NewText,
+    ServerBackend,
+)
 from lastword.errors import CapacityError, SettingError
 from lastword.recipe.recipe import Recipe
 from tests.serve.conftest import serving
@@ -65,11 +68,11 @@ def terminal():
 
 
 def here(model, **wishes):
-    return Here(model, "tiny", Recipe(), Wishes(**wishes))
+    return LocalBackend(model, "tiny", Recipe(), ChatOptions(**wishes))
 
 
 def there(server, **wishes):
-    return There(Http(server.url, "open"), None, Wishes(**wishes))
+    return ServerBackend(server.url, "open", None, ChatOptions(**wishes))
 
 
 def told(ledger):
@@ -80,18 +83,18 @@ def told(ledger):
 class Says:
     """An answerer that repeats the last turn, or does what it is told to."""
 
-    name, chats = "echo", True
+    name, has_chat_template = "echo", True
 
     def __init__(self):
         self.asked, self.closed, self.action = [], 0, None
 
-    def ask(self, turns, *, drawn):
+    def answer(self, turns, *, frames):
         self.asked.append([dict(turn) for turn in turns])
         try:
-            yield Added("so ")
+            yield NewText("so ")
             if self.action is not None:
                 raise self.action
-            yield Ended("so " + turns[-1]["content"], 2)
+            yield FinishedAnswer("so " + turns[-1]["content"], 2)
         finally:
             self.closed += 1
 
@@ -113,7 +116,7 @@ def talk(answerer, *lines, **options):
             raise line
         return line
 
-    conversation = Talk(answerer, plain(), **options)
+    conversation = Conversation(answerer, plain(), **options)
     conversation.run(read)
     return conversation
 
@@ -125,7 +128,7 @@ def test_lines_are_answered_and_the_ledger_stands_apart(lastword):
     code, out, err = lastword("chat", "-m", "toy", "--length", "fixed:5", lines=["abc", "", "abc"])
     assert code == 0
     assert out == "defgh\n" * 2
-    assert "toy has no chat template: each line is a prompt of its own" in err
+    assert "toy has no chat template: each line is a prompt without earlier" in err
     ledger = "[predicted no length, wrote 5 tokens; 5 passes, 40 columns, 1.00 tokens per forward; "
     assert err.count(ledger) == 2
     assert err.count("cut: the canvas was full]") == 2
@@ -140,8 +143,8 @@ def test_a_system_message_needs_a_chat_template(lastword):
     ("options", "words"),
     [
         (["--url", "http://127.0.0.1:1"], "is the server running?"),
-        (["--url", "ftp://here"], "is no address of a server"),
-        (["--url", "http://[::1"], "is no address"),
+        (["--url", "ftp://here"], "is not the address of a server"),
+        (["--url", "http://[::1"], "is not the address"),
         (["--recipe", "quick"], "no recipe called 'quick'"),
         (["--url", "http://127.0.0.1:1", "--recipe", "./none.json"], "cannot be read"),
         (["-m", "toy", "--temperature", "-1"], "temperature"),
@@ -167,7 +170,7 @@ def test_the_command_asks_a_server_with_its_key(lastword, server, monkeypatch):
     assert (code, "the server (401): this is not a key" in err) == (1, True)
     monkeypatch.setenv("LASTWORD_API_KEY", "open")
     code, _, err = lastword("chat", "--url", server.url, "-m", "other")
-    assert (code, "it has tiny" in err) == (1, True)
+    assert (code, "it has: tiny" in err) == (1, True)
 
 
 # Here and there
@@ -175,18 +178,16 @@ def test_the_command_asks_a_server_with_its_key(lastword, server, monkeypatch):
 
 def test_a_server_answers_as_the_model_does(instruct, server):
     turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
-    wishes = {"most": CAP, "temperature": 0.8, "seed": 3}
+    wishes = {"max_tokens": CAP, "temperature": 0.8, "seed": 3}
     for drawn in (False, True):
-        ours = list(here(instruct, **wishes).ask(turns, drawn=drawn))
-        theirs = list(there(server, **wishes).ask(turns, drawn=drawn))
+        ours = list(here(instruct, **wishes).answer(turns, frames=drawn))
+        theirs = list(there(server, **wishes).answer(turns, frames=drawn))
         assert theirs[-1].text == ours[-1].text != ""
         assert theirs[-1].tokens == ours[-1].tokens == CAP
-        assert told(theirs[-1].ledger) == told(ours[-1].ledger)
-    frames = [event for event in ours if isinstance(event, Drawn)]
-    assert [frame.passes for frame in frames] == [*range(CAP + 1)]
-    assert [e for e in theirs if isinstance(e, Drawn)][-1] == Drawn(
-        list(frames[-1].texts), list(frames[-1].fixed), CAP, None
-    )
+        assert told(theirs[-1].cost) == told(ours[-1].cost)
+    frames = [event for event in ours if isinstance(event, CanvasUpdate)]
+    assert [frame.forward_passes for frame in frames] == [*range(CAP + 1)]
+    assert [e for e in theirs if isinstance(e, CanvasUpdate)][-1] == frames[-1]
 
 
 def test_an_answer_without_text_is_one(server):
@@ -197,17 +198,17 @@ def test_an_answer_without_text_is_one(server):
         "And for 5n = 20?",
     ]  # it was trained on one turn, and says nothing in a second
     turns = [{"role": r, "content": c} for r, c in zip(("user", "assistant", "user"), said)]
-    ended = list(there(server).ask(turns, drawn=True))[-1]
+    ended = list(there(server).answer(turns, frames=True))[-1]
     assert (ended.text, ended.tokens) == ("", 0)
 
 
 def test_text_is_added_as_the_server_commits_it(server):
-    heard = list(there(server, most=CAP).ask([{"role": "user", "content": QUESTION}], drawn=False))
-    assert "".join(event.text for event in heard if isinstance(event, Added)) == heard[-1].text
+    heard = list(there(server, max_tokens=CAP).answer([{"role": "user", "content": QUESTION}], frames=False))
+    assert "".join(event.text for event in heard if isinstance(event, NewText)) == heard[-1].text
 
 
 def test_whoever_stops_listening_frees_the_slot(server):
-    heard = there(server).ask([{"role": "user", "content": QUESTION}], drawn=True)
+    heard = there(server).answer([{"role": "user", "content": QUESTION}], frames=True)
     next(heard)
     assert server.engine.waiting == 1
     heard.close()
@@ -220,17 +221,17 @@ def test_whoever_stops_listening_frees_the_slot(server):
 
 def test_a_model_without_a_template_is_asked_line_by_line(toy):
     with serving(toy) as server:
-        asked = There(Http(server.url), None, Wishes(length="fixed:5"))
-        assert not asked.chats
+        asked = ServerBackend(server.url, None, None, ChatOptions(length="fixed:5"))
+        assert not asked.has_chat_template
         turns = [{"role": "user", "content": content} for content in ("uvw", "abc")]
-        assert list(asked.ask(turns, drawn=False))[-1].text == "defgh"
+        assert list(asked.answer(turns, frames=False))[-1].text == "defgh"
 
 
 def test_seeds_are_drawn_anew_unless_one_is_given(toy):
     def seeds(**wishes):
         model = here(toy, length="fixed:2", **wishes)
         turns = [{"role": "user", "content": "abc"}]
-        return {list(model.ask(turns, drawn=False))[-1].ledger.seed for _ in range(3)}
+        return {list(model.answer(turns, frames=False))[-1].cost.seed for _ in range(3)}
 
     assert seeds() == {0}
     assert seeds(temperature=0.5, seed=7) == {7}
@@ -244,13 +245,13 @@ def test_a_prompt_that_is_too_long_is_told_in_a_sentence(instruct, server, capsy
         assert "tokens" in said
         assert "/reset" not in said  # there is nothing to forget
     with pytest.raises(CapacityError, match="positions"):
-        list(here(instruct).ask([{"role": "user", "content": "abc " * 2000}], drawn=False))
+        list(here(instruct).answer([{"role": "user", "content": "abc " * 2000}], frames=False))
 
 
 def test_a_conversation_that_is_too_long_is_told_how_to_begin_anew(capsys):
     answerer = Says()
     conversation = talk(answerer, "one")
-    answerer.action = Unanswered("prompt 0 has 900 tokens", "context_length_exceeded")
+    answerer.action = ChatServerError("prompt 0 has 900 tokens", "context_length_exceeded")
     lines = iter(["two"])
     conversation.run(lambda: next(lines, None) or _eof())
     assert capsys.readouterr().err.endswith("900 tokens; /reset begins a new conversation\n")
@@ -262,22 +263,22 @@ def test_a_conversation_that_is_too_long_is_told_how_to_begin_anew(capsys):
 def test_a_conversation_goes_on_after_errors_and_forgets_what_got_no_answer(capsys):
     answerer = Says()
     conversation = talk(answerer, "one", system="S")
-    answerer.action = Unanswered("the server (429): busy")
-    with pytest.raises(Unanswered):
-        conversation.take("two")
+    answerer.action = ChatServerError("the server (429): busy")
+    with pytest.raises(ChatServerError):
+        conversation.handle("two")
     answerer.action = KeyboardInterrupt()
-    conversation.take("three")
+    conversation.handle("three")
     answerer.action = None
-    conversation.take("four")
+    conversation.handle("four")
     said = [turn["content"] for turn in answerer.asked[-1]]
     assert said == ["S", "one", "so one", "four"]
     assert answerer.closed == 4
-    assert "stopped; the question is forgotten" in capsys.readouterr().err
+    assert "stopped; the message was removed" in capsys.readouterr().err
 
 
 def test_errors_are_sentences_and_the_next_line_is_read(capsys):
     answerer = Says()
-    answerer.action = Unanswered("the server (429): busy")
+    answerer.action = ChatServerError("the server (429): busy")
     talk(answerer, "one", "two")
     assert capsys.readouterr().err == "lastword: the server (429): busy\n" * 2
 
@@ -302,7 +303,7 @@ def test_commands(tmp_path, capsys):
     assert data["answers"] == [None]
     talk(answerer, f"/save {path}", "/save", "/sing", "/help", "/", "/quit", "never")
     lines = capsys.readouterr().err.splitlines()[-5:]
-    words = ["is there already", "needs the name", "no command /sing", "Ctrl-D", "no command /"]
+    words = ["exists; give", "needs the name", "no command /sing", "Ctrl-D", "no command /"]
     for line, said in zip(lines, words):
         assert said in line
     assert len(answerer.asked) == 3
@@ -321,15 +322,17 @@ def test_a_replay_is_written_of_the_last_answer(toy, tmp_path, capsys):
 def test_on_a_terminal_the_canvas_is_redrawn(toy):
     console = terminal()
     turns = [{"role": "user", "content": "abc"}]
-    show(here(toy, length="fixed:5").ask(turns, drawn=True), console, "toy")
+    show(here(toy, length="fixed:5").answer(turns, frames=True), console, "toy")
     seen = console.file.getvalue()
     assert "toy · canvas 5 · pass 0 · 5 masks left" in seen
     assert seen.rstrip().endswith("defgh")
 
 
 def test_a_canvas_shows_masks_ends_and_what_is_new():
-    drawn = Drawn(["a", None, "b", "", "c"], [1, None, 2, 2, 1], 2, 3)
-    text = panel(drawn, "m").renderable
+    drawn = CanvasUpdate(
+        texts=["a", None, "b", "", "c"], filled_at=[1, None, 2, 2, 1], forward_passes=2, end=3
+    )
+    text = canvas_panel(drawn, "m").renderable
     assert isinstance(text, Text)
     assert text.plain == "a░b··"
     assert [str(span.style) for span in text.spans] == [
@@ -342,32 +345,34 @@ def test_a_canvas_shows_masks_ends_and_what_is_new():
 def test_nothing_that_a_model_writes_steers_the_terminal():
     assert printable("a\x1b[2Jb\n\tc\x07") == "a�[2Jb\n\tc�"
     console = terminal()
-    show(iter([Ended("a\x1b]0;title\x07b")]), console, "m")
+    show(iter([FinishedAnswer("a\x1b]0;title\x07b")]), console, "m")
     assert "\x1b]0" not in console.file.getvalue()
 
 
-# Lines of a server
-
-
-def test_events_are_read_as_the_standard_has_them():
-    lines = [b"data: a\r\n", b"data:  b\r\n", b"\r\n", b": x\n", b"\n", b"id: 1\n", b"data: c\n"]
-    assert list(events(lines)) == ["a\n b"]  # the last one was never ended
+# Errors of a server
 
 
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (200, b'data: {"choices": []}\n\n', "hung up before the answer was complete"),
+        (200, b'data: {"choices": []}\n\n', "closed the connection before the end"),
         (200, b'data: {"error": {"message": "late\\nvery", "code": "x"}}\n\n', "the server: late very"),
-        (502, b"<html>", "the server (502): no reason was given; it asks to wait 3 seconds"),
-        (400, b'{"error": "text"}', "the server (400): no reason was given"),
+        (502, b"<html>", "the server (502): it gave no reason; try again in 3 seconds"),
+        (400, b'{"error": "text"}', "the server (400): it gave no reason"),
     ],
 )  # fmt: skip
 def test_whatever_a_server_says_becomes_a_sentence(status, body, words):
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(b'{"data": [{"id": "m"}]}')
+
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(status)
+            self.send_header("Content-Type", "text/event-stream" if status == 200 else "application/json")
             if status == 502:
                 self.send_header("Retry-After", "3")
             self.end_headers()
@@ -377,17 +382,17 @@ def test_whatever_a_server_says_becomes_a_sentence(status, body, words):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as stub:
-        threading.Thread(target=stub.handle_request, daemon=True).start()
-        with pytest.raises(Unanswered) as said:
-            list(Http(f"http://127.0.0.1:{stub.server_port}").events("/v1/completions", {}))
-    assert str(said.value).replace(f"http://127.0.0.1:{stub.server_port} ", "").startswith(words)
+        threading.Thread(target=stub.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{stub.server_port}"
+        backend = ServerBackend(url, None, None, ChatOptions())
+        with pytest.raises(ChatServerError) as error:
+            list(backend.answer([{"role": "user", "content": "a"}], frames=False))
+        stub.shutdown()
+    assert str(error.value).replace(f"{url} ", "").startswith(words)
 
 
-def test_chat_over_http_needs_no_torch():
+def test_chat_with_a_server_needs_no_torch():
     import subprocess
 
-    code = (
-        "import sys, lastword.cli.chatting.there, lastword.cli.chatting.talk; "
-        "sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys, lastword.cli.chat_backends; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
