@@ -35,10 +35,6 @@ class NumericError(LastwordError):
     """The model returned logits that cannot be used, such as NaN."""
 
 
-class RankError(LastwordError):
-    """Ranks of one model that do not do the same: other calls, other models, or one of them is gone."""
-
-
 class TaskError(LastwordError):
     """A task that cannot be generated, loaded or scored."""
 

@@ -38,7 +38,6 @@ def generate(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     weights: options.Weights = None,
-    parallel: options.Parallel = 1,
     calibration: options.CalibrationFile = "auto",
     exceed_max_seq_len: options.ExceedMaxSeqLen = False,
     live: Annotated[
@@ -84,12 +83,11 @@ def generate(
         dtype=dtype,
         calibration=options.calibration_source(calibration),
         weights=weights,
-        parallel=parallel,
     )
     console = Console()
-    if live and not console.is_terminal and options.prints(loaded):
+    if live and not console.is_terminal:
         typer.echo("lastword: --live needs a terminal; going on without", err=True)
-    shown = not as_json and live is not False and console.is_terminal and options.prints(loaded)
+    shown = not as_json and live is not False and console.is_terminal
     with watching(loaded.tokenizer, console, model) if shown else nullcontext() as watcher:
         answer = lastword.generate(
             loaded,
@@ -99,8 +97,6 @@ def generate(
             exceed_max_seq_len=exceed_max_seq_len,
             on_step=watcher,
         )
-    if not options.prints(loaded):
-        return
     if as_json:
         typer.echo(json.dumps({"model": model, **answer.to_data()}))
         return
@@ -141,7 +137,6 @@ def predict(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     weights: options.Weights = None,
-    parallel: options.Parallel = 1,
     exceed_max_seq_len: options.ExceedMaxSeqLen = False,
     as_json: options.Json = False,
 ) -> None:
@@ -166,7 +161,7 @@ def predict(
 
     if plot is not None:
         check_picture(plot)
-    loaded = lastword.load(model, device=device, dtype=dtype, weights=weights, parallel=parallel)
+    loaded = lastword.load(model, device=device, dtype=dtype, weights=weights)
     lengths = lastword.predict_length(
         loaded,
         given,
@@ -175,8 +170,6 @@ def predict(
         interpretation=reading,
         exceed_max_seq_len=exceed_max_seq_len,
     )
-    if not options.prints(loaded):
-        return
     limit = lengths.slots
     read_as = reading if lengths.explanation is None else lengths.explanation
     horizon = int(lengths.mean.clamp(1, limit).ceil())

@@ -62,13 +62,6 @@ Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")]
 Weights = Annotated[
     Optional[str], typer.Option(help="fp8: quantise the layers' weights. Default: as they are stored.")
 ]
-Parallel = Annotated[
-    int,
-    typer.Option(
-        help="Split the model over this number of ranks, for models larger than one GPU. Start it with "
-        "torchrun --nproc-per-node N -m lastword ... --parallel N. Rank 0 prints."
-    ),
-]
 Chat = Annotated[bool, typer.Option("--chat", help="Wrap the prompt in the model's chat template.")]
 Ids = Annotated[bool, typer.Option("--ids", help="The prompt is token ids, separated by spaces or commas.")]
 RecipeName = Annotated[
@@ -132,12 +125,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for s
 ExceedMaxSeqLen = Annotated[
     bool, typer.Option("--exceed-max-seq-len", help="Allow more tokens than the model has positions.")
 ]
-
-
-def prints(model: Any) -> bool:
-    """Return whether this process prints: of several ranks that hold one model, the first."""
-    ranks = getattr(model, "ranks", None)
-    return ranks is None or ranks.rank == 0
 
 
 def calibration_source(text: str) -> str | None:

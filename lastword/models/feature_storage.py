@@ -104,11 +104,7 @@ class RowFeatureStorage(RowStorage):
     def _turn(self, fresh: Tensor, old: Tensor) -> Tensor:  # [R, H, C, D] -> [R, C]
         """The squared distance of two directions, of all heads together."""
         fresh, old = _together(fresh), _together(old)
-        if self.across is None:
-            return (F.normalize(fresh, dim=-1) - F.normalize(old, dim=-1)).square().sum(-1)
-        squares = torch.stack((fresh, old)).square().sum(-1, keepdim=True)
-        lengths = self.across(squares).sqrt().clamp(min=1e-12)
-        return self.across((fresh / lengths[0] - old / lengths[1]).square().sum(-1))
+        return (F.normalize(fresh, dim=-1) - F.normalize(old, dim=-1)).square().sum(-1)
 
     def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         if layer == 0:  # recomputed in every pass: nothing to keep

@@ -25,10 +25,8 @@ from lastword.models.dream import Dream
 from lastword.models.layers import TransformerConfig
 from lastword.models.llada import LLaDA
 from lastword.models.native import NativeModel
-from lastword.models.parallel import check_shape, split
 from lastword.models.path_safety import is_plain_file
 from lastword.models.quantize import to_float8
-from lastword.models.ranks import MOST_RANKS, Ranks
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
 from lastword.models.weights import (
@@ -42,7 +40,6 @@ from lastword.models.weights import (
 )
 from lastword.validation import (
     check_choice,
-    check_int,
     check_list,
     check_type,
     short_repr,
@@ -64,7 +61,6 @@ def load(
     calibration: str | Path | None = "auto",
     revision: str | None = None,
     weights: str | None = None,
-    parallel: int = 1,
 ) -> NativeModel | Toy:
     """Load a LLaDA or Dream checkpoint, one of the embedded models, or the `toy` model.
 
@@ -76,18 +72,11 @@ def load(
     the config and the tokenizer. `calibration` is the file `lastword calibrate` wrote; "auto" takes the
     folder's lengths.json where there is one, None takes none. `weights="fp8"` quantises the products of the
     layers: half the memory, and faster on a GPU that multiplies in fp8; elsewhere right and no faster. A
-    calibration learnt without it is another model's. `parallel=2` splits the model over the two ranks of a
-    program that was started as two (torchrun): each reads its half and they compute every pass together.
+    calibration learnt without it is another model's.
     """
     _check_kinds(name, turn_ends, calibration, revision)
     if weights is not None:
         check_choice("load", "weights", weights, "fp8")
-    check_int("load", "parallel", parallel, minimum=1, maximum=MOST_RANKS)
-    if weights is not None and parallel > 1:
-        raise SettingError(
-            f"load(weights='fp8', parallel={parallel}) was given, and fp8 was never run in several ranks; "
-            "leave one of them out"
-        )
     where, wanted = as_device(device), as_dtype(dtype)
     if str(name) == "toy":
         _check_toy(
@@ -96,20 +85,12 @@ def load(
             turn_ends=turn_ends if turn_ends != "auto" else None,
             revision=revision,
             weights=weights,
-            parallel=parallel if parallel != 1 else None,
         )
         return _with_calibration(Toy(), _calibration(None, calibration))
     own_ends = None if turn_ends == "auto" else tuple(turn_ends)
-
-    def made(at: torch.device, ranks: Ranks | None) -> _Loaded:
-        folder = _folder(name, revision)
-        return _loaded(folder, at, wanted, own_ends, _calibration(folder, calibration), ranks)
-
-    if parallel > 1:
-        ranks = Ranks.joined(parallel, where if device == "auto" else torch.device(device))
-        model, lengths = ranks.all_or_none(lambda: _with_facts(made(ranks.device, ranks)))
-    else:
-        model, lengths = made(where, None)
+    folder = _folder(name, revision)
+    lengths = _calibration(folder, calibration)
+    model = _loaded(folder, where, wanted, own_ends)
     if weights == "fp8":
         to_float8(model.network)
     return _with_calibration(model.eval(), lengths)
@@ -120,13 +101,9 @@ def _loaded(
     where: torch.device,
     wanted: torch.dtype | None,
     turn_ends: tuple[int, ...] | None,
-    lengths: tuple[Calibration, Path] | None,
-    ranks: Ranks | None,
-) -> _Loaded:
-    """A checkpoint's model, or this rank's part of it, and the calibration that is to be the model's."""
+) -> NativeModel:
+    """Load the model of a checkpoint folder."""
     architecture, config, shape = described(folder)
-    if ranks is not None:
-        check_shape(shape, ranks.count, folder)
     generation = GenerationConfig()
     if is_plain_file(folder / "generation_config.json"):
         generation = GenerationConfig.read(folder / "generation_config.json")
@@ -144,28 +121,10 @@ def _loaded(
     with torch.device("meta"):
         model = architecture(shape, ids, tokenizer)
     model.default_max_new_tokens = generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS
-    if ranks is not None:
-        model.ranks = ranks
-        split(model.network, ranks)
-    load_weights(model.network, names, files, head, where, wanted, ranks)
-    return model, lengths
+    load_weights(model.network, names, files, head, where, wanted)
+    return model
 
 
-def _with_facts(loaded: _Loaded) -> tuple[_Loaded, object]:
-    """And what must be the same in every rank."""
-    model, lengths = loaded
-    dtype, calibration = model.network.norm.weight.dtype, lengths and lengths[0]
-    return loaded, (
-        type(model),
-        model.network.shape,
-        model.ids,
-        model.default_max_new_tokens,
-        dtype,
-        calibration,
-    )
-
-
-_Loaded = tuple[NativeModel, tuple[Calibration, Path] | None]
 _Model = TypeVar("_Model", NativeModel, Toy)
 
 

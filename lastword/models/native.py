@@ -12,16 +12,13 @@ from torch import Tensor, nn
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.columns import locate
 from lastword.canvas.tokens import TokenIds
-from lastword.errors import SettingError
 from lastword.models.base import DEFAULT_MAX_NEW_TOKENS
 from lastword.models.config import FamilyConfig
 from lastword.models.kernels.compiled import compiles, has_float8
 from lastword.models.kernels.norm import add_norm
 from lastword.models.layers import BidirectionalTransformer, TransformerConfig, at_columns
 from lastword.models.packed import PackedNetwork, Packing
-from lastword.models.parallel import as_local
 from lastword.models.quantize import is_float8
-from lastword.models.ranks import Ranks
 from lastword.models.storage import RowKVStorage, RowStorage
 from lastword.models.tokenizer import Tokenizer
 
@@ -30,7 +27,7 @@ class NativeModel(nn.Module):
     """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read.
 
     On a GPU a pass is packed (packed.py), but for float64. Elsewhere it is computed as layers.py reads.
-    `packs` says otherwise: True packs anywhere, False nowhere. Where `ranks` hold a part each, nothing is.
+    `packs` says otherwise: True packs anywhere, False nowhere.
     """
 
     config: ClassVar[type[FamilyConfig]]  # what the family's config.json says
@@ -38,7 +35,6 @@ class NativeModel(nn.Module):
     supports_cache = True
     turn_end: ClassVar[str]  # the token that closes a turn, where the tokenizer has it
     packs: bool | None = None
-    ranks: Ranks | None = None  # None: this process holds the whole model
 
     def __init__(self, shape: TransformerConfig, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
@@ -82,10 +78,6 @@ class NativeModel(nn.Module):
         A caller that reads many columns can take the head some of them at a time. One that knows that no
         more than `most` columns are valid says so, where `is_packed`: then nothing is asked of the device.
         """
-        if self.ranks is not None:
-            self.ranks.check_same(tokens, read, valid, stale)
-            if memory is not None:
-                memory.across = self.ranks.summed
         source, carried = self.sources(tokens, read, valid, stale, memory)
         if self.is_packed and (memory is None or isinstance(memory, RowKVStorage)):
             if most is not None and valid is not None:
@@ -101,7 +93,7 @@ class NativeModel(nn.Module):
         """Logits of states: the final norm and the vocabulary's product."""
         norm = self.network.norm
         if not self.is_packed:
-            return as_local(self.network.head(norm(states)))
+            return self.network.head(norm(states))
         _, normed = add_norm(states.flatten(0, -2).contiguous(), None, norm.weight, norm.eps)
         return self.network.head(normed).view(*states.shape[:-1], -1)
 
@@ -119,13 +111,6 @@ class NativeModel(nn.Module):
     @property
     def is_packed(self) -> bool:
         """Are passes computed on packed columns?"""
-        if self.ranks is not None:
-            if self.packs:
-                raise SettingError(
-                    "packs=True was set on a model that was loaded with parallel; packed passes of several "
-                    "ranks were never run: leave packs as it is"
-                )
-            return False
         if self.packs is not None:
             return self.packs
         weight = self.network.embedding.weight

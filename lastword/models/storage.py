@@ -41,8 +41,6 @@ class RowStorage(ABC):
     computed: Tensor
     # Does every row carry as many columns as the widest, side by side? A short row else repeats its last.
     uniform: bool = False
-    # Where this process has some of the heads: sums a number over all of them, in place.
-    across: Callable[[Tensor], Tensor] | None = None
 
     @abstractmethod
     def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

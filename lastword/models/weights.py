@@ -14,9 +14,7 @@ from torch import nn
 
 from lastword.errors import CheckpointError, SettingError
 from lastword.models.config import WeightIndex
-from lastword.models.parallel import beginnings, own_part, placed
 from lastword.models.path_safety import is_plain_file
-from lastword.models.ranks import Ranks
 from lastword.validation import short_repr
 
 # How safetensors spells the dtypes a model may be stored in.
@@ -104,12 +102,10 @@ def load_weights(
     head: str,
     device: torch.device,
     dtype: torch.dtype,
-    ranks: Ranks | None = None,
 ) -> None:
     """Fill `module` (built on the meta device) with the tensors `names` from `files`.
 
-    Every tensor goes to the device and dtype on its own, so no second copy of the model ever exists. One of
-    several ranks reads its part of each and nothing else.
+    Every tensor goes to the device and dtype on its own, so no second copy of the model ever exists.
     """
     wanted = dict(module.named_parameters())  # tied parameters appear once, under the first name
     tied = {id(parameter): ours for ours, parameter in wanted.items()}
@@ -122,11 +118,9 @@ def load_weights(
             for theirs in members:
                 ours = names[theirs]
                 whole = wanted[ours]
-                part = () if ranks is None else own_part(whole, ranks)
-                tensor = _tensor(file, theirs, path, tuple(whole.shape), dtype, part)
+                tensor = _tensor(file, theirs, path, tuple(whole.shape), dtype)
                 if ours == EMBEDDING and HEAD not in wanted and head in files:
-                    _check_tied(tensor, tuple(whole.shape), part, files[head], head, str(device))
-                tensor = tensor if ranks is None else placed(tensor, whole, ranks)
+                    _check_tied(tensor, files[head], head, str(device))
                 loaded[ours] = nn.Parameter(tensor, requires_grad=False)
 
     for owner in module.modules():
@@ -140,10 +134,8 @@ def fingerprint(model: Any) -> str:
         return told
     digest = sha256()
     tensors = model.state_dict() if hasattr(model, "state_dict") else {}
-    ranks: Ranks | None = getattr(model, "ranks", None)
-    some = {} if ranks is None else beginnings(tensors, 64, ranks)
     for name, tensor in tensors.items():
-        first = (some[name] if ranks else tensor.flatten()[:64]).float().cpu().numpy()
+        first = tensor.flatten()[:64].float().cpu().numpy()
         digest.update(f"{name}{tuple(tensor.shape)}".encode() + first.tobytes())
     return digest.hexdigest()[:16]
 
@@ -167,15 +159,8 @@ def model_key(model: Any) -> str:
     return sha256(known.encode()).hexdigest()[:16]
 
 
-def _tensor(
-    file: Any,
-    name: str,
-    path: Path,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    part: tuple[slice, ...] = (),
-) -> torch.Tensor:
-    """One tensor of a file, or a part of it, if it is what the config asks for and holds numbers."""
+def _tensor(file: Any, name: str, path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return one tensor of a file, or raise if it is not of this shape or not finite."""
     _dtype_of(file, name, path)
     given = tuple(file.get_slice(name).get_shape())
     if given != shape:
@@ -183,7 +168,7 @@ def _tensor(
             f"tensor {name} in {path.name} has shape {list(given)} but config.json asks for "
             f"{list(shape)}; config and weights belong to different models"
         )
-    tensor = (file.get_slice(name)[part] if part else file.get_tensor(name)).to(dtype)
+    tensor = file.get_tensor(name).to(dtype)
     if not torch.stack(tensor.aminmax()).isfinite().all():
         raise CheckpointError(
             f"tensor {name} in {path.name} holds NaN or Inf in {dtype}; load it in another dtype, or "
@@ -208,17 +193,10 @@ def _dtype_of(file: Any, name: str, path: Path) -> torch.dtype:
     return DTYPES[stored]
 
 
-def _check_tied(
-    embedding: torch.Tensor,
-    shape: tuple[int, ...],
-    part: tuple[slice, ...],
-    path: Path,
-    head: str,
-    device: str,
-) -> None:
+def _check_tied(embedding: torch.Tensor, path: Path, head: str, device: str) -> None:
     """Refuse a stored head that a tied one would put aside."""
     with _opened(path, device) as file:
-        stored = _tensor(file, head, path, shape, embedding.dtype, part)
+        stored = _tensor(file, head, path, tuple(embedding.shape), embedding.dtype)
     if not torch.equal(stored, embedding):
         raise CheckpointError(
             f"config.json ties the head to the embedding, and {path.name} stores another head, {head}; "
