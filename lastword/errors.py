@@ -47,5 +47,11 @@ class ExtraError(LastwordError):
     """A required optional dependency is not installed."""
 
 
+def install_command(*extras: str) -> str:
+    """Return the command that installs optional dependencies, from anywhere and from a clone."""
+    names = ",".join(extras)
+    return f"pip install 'lastword[{names}]', or in a clone of lastword pip install -e '.[{names}]'"
+
+
 class EngineError(LastwordError):
     """Workers (processes, a cluster, a server) that cannot be started or reached, or that died."""

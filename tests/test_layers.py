@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).parent.parent / "lastword"
 
 # Top to bottom is dependency order. Modules in one row may import each other as long as there is no ring.
 LAYERS = [
-    ["version", "errors", "extras", "validation", "io", "embedded"],
+    ["version", "errors", "validation", "io", "embedded"],
     ["viz.figures", "viz.html", "sandbox"],
     ["survival"],
     ["canvas", "calibration.ratios"],

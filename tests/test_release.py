@@ -18,9 +18,9 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 PROJECT = (ROOT / "pyproject.toml").read_text()
 
 
-def test_the_changelog_tells_of_this_version_below_what_is_not_released():
+def test_the_changelog_has_the_next_version_above_this_one():
     headings = re.findall(r"^## (.*)$", CHANGELOG, re.MULTILINE)
-    assert headings[0] == "Unreleased"
+    assert re.fullmatch(r"\d+\.\d+\.\d+ - unreleased", headings[0])
     assert headings[1] == f"{lastword.__version__} - {CITATION['date-released']}"
 
 

@@ -7,8 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lastword.errors import ExtraError
-from lastword.extras import install
+from lastword.errors import ExtraError, install_command
 from lastword.io.files import replacing
 
 ROWS = 1024  # held at once
@@ -20,7 +19,7 @@ def check_installed() -> None:
         import pyarrow.parquet  # noqa: F401
     except ImportError as missing:
         raise ExtraError(
-            f"Parquet needs pyarrow, which is not installed: give .jsonl files, or {install('eval')}"
+            f"Parquet needs pyarrow, which is not installed: give .jsonl files, or {install_command('eval')}"
         ) from missing
 
 

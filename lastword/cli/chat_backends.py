@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from lastword.errors import CapacityError, LastwordError, RecipeError, SettingError
-from lastword.extras import install
+from lastword.errors import CapacityError, LastwordError, RecipeError, SettingError, install_command
 from lastword.io.files import os_error_reason, user_path
 
 if TYPE_CHECKING:
@@ -269,7 +268,7 @@ def _client(url: str, key: str | None) -> Any:
         import openai
     except ImportError as error:
         raise SettingError(
-            f"--url needs the package openai, which is missing: {install('client')}"
+            f"--url needs the package openai, which is missing: {install_command('client')}"
         ) from error
     return openai.OpenAI(
         base_url=url.rstrip("/").removesuffix("/v1") + "/v1",

@@ -7,8 +7,7 @@ import threading
 import time
 from typing import Any
 
-from lastword.errors import EngineError, ExtraError, LastwordError, SettingError
-from lastword.extras import install
+from lastword.errors import EngineError, ExtraError, LastwordError, SettingError, install_command
 from lastword.io.schema import parse_json_object
 
 AGAIN = (429, 502, 503, 504)  # statuses that may be otherwise in a while
@@ -38,7 +37,7 @@ class Http:
             import httpx
         except ImportError as absent:
             raise ExtraError(
-                f"--engine openai needs httpx, which is not installed: {install('ray')}"
+                f"--engine openai needs httpx, which is not installed: {install_command('ray')}"
             ) from absent
         self._httpx, self._stopped = httpx, threading.Event()
         headers = {"Authorization": f"Bearer {key}"} if key else {}

@@ -14,8 +14,7 @@ from typing import Any
 from lastword.engines.base import WorkerDied, WorkerEvent, WorkerLoadFailed, WorkerReady, WorkerTask
 from lastword.engines.local import ModelSource, ModelWorker, run_task
 from lastword.engines.processes import MAX_WORKERS
-from lastword.errors import EngineError, ExtraError, LastwordError
-from lastword.extras import install
+from lastword.errors import EngineError, ExtraError, LastwordError, install_command
 from lastword.validation import check_int, check_type
 
 CONNECT = 60.0  # seconds until a cluster must have answered
@@ -144,7 +143,7 @@ def import_ray() -> Any:
     except ImportError as absent:
         raise ExtraError(
             f"--engine ray needs the package ray, in one version on every machine ({absent}): "
-            f"{install('ray')}"
+            f"{install_command('ray')}"
         ) from absent
     return ray
 

@@ -15,13 +15,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from lastword.errors import ExtraError, TaskError
+from lastword.errors import ExtraError, TaskError, install_command
 from lastword.evaluate.code import isolated_code, passes
 from lastword.evaluate.dream_code import VERSION as DREAM_CODE
 from lastword.evaluate.dream_code import needed_code
 from lastword.evaluate.records import Fields
 from lastword.evaluate.task import Sample, Task
-from lastword.extras import install
 from lastword.sandbox.runner import sandbox_info
 from lastword.tasks import BENCHMARKS
 from lastword.validation import short_repr
@@ -229,7 +228,7 @@ def _manager_of(names: tuple[str, ...]) -> Foreign:
         from lm_eval.tasks import TaskManager
     except ImportError as missing:
         raise ExtraError(
-            f"{_not_embedded(names[0])}; for tasks of lm-evaluation-harness: {install('eval')}"
+            f"{_not_embedded(names[0])}; for tasks of lm-evaluation-harness: {install_command('eval')}"
         ) from missing
     folder = Path(lm_eval.__file__).parent / "tasks"
     with _quiet():

@@ -8,11 +8,10 @@ from typing import Any, NoReturn
 
 from lastword.engines.base import GenerationRequest
 from lastword.engines.local import LocalEngine
-from lastword.errors import ExtraError, SettingError
+from lastword.errors import ExtraError, SettingError, install_command
 from lastword.evaluate.records import Fields
 from lastword.evaluate.task import Sample
 from lastword.evaluate.tokens import first_token
-from lastword.extras import install
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import check_int
@@ -21,7 +20,7 @@ try:
     from lm_eval.api.model import LM
 except ImportError as missing:
     raise ExtraError(
-        f"LastwordLM is a model of lm-evaluation-harness, which is not installed: {install('eval')}"
+        f"LastwordLM is a model of lm-evaluation-harness, which is not installed: {install_command('eval')}"
     ) from missing
 
 

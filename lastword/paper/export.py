@@ -7,9 +7,8 @@ from dataclasses import asdict, fields
 from io import BytesIO
 from pathlib import Path
 
-from lastword.errors import ExtraError, SettingError
+from lastword.errors import ExtraError, SettingError, install_command
 from lastword.evaluate.records import Fields, Record, Spent
-from lastword.extras import install
 from lastword.io.files import check_folder, check_target, write
 from lastword.paper.pairing import by_recipe
 
@@ -27,7 +26,9 @@ def export(records: Sequence[Record], path: Path) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError as missing:
-        raise ExtraError(f"Parquet needs pyarrow, which is not installed: {install('eval')}") from missing
+        raise ExtraError(
+            f"Parquet needs pyarrow, which is not installed: {install_command('eval')}"
+        ) from missing
     check_folder(path.parent)
     check_target(path)
     rows = [

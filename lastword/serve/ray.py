@@ -22,8 +22,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from lastword.engines.local import ModelSource
-from lastword.errors import ExtraError, LastwordError, SettingError
-from lastword.extras import install
+from lastword.errors import ExtraError, LastwordError, SettingError, install_command
 from lastword.serve.app import (
     METRICS_TYPE,
     ApiKeys,
@@ -324,7 +323,7 @@ def import_ray() -> Any:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
     except ImportError as missing:
         raise ExtraError(
-            f"--engine ray needs {missing.name}, which is not installed: {install('ray', 'serve')}"
+            f"--engine ray needs {missing.name}, which is not installed: {install_command('ray', 'serve')}"
         ) from missing
     if tuple(int(part) for part in ray.__version__.split(".")[:2]) < MIN_RAY_VERSION:
         oldest = ".".join(map(str, MIN_RAY_VERSION))

@@ -12,8 +12,7 @@ from errno import EACCES, EADDRINUSE
 from socket import SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, getaddrinfo, socket
 from typing import TYPE_CHECKING, Any
 
-from lastword.errors import ExtraError, SettingError
-from lastword.extras import install
+from lastword.errors import ExtraError, SettingError, install_command
 from lastword.validation import check_int, check_number, check_type
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def require_serve_extra() -> Iterator[None]:
         yield
     except ImportError as missing:
         raise ExtraError(
-            f"serving needs {missing.name}, which is not installed: {install('serve')}"
+            f"serving needs {missing.name}, which is not installed: {install_command('serve')}"
         ) from missing
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from lastword.errors import ExtraError, SettingError, WrongTypeError
-from lastword.extras import install
+from lastword.errors import ExtraError, SettingError, WrongTypeError, install_command
 from lastword.io.files import check_target, write
 from lastword.validation import check_number, short_repr
 
@@ -186,7 +185,9 @@ def matplotlib_of() -> Any:
         import matplotlib.figure
         import matplotlib.pyplot
     except ImportError as missing:
-        raise ExtraError(f"plotting needs matplotlib, which is not installed: {install('plot')}") from missing
+        raise ExtraError(
+            f"plotting needs matplotlib, which is not installed: {install_command('plot')}"
+        ) from missing
     return matplotlib
 
 

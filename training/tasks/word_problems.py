@@ -17,8 +17,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from lastword.errors import ExtraError, TaskError
-from lastword.extras import install
+from lastword.errors import ExtraError, TaskError, install_command
 from lastword.tasks import Example
 from training.tasks.style import BARE, SolutionStep, Style
 
@@ -129,6 +128,6 @@ def _templates() -> dict[int, Callable[[random.Random, float], dict[str, Any]]]:
     except ImportError as error:
         raise ExtraError(
             "word problems need reasoning-gym, which is not installed: use load_frozen(), which needs no "
-            f"generator, or {install('training')}"
+            f"generator, or {install_command('training')}"
         ) from error
     return GSMSymbolicDataset(GSMSymbolicDatasetConfig(size=1, seed=0)).generators
