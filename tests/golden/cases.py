@@ -1,13 +1,14 @@
 """The recordings as Python values: see README.md beside this file for what they are."""
 
 import json
+import lzma
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 import lastword
@@ -31,7 +32,7 @@ class Case:
         return self.facts["settings"]
 
     def tensor(self, name: str, kind: str | None = None) -> Tensor | None:
-        return tensors(self.family).get(f"{kind or self.kind}.{self.name}.{name}")
+        return recording(f"{self.family}_cases").get(f"{kind or self.kind}.{self.name}.{name}")
 
     @property
     def prompts(self) -> list[list[int]]:
@@ -50,8 +51,9 @@ def cases(family: str, group: str) -> list[Case]:
 
 
 @cache
-def tensors(family: str) -> dict[str, Tensor]:
-    return load_file(FOLDER / f"{family}_cases.safetensors")
+def recording(name: str) -> dict[str, Tensor]:
+    """The tensors of a file NAME.safetensors.xz."""
+    return load(lzma.decompress((FOLDER / f"{name}.safetensors.xz").read_bytes()))
 
 
 @cache

@@ -6,23 +6,21 @@ from functools import cache
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import lastword
 from lastword.canvas.clock import Clock
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
 from lastword.decoding.forward import Forward, PassInputs
-from tests.golden.cases import FOLDER
+from tests.golden.cases import FOLDER, recording
 
 CASES = json.loads((FOLDER / "peers_dllm_cache.json").read_text())["cases"]
 UNGUIDED = [case for case in CASES if "cfg_scale" not in case["settings"]]
 (GUIDED,) = [case for case in CASES if "cfg_scale" in case["settings"]]
 
 
-@cache
 def recorded() -> dict[str, torch.Tensor]:
-    return load_file(FOLDER / "peers_dllm_cache.safetensors")
+    return recording("peers_dllm_cache")
 
 
 @cache

@@ -5,10 +5,9 @@ from functools import cache
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import lastword
-from tests.golden.cases import FOLDER, computed_per_pass
+from tests.golden.cases import FOLDER, computed_per_pass, recording
 
 CASES = json.loads((FOLDER / "peers_fast_dllm_llada.json").read_text())["cases"]
 CACHES = {
@@ -18,9 +17,8 @@ CACHES = {
 }
 
 
-@cache
 def recorded() -> dict[str, torch.Tensor]:
-    return load_file(FOLDER / "peers_fast_dllm_llada.safetensors")
+    return recording("peers_fast_dllm_llada")
 
 
 @cache

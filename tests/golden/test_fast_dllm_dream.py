@@ -1,14 +1,12 @@
 """Fast-dLLM's Dream samplers against runs of their own code: see PEERS.md."""
 
 import json
-from functools import cache
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import lastword
-from tests.golden.cases import FOLDER, computed_per_pass, model
+from tests.golden.cases import FOLDER, computed_per_pass, model, recording
 
 CASES = json.loads((FOLDER / "peers_fast_dllm_dream.json").read_text())["cases"]
 CACHES = {
@@ -18,9 +16,8 @@ CACHES = {
 }
 
 
-@cache
 def recorded() -> dict[str, torch.Tensor]:
-    return load_file(FOLDER / "peers_fast_dllm_dream.safetensors")
+    return recording("peers_fast_dllm_dream")
 
 
 def recipe_of(case) -> lastword.Recipe:

@@ -5,17 +5,15 @@ from functools import cache
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import lastword
-from tests.golden.cases import FOLDER
+from tests.golden.cases import FOLDER, recording
 
 CASES = json.loads((FOLDER / "peers_prophet.json").read_text())["cases"]
 
 
-@cache
 def recorded() -> dict[str, torch.Tensor]:
-    return load_file(FOLDER / "peers_prophet.safetensors")
+    return recording("peers_prophet")
 
 
 @cache

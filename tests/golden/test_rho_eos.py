@@ -11,10 +11,9 @@ from functools import cache
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import lastword
-from tests.golden.cases import FOLDER
+from tests.golden.cases import FOLDER, recording
 
 CASES = json.loads((FOLDER / "peers_rho_eos.json").read_text())["cases"]
 ROWS = [(case, row) for case in CASES for row in range(case["batch"])]
@@ -26,9 +25,8 @@ CUT_TO_NOTHING = {("r08_batch_of_two", 1): 2, ("r13_shrinks_to_nothing", 0): 1}
 RESIZED_WHEN_DONE = {("r12_density_batch", 0): 17, ("r12_density_batch", 1): 14}
 
 
-@cache
 def recorded() -> dict[str, torch.Tensor]:
-    return load_file(FOLDER / "peers_rho_eos.safetensors")
+    return recording("peers_rho_eos")
 
 
 @cache

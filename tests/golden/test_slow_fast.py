@@ -6,17 +6,15 @@ from itertools import pairwise
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import lastword
-from tests.golden.cases import FOLDER
+from tests.golden.cases import FOLDER, recording
 
 CASES = json.loads((FOLDER / "peers_slowfast.json").read_text())["cases"]
 
 
-@cache
 def recorded() -> dict[str, torch.Tensor]:
-    return load_file(FOLDER / "peers_slowfast.safetensors")
+    return recording("peers_slowfast")
 
 
 @cache
