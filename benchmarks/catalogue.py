@@ -17,8 +17,7 @@ from benchmarks.study import RECORDS
 from lastword.embedded import FOLDER
 from lastword.evaluate import packed
 from lastword.tasks import BENCHMARKS
-from training.history import HARDWARE, history
-from training.history import read as read_log
+from training.history import HARDWARE, history, shipped_log
 from training.settings import read as read_settings
 
 ROOT = Path(__file__).parent.parent
@@ -182,8 +181,8 @@ KEPT = (
         "simulated",
     ),
     Kept(
-        "trials",
-        "trainings that were tried: [log](../log.md)",
+        "training",
+        "training logs of the embedded models and of trials: [log](../log.md)",
         "`python -m training.train`, `python -m training.check`",
         _whole,
         "",
@@ -233,7 +232,7 @@ def models() -> str:
     ]
     for name in MODELS:
         settings = read_settings(ROOT / "training" / f"{name}.toml")
-        told = history(read_log(FOLDER / name / "log.jsonl"))
+        told = history(shipped_log(name))
         shares = accuracy(name)
         resumed = "".join(f", resumed at {step:,}" for step in told.resumed)
         cells = (

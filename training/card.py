@@ -8,8 +8,7 @@ from typing import Any
 from benchmarks.kept import accuracy, asked
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.tasks import BENCHMARKS
-from training.history import HARDWARE, history
-from training.history import read as read_log
+from training.history import HARDWARE, history, shipped_log
 from training.settings import Settings
 from training.settings import read as read_settings
 
@@ -20,7 +19,7 @@ def training(log: list[dict[str, Any]]) -> str:
     resumed = "".join(f", resumed at step {step} with a longer schedule" for step in told.resumed)
     return (
         f"{told.steps} steps in {told.seconds:.0f} s on one {HARDWARE}, which other runs may have "
-        f"shared{resumed}; last validation loss {told.loss:.3f} (`log.jsonl`)."
+        f"shared{resumed}; last validation loss {told.loss:.3f}."
     )
 
 
@@ -96,7 +95,7 @@ def main() -> None:
     for name in EMBEDDED:
         folder = FOLDER / name
         settings = read_settings(Path(__file__).parent / f"{name}.toml")
-        log = read_log(folder / "log.jsonl")
+        log = shipped_log(name)
         text = card(name, settings, log, accuracy(name), asked(name))
         (folder / "README.md").write_text(text, encoding="utf-8")
         print(folder / "README.md")

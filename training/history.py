@@ -1,19 +1,21 @@
-"""What the log of a training says: steps, seconds, where it was resumed, the last loss."""
+"""Training logs: steps, seconds, the steps at which a run was resumed, and the last loss."""
 
 from __future__ import annotations
 
 import json
+import lzma
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-HARDWARE = "NVIDIA H200"  # of all that ship; a log does not say
+HARDWARE = "NVIDIA H200"  # of all shipped models; a log does not contain it
+LOGS = Path(__file__).parent.parent / "benchmarks" / "records" / "training"
 
 
 @dataclass(frozen=True)
 class History:
-    """A training in a few numbers."""
+    """The summary of a training run."""
 
     steps: int
     seconds: float
@@ -22,7 +24,7 @@ class History:
 
 
 def history(log: list[dict[str, Any]]) -> History:
-    """Of the lines of a log: a clock that starts again is a run that was resumed."""
+    """Summarise the lines of a log. A clock that restarts marks a resumed run."""
     timed = [line for line in log if "seconds" in line]
     stops = [a for a, b in pairwise(timed) if b["seconds"] < a["seconds"]]
     return History(
@@ -33,6 +35,11 @@ def history(log: list[dict[str, Any]]) -> History:
     )
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def shipped_log(name: str) -> list[dict[str, Any]]:
+    """Return the lines of the training log of an embedded model."""
+    return [json.loads(line) for line in lzma.decompress(log_path(name).read_bytes()).splitlines()]
+
+
+def log_path(name: str) -> Path:
+    """Return the file of the training log of an embedded model."""
+    return LOGS / f"{name}.log.jsonl.xz"

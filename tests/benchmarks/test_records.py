@@ -15,10 +15,10 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import PARTS, default_length
 from lastword.tasks import BENCHMARKS
 from tests.benchmarks.summary import PEERS
+from training.history import LOGS, log_path
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-TRIALS = study.RECORDS.parent / "trials"
 DEFAULT = "auto, grow, stop"
 MOST_BYTES = 57 * 10**6
 
@@ -46,7 +46,7 @@ def test_the_tracked_files_stay_small():
 
 
 def test_the_log_shows_the_records_of_its_trial():
-    head, *records = unpacked(TRIALS / "llada-base-ahead.canvas.jsonl.xz")
+    head, *records = unpacked(LOGS / "llada-base-ahead.canvas.jsonl.xz")
     log = (DOCS / "log.md").read_text()
     for name, title in (
         ("fixed", "fixed 256"),
@@ -58,7 +58,7 @@ def test_the_log_shows_the_records_of_its_trial():
         line = next(line for line in log.splitlines() if line.startswith(f"| {title}"))
         assert f"| {accuracy:.3f} |" in line
         assert len(mine) == 5 * head["per_family"]
-    checks = [json.loads(line) for line in (TRIALS / "checks.jsonl").read_text().splitlines()]
+    checks = [json.loads(line) for line in (LOGS / "checks.jsonl").read_text().splitlines()]
     for check in checks[2:]:
         shares = " | ".join(f"{check[name]:.2f}" for name in (*BENCHMARKS, "mean"))
         assert f"| {check['run']} | {shares} |" in log
@@ -85,16 +85,15 @@ def test_the_records_are_of_the_weights_that_ship(says):
 
 def test_the_trial_ran_at_the_speed_the_log_says():
     for name in ("ahead", "plain"):
-        lines = unpacked(TRIALS / f"llada-base-{name}.log.jsonl.xz")
+        lines = unpacked(LOGS / f"llada-base-{name}.log.jsonl.xz")
         speeds = sorted(line["tokens_per_second"] for line in lines)
         assert round(speeds[len(speeds) // 2] / 1e6, 2) == 2.15
 
 
 def test_the_log_of_the_shipped_weights_is_what_their_training_logged():
     log = (DOCS / "log.md").read_text()
-    embedded = sorted((ROOT / "lastword" / "embedded").glob("*/log.jsonl"))
-    lines = [json.loads(line) for path in embedded for line in path.read_text().splitlines()]
-    lines += [r for path in TRIALS.glob("llada-instruct-seed-*.xz") for r in unpacked(path)]
+    lines = [line for name in MODELS for line in unpacked(log_path(name))]
+    lines += [r for path in LOGS.glob("llada-instruct-seed-*.xz") for r in unpacked(path)]
     scored = [line for line in lines if "accuracy" in line]
     assert len(scored) >= 6
     for line in scored:
