@@ -479,7 +479,7 @@ def test_a_reading_may_be_named(toy):
         lastword.predict_length(toy, "abc", interpretation=r) for r in ("hazard", lastword.Hazard())
     )
     assert named.mean.item() == made.mean.item()
-    with pytest.raises(lastword.LastwordError, match="there is no reading called 'tea'"):
+    with pytest.raises(lastword.LastwordError, match="there is no interpretation called 'tea'"):
         lastword.predict_length(toy, "abc", interpretation="tea")
 
 

@@ -26,16 +26,16 @@ ALL = {"all": lastword.Ratios((1.0,))}
 # What a call needs beside the parameter that is wrong.
 NEEDED = {
     "Adapter": {"forward": lambda tokens: tokens, "ids": TOY.ids},
-    "Budget": {"passes": 9},
+    "Budget": {"max_passes": 9},
     "Calibration": {
-        "weights": "w",
+        "model_key": "w",
         "limit": 5,
         "interpretation": lastword.Hazard(),
         "estimate": lastword.Mean(),
         "families": ALL,
     },
     "RowGenerators": {"seeds": [1]},
-    "EndSignal": {"document": HAZARD, "turn": HAZARD, "reached": torch.zeros(9).long()},
+    "EndSignal": {"document": HAZARD, "turn": HAZARD, "text_slots": torch.zeros(9).long()},
     "LengthDistribution": {"hazard": HAZARD},
     "Plan": {"horizon": torch.tensor([3])},
     "Ratios": {"ended": (1.0,)},

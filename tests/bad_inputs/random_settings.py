@@ -75,7 +75,7 @@ def run(part: Any, fields: dict[str, Any]) -> None:
     if part is lastword.generate:
         lastword.generate(TOY, "abc", **{"length": "fixed:5", **fields})
         return
-    made = part(**{**({"passes": 9} if part is lastword.Budget else {}), **fields})
+    made = part(**{**({"max_passes": 9} if part is lastword.Budget else {}), **fields})
     axis = next(axis for axis, parts in PARTS.items() if part in parts.values())
     wrapped = {
         "schedule": lambda: {"unmask": lastword.MostConfident(made)},

@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -257,37 +258,37 @@ MIXED = ({"sandbox": {"level": "plain"}}, {"sandbox": {"level": 1}})
 # A name; what the folder holds; what is done with it; the error; a phrase of it.
 FOLDERS: list[tuple[str, Callable, Callable, type[LastwordError], str]] = [
     ("read what is not there", nothing, records_in("none"), SettingError, "No such file or directory"),
-    ("read a pipe", pipe("a.jsonl"), records_in(), SettingError, "it is no plain file"),
-    ("read a piped archive", pipe("a.arm.xz"), records_in(), SettingError, "it is no plain file"),
+    ("read a pipe", pipe("a.jsonl"), records_in(), SettingError, "(plain|regular) file"),
+    ("read a piped archive", pipe("a.arm.xz"), records_in(), SettingError, "(plain|regular) file"),
     ("read a link to nothing", links("a.jsonl", "none"), records_in(), SettingError, "No such file"),
     ("read a link to itself", links("a.jsonl", "a.jsonl"), records_in(), SettingError, "symbolic links"),
-    ("read an endless device", nothing, lambda _: read_records(Path("/dev/zero")), SettingError, "no plain"),
+    ("read an endless device", nothing, lambda _: read_records(Path("/dev/zero")), SettingError, "(plain|regular) file"),
     ("read a name of zeros", nothing, records_in("a\0b"), SettingError, "null"),
     ("read a long name", nothing, records_in("a" * 300), SettingError, "File name too long"),
     ("read below a file", holds("x", b""), records_in("x/a.jsonl"), SettingError, "Not a directory"),
     ("read any other file", holds("notes.txt", b"mine"), records_in("notes.txt"), SettingError, "line 1, "),
-    ("write to a folder", folders, write_to(), SettingError, "it is no plain file"),
-    ("write to a pipe", pipe("a.jsonl"), write_to(), SettingError, "it is no plain file"),
-    ("write to a device", links("a.jsonl", "/dev/null"), write_to(), SettingError, "it is no plain file"),
-    ("write to a full device", links("a.jsonl", "/dev/full"), write_to(), SettingError, "no plain file"),
+    ("write to a folder", folders, write_to(), SettingError, "(plain|regular) file"),
+    ("write to a pipe", pipe("a.jsonl"), write_to(), SettingError, "(plain|regular) file"),
+    ("write to a device", links("a.jsonl", "/dev/null"), write_to(), SettingError, "(plain|regular) file"),
+    ("write to a full device", links("a.jsonl", "/dev/full"), write_to(), SettingError, "(plain|regular) file"),
     ("write below a file", holds("x", b""), write_to("x/a.jsonl"), SettingError, "no folder to write to"),
     ("write below a link to itself", links("x", "x"), write_to("x/a.jsonl"), SettingError, "no folder"),
     ("write to a link to itself", links("a.jsonl", "a.jsonl"), write_to(), SettingError, "cannot be writ"),
     ("write a long name", nothing, write_to("a" * 300), SettingError, "File name too long"),
     ("write a name of zeros", nothing, write_to("a\0b"), SettingError, "null"),
-    ("write to notes", holds("a.jsonl", b"mine\n"), write_to(), SettingError, "left as it is: move it away"),
-    ("write to unended notes", holds("a.jsonl", b"mine"), write_to(), SettingError, "left as it is"),
-    ("write to one object", holds("a.jsonl", b'{"a": 1}'), write_to(), SettingError, "left as it is"),
-    ("write to half an object", holds("a.jsonl", b'{"a": "b'), write_to(), SettingError, "left as it is"),
-    ("write to another schema", holds("a.jsonl", line(schema=2)), write_to(), SettingError, "line 2, schema"),
-    ("write to no score", holds("a.jsonl", line(score=5)[:-1]), write_to(), SettingError, "line 2, score"),
-    ("write to an archive", holds("a.jsonl", WHOLE), write_to(), SettingError, "left as it is"),
+    ("write to notes", holds("a.jsonl", b"mine\n"), write_to(), SettingError, "was left unchanged: move it away"),
+    ("write to unended notes", holds("a.jsonl", b"mine"), write_to(), SettingError, "left unchanged"),
+    ("write to one object", holds("a.jsonl", b'{"a": 1}'), write_to(), SettingError, "left unchanged"),
+    ("write to half an object", holds("a.jsonl", b'{"a": "b'), write_to(), SettingError, "left unchanged"),
+    ("write to another schema", holds("a.jsonl", line(schema=2)), write_to(), SettingError, "line 2: schema"),
+    ("write to no score", holds("a.jsonl", line(score=5)[:-1]), write_to(), SettingError, "line 2: score"),
+    ("write to an archive", holds("a.jsonl", WHOLE), write_to(), SettingError, "left unchanged"),
     ("keep nothing", nothing, lambda path: keep([], path), SettingError, "none were given"),
     ("keep a sample twice", nothing, lambda path: keep(ARM * 2, path), SettingError, "given twice"),
     ("keep two kinds", nothing, lambda path: keep([*ARM, *DRIFT], path), SettingError, "differ in 'kind'"),
     ("keep beside what is no archive", holds("b.arm.xz", b"mine"), lambda path: keep(ARM, path), SettingError,
      "b.arm.xz is no archive of records"),
-    ("keep beside a pipe", pipe("b.arm.xz"), lambda path: keep(ARM, path), SettingError, "no plain file"),
+    ("keep beside a pipe", pipe("b.arm.xz"), lambda path: keep(ARM, path), SettingError, "(plain|regular) file"),
     ("keep below a file", holds("x", b""), lambda path: keep(ARM, path / "x"), SettingError, "no folder"),
     ("keep fewer samples", lambda path: keep(ARM, path), lambda path: keep(ARM[:2], path), SettingError,
      "3 samples that are not among the 2"),
@@ -315,7 +316,7 @@ def test_a_folder_is_refused_and_left_as_it_is(tmp_path, prepare, act, error, ph
     before = seen(tmp_path)
     with pytest.raises(error) as refused:
         act(tmp_path)
-    assert phrase in str(refused.value)
+    assert re.search(phrase, str(refused.value))
     assert seen(tmp_path) == before
 
 

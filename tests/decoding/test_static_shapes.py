@@ -236,7 +236,7 @@ class Understated(LengthPolicy):
 )
 def test_a_policy_is_held_to_the_limit_it_says(length, rule):
     recipe = replace(FIXED, length=length, unmask=rule)
-    message = "Understated gave a row more slots than the 8 that its traits say"
+    message = "Understated gave a row more slots than the 8 that its traits allow"
     with static_shapes(), pytest.raises(SettingError, match=message):
         answers(tiny("dream-tiny"), recipe, [[1, 2], [3]])
 

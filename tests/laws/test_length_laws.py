@@ -88,7 +88,11 @@ BUDGETS = [
         lastword.GrowWhenFull(lastword.Survival(16), increment=3, limit=40),
         lastword.StopAtEnd(lastword.Reread(lastword.Survival(24), increment=5)),
     )
-    for most in ({"passes": 12}, {"columns": 160}, {"passes": 9, "columns": 200})
+    for most in (
+        {"max_passes": 12},
+        {"max_tokens_computed": 160},
+        {"max_passes": 9, "max_tokens_computed": 200},
+    )
 ]
 
 

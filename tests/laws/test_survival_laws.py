@@ -123,6 +123,6 @@ def test_a_row_is_read_as_if_it_were_alone(signal, reading):
 @given(signals(), st.sampled_from([EndedBy(), Boundary(), FirstBoundary(), TurnEnd()]))
 def test_no_answer_ends_before_a_word_that_stands(signal, reading):
     lengths = reading(signal)
-    for row, reached in enumerate(signal.reached.tolist()):
+    for row, reached in enumerate(signal.text_slots.tolist()):
         if 0 < reached < lengths.slots:
             assert lengths.survival[row, reached] == 1

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import lastword
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.clock import Clock
-from lastword.canvas.columns import Columns
+from lastword.canvas.columns import Columns, cached_arange
 from lastword.canvas.tree import tree_map
 from lastword.decoding.prediction import Prediction
 from lastword.decoding.sampling import RowGenerators, Sampling
@@ -94,6 +94,7 @@ class NoHostSync(TorchDispatchMode):
 @pytest.fixture(scope="module")
 def step(ids):
     """The canvas, clock and prediction of a pass over one block of each of three rows, without values."""
+    cached_arange.cache_clear()  # other tests put tensors of another kind on the meta device
     canvas = Canvas.blank([[0], [0, 1], [1]], torch.tensor([8, 6, 8]), ids, start=2)
     clock = Clock.start(canvas).tick(canvas, 4)
     columns = Columns.from_window(clock.window.first, 4, canvas.masked & clock.window.columns(canvas.width))
