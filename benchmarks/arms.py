@@ -13,23 +13,20 @@ from lastword.policies.cache import Cache, DualCache, FeatureCache, NoCache, Pre
 from lastword.policies.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.policies.length.daedal import Daedal
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.grow_when_full import GrowWhenFull
 from lastword.policies.length.policy import LengthPolicy
 from lastword.policies.length.reread import Reread
 from lastword.policies.length.rho_eos import RhoEos
 from lastword.policies.length.secant import Secant
-from lastword.policies.length.stop_at_end import StopAtEnd
-from lastword.policies.length.survival import Survival
-from lastword.policies.length.survival_at_step import SurvivalAtStep
+from lastword.policies.length.survival import Survival, SurvivalAtStep
+from lastword.policies.length.wrappers import GrowWhenFull, StopAtEnd
 from lastword.policies.unmask.coin_flip import CoinFlip
 from lastword.policies.unmask.entropy_bound import EntropyBound
-from lastword.policies.unmask.leftmost_first import LeftmostFirst
 from lastword.policies.unmask.mask_git import MaskGit
 from lastword.policies.unmask.ranked import AtRandom, LargestMargin, LowestEntropy, MostConfident
 from lastword.policies.unmask.rule import UnmaskRule
 from lastword.policies.unmask.schedule import Cosine, EqualShares
 from lastword.policies.unmask.slow_fast import SlowFast
-from lastword.policies.unmask.threshold import AboveThreshold, Factor
+from lastword.policies.unmask.threshold import AboveThreshold, Factor, LeftmostFirst
 from lastword.recipe.recipe import Recipe
 from lastword.survival.estimate import Cheapest, Quantile
 from lastword.survival.interpretation import Auto

@@ -41,8 +41,8 @@ from lastword.evaluate import packed
 from lastword.io.schema import STRICT, Text
 from lastword.policies.cache import DualCache
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.stop_at_end import StopAtEnd
 from lastword.policies.length.survival import Survival
+from lastword.policies.length.wrappers import StopAtEnd
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
 from lastword.survival.conformal import conformal_factor, conformal_quantile, required_factor

@@ -31,9 +31,8 @@ from lastword.paper.figures import save_figures
 from lastword.paper.pairing import by_recipe
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
-from lastword.survival.interpretation import Auto, Hazard
+from lastword.survival.interpretation import Auto, EndSignal, Hazard
 from lastword.survival.plot import save_lengths
-from lastword.survival.signal import EndSignal
 from lastword.tasks import BENCHMARKS
 from lastword.tasks.families import KnownLengths
 from lastword.tasks.frozen import load_frozen

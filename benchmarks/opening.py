@@ -21,8 +21,7 @@ from torch import Tensor
 
 import lastword
 from benchmarks.paired import Compared, Comparison
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
 from lastword.decoding.forward import Forward, PassInputs

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lastword.calibration.ratios import Calibration as Calibration
     from lastword.calibration.ratios import Ratios as Ratios
     from lastword.canvas.tokens import TokenIds as TokenIds
-    from lastword.decoding.hooks import Hooks as Hooks
+    from lastword.decoding.forward import Hooks as Hooks
     from lastword.decoding.loop import Step as Step
     from lastword.decoding.loop import decode as decode
     from lastword.decoding.sampling import RowGenerators as RowGenerators
@@ -40,23 +40,22 @@ if TYPE_CHECKING:
     from lastword.policies.commit import Never as Never
     from lastword.policies.commit import Prophet as Prophet
     from lastword.policies.commit import StableMargin as StableMargin
-    from lastword.policies.length.budget import Budget as Budget
     from lastword.policies.length.calibrated import Calibrated as Calibrated
     from lastword.policies.length.daedal import Daedal as Daedal
     from lastword.policies.length.fixed import Fixed as Fixed
-    from lastword.policies.length.grow_when_full import GrowWhenFull as GrowWhenFull
     from lastword.policies.length.policy import LengthPolicy as LengthPolicy
     from lastword.policies.length.policy import Plan as Plan
     from lastword.policies.length.policy import Probe as Probe
     from lastword.policies.length.reread import Reread as Reread
     from lastword.policies.length.rho_eos import RhoEos as RhoEos
     from lastword.policies.length.secant import Secant as Secant
-    from lastword.policies.length.stop_at_end import StopAtEnd as StopAtEnd
     from lastword.policies.length.survival import Survival as Survival
-    from lastword.policies.length.survival_at_step import SurvivalAtStep as SurvivalAtStep
+    from lastword.policies.length.survival import SurvivalAtStep as SurvivalAtStep
+    from lastword.policies.length.wrappers import Budget as Budget
+    from lastword.policies.length.wrappers import GrowWhenFull as GrowWhenFull
+    from lastword.policies.length.wrappers import StopAtEnd as StopAtEnd
     from lastword.policies.unmask.coin_flip import CoinFlip as CoinFlip
     from lastword.policies.unmask.entropy_bound import EntropyBound as EntropyBound
-    from lastword.policies.unmask.leftmost_first import LeftmostFirst as LeftmostFirst
     from lastword.policies.unmask.local_leap import LocalLeap as LocalLeap
     from lastword.policies.unmask.mask_git import MaskGit as MaskGit
     from lastword.policies.unmask.ranked import AtRandom as AtRandom
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from lastword.policies.unmask.slow_fast import SlowFast as SlowFast
     from lastword.policies.unmask.threshold import AboveThreshold as AboveThreshold
     from lastword.policies.unmask.threshold import Factor as Factor
+    from lastword.policies.unmask.threshold import LeftmostFirst as LeftmostFirst
     from lastword.recipe.recipe import Recipe as Recipe
     from lastword.recipe.registry import register as register
     from lastword.recipe.resolve import BeyondTrainingWarning as BeyondTrainingWarning
@@ -87,139 +87,72 @@ if TYPE_CHECKING:
     from lastword.survival.interpretation import Boundary as Boundary
     from lastword.survival.interpretation import Choice as Choice
     from lastword.survival.interpretation import EndedBy as EndedBy
+    from lastword.survival.interpretation import EndSignal as EndSignal
     from lastword.survival.interpretation import FirstBoundary as FirstBoundary
     from lastword.survival.interpretation import Hazard as Hazard
     from lastword.survival.interpretation import Interpretation as Interpretation
     from lastword.survival.interpretation import TurnEnd as TurnEnd
+    from lastword.survival.interpretation import token_probabilities as token_probabilities
     from lastword.survival.plot import save_lengths as save_lengths
     from lastword.survival.plot import save_rows as save_rows
-    from lastword.survival.signal import EndSignal as EndSignal
-    from lastword.survival.signal import token_probabilities as token_probabilities
     from lastword.viz.frames import Frame as Frame
 
 # Public names by module, imported on first use: `lastword --help` does not wait for torch.
 _PUBLIC = {
-    "api": (
-        "Finish",
-        "Generation",
-        "generate",
-        "predict_length",
-        "stream",
-    ),
+    "api": ("Finish", "Generation", "generate", "predict_length", "stream"),
     "calibration.fit": ("calibrate",),
-    "calibration.ratios": (
-        "Calibration",
-        "Ratios",
-    ),
+    "calibration.ratios": ("Calibration", "Ratios"),
     "canvas.tokens": ("TokenIds",),
-    "decoding.hooks": ("Hooks",),
-    "decoding.loop": (
-        "Step",
-        "decode",
-    ),
-    "decoding.sampling": (
-        "RowGenerators",
-        "Sampling",
-    ),
+    "decoding.forward": ("Hooks",),
+    "decoding.loop": ("Step", "decode"),
+    "decoding.sampling": ("RowGenerators", "Sampling"),
     "errors": ("LastwordError",),
     "models.adapter": ("Adapter",),
-    "models.base": (
-        "MaskPredictor",
-        "TextTokenizer",
-    ),
+    "models.base": ("MaskPredictor", "TextTokenizer"),
     "models.dream": ("Dream",),
     "models.llada": ("LLaDA",),
     "models.load": ("load",),
     "models.tokenizer": ("Tokenizer",),
     "models.toy": ("Toy",),
-    "policies.cache": (
-        "Cache",
-        "DualCache",
-        "FeatureCache",
-        "NoCache",
-        "PrefixCache",
-    ),
-    "policies.commit": (
-        "CommitRule",
-        "Never",
-        "Prophet",
-        "StableMargin",
-    ),
-    "policies.length.budget": ("Budget",),
+    "policies.cache": ("Cache", "DualCache", "FeatureCache", "NoCache", "PrefixCache"),
+    "policies.commit": ("CommitRule", "Never", "Prophet", "StableMargin"),
     "policies.length.calibrated": ("Calibrated",),
     "policies.length.daedal": ("Daedal",),
     "policies.length.fixed": ("Fixed",),
-    "policies.length.grow_when_full": ("GrowWhenFull",),
-    "policies.length.policy": (
-        "LengthPolicy",
-        "Plan",
-        "Probe",
-    ),
+    "policies.length.policy": ("LengthPolicy", "Plan", "Probe"),
     "policies.length.reread": ("Reread",),
     "policies.length.rho_eos": ("RhoEos",),
     "policies.length.secant": ("Secant",),
-    "policies.length.stop_at_end": ("StopAtEnd",),
-    "policies.length.survival": ("Survival",),
-    "policies.length.survival_at_step": ("SurvivalAtStep",),
+    "policies.length.survival": ("Survival", "SurvivalAtStep"),
+    "policies.length.wrappers": ("Budget", "GrowWhenFull", "StopAtEnd"),
     "policies.unmask.coin_flip": ("CoinFlip",),
     "policies.unmask.entropy_bound": ("EntropyBound",),
-    "policies.unmask.leftmost_first": ("LeftmostFirst",),
     "policies.unmask.local_leap": ("LocalLeap",),
     "policies.unmask.mask_git": ("MaskGit",),
-    "policies.unmask.ranked": (
-        "AtRandom",
-        "LargestMargin",
-        "LowestEntropy",
-        "MostConfident",
-    ),
+    "policies.unmask.ranked": ("AtRandom", "LargestMargin", "LowestEntropy", "MostConfident"),
     "policies.unmask.rule": ("UnmaskRule",),
-    "policies.unmask.schedule": (
-        "Cosine",
-        "EqualShares",
-        "Schedule",
-        "Timesteps",
-    ),
+    "policies.unmask.schedule": ("Cosine", "EqualShares", "Schedule", "Timesteps"),
     "policies.unmask.slow_fast": ("SlowFast",),
-    "policies.unmask.threshold": (
-        "AboveThreshold",
-        "Factor",
-    ),
+    "policies.unmask.threshold": ("AboveThreshold", "Factor", "LeftmostFirst"),
     "recipe.recipe": ("Recipe",),
     "recipe.registry": ("register",),
-    "recipe.resolve": (
-        "BeyondTrainingWarning",
-        "resolve",
-    ),
-    "survival.conformal": (
-        "conformal_factor",
-        "min_samples",
-        "upper_bound",
-    ),
+    "recipe.resolve": ("BeyondTrainingWarning", "resolve"),
+    "survival.conformal": ("conformal_factor", "min_samples", "upper_bound"),
     "survival.distribution": ("LengthDistribution",),
-    "survival.estimate": (
-        "Cheapest",
-        "Mean",
-        "Quantile",
-        "Scaled",
-    ),
+    "survival.estimate": ("Cheapest", "Mean", "Quantile", "Scaled"),
     "survival.interpretation": (
         "Auto",
         "Boundary",
         "Choice",
+        "EndSignal",
         "EndedBy",
         "FirstBoundary",
         "Hazard",
         "Interpretation",
         "TurnEnd",
-    ),
-    "survival.plot": (
-        "save_lengths",
-        "save_rows",
-    ),
-    "survival.signal": (
-        "EndSignal",
         "token_probabilities",
     ),
+    "survival.plot": ("save_lengths", "save_rows"),
     "viz.frames": ("Frame",),
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}

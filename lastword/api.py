@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import TokenCost
-from lastword.decoding.hooks import Hooks
+from lastword.decoding.forward import Hooks
 from lastword.decoding.loop import Step, decode
 from lastword.decoding.planning import ModelProbe
 from lastword.decoding.running_batch import FinishedRow

@@ -20,8 +20,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 import lastword
 from lastword.api import MAX_BATCH_SIZE, default_batch_size, trimmed
-from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import supports_static_shapes
+from lastword.decoding.batch_state import supports_static_shapes
+from lastword.decoding.forward import Hooks
 from lastword.decoding.loop import Step, decode
 from lastword.decoding.running_batch import FinishedRow
 from lastword.decoding.sampling import Sampling

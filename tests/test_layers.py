@@ -13,7 +13,7 @@ LAYERS = [
     ["survival"],
     ["canvas", "calibration.ratios"],
     ["models"],
-    ["decoding.sampling", "decoding.prediction", "decoding.forward", "decoding.hooks", "prompts"],
+    ["decoding.sampling", "decoding.prediction", "decoding.forward", "prompts"],
     ["policies"],
     ["recipe"],
     ["decoding"],

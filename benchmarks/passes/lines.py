@@ -20,8 +20,8 @@ from benchmarks.passes.work import Work
 from lastword.api import Generation
 from lastword.bench import StepTotals, Timing
 from lastword.canvas.cost import TokenCost as Cost
-from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import supports_static_shapes
+from lastword.decoding.batch_state import supports_static_shapes
+from lastword.decoding.forward import Hooks
 from lastword.decoding.loop import Step, decode
 from lastword.models.native import NativeModel
 from lastword.policies.cache import Cache, DualCache, NoCache, PrefixCache

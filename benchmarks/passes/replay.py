@@ -14,8 +14,7 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError

@@ -19,9 +19,8 @@ from lastword.models.base import MaskPredictor
 from lastword.models.weights import model_key
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan, Probe
-from lastword.policies.length.stop_at_end import StopAtEnd
 from lastword.policies.length.survival import Survival
-from lastword.policies.length.wrapper import Wrapper
+from lastword.policies.length.wrappers import StopAtEnd, Wrapper
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts
 from lastword.recipe.recipe import Recipe

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, validate_prompts
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock, validate_prompts
 from lastword.canvas.cost import BatchCost, TokenCost
 from lastword.canvas.tokens import PromptIds
-from lastword.decoding.forward import Forward
-from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import CanvasLayout, supports_static_shapes
+from lastword.decoding.batch_state import CanvasLayout, supports_static_shapes
+from lastword.decoding.forward import Forward, Hooks
 from lastword.decoding.planning import PlannedRequest
 from lastword.decoding.prediction import Prediction
 from lastword.decoding.running_batch import FinishedRow, PromptQueue, RequestQueue, RunningBatch

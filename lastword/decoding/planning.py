@@ -10,15 +10,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost, TokenCost
 from lastword.canvas.tokens import PromptIds, TokenIds
-from lastword.decoding.batch_state import BatchState, check_canvas, phase_of
-from lastword.decoding.forward import Forward, PassInputs
-from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import CanvasLayout
+from lastword.decoding.batch_state import BatchState, CanvasLayout, check_canvas, phase_of
+from lastword.decoding.forward import Forward, Hooks, PassInputs
 from lastword.decoding.prediction import Prediction
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.models.base import MaskPredictor

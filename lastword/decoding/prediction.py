@@ -16,7 +16,7 @@ from lastword.canvas.columns import Columns
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import NumericError
 from lastword.models.kernels.vocabulary import Summary, summarise
-from lastword.survival.signal import token_probabilities
+from lastword.survival.interpretation import token_probabilities
 
 # Logits are computed and converted to float32 or float64 in chunks of at most this many numbers (128 MB).
 MAX_CHUNK_NUMBERS = 2**25

@@ -12,9 +12,8 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.cost import TokenCost
 from lastword.canvas.tree import tree_map, tree_to
-from lastword.decoding.batch_state import BatchState, Phase
-from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import CanvasLayout
+from lastword.decoding.batch_state import BatchState, CanvasLayout, Phase
+from lastword.decoding.forward import Hooks
 from lastword.decoding.planning import PlannedRequest, initial_state, plan_lengths
 from lastword.decoding.prediction import invalid_logits_error
 from lastword.decoding.sampling import RowGenerators

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 
 from lastword.canvas.canvas import Canvas
-from lastword.decoding.batch_state import BatchState, Phase
+from lastword.decoding.batch_state import MIN_COLUMNS, BatchState, Phase, is_capturable
 from lastword.decoding.cuda_graph import CapturedStep, graphs_of
-from lastword.decoding.forward import Forward, PackedCapacity
-from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import MIN_COLUMNS, is_capturable
+from lastword.decoding.forward import Forward, Hooks, PackedCapacity
 from lastword.decoding.planning import PlannedRequest
 from lastword.decoding.sampling import RowGenerators
 from lastword.decoding.step import PassShape, StepDetails, Stepper

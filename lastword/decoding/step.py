@@ -9,19 +9,16 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns, cached_arange
 from lastword.canvas.cost import BatchCost
 from lastword.canvas.tree import State, tree_where
-from lastword.decoding.batch_state import BatchState, Phase, check_canvas, phase_of
-from lastword.decoding.forward import Forward, PackedCapacity, PassInputs, StaticColumns
-from lastword.decoding.hooks import Hooks
-from lastword.decoding.layout import limit_exceeded_error
+from lastword.decoding.batch_state import BatchState, Phase, check_canvas, limit_exceeded_error, phase_of
+from lastword.decoding.forward import Forward, Hooks, PackedCapacity, PassInputs, StaticColumns
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.models.storage import CacheStorage
-from lastword.policies.length.wrapper import combined_traits, policy_layers
+from lastword.policies.length.wrappers import combined_traits, policy_layers
 from lastword.policies.unmask.rule import check_chosen, max_idle_steps, stuck_rows
 from lastword.recipe.recipe import Recipe
 

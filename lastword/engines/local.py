@@ -40,7 +40,7 @@ from lastword.models.load import load
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.survival import Survival
-from lastword.policies.length.wrapper import combined_traits, policy_layers
+from lastword.policies.length.wrappers import combined_traits, policy_layers
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import MAX_SLOTS

@@ -22,7 +22,7 @@ from lastword.engines.http import Http, Refusal
 from lastword.engines.processes import MAX_WORKERS
 from lastword.errors import EngineError, SettingError
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.wrapper import combined_traits
+from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS, check_int
 from lastword.version import __version__

@@ -12,8 +12,8 @@ from lastword.policies.cache import NoCache
 from lastword.policies.commit import Never
 from lastword.policies.length.daedal import Daedal
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.stop_at_end import StopAtEnd
 from lastword.policies.length.survival import Survival
+from lastword.policies.length.wrappers import StopAtEnd
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.models.feature_storage import FeatureStorage
 from lastword.models.storage import CacheStorage, KVStorage
 from lastword.validation import check_int, check_number

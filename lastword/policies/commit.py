@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Window
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError, WrongTypeError

@@ -7,7 +7,7 @@ from lastword.errors import SettingError
 from lastword.policies.cache import Cache
 from lastword.policies.commit import CommitRule
 from lastword.policies.length.policy import LengthPolicy
-from lastword.policies.length.wrapper import combined_traits, policy_layers
+from lastword.policies.length.wrappers import combined_traits, policy_layers
 from lastword.policies.unmask.rule import UnmaskRule
 
 

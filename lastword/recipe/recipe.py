@@ -14,7 +14,7 @@ from lastword.io.schema import parse_json_object
 from lastword.policies.cache import Cache
 from lastword.policies.commit import CommitRule
 from lastword.policies.length.policy import LengthPolicy
-from lastword.policies.length.wrapper import combined_traits
+from lastword.policies.length.wrappers import combined_traits
 from lastword.policies.unmask.rule import UnmaskRule
 from lastword.recipe.compatibility import check_compatibility
 from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, PLAIN, RECIPES

@@ -15,7 +15,7 @@ from lastword.models.base import MaskPredictor, check_model
 from lastword.models.weights import model_key
 from lastword.policies.length.calibrated import Calibrated
 from lastword.policies.length.policy import LengthPolicy, ModelLimits
-from lastword.policies.length.wrapper import combined_traits
+from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.text import to_text
 from lastword.validation import check_choice, check_int, short_repr
@@ -168,7 +168,7 @@ def _check_calibrated(resolved: Recipe, model: MaskPredictor, in_chat: Collectio
         raise SettingError(
             f"{type(resolved.length).__name__} was put around Calibrated and does not pass on what the "
             "model was calibrated to; give it a method `resolved`, as "
-            "lastword.policies.length.wrapper.Wrapper has"
+            "lastword.policies.length.wrappers.Wrapper has"
         )
     if model.calibration is not None:
         model.calibration.check_model(model_key(model), "the model's calibration")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from lastword.canvas.canvas import validate_prompts
 from lastword.decoding.sampling import Sampling, check_seed
 from lastword.models.base import MaskPredictor, TextTokenizer
-from lastword.policies.length.wrapper import combined_traits
+from lastword.policies.length.wrappers import combined_traits
 from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve

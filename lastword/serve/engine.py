@@ -18,7 +18,7 @@ from lastword.api import build_generation, default_batch_size, predict_length
 from lastword.canvas.canvas import validate_prompts
 from lastword.canvas.cost import TokenCost
 from lastword.canvas.tree import tree_map, tree_to
-from lastword.decoding.layout import max_slots
+from lastword.decoding.batch_state import max_slots
 from lastword.decoding.loop import Step, decode_steps
 from lastword.decoding.planning import PlannedRequest, plan_lengths
 from lastword.decoding.running_batch import CPU, FinishedRow, RequestQueue
@@ -26,7 +26,7 @@ from lastword.decoding.sampling import RowGenerators
 from lastword.errors import CheckpointError, LastwordError, SettingError
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.policies.length.policy import Plan
-from lastword.policies.length.wrapper import combined_traits
+from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve.detokenizer import IncrementalDetokenizer

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from lastword.decoding.planning import RESERVED_QUANTILE
 from lastword.policies.length.policy import Plan
-from lastword.policies.length.wrapper import combined_traits
+from lastword.policies.length.wrappers import combined_traits
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 

@@ -16,7 +16,7 @@ from lastword.models.dream import DreamConfig
 from lastword.models.llada import LLaDAConfig
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.weights import check_files, tensor_files
-from lastword.policies.length.budget import Budget
+from lastword.policies.length.wrappers import Budget
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import PARTS
 from lastword.recipe.text import parse_part, to_text

@@ -31,7 +31,7 @@ from lastword.io.prompts import read_prompts
 from lastword.models.base import MaskPredictor
 from lastword.models.weights import fingerprint, model_key
 from lastword.policies.length.policy import LengthPolicy
-from lastword.policies.length.wrapper import Wrapper
+from lastword.policies.length.wrappers import Wrapper
 from lastword.recipe.resolve import resolve
 from lastword.survival.conformal import required_factor
 from lastword.tasks.frozen import load_frozen

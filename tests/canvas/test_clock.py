@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 
 
 def fill(canvas, row, count):

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.tokens import TokenIds
 from lastword.canvas.tree import tree_map, tree_tensors, tree_to, tree_where
 

@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 import lastword
-from lastword.decoding import layout
+from lastword.decoding import batch_state as layout
 
 # Unequal prompts and, with most policies, unequal horizons: rows open their blocks out of step.
 PROMPTS = [

@@ -9,10 +9,9 @@ import torch
 
 import lastword
 from lastword.canvas.tree import tree_tensors
-from lastword.decoding import layout
+from lastword.decoding import batch_state
 from lastword.decoding import static_shapes as scheduling
-from lastword.decoding.batch_state import Phase
-from lastword.decoding.layout import supports_static_shapes
+from lastword.decoding.batch_state import Phase, supports_static_shapes
 from lastword.decoding.static_shapes import PhaseScheduler
 from lastword.decoding.step import DYNAMIC, Stepper
 from lastword.errors import CapacityError, NumericError, SettingError
@@ -294,10 +293,10 @@ def test_which_recipes_fix_their_shapes():
 
 
 def test_calls_that_are_alike_share_a_layout():
-    assert layout.CanvasLayout.static(FIXED, 200) == layout.CanvasLayout.static(FIXED, 3)
-    long = layout.CanvasLayout.static(FIXED, 257)
+    assert batch_state.CanvasLayout.static(FIXED, 200) == batch_state.CanvasLayout.static(FIXED, 3)
+    long = batch_state.CanvasLayout.static(FIXED, 257)
     assert (long.start, long.width) == (512, 512 + 256)
-    wide = layout.CanvasLayout.static(replace(FIXED, length=lastword.Fixed(256)), 200)
+    wide = batch_state.CanvasLayout.static(replace(FIXED, length=lastword.Fixed(256)), 200)
     assert (wide.start, wide.width) == (256, 256 + 512)  # room for a block behind the answer
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
 from lastword.decoding.forward import Forward, PassInputs

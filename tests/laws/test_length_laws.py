@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.policies.length.wrapper import Wrapper, combined_traits
+from lastword.policies.length.wrappers import Wrapper, combined_traits
 from tests.laws.axes import (
     BLOCKS,
     CACHES,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from tests.golden.cases import model
 from tests.laws.axes import CACHES, COMMITS, RULES, SLOW_FAST, UNEQUAL
 

@@ -6,8 +6,15 @@ from hypothesis import strategies as st
 
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.estimate import Mean, Quantile
-from lastword.survival.interpretation import Auto, Boundary, EndedBy, FirstBoundary, Hazard, TurnEnd
-from lastword.survival.signal import EndSignal
+from lastword.survival.interpretation import (
+    Auto,
+    Boundary,
+    EndedBy,
+    EndSignal,
+    FirstBoundary,
+    Hazard,
+    TurnEnd,
+)
 
 probabilities = st.floats(0, 1, allow_nan=False) | st.just(0.0) | st.just(1.0)
 hazards = st.lists(probabilities, min_size=1, max_size=60).map(

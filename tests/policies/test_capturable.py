@@ -10,14 +10,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lastword
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns, cached_arange
 from lastword.canvas.tree import tree_map
 from lastword.decoding.prediction import Prediction
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.policies.length.policy import ModelLimits
-from lastword.policies.length.wrapper import combined_traits
+from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.registry import PARTS, default_length
 
 REJECTED = {

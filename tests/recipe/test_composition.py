@@ -13,21 +13,17 @@ from lastword.errors import SettingError
 from lastword.models.storage import KVStorage
 from lastword.policies.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.policies.commit import Prophet
-from lastword.policies.length.budget import Budget
 from lastword.policies.length.daedal import Daedal
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.grow_when_full import GrowWhenFull
 from lastword.policies.length.reread import Reread
 from lastword.policies.length.rho_eos import RhoEos
-from lastword.policies.length.stop_at_end import StopAtEnd
-from lastword.policies.length.survival import Survival
-from lastword.policies.length.survival_at_step import SurvivalAtStep
+from lastword.policies.length.survival import Survival, SurvivalAtStep
+from lastword.policies.length.wrappers import Budget, GrowWhenFull, StopAtEnd
 from lastword.policies.unmask.coin_flip import CoinFlip
-from lastword.policies.unmask.leftmost_first import LeftmostFirst
 from lastword.policies.unmask.ranked import AtRandom, MostConfident
 from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.policies.unmask.slow_fast import SlowFast
-from lastword.policies.unmask.threshold import AboveThreshold
+from lastword.policies.unmask.threshold import AboveThreshold, LeftmostFirst
 from lastword.recipe import compatibility as composition
 from lastword.recipe.recipe import Recipe
 from lastword.survival.estimate import Quantile

@@ -12,20 +12,16 @@ from lastword.decoding.sampling import Sampling
 from lastword.errors import LastwordError, RecipeError, SettingError
 from lastword.policies.cache import Cache, DualCache, FeatureCache, PrefixCache
 from lastword.policies.commit import CommitRule, Prophet
-from lastword.policies.length.budget import Budget
 from lastword.policies.length.calibrated import Calibrated
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.grow_when_full import GrowWhenFull
 from lastword.policies.length.policy import LengthPolicy
-from lastword.policies.length.stop_at_end import StopAtEnd
 from lastword.policies.length.survival import Survival
-from lastword.policies.length.wrapper import combined_traits
+from lastword.policies.length.wrappers import Budget, GrowWhenFull, StopAtEnd, combined_traits
 from lastword.policies.unmask.coin_flip import CoinFlip
-from lastword.policies.unmask.leftmost_first import LeftmostFirst
 from lastword.policies.unmask.ranked import LowestEntropy, MostConfident
 from lastword.policies.unmask.rule import UnmaskRule
 from lastword.policies.unmask.schedule import EqualShares, Schedule, Timesteps
-from lastword.policies.unmask.threshold import AboveThreshold
+from lastword.policies.unmask.threshold import AboveThreshold, LeftmostFirst
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import ALIASES, DEFAULT_RECIPE, PARTS, default_length
 from lastword.recipe.registry import RECIPES as NAMED

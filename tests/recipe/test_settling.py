@@ -33,7 +33,7 @@ from lastword.errors import CapacityError, SettingError
 from lastword.models.toy import Toy
 from lastword.models.weights import model_key
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan
-from lastword.policies.length.wrapper import combined_traits, policy_layers
+from lastword.policies.length.wrappers import combined_traits, policy_layers
 from lastword.recipe.registry import PARTS, default_length
 from lastword.recipe.resolve import BeyondTrainingWarning, resolve
 

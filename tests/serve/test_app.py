@@ -261,7 +261,7 @@ def test_what_an_operator_does_not_allow(toy, planned, answer):
     assert refused(recipe={"length": "fixed:5"}) == "recipe"
     assert refused(length="fixed:5") == "length"
     for stream in engine.streams:
-        assert lastword.policies.length.wrapper.combined_traits(stream.job.recipe.length).upper_bound <= 10
+        assert lastword.policies.length.wrappers.combined_traits(stream.job.recipe.length).upper_bound <= 10
     engine.limits = ServerSettings(horizon=10)
     assert refused(length="fixed:10") == 200
     assert refused(length="fixed:11") == "length"

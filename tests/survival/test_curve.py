@@ -6,8 +6,7 @@ import torch
 from lastword.errors import LastwordError, NumericError, SettingError, WrongTypeError
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
-from lastword.survival.interpretation import EndedBy, Hazard
-from lastword.survival.signal import token_probabilities
+from lastword.survival.interpretation import EndedBy, Hazard, token_probabilities
 
 FROM = {
     "hazard": LengthDistribution.from_hazard,

@@ -15,12 +15,12 @@ from lastword.survival.interpretation import (
     Auto,
     Boundary,
     EndedBy,
+    EndSignal,
     FirstBoundary,
     Hazard,
     TurnEnd,
     isotonic,
 )
-from lastword.survival.signal import EndSignal
 
 T = 256
 READINGS = [Hazard(), EndedBy(), Boundary(), FirstBoundary(), TurnEnd(), Auto()]

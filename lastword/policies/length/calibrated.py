@@ -56,5 +56,5 @@ class Calibrated(LengthPolicy):
     def plan(self, probe: Probe) -> Plan:
         raise SettingError(
             "Calibrated was asked for a plan before it was settled for a model: decode with it in a Recipe, "
-            "and let a policy of your own around it pass `resolved` on, as length.wrapper.Wrapper does"
+            "and let a policy of your own around it pass `resolved` on, as length.wrappers.Wrapper does"
         )

@@ -11,8 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, cat, long, maximum, minimum
 
 from lastword.calibration.ratios import Calibration
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.cost import BatchCost
 from lastword.canvas.tokens import PromptIds, TokenIds
 from lastword.canvas.tree import State, tree_map

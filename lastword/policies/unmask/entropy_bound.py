@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.unmask.ranked import first_ranked, rank_columns

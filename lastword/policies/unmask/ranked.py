@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.canvas.columns import cached_arange
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.validation import check_choice, check_number
 
 MIN_TOKENS_PER_STEP = 1e-3  # tokens a pass: nobody waits a thousand passes for one

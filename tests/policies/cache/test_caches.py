@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
 from lastword.decoding.forward import Forward, PassInputs
@@ -19,7 +18,7 @@ from lastword.models.storage import KVStorage
 from lastword.policies.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.policies.commit import Never, StableMargin
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.grow_when_full import GrowWhenFull
+from lastword.policies.length.wrappers import GrowWhenFull
 from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.errors import SettingError
 from lastword.policies.length.policy import LengthPolicy, Plan
 from tests.golden.cases import model

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.decoding.loop import decode
 from lastword.errors import SettingError
 from lastword.policies.commit import CommitRule, Never, Prophet, StableMargin
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.grow_when_full import GrowWhenFull
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan
-from lastword.policies.length.stop_at_end import StopAtEnd
+from lastword.policies.length.wrappers import GrowWhenFull, StopAtEnd
 from lastword.recipe.recipe import Recipe
 
 RULES = [

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.canvas.cost import BatchCost
 from lastword.policies.length.daedal import Daedal, end_confidence
 from lastword.policies.unmask.threshold import AboveThreshold

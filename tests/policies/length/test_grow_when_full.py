@@ -16,7 +16,7 @@ from lastword import (
     SurvivalAtStep,
     TokenIds,
 )
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.errors import SettingError
 from lastword.policies.length.policy import ModelLimits
 

@@ -6,8 +6,7 @@ import pickle
 import pytest
 import torch
 
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost, TokenCost
 from lastword.decoding.forward import Forward, PassInputs
@@ -15,18 +14,14 @@ from lastword.decoding.planning import ModelProbe
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import CapacityError, SettingError
 from lastword.models.toy import Toy
-from lastword.policies.length.budget import Budget
 from lastword.policies.length.daedal import Daedal
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.grow_when_full import GrowWhenFull
 from lastword.policies.length.policy import LengthTraits
 from lastword.policies.length.reread import Reread
 from lastword.policies.length.rho_eos import RhoEos
 from lastword.policies.length.secant import Secant
-from lastword.policies.length.stop_at_end import StopAtEnd
-from lastword.policies.length.survival import Survival
-from lastword.policies.length.survival_at_step import SurvivalAtStep
-from lastword.policies.length.wrapper import combined_traits, policy_layers
+from lastword.policies.length.survival import Survival, SurvivalAtStep
+from lastword.policies.length.wrappers import Budget, GrowWhenFull, StopAtEnd, combined_traits, policy_layers
 from lastword.survival.estimate import Mean, Quantile
 from lastword.survival.interpretation import Auto, Boundary, EndedBy, Hazard, TurnEnd
 

@@ -22,10 +22,10 @@ from lastword import (
     Survival,
     TokenIds,
 )
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.errors import SettingError
 from lastword.policies.length.reread import RereadState
-from lastword.survival.signal import EndSignal
+from lastword.survival.interpretation import EndSignal
 
 END, MASK = 7, 6
 PROMPT = 1

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.policies.length.rho_eos import RhoEos
 
 END, MASK = 7, 6

@@ -7,14 +7,13 @@ import torch
 
 import lastword
 from lastword import Adapter, Auto, Fixed, GrowWhenFull, StopAtEnd, Survival, TokenIds
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
 from lastword.decoding.prediction import Prediction
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
-from lastword.policies.length.wrapper import Wrapper
+from lastword.policies.length.wrappers import Wrapper
 from lastword.tasks import BENCHMARKS
 from lastword.tasks.frozen import load_frozen
 

@@ -5,7 +5,7 @@ import torch
 
 import lastword
 from lastword import Boundary, EndedBy, Fixed, Mean, Quantile, Recipe, Survival, SurvivalAtStep
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 from lastword.decoding.planning import ModelProbe
 
 END, MASK = 7, 6

@@ -1,5 +1,5 @@
 from lastword import AboveThreshold, LocalLeap
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Clock
 
 
 def filled(rule, prediction):

@@ -12,19 +12,17 @@ import pytest
 import torch
 
 import lastword
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.policies.unmask.coin_flip import CoinFlip
 from lastword.policies.unmask.entropy_bound import EntropyBound
-from lastword.policies.unmask.leftmost_first import LeftmostFirst
 from lastword.policies.unmask.mask_git import MaskGit
 from lastword.policies.unmask.ranked import AtRandom, LargestMargin, LowestEntropy, MostConfident
 from lastword.policies.unmask.rule import UnmaskTraits, check_chosen
 from lastword.policies.unmask.schedule import Cosine, EqualShares, Timesteps
 from lastword.policies.unmask.slow_fast import SlowFast
-from lastword.policies.unmask.threshold import AboveThreshold, Factor
+from lastword.policies.unmask.threshold import AboveThreshold, Factor, LeftmostFirst
 from lastword.recipe.registry import PARTS
 
 RANKED = [MostConfident, LargestMargin, LowestEntropy, AtRandom]

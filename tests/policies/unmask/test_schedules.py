@@ -6,8 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from lastword.canvas.canvas import Canvas
-from lastword.canvas.clock import Clock
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Window
 from lastword.errors import SettingError
 from lastword.policies.unmask.schedule import Cosine, EqualShares, Timesteps
