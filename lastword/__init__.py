@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from lastword.models.adapter import Adapter as Adapter
     from lastword.models.base import MaskPredictor as MaskPredictor
     from lastword.models.base import TextTokenizer as TextTokenizer
-    from lastword.models.dream import Dream as Dream
-    from lastword.models.llada import LLaDA as LLaDA
     from lastword.models.load import load as load
+    from lastword.models.native import NativeModel as NativeModel
     from lastword.models.tokenizer import Tokenizer as Tokenizer
     from lastword.models.toy import Toy as Toy
     from lastword.policies.cache import Cache as Cache
@@ -109,9 +108,8 @@ _PUBLIC = {
     "errors": ("LastwordError",),
     "models.adapter": ("Adapter",),
     "models.base": ("MaskPredictor", "TextTokenizer"),
-    "models.dream": ("Dream",),
-    "models.llada": ("LLaDA",),
     "models.load": ("load",),
+    "models.native": ("NativeModel",),
     "models.tokenizer": ("Tokenizer",),
     "models.toy": ("Toy",),
     "policies.cache": ("Cache", "DualCache", "FeatureCache", "NoCache", "PrefixCache"),

@@ -25,7 +25,7 @@ RANK = {place: rank for rank, layer in enumerate(LAYERS) for place in layer}
 
 # Policies see predictions and canvases, never a model.
 FORBIDDEN = {"policies": "models"}
-ALLOWED = {"models.storage", "models.feature_storage"}
+ALLOWED = {"models.storage"}
 
 # Heavy extras are imported only where they are needed, inside the function that needs them.
 EXTRAS = {

@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from lastword.models.dream import Dream
+from lastword.models.architectures import ARCHITECTURES
 from lastword.models.layers import BidirectionalTransformer, TransformerConfig
-from lastword.models.llada import LLaDA
 
-ARCHITECTURES: dict[str, type[LLaDA] | type[Dream]] = {"llada": LLaDA, "dream": Dream}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -111,10 +109,10 @@ def export(
 ) -> None:
     """Write a folder that `lastword.load` and the authors' own code can read."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "config.json", CONFIGS[family](network.shape, end, mask))
+    _write(folder / "config.json", CONFIGS[family](network.config, end, mask))
     ends = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
     _write(folder / "generation_config.json", ends | GENERATION[family])
-    names = their_names(ARCHITECTURES[family].tensors, network.shape.num_layers)
+    names = their_names(ARCHITECTURES[family].tensors, network.config.num_layers)
     tensors = {
         names[ours]: tensor.detach().to("cpu", torch.bfloat16).contiguous()
         for ours, tensor in network.state_dict().items()

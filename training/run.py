@@ -106,7 +106,7 @@ class Run:
         if not self.settings.start:
             return
         model: Any = lastword.load(self.settings.start, device=self.device, dtype=torch.float32)
-        if model.network.shape != self.optimiser.network.shape:
+        if model.network.config != self.optimiser.network.config:
             raise SettingError(
                 f"{self.settings.start} has another shape than {self.settings.name}; give both the "
                 "same [body] and tokenizer, or start at random with --start ''"

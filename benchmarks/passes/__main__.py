@@ -25,12 +25,12 @@ from benchmarks.passes.lines import CACHES, LINES, MIXED_PACE, Bench, Settings
 from benchmarks.passes.meter import Meter, ceilings
 from benchmarks.passes.record import PassLine, PassRecord, read
 from benchmarks.passes.replay import kept_pairs
-from benchmarks.passes.shapes import architecture_of, random_model
+from benchmarks.passes.shapes import random_model, shape_of
 from benchmarks.passes.table import table
 from lastword.engines.base import environment
 from lastword.errors import LastwordError, SettingError
 from lastword.io.files import write
-from lastword.models.device import as_device, as_dtype
+from lastword.models.load import as_device, as_dtype
 from lastword.validation import check_int
 
 NOTES = (
@@ -56,7 +56,7 @@ def measure(
 ) -> PassRecord:
     """Measure lines (names of `LINES`) on a model of this shape with random weights."""
     start = time.perf_counter()
-    architecture = architecture_of(shape)
+    architecture = shape_of(shape)
     meter = Meter(device, repeats)
     model = random_model(architecture, device, dtype, weights)
     best = ceilings(meter, dtype)

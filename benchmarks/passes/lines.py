@@ -144,7 +144,7 @@ class Bench:
 
     def plain(self) -> Iterator[PassLine]:
         """Measure a pass of the loop that the authors describe, and extrapolate to an answer."""
-        shape, slots = self.model.network.shape, max(self.settings.canvas)
+        shape, slots = self.model.network.config, max(self.settings.canvas)
         with torch.device("meta"):
             empty = PlainModel(shape)
         weight = self.model.network.norm.weight
@@ -368,7 +368,7 @@ class Bench:
         """Return arithmetic and traffic per second, and their shares of the ceilings."""
         if ms <= 0:  # a difference within the noise
             return {}
-        tflops = work.flops(self.model.network.shape) / ms / 1e9
+        tflops = work.flops(self.model.network.config) / ms / 1e9
         gbs = work.traffic(self.model, passes, row_passes) / ms / 1e6
         return {
             "tflops": tflops,

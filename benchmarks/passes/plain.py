@@ -32,7 +32,7 @@ class PlainLayer(nn.Module):
     def __init__(self, shape: TransformerConfig) -> None:
         super().__init__()
         self.shape, width = shape, shape.hidden_size
-        keys = shape.num_kv_heads * shape.head_width
+        keys = shape.num_kv_heads * shape.head_dim
         self.norms = nn.ModuleList(PlainNorm(width, shape.norm_eps) for _ in range(2))
         self.query, self.key, self.value = (
             nn.Linear(width, out, bias=shape.qkv_bias) for out in (width, keys, keys)
@@ -44,7 +44,7 @@ class PlainLayer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [1, L, W], [L, D]
         y = self.norms[0](x)
         query, key, value = (
-            x.view(*x.shape[:2], -1, self.shape.head_width).transpose(1, 2)
+            x.view(*x.shape[:2], -1, self.shape.head_dim).transpose(1, 2)
             for x in (self.query(y), self.key(y), self.value(y))
         )
         query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
@@ -70,8 +70,8 @@ class PlainModel(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:  # [1, L] -> [1, L, V]
         x = self.embedding(tokens)
-        half = torch.arange(0, self.shape.head_width, 2, device=x.device).float()
-        frequencies = 1.0 / self.shape.rope_theta ** (half / self.shape.head_width)
+        half = torch.arange(0, self.shape.head_dim, 2, device=x.device).float()
+        frequencies = 1.0 / self.shape.rope_theta ** (half / self.shape.head_dim)
         angles = torch.outer(torch.arange(tokens.shape[1], device=x.device).float(), frequencies)
         angles = torch.cat((angles, angles), -1)
         cos, sin = angles.cos(), angles.sin()

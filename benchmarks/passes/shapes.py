@@ -9,10 +9,9 @@ import torch
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import CheckpointError, SettingError
 from lastword.io.files import user_path
-from lastword.models.dream import Dream
+from lastword.models.architectures import ARCHITECTURES, Architecture
 from lastword.models.layers import TransformerConfig
-from lastword.models.llada import LLaDA
-from lastword.models.load import described
+from lastword.models.load import read_config
 from lastword.models.native import NativeModel
 from lastword.models.quantize import to_float8
 from lastword.validation import short_repr
@@ -21,17 +20,17 @@ SPREAD = 0.02  # standard deviation of the weights, about that of a model before
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """A model family with a shape, and its name in records."""
+class ModelShape:
+    """An architecture with a shape, and its name in records."""
 
     name: str
-    family: type[NativeModel]
+    architecture: Architecture
     shape: TransformerConfig
 
 
-LLADA_8B = Architecture(
+LLADA_8B = ModelShape(
     "llada-8b",
-    LLaDA,
+    ARCHITECTURES["llada"],
     TransformerConfig(
         hidden_size=4096,
         num_layers=32,
@@ -47,9 +46,9 @@ LLADA_8B = Architecture(
         rotate_in_float32=True,
     ),
 )
-DREAM_7B = Architecture(
+DREAM_7B = ModelShape(
     "dream-7b",
-    Dream,
+    ARCHITECTURES["dream"],
     TransformerConfig(
         hidden_size=3584,
         num_layers=28,
@@ -65,9 +64,9 @@ DREAM_7B = Architecture(
         rotate_in_float32=False,
     ),
 )
-TINY = Architecture(
+TINY = ModelShape(
     "tiny",
-    LLaDA,
+    ARCHITECTURES["llada"],
     TransformerConfig(
         hidden_size=64,
         num_layers=2,
@@ -86,8 +85,8 @@ TINY = Architecture(
 NAMED = {known.name: known for known in (LLADA_8B, DREAM_7B, TINY)}
 
 
-def architecture_of(name: str) -> Architecture:
-    """Return the architecture of a known name, a checkpoint folder or a config.json; weights are not read."""
+def shape_of(name: str) -> ModelShape:
+    """Return the shape of a known name, a checkpoint folder or a config.json; weights are not read."""
     if name in NAMED:
         return NAMED[name]
     path = user_path(name)
@@ -97,23 +96,23 @@ def architecture_of(name: str) -> Architecture:
             f"--shape {short_repr(name)} was given, which is neither a known shape nor a folder; give "
             f"{', '.join(NAMED)}, a checkpoint's folder, or its config.json"
         )
-    family, _, shape = described(folder)
-    return Architecture(folder.resolve().name, family, shape)
+    architecture, _, shape = read_config(folder)
+    return ModelShape(folder.resolve().name, architecture, shape)
 
 
 def random_model(
-    architecture: Architecture,
+    model_shape: ModelShape,
     device: torch.device,
     dtype: torch.dtype,
     weights: str = "plain",
     seed: int = 0,
 ) -> NativeModel:
     """Return a model of this shape with weights drawn on the device."""
-    shape = architecture.shape
+    shape = model_shape.shape
     last = shape.vocab_size - 1
     ids = TokenIds(mask=last, end=last - 1, pad=last - 1, vocab_size=shape.vocab_size)
     with torch.device("meta"):
-        model = architecture.family(shape, ids)
+        model = NativeModel(model_shape.architecture, shape, ids)
     drawn = draw(model, device, dtype, seed)
     assert isinstance(drawn, NativeModel)
     if shape.tied_head:

@@ -34,17 +34,17 @@ class Work:
 
     def traffic(self, model: NativeModel, passes: int = 1, row_passes: int | None = None) -> int | float:
         """Return the bytes read: every weight once per pass, and keys and values once per pass of a row."""
-        shape = model.network.shape
+        shape = model.network.config
         size = model.network.embedding.weight.element_size()
         attended = self.squares / self.columns if self.columns else 0  # by a column, on average
-        kept = 2 * shape.num_layers * shape.num_kv_heads * shape.head_width * size
+        kept = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * size
         rows = passes if row_passes is None else row_passes
         return passes * weight_bytes(model) + rows * attended * kept
 
 
 def layer_weights(shape: TransformerConfig) -> int:
     """Return the number of weights in the matrices of a layer."""
-    attention = shape.hidden_size * (2 * shape.hidden_size + 2 * shape.num_kv_heads * shape.head_width)
+    attention = shape.hidden_size * (2 * shape.hidden_size + 2 * shape.num_kv_heads * shape.head_dim)
     return attention + 3 * shape.hidden_size * shape.intermediate_size
 
 
@@ -53,5 +53,5 @@ def weight_bytes(model: NativeModel) -> int:
     every = [*model.parameters(), *model.buffers()]
     embedding = model.network.embedding.weight
     total = sum(tensor.numel() * tensor.element_size() for tensor in every)
-    rows = 0 if model.network.shape.tied_head else embedding.numel() * embedding.element_size()
+    rows = 0 if model.network.config.tied_head else embedding.numel() * embedding.element_size()
     return total - rows

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.passes.replay import Lengths, Replay, kept_pairs, lengths_for
-from benchmarks.passes.shapes import architecture_of, random_model
+from benchmarks.passes.shapes import random_model, shape_of
 from benchmarks.serving.load import Arm, Asked
 from lastword.errors import PromptError
 from lastword.policies.cache import DualCache
@@ -45,7 +45,7 @@ class Characters:
 
 def shaped_model(shape: str, device: str, dtype: str) -> Any:
     """The model of a shape, and what stands for its tokenizer."""
-    made = random_model(architecture_of(shape), torch.device(device), getattr(torch, dtype))
+    made = random_model(shape_of(shape), torch.device(device), getattr(torch, dtype))
     made.tokenizer = Characters()  # type: ignore[assignment]
     return made
 

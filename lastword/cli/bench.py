@@ -67,7 +67,7 @@ def bench(
     from lastword.bench import BENCH_RECIPES, BenchLine
     from lastword.bench import bench as run_bench
     from lastword.io.files import check_folder, write
-    from lastword.models.device import as_device
+    from lastword.models.load import as_device
     from lastword.validation import check_int
 
     for name, value in (("rows", rows), ("repeats", repeats), ("max_batch_size", max_batch_size)):

@@ -35,7 +35,7 @@ def models(as_json: options.Json = False) -> None:
 
     found = list(known_models())
     if as_json:
-        listed = [asdict(one) | {"to_fetch": one.to_fetch} for one in found]
+        listed = [asdict(one) | {"download_bytes": one.download_bytes} for one in found]
         typer.echo(json.dumps({"models": listed}))
         return
     console = Console()
@@ -50,12 +50,12 @@ def models(as_json: options.Json = False) -> None:
             "" if one.default_max_new_tokens is None else str(one.default_max_new_tokens),
             "yes" if one.chat else "",
             where(one),
-            end_section=place + 1 < len(found) and found[place + 1].home != one.home,
+            end_section=place + 1 < len(found) and found[place + 1].source != one.source,
         )
     console.print(table)
     for one in found:
-        if one.wrong:
-            typer.echo(f"lastword: {one.name}: {one.wrong}", err=True)
+        if one.error:
+            typer.echo(f"lastword: {one.name}: {one.error}", err=True)
     typer.echo('Ask one: lastword generate "Solve for n: 4n + 3 = 35." --model NAME')
     typer.echo("(those marked chat answer best with --chat)")
 
@@ -65,11 +65,11 @@ NUMBERS = ("weights", "slots")
 
 def where(model: KnownModel) -> str:
     """Is it here, and what would it take?"""
-    if model.here == "no":
-        return f"{_size(model.to_fetch)} to fetch"
-    if model.here == "part":
-        return f"in part, {_size(model.size)}"
-    return f"yes, {_size(model.size)}" if model.size else "yes"
+    if model.local == "no":
+        return f"{_size(model.download_bytes)} to fetch"
+    if model.local == "partial":
+        return f"in part, {_size(model.local_bytes)}"
+    return f"yes, {_size(model.local_bytes)}" if model.local_bytes else "yes"
 
 
 def _count(parameters: int) -> str:

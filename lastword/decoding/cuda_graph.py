@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lastword.canvas.tree import tree_map, tree_tensors
 from lastword.decoding.batch_state import BatchState, Phase
-from lastword.models.kernels.attention import planning
+from lastword.models.kernels.attention import plan_for_shape
 
 MAX_GRAPHS = 48  # per model; the one that was used longest ago is dropped
 MAX_COUNTED = 4096  # step shapes that are counted before they are captured
@@ -40,12 +40,12 @@ class CapturedStep:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         try:
-            with torch.cuda.stream(side), planning():
+            with torch.cuda.stream(side), plan_for_shape():
                 for _ in range(2):  # compile kernels, create handles and storage
                     step(self.state)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool), planning():
+            with torch.cuda.graph(graph, pool=pool), plan_for_shape():
                 _copy(step(self.state), self._state)
             self._graph = graph
         except Exception as error:

@@ -163,7 +163,7 @@ class Forward:
         """Compute all columns of the active rows, packed side by side without padding."""
         model: Any = self._model
         valid = canvas.valid & active[:, None]
-        states = model.states(canvas.tokens, columns.index, valid=valid, most=capacity.tokens)
+        states = model.states(canvas.tokens, columns.index, valid=valid, capacity=capacity.tokens)
         rank, picked = pack_indices(columns.read.flatten(), capacity.read)
         return self._logits(states.flatten(0, 1)[picked][None], rank.view(columns.index.shape))
 
@@ -177,12 +177,12 @@ class Forward:
     ) -> tuple[Logits, Int[Tensor, "B"]]:
         """Compute the same number of columns in every row and take the others from storage."""
         only = None if row is None else slice(row.start, row.stop)
-        part = storage.carrying(columns.rows, recompute.columns, recompute.counts, only)
+        part = storage.at_columns(columns.rows, recompute.columns, recompute.counts, only)
         # Unread entries repeat the last column: a model may need another column to predict the first one.
         read = columns.index.where(columns.read, columns.index[:, -1:])
-        output = self._run(canvas.tokens, read, valid=canvas.valid, stale=recompute.columns, memory=part)
+        output = self._run(canvas.tokens, read, valid=canvas.valid, stale=recompute.columns, storage=part)
         self._stored = canvas
-        return self._logits(output), part.computed
+        return self._logits(output), part.tokens_computed
 
     def _cached(
         self,
@@ -218,11 +218,11 @@ class Forward:
                 canvas.tokens[rows].to(device),
                 columns.index[rows].to(device),
                 valid=visible[rows].to(device),
-                stale=None if part.carried is None else part.carried.to(device),
-                memory=part,
+                stale=None if part.columns is None else part.columns.to(device),
+                storage=part,
             )
             outputs.append(output)
-            computed[rows] = part.computed.to(computed.device)
+            computed[rows] = part.tokens_computed.to(computed.device)
         if len(outputs) == 1:
             return self._logits(outputs[0]), computed
         order = torch.cat(groups).argsort().to(device)  # back to the order of the rows

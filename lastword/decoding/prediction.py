@@ -15,7 +15,7 @@ from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import NumericError
-from lastword.models.kernels.vocabulary import Summary, summarise
+from lastword.models.kernels.vocabulary import ColumnScores, score_columns
 from lastword.survival.interpretation import token_probabilities
 
 # Logits are computed and converted to float32 or float64 in chunks of at most this many numbers (128 MB).
@@ -118,7 +118,7 @@ class Prediction:
             candidates, best = _candidates(scores, columns, canvas, sampling, generators)
         else:
             # The normaliser is not finite if any token, not only the best one, is NaN.
-            best = summary.summary.best + summary.summary.normaliser
+            best = summary.summary.candidate_logit + summary.summary.logsumexp
             candidates = summary.summary.candidate.view(scores.state_shape)
         prediction = cls(scores, columns, canvas, sampling, generators, candidates, summary, None)
         finite = (best - best) == 0  # inf - inf is NaN
@@ -157,7 +157,7 @@ class Prediction:
     def argmax_tokens(self) -> Int[Tensor, "B S"]:
         """The token with the largest logit, whatever sampling allows or draws; the mask token elsewhere."""
         if self.summary is not None:
-            return self._rows(self.summary.summary.likeliest, self.canvas.ids.mask)
+            return self._rows(self.summary.summary.argmax, self.canvas.ids.mask)
         best = torch.cat([part.argmax(-1) for part in self.scores.chunks()])
         return self._rows(best, self.canvas.ids.mask)
 
@@ -247,7 +247,7 @@ class Prediction:
 class LogitSummary(NamedTuple):
     """All scores of every column, which a kernel computes while it reads the logits once."""
 
-    summary: Summary  # [A * S]
+    summary: ColumnScores  # [A * S]
     ends: Float[Tensor, "N E"]  # logits of the end tokens
     ids: tuple[int, ...]  # the end tokens
 
@@ -260,9 +260,9 @@ class LogitSummary(NamedTuple):
         end_ids, parts = canvas.ids.ends, []
         for chunk in scores.chunks():
             ends = torch.stack([chunk[:, end] for end in end_ids], dim=-1)
-            parts.append((*summarise(chunk, banned=banned, unjudged=unscored), ends))
+            parts.append((*score_columns(chunk, banned=banned, unscored=unscored), ends))
         *values, ends = (torch.cat(part) if len(parts) > 1 else part[0] for part in zip(*parts))
-        return cls(Summary(*values), ends, tuple(end_ids))
+        return cls(ColumnScores(*values), ends, tuple(end_ids))
 
     def probability_of(self, ids: Sequence[int]) -> Tensor | None:
         """Return the probability of any of these end tokens, in float64; None if one is not an end token."""
@@ -270,7 +270,7 @@ class LogitSummary(NamedTuple):
             return None
         columns = [self.ends[:, self.ids.index(end)] for end in ids]
         logits = torch.stack(columns, dim=-1) if columns else self.ends[:, :0]
-        return (logits.double() - self.summary.normaliser.double()[:, None]).exp().sum(-1)
+        return (logits.double() - self.summary.logsumexp.double()[:, None]).exp().sum(-1)
 
 
 def _candidates(

@@ -140,18 +140,18 @@ class PhaseScheduler:
         storage, canvas = self._stepper.storage, state.canvas
         if not isinstance(storage, PooledKVStorage):
             return
-        growths, spare = storage.grown, max(COLUMN_MULTIPLE, self._stepper.recipe.block or 0)
+        growths, spare = storage.times_grown, max(COLUMN_MULTIPLE, self._stepper.recipe.block or 0)
         lengths = [*zip(canvas.prompt_length.tolist(), canvas.horizon.tolist())]
         for row, phase in enumerate(phases):
             if phase is Phase.DONE:
-                storage.end(row)
+                storage.release(row)
         for row, phase in enumerate(phases):
             if phase is not Phase.DONE:
                 prompt, horizon = lengths[row]
                 slots = max(horizon, requests[row].reserved_slots) + spare
                 count = prompt + min(slots, canvas.width - canvas.start)
-                storage.lend(row, canvas.start - prompt, count, to=requests[row])
-        if storage.grown > growths and self._holds_graphs:
+                storage.reserve(row, canvas.start - prompt, count, owner=requests[row])
+        if storage.times_grown > growths and self._holds_graphs:
             graphs_of(self._model).clear()
 
     def _captured(self, state: BatchState, shape: PassShape) -> CapturedStep | None:

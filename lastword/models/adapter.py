@@ -1,8 +1,9 @@
-"""Adapter: any masked diffusion LM, given as a function from tokens to logits."""
+"""Adapter: a model made of any function from token ids to logits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 import torch
@@ -23,14 +24,13 @@ from lastword.validation import check_choice, check_int, check_type, short_repr
 
 
 class Adapter:
-    """Makes `forward` a MaskPredictor.
+    """A `MaskPredictor` around a function from token ids to logits.
 
-    `forward(tokens)` takes ids [B, L] and returns logits [B, L, V], or an object with `.logits` as
-    Hugging Face models do. `shifted=True` says that the output at a column predicts the next one
-    (Dream). With `takes_mask=True` a padded batch is one call, `forward(tokens,
-    attention_mask=...)`; without, rows of different widths are run one by one, which is always
-    right and sometimes slower. `slots` is the canvas the model is made for. `name` tells it from other
-    models where that matters: a calibration belongs to one.
+    `forward(tokens)` takes ids [B, L] and returns logits [B, L, V], or an object with `.logits` as Hugging
+    Face models do. `shifted=True`: the output at a column predicts the next one (Dream). `takes_mask=True`: a
+    padded batch is one call, `forward(tokens, attention_mask=...)`; otherwise rows of unequal width are run
+    one by one, which is always correct and sometimes slower. `default_max_new_tokens` is the canvas the model
+    was made for. `name` identifies the model, for instance in a calibration.
     """
 
     supports_cache = False
@@ -50,25 +50,17 @@ class Adapter:
     ) -> None:
         if not callable(forward) or isinstance(forward, type):
             raise WrongTypeError(
-                f"Adapter({short_repr(forward)}, ...) was given; its first argument must be a function "
-                "from token "
-                "ids [B, L] to logits [B, L, V], or a model that can be called like one"
+                f"Adapter({short_repr(forward)}, ...) was given; its first argument must be a function from "
+                "token ids [B, L] to logits [B, L, V], or a model that can be called like one"
             )
         check_type("Adapter", "ids", ids, TokenIds, "lastword.TokenIds(mask=..., end=..., ...)")
         for flag, value in (("shifted", shifted), ("takes_mask", takes_mask)):
             check_choice("Adapter", flag, value, True, False)
         check_int("Adapter", "max_seq_len", max_seq_len, minimum=1, maximum=MAX_SEQ_LEN)
         check_int("Adapter", "default_max_new_tokens", default_max_new_tokens, minimum=1)
-        if tokenizer is not None:
-            check_type(
-                "Adapter",
-                "tokenizer",
-                tokenizer,
-                TextTokenizer,
-                "None, or have bos, chat_template, encode, chat and decode, as lastword.TextTokenizer says",
-            )
-        if name is not None:
-            check_type("Adapter", "name", name, str, "text, or None")
+        expected = "None, or have bos, chat_template, encode, chat and decode (see lastword.TextTokenizer)"
+        check_type("Adapter", "tokenizer", tokenizer, (TextTokenizer, NoneType), expected)
+        check_type("Adapter", "name", name, (str, NoneType), "text, or None")
         self.ids = ids
         self.max_seq_len = max_seq_len
         self.default_max_new_tokens = default_max_new_tokens
@@ -92,22 +84,22 @@ class Adapter:
         *,
         valid: Tensor | None = None,  # [B, L]
         stale: Tensor | None = None,
-        memory: RowStorage | None = None,
+        storage: RowStorage | None = None,
     ) -> Tensor:  # [B, S, V]
-        if memory is not None or stale is not None:
+        if storage is not None or stale is not None:
             raise SettingError(
-                "this model is a plain function whose layers cannot be reached, so nothing can be "
-                "cached; decode with cache=NoCache()"
+                "this model is a function whose keys and values cannot be stored; decode with cache=NoCache()"
             )
         if valid is None or bool(valid.all()):
-            logits = self._aligned(tokens)
+            logits = self._logits(tokens)
         elif self._takes_mask:
-            logits = self._aligned(tokens, attention_mask=valid.long())
+            logits = self._logits(tokens, attention_mask=valid.long())
         else:
             logits = self._row_by_row(tokens, valid)
         return logits.gather(1, read[..., None].expand(-1, -1, logits.shape[-1]))
 
-    def _aligned(self, tokens: Tensor, **mask: Tensor) -> Tensor:
+    def _logits(self, tokens: Tensor, **mask: Tensor) -> Tensor:
+        """Return logits [B, L, V], each aligned with the column that it predicts."""
         output = self._forward(tokens, **mask)
         first = output[0] if isinstance(output, tuple) and output else output
         logits = check_logits(getattr(first, "logits", first), tokens.shape, self)
@@ -116,8 +108,8 @@ class Adapter:
         return logits
 
     def _row_by_row(self, tokens: Tensor, valid: Tensor) -> Tensor:
-        alone = [self._aligned(row[real][None])[0] for row, real in zip(tokens, valid)]
-        logits = alone[0].new_zeros(*tokens.shape, alone[0].shape[-1])
-        for row, real in enumerate(valid):
-            logits[row, real] = alone[row]
+        rows = [self._logits(row[columns][None])[0] for row, columns in zip(tokens, valid)]
+        logits = rows[0].new_zeros(*tokens.shape, rows[0].shape[-1])
+        for row, columns in enumerate(valid):
+            logits[row, columns] = rows[row]
         return logits

@@ -1,12 +1,12 @@
-"""The model contract: tokens in, logits of selected columns out."""
+"""The model contract: token ids in, logits of selected columns out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, device, empty
+from torch import Tensor
 
 from lastword.calibration.ratios import Calibration
 from lastword.canvas.tokens import TokenIds, is_plain_tensor
@@ -14,20 +14,20 @@ from lastword.errors import NumericError, SettingError, WrongTypeError
 from lastword.models.storage import RowStorage
 from lastword.validation import MAX_SEED, check_int, check_type, short_repr
 
-DEFAULT_MAX_NEW_TOKENS = 1024  # of an answer, where a checkpoint does not say: the canvas everyone uses
+DEFAULT_MAX_NEW_TOKENS = 1024  # for checkpoints that do not state it: the usual canvas
 
-MAX_SEQ_LEN = MAX_SEED  # some say that they have no bound
+MAX_SEQ_LEN = MAX_SEED  # some models have no bound
 
 LOGIT_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
 @runtime_checkable
 class TextTokenizer(Protocol):
-    """Text and chat messages to ids, and back."""
+    """Converts text and chat messages to ids, and ids to text."""
 
     @property
     def bos(self) -> str | None:
-        """What a text begins with where it is asked to; None: nothing."""
+        """The token that may begin a text; None: there is none."""
         return None
 
     @property
@@ -44,20 +44,19 @@ class TextTokenizer(Protocol):
 
 @runtime_checkable
 class MaskPredictor(Protocol):
-    """A masked diffusion language model: tokens in, logits for chosen columns out.
+    """A masked diffusion language model: token ids in, logits for selected columns out.
 
-    It knows tokens and memory; it knows nothing of steps, lengths or rules. Whatever the
-    architecture does inside (Dream predicts each token from the column before it), the logits it
-    returns for a column are the prediction of the token AT that column. A model of your own that
-    subclasses this has no tokenizer, the usual canvas and no calibration unless it says so, in the class
-    or in a property; `Adapter` makes one of any function.
+    It knows token ids and cache storage, but neither steps nor lengths nor rules. Whatever the architecture
+    does inside (Dream predicts each token from the column before it), the logits returned for a column
+    predict the token AT that column. A model that subclasses this has no tokenizer, the usual canvas and no
+    calibration, unless its class or a property says otherwise; `Adapter` makes one of any function.
     """
 
     ids: TokenIds
-    max_seq_len: int  # prompt and answer together may not need more
+    max_seq_len: int  # the limit of prompt and answer together
     default_max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS
-    calibration: Calibration | None = None  # how long its answers came out beside predictions
-    supports_cache: bool = True  # can a cache keep what its layers computed?
+    calibration: Calibration | None = None  # the lengths of its answers relative to predictions
+    supports_cache: bool = True  # whether its keys and values can be stored
 
     @property
     def tokenizer(self) -> TextTokenizer | None:
@@ -65,7 +64,7 @@ class MaskPredictor(Protocol):
         return None
 
     @property
-    def device(self) -> device: ...
+    def device(self) -> torch.device: ...
 
     def __call__(
         self,
@@ -74,57 +73,54 @@ class MaskPredictor(Protocol):
         *,
         valid: Tensor | None = None,  # [B, L] False where a column is padding; None: all valid
         stale: Tensor | None = None,  # [B, R] columns to recompute; None: all
-        memory: RowStorage | None = None,  # keys and values of the columns that are not stale
+        storage: RowStorage | None = None,  # keys and values of the columns that are not stale
     ) -> Tensor:  # [B, S, V]
-        """Logits for the tokens at columns `read`, which must lie among the stale ones."""
+        """Return logits for the tokens at columns `read`, which must be among the stale ones."""
         ...
 
 
-def check_model(model: object) -> None:
-    """Refuse what is no model, with what it lacks."""
-    needed = (
-        "ids",
-        "max_seq_len",
-        "default_max_new_tokens",
-        "calibration",
-        "supports_cache",
-        "tokenizer",
-        "device",
-    )
-    lacking = [name for name in needed if not hasattr(model, name)]
-    if lacking or not callable(model) or isinstance(model, type):
-        missing = f"{', '.join(lacking) or 'a call'}: missing"
-        reason = "a class, not a model made of it" if isinstance(model, type) else missing
+MODEL_ATTRIBUTES = (
+    "ids", "max_seq_len", "default_max_new_tokens", "calibration", "supports_cache", "tokenizer", "device",
+)  # fmt: skip
+
+
+def check_model(model: Any) -> None:
+    """Raise WrongTypeError unless a value is a model; the message names what it lacks."""
+    missing = [name for name in MODEL_ATTRIBUTES if not hasattr(model, name)]
+    if missing or not callable(model) or isinstance(model, type):
+        reason = f"it has no {', '.join(missing)}" if missing else "it cannot be called"
+        if isinstance(model, type):
+            reason = "it is a class, not an instance of it"
         raise WrongTypeError(
-            f"{short_repr(model)} was given for a model ({reason}); give what lastword.load returns, "
-            "lastword.Adapter(...) around a function, or a subclass of lastword.MaskPredictor"
+            f"{short_repr(model)} was given as a model ({reason}); give the result of lastword.load, "
+            "lastword.Adapter(...) around a function, or an instance of a subclass of lastword.MaskPredictor"
         )
     name = type(model).__name__
-    check_type(name, "ids", model.ids, TokenIds, "lastword.TokenIds(...)")  # type: ignore[attr-defined]
+    check_type(name, "ids", model.ids, TokenIds, "lastword.TokenIds(...)")
     for field in ("max_seq_len", "default_max_new_tokens"):
         check_int(name, field, getattr(model, field), minimum=1, maximum=MAX_SEQ_LEN)
 
 
-def check_logits(given: object, columns: Sequence[int], model: MaskPredictor) -> Tensor:
-    """What a model returned for [B, S] columns, without what a padded head says of ids that are none."""
-    least, where = model.ids.vocab_size, model.device.type
-    if is_plain_tensor(given):
-        fits = given.ndim == 3 and given.shape[:2] == (*columns,) and given.shape[2] >= least
-        if fits and given.dtype in LOGIT_DTYPES and given.device.type == where:
-            return given if given.shape[2] == least else given[..., :least]
-        found = f"{given.dtype} {tuple(given.shape)} on {given.device.type}"
+def check_logits(logits: object, columns: Sequence[int], model: MaskPredictor) -> Tensor:
+    """Return a model's logits for [B, S] columns, without those of a padded head beyond the vocabulary."""
+    vocab_size, device = model.ids.vocab_size, model.device.type
+    if is_plain_tensor(logits):
+        fits = logits.ndim == 3 and logits.shape[:2] == (*columns,) and logits.shape[2] >= vocab_size
+        if fits and logits.dtype in LOGIT_DTYPES and logits.device.type == device:
+            return logits if logits.shape[2] == vocab_size else logits[..., :vocab_size]
+        description = f"{logits.dtype} {tuple(logits.shape)} on {logits.device.type}"
     else:
-        found = "no plain tensor" if isinstance(given, Tensor) else f"a {type(given).__name__}"
+        description = "no plain tensor" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
     raise NumericError(
-        f"the model returned {found}; it must return floating-point logits of shape ({columns[0]}, "
-        f"{columns[1]}, {least} or more) on {where}"
+        f"the model returned {description}; it must return floating-point logits of shape ({columns[0]}, "
+        f"{columns[1]}, {vocab_size} or more) on {device}"
     )
 
 
 def decode_text(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
-    """The text of ids, or the ids themselves where a model has no tokenizer."""
+    """Return the text of ids, or the ids themselves if the model has no tokenizer."""
     if tokenizer is None:
-        return "".join(f"{one} " for one in ids)
+        return "".join(f"{index} " for index in ids)
     text = tokenizer.decode(ids)
     if not isinstance(text, str):
         raise WrongTypeError(
@@ -134,18 +130,17 @@ def decode_text(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
     return text
 
 
-def check_device(owner: str, given: object) -> device:
-    """A device of this machine."""
-    check_type(owner, "device", given, (str, device), "a device, such as 'cpu' or 'cuda:1'")
+def check_device(owner: str, device: Any) -> torch.device:
+    """Return a device of this machine; SettingError if it cannot be used."""
+    check_type(owner, "device", device, (str, torch.device), "a device, such as 'cpu' or 'cuda:1'")
     try:
-        where = empty(0, device=given).device  # type: ignore[call-overload]
-        if where.type == "meta":
+        checked = torch.empty(0, device=device).device
+        if checked.type == "meta":
             raise NotImplementedError("it holds shapes and no numbers")
-    except (RuntimeError, AssertionError, ImportError) as wrong:  # NotImplementedError is one
-        reason = str(wrong).partition("\n")[0].partition(". ")[0]
+    except (RuntimeError, AssertionError, ImportError) as error:  # NotImplementedError is one
+        reason = str(error).partition("\n")[0].partition(". ")[0]
         raise SettingError(
-            f"{owner}(device={short_repr(str(given))}) was given, which cannot be used here ({reason}); "
-            "give cpu, "
-            "or cuda, cuda:1 or mps where the machine and its torch have them"
-        ) from wrong
-    return where
+            f"{owner}(device={short_repr(str(device))}) was given, which cannot be used here ({reason}); "
+            "give cpu, or cuda, cuda:1 or mps where the machine and its torch have them"
+        ) from error
+    return checked

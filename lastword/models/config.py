@@ -1,110 +1,96 @@
-"""A checkpoint's JSON files: what every family's config.json says, and what is told of a mistake in one.
-
-A family declares its config.json as a class (llada.py, dream.py): the fields it reads, each with its bounds,
-and as `Literal` the switches that would make another architecture of it. Fields we do not know are ignored.
-"""
+"""The JSON files of a checkpoint folder, and errors that name the file and the field."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import os
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError
 from lastword.io.schema import IGNORE_EXTRA, PositiveSlots, first_error, read_json_object
-from lastword.models.layers import TransformerConfig
-from lastword.models.path_safety import is_plain_file
 from lastword.validation import short_repr
 
-MOST_IDS = 2**24  # of a vocabulary; the largest published have some 2**18
+MAX_VOCAB_SIZE = 2**24  # the largest published vocabularies have about 2**18 ids
 
-Layers = Annotated[int, Field(ge=1, le=1_000)]
-Heads = Annotated[int, Field(ge=1, le=2**12)]
-Width = Annotated[int, Field(ge=1, le=2**20)]
-Vocabulary = Annotated[int, Field(ge=1, le=MOST_IDS)]
-Positions = PositiveSlots
-# Its powers are taken in float32.
-Theta = Annotated[float, Field(ge=1, le=1e15)]
-Epsilon = Annotated[float, Field(gt=0, lt=1)]
-TokenId = Annotated[int, Field(ge=0, lt=MOST_IDS)]
+TokenId = Annotated[int, Field(ge=0, lt=MAX_VOCAB_SIZE)]
 EndIds = Annotated[
     list[TokenId],
     Field(max_length=1_000),
-    BeforeValidator(lambda given: given if isinstance(given, list) else [given]),
+    BeforeValidator(lambda ids: ids if isinstance(ids, list) else [ids]),
 ]
 
 _Document = TypeVar("_Document", bound="Document")
 
 
 class Document(BaseModel):
-    """One of a checkpoint's JSON files, as far as we read it."""
+    """A JSON file of a checkpoint; fields that are not declared are ignored."""
 
     model_config = IGNORE_EXTRA
-    builder: ClassVar[str] = "loader"  # what is built from it, in messages about switches
+    architecture: ClassVar[str] = "loader"  # named in messages about unsupported switches
 
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Null is false for a switch, and as good as absent for everything else."""
+        """Read null as false for a switch and as an absent field otherwise."""
         for name, field in cls.model_fields.items():
+            name = field.alias or name
             if isinstance(field.default, bool) and name in data and data[name] is None:
                 data = {**data, name: False}
         return {name: value for name, value in data.items() if value is not None}
 
     @classmethod
     def read(cls: type[_Document], path: Path) -> _Document:
-        """From a file that must be there."""
-        return cls.of(read_json(path), path)
+        """Read a file that must exist."""
+        return cls.parse(read_json(path), path)
 
     @classmethod
-    def of(cls: type[_Document], data: dict[str, Any], source: Path) -> _Document:
-        """From the fields of a file; CheckpointError names the file and the field that is wrong."""
+    def parse(cls: type[_Document], data: dict[str, Any], source: Path) -> _Document:
+        """Validate the content of a file; CheckpointError names the file and the field."""
         try:
             return cls.model_validate(data)
-        except ValidationError as wrong:
-            raise CheckpointError(f"{source} {cls._mistake(wrong)}") from wrong
+        except ValidationError as error:
+            raise CheckpointError(f"{source} {cls._describe(error)}") from error
 
     @classmethod
-    def _mistake(cls, wrong: ValidationError) -> str:
-        field, first = first_error(wrong)
+    def _describe(cls, error: ValidationError) -> str:
+        field, first = first_error(error)
         published = "use the configuration published with the weights"
         if first["type"] == "missing":
             return f"lacks the field {field}, which is needed; {published}"
-        said = f"says {field}={short_repr(first['input'])}"
+        value = f"has {field}={short_repr(first['input'])}"
         if first["type"] == "literal_error":
             return (
-                f"{said}; our {cls.builder} is built for {first['ctx']['expected']}: "
+                f"{value}; our {cls.architecture} is built for {first['ctx']['expected']}: "
                 "wrap the authors' model with lastword.Adapter instead"
             )
-        return f"{said}; {first['msg'].replace('Input should', 'it should')}: {published}"
+        return f"{value}; {first['msg'].replace('Input should', 'it should')}: {published}"
 
 
 class SpecialIds(Document):
-    """The special ids a config may state."""
+    """The special token ids that config.json and generation_config.json may have."""
 
     mask_token_id: TokenId | None = None
     eos_token_id: EndIds = []  # the first ends a document, the others a turn
     pad_token_id: TokenId | None = None
 
 
-class FamilyConfig(SpecialIds):
-    """A config.json; every family has its own class of it."""
-
-    @abstractmethod
-    def shape(self) -> TransformerConfig:
-        """The architecture it describes."""
-
-
 class GenerationConfig(SpecialIds):
-    """A generation_config.json: ids where config.json is silent, and the canvas the model is made for."""
+    """generation_config.json: ids that config.json lacks, and the default number of new tokens."""
 
     max_new_tokens: PositiveSlots | None = None
 
+    @classmethod
+    def of_folder(cls, folder: Path) -> GenerationConfig:
+        """Read the file of a folder if there is one."""
+        path = folder / "generation_config.json"
+        return cls.read(path) if is_plain_file(path) else cls()
+
 
 class WeightIndex(Document):
-    """A model.safetensors.index.json: which file beside it holds a tensor."""
+    """model.safetensors.index.json: the file that holds each tensor."""
 
     weight_map: Annotated[
         dict[Annotated[str, Field(max_length=500)], Annotated[str, Field(max_length=255)]],
@@ -113,12 +99,39 @@ class WeightIndex(Document):
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A checkpoint's file as an object; CheckpointError says what is wrong with it."""
+    """Read a file that holds one JSON object; CheckpointError if it is missing or broken."""
     if not is_plain_file(path):
         raise CheckpointError(
             f"{path.parent} has no {path.name}; give a folder in the authors' Hugging Face format"
         )
     try:
         return read_json_object(path)
-    except (OSError, ValueError) as broken:
-        raise CheckpointError(f"{path} cannot be read as JSON ({broken}); download it again") from broken
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read as JSON ({error}); download it again") from error
+
+
+def is_plain_file(path: Path) -> bool:
+    """Return whether a file exists; CheckpointError if it is not a file or lies outside its folder."""
+    if not os.path.lexists(path):
+        return False
+    check_inside(path)
+    if not os.path.isfile(path):
+        raise CheckpointError(f"{path} is not a plain file; download it again")
+    return True
+
+
+def check_inside(path: Path) -> None:
+    """Raise CheckpointError if a file is a link out of its folder; the folder itself may be a link."""
+    if path.parent.parent == EMBEDDED_FOLDER:  # ours, however the package was installed
+        return
+    folder = os.path.realpath(path.parent)
+    allowed = [folder]
+    snapshots = os.path.dirname(folder)
+    if os.path.basename(snapshots) == "snapshots":  # the hub's cache links to its blobs
+        allowed.append(os.path.join(os.path.dirname(snapshots), "blobs"))
+    target = os.path.realpath(path)
+    if os.path.dirname(target) not in allowed:
+        raise CheckpointError(
+            f"{path} is a link to {target}, outside of its folder; a checkpoint's files lie in one "
+            "folder: copy the file there in place of the link"
+        )

@@ -1,4 +1,4 @@
-"""`load`: a name or a folder in, a model ready to decode out."""
+"""`load`: return a model by its name or from its folder."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
 from lastword.io.files import user_path
-from lastword.models.base import DEFAULT_MAX_NEW_TOKENS
-from lastword.models.config import FamilyConfig, GenerationConfig, SpecialIds, read_json
-from lastword.models.device import as_device, as_dtype
-from lastword.models.dream import Dream
+from lastword.models.architectures import ARCHITECTURES, Architecture, ModelConfig
+from lastword.models.base import DEFAULT_MAX_NEW_TOKENS, check_device
+from lastword.models.config import GenerationConfig, SpecialIds, is_plain_file, read_json
 from lastword.models.layers import TransformerConfig
-from lastword.models.llada import LLaDA
 from lastword.models.native import NativeModel
-from lastword.models.path_safety import is_plain_file
 from lastword.models.quantize import to_float8
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
@@ -38,18 +35,20 @@ from lastword.models.weights import (
     tensor_files,
     tensor_names,
 )
-from lastword.validation import (
-    check_choice,
-    check_list,
-    check_type,
-    short_repr,
-)
-
-ARCHITECTURES: dict[str, type[NativeModel]] = {"llada": LLaDA, "dream": Dream}
+from lastword.validation import check_choice, check_list, check_type, short_repr
 
 BUILT_IN = ("toy", *EMBEDDED)
 
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+_Model = TypeVar("_Model", NativeModel, Toy)
 
 
 def load(
@@ -62,119 +61,122 @@ def load(
     revision: str | None = None,
     weights: str | None = None,
 ) -> NativeModel | Toy:
-    """Load a LLaDA or Dream checkpoint, one of the embedded models, or the `toy` model.
+    """Load a LLaDA or Dream checkpoint, an embedded model, or the `toy` model.
 
-    `name` is an embedded model such as `tiny-llada-base`, a folder in the authors' Hugging Face
-    format or a hub name such as `GSAI-ML/LLaDA-8B-Instruct`; hub names go through huggingface_hub, its
-    cache and its offline mode. `device="auto"` takes a GPU where there is one; `dtype="auto"` keeps the
-    stored dtype on a GPU and computes in float32 on a CPU. A folder without a tokenizer loads too:
-    prompts are then token ids. `turn_ends` are further ids that end an answer; "auto" takes those of
-    the config and the tokenizer. `calibration` is the file `lastword calibrate` wrote; "auto" takes the
-    folder's lengths.json where there is one, None takes none. `weights="fp8"` quantises the products of the
-    layers: half the memory, and faster on a GPU that multiplies in fp8; elsewhere right and no faster. A
-    calibration learnt without it is another model's.
+    `name` is an embedded model such as `tiny-llada-base`, a folder in the authors' Hugging Face format, or a
+    hub name such as `GSAI-ML/LLaDA-8B-Instruct`, which is fetched with huggingface_hub, its cache and its
+    offline mode. `device="auto"` takes a GPU if there is one. `dtype="auto"` keeps the stored dtype on a GPU
+    and computes in float32 on a CPU. A folder without a tokenizer loads as well: prompts are then token ids.
+
+    `turn_ends` are further ids that end an answer; "auto" takes those of the config and the tokenizer.
+    `calibration` is a file written by `lastword calibrate`; "auto" takes lengths.json of the folder if it
+    exists, None takes none. `weights="fp8"` quantises the linear layers: half the memory, and faster on GPUs
+    that multiply in fp8, but not elsewhere. Calibrations of the model without fp8 do not apply to it.
     """
-    _check_kinds(name, turn_ends, calibration, revision)
+    check_type("load", "name", name, (str, Path), "the name or folder of a model")
+    if not (isinstance(turn_ends, str) and turn_ends == "auto"):
+        check_list("load", "turn_ends", turn_ends, '"auto" or a list of token ids')
+    check_type("load", "calibration", calibration, (str, Path, NoneType), 'a file, "auto" or None')
+    check_type("load", "revision", revision, (str, NoneType), "a branch, tag or commit, or None")
     if weights is not None:
         check_choice("load", "weights", weights, "fp8")
-    where, wanted = as_device(device), as_dtype(dtype)
+    target, target_dtype = as_device(device), as_dtype(dtype)
     if str(name) == "toy":
         _check_toy(
-            device=device if device != "auto" and where.type != "cpu" else None,
-            dtype=dtype if wanted not in (None, torch.float64) else None,
+            device=device if device != "auto" and target.type != "cpu" else None,
+            dtype=dtype if target_dtype not in (None, torch.float64) else None,
             turn_ends=turn_ends if turn_ends != "auto" else None,
             revision=revision,
             weights=weights,
         )
-        return _with_calibration(Toy(), _calibration(None, calibration))
-    own_ends = None if turn_ends == "auto" else tuple(turn_ends)
-    folder = _folder(name, revision)
-    lengths = _calibration(folder, calibration)
-    model = _loaded(folder, where, wanted, own_ends)
+        return _with_calibration(Toy(), _read_calibration(None, calibration))
+    folder = _find_folder(name, revision)
+    lengths = _read_calibration(folder, calibration)
+    model = _load_folder(folder, target, target_dtype, None if turn_ends == "auto" else tuple(turn_ends))
     if weights == "fp8":
         to_float8(model.network)
     return _with_calibration(model.eval(), lengths)
 
 
-def _loaded(
-    folder: Path,
-    where: torch.device,
-    wanted: torch.dtype | None,
-    turn_ends: tuple[int, ...] | None,
-) -> NativeModel:
-    """Load the model of a checkpoint folder."""
-    architecture, config, shape = described(folder)
-    generation = GenerationConfig()
-    if is_plain_file(folder / "generation_config.json"):
-        generation = GenerationConfig.read(folder / "generation_config.json")
-    tokenizer = Tokenizer.from_folder(folder)
-    ids = _ids(folder, config, generation, shape.vocab_size, tokenizer, architecture.turn_end)
-    if turn_ends is not None:
-        ids = replace(ids, turn_ends=turn_ends)
-
-    # Names are compared before anything is built: a wrong number of layers is told at once.
-    files, head = tensor_files(folder), architecture.tensors[HEAD]
-    names = tensor_names(architecture.tensors, shape.num_layers, tied_head=shape.tied_head)
-    check_files(folder, files, names, head)
-    if wanted is None:
-        wanted = torch.float32 if where.type == "cpu" else stored_dtype(files)
-    with torch.device("meta"):
-        model = architecture(shape, ids, tokenizer)
-    model.default_max_new_tokens = generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS
-    load_weights(model.network, names, files, head, where, wanted)
-    return model
+def as_device(device: str | torch.device) -> torch.device:
+    """Return a device of this machine; "auto" is a GPU if there is one."""
+    if isinstance(device, str) and device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    return check_device("load", device)
 
 
-_Model = TypeVar("_Model", NativeModel, Toy)
+def as_dtype(dtype: str | torch.dtype) -> torch.dtype | None:
+    """Return a dtype to compute in; None for "auto"."""
+    check_type("load", "dtype", dtype, (str, torch.dtype), 'a dtype, as in "bfloat16"')
+    if dtype == "auto":
+        return None
+    known = DTYPES.get(str(dtype).removeprefix("torch."))
+    if known is None:
+        raise SettingError(f"dtype {short_repr(dtype)} is unknown; give auto or one of {', '.join(DTYPES)}")
+    return known
 
 
-def described(folder: Path) -> tuple[type[NativeModel], FamilyConfig, TransformerConfig]:
-    """The family a folder's config.json is of, what it says, and the architecture that makes."""
+def read_config(folder: Path) -> tuple[Architecture, ModelConfig, TransformerConfig]:
+    """Return the architecture of a folder's config.json, its content, and the transformer it describes."""
     source = folder / "config.json"
     data = read_json(source)
     kind = data.get("model_type")
     architecture = ARCHITECTURES.get(kind.lower()) if isinstance(kind, str) else None
     if architecture is None:
         raise CheckpointError(
-            f"{source} says model_type={short_repr(kind)}; we know {', '.join(ARCHITECTURES)}: wrap any "
+            f"{source} has model_type={short_repr(kind)}; supported are {', '.join(ARCHITECTURES)}: wrap any "
             "other masked model with lastword.Adapter"
         )
-    config = architecture.config.of(data, source)
+    config = architecture.config.parse(data, source)
     try:
-        return architecture, config, config.shape()
-    except CheckpointError as wrong:
-        raise CheckpointError(f"{source} cannot be built: {wrong}") from wrong
+        return architecture, config, config.transformer()
+    except CheckpointError as error:
+        raise CheckpointError(f"{source} cannot be built: {error}") from error
 
 
-def _calibration(folder: Path | None, calibration: str | Path | None) -> tuple[Calibration, Path] | None:
-    """The calibration that was asked for, or the folder's own, and where it is from."""
-    path = None if calibration in (None, "auto") else user_path(calibration)
-    if calibration == "auto" and folder is not None and is_plain_file(folder / FILE_NAME):
+def _load_folder(
+    folder: Path, device: torch.device, dtype: torch.dtype | None, turn_ends: tuple[int, ...] | None
+) -> NativeModel:
+    architecture, config, transformer = read_config(folder)
+    generation = GenerationConfig.of_folder(folder)
+    tokenizer = Tokenizer.from_folder(folder)
+    ids = _token_ids(folder, config, generation, transformer.vocab_size, tokenizer, architecture.turn_end)
+    if turn_ends is not None:
+        ids = replace(ids, turn_ends=turn_ends)
+    # Names are compared before the model is built, so that a wrong number of layers fails at once.
+    files, head = tensor_files(folder), architecture.tensors[HEAD]
+    names = tensor_names(architecture.tensors, transformer.num_layers, tied_head=transformer.tied_head)
+    check_files(folder, files, names, head)
+    if dtype is None:
+        dtype = torch.float32 if device.type == "cpu" else stored_dtype(files)
+    with torch.device("meta"):
+        model = NativeModel(architecture, transformer, ids, tokenizer)
+    model.default_max_new_tokens = generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS
+    load_weights(model.network, names, files, head, device, dtype)
+    return model
+
+
+def _read_calibration(folder: Path | None, source: str | Path | None) -> tuple[Calibration, Path] | None:
+    """Return the calibration of a file, or with "auto" that of the folder, and its path."""
+    path = None if source in (None, "auto") else user_path(source)
+    if source == "auto" and folder is not None and is_plain_file(folder / FILE_NAME):
         path = folder / FILE_NAME
     return None if path is None else (Calibration.from_file(path), path)
 
 
-def _with_calibration(model: _Model, lengths: tuple[Calibration, Path] | None) -> _Model:
-    """The model with its calibration, if there is one and it is the model's."""
-    if lengths is not None:
-        model.calibration, source = lengths
+def _with_calibration(model: _Model, calibration: tuple[Calibration, Path] | None) -> _Model:
+    """Return the model with its calibration; SettingError if it was made for another model."""
+    if calibration is not None:
+        model.calibration, source = calibration
         model.calibration.check_model(model_key(model), source)
     return model
 
 
-def _check_kinds(name: object, turn_ends: object, calibration: object, revision: object) -> None:
-    """Refuse what is of another kind than it must be, before anything is read."""
-    check_type("load", "name", name, (str, Path), "the name or folder of a model")
-    if not (isinstance(turn_ends, str) and turn_ends == "auto"):
-        check_list("load", "turn_ends", turn_ends, '"auto" or a list of token ids')
-    kinds = (str, Path, NoneType)
-    check_type("load", "calibration", calibration, kinds, 'a file, "auto" or None')
-    check_type("load", "revision", revision, (str, NoneType), "a branch, tag or commit, or None")
-
-
-def _check_toy(**ignored: object) -> None:
-    """Refuse what a model without weights could only ignore."""
-    for name, value in ignored.items():
+def _check_toy(**settings: object) -> None:
+    """Raise SettingError for a setting that would have no effect on the toy model."""
+    for name, value in settings.items():
         if value is not None:
             raise SettingError(
                 f"load('toy', {name}={short_repr(value)}) was given; the toy has no weights and computes in "
@@ -182,18 +184,17 @@ def _check_toy(**ignored: object) -> None:
             )
 
 
-def _folder(name: str | Path, revision: str | None) -> Path:
-    text = str(name)
-    folder = user_path(name)
+def _find_folder(name: str | Path, revision: str | None) -> Path:
+    """Return the local folder of a model; hub names are fetched."""
+    text, folder = str(name), user_path(name)
     local = EMBEDDED_FOLDER / text if text in EMBEDDED else None
     if text and os.path.isdir(folder):
         local = folder
     if local is not None:
         if revision is not None:
             raise SettingError(
-                f"load({short_repr(text)}, revision={short_repr(revision)}) was given; only hub names "
-                "have revisions, "
-                "and this is a folder here: leave revision out"
+                f"load({short_repr(text)}, revision={short_repr(revision)}) was given; only hub names have "
+                "revisions, and this is a local folder: leave revision out"
             )
         return local
     looks_like_hub = text.count("/") == 1 and not text.startswith((".", "/", "~"))
@@ -201,52 +202,51 @@ def _folder(name: str | Path, revision: str | None) -> Path:
         near = difflib.get_close_matches(text, BUILT_IN, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else f" ({', '.join(BUILT_IN)})"
         raise CheckpointError(
-            f"there is no folder {short_repr(text)}, and it is no hub name (organisation/model) and no "
-            f"built-in name{hint}; `lastword models` lists those there are"
+            f"there is no folder {short_repr(text)}, and it is neither a hub name (organisation/model) nor a "
+            f"built-in name{hint}; `lastword models` lists known models"
         )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(text, revision=revision, allow_patterns=HUB_FILES))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as refused:
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise CheckpointError(
-            f"{short_repr(text)} is no local folder and could not be fetched from the hub "
-            f"({refused!s:.500}); "
+            f"{short_repr(text)} is no local folder and could not be fetched from the hub ({error!s:.500}); "
             "check the name and the network, or download the folder and give its path"
-        ) from refused
+        ) from error
 
 
-def _ids(
+def _token_ids(
     folder: Path,
     config: SpecialIds,
     generation: SpecialIds,
-    vocabulary: int,
+    vocab_size: int,
     tokenizer: Tokenizer | None,
     turn_end: str,
 ) -> TokenIds:
-    """Special ids: config first, generation config where it is silent, tokenizer for the turn end."""
+    """Return the special ids: from config.json, else from the generation config; turn ends also by name."""
     mask = generation.mask_token_id if config.mask_token_id is None else config.mask_token_id
     pad = generation.pad_token_id if config.pad_token_id is None else config.pad_token_id
     ends = config.eos_token_id or generation.eos_token_id
     if mask is None or not ends:
-        lacking = "mask" if mask is None else "end"
         raise CheckpointError(
-            f"{folder} names no {lacking} token; add mask_token_id and eos_token_id to config.json"
+            f"{folder} names no {'mask' if mask is None else 'end'} token; add mask_token_id and "
+            "eos_token_id to config.json"
         )
-    if tokenizer and tokenizer.size > vocabulary:
+    if tokenizer and tokenizer.size > vocab_size:
         raise CheckpointError(
-            f"the tokenizer in {folder} knows {tokenizer.size} ids and config.json states a vocabulary of "
-            f"{vocabulary}; they belong to different models: copy both again from one checkpoint"
+            f"the tokenizer in {folder} has {tokenizer.size} ids and config.json a vocabulary of "
+            f"{vocab_size}; they belong to different models: copy both again from one checkpoint"
         )
-    spoken = tokenizer.id_of(turn_end) if tokenizer else None
+    turn_end_id = tokenizer.id_of(turn_end) if tokenizer else None
     try:
         return TokenIds(
             mask=mask,
             end=ends[0],
             pad=ends[0] if pad is None else pad,
-            vocab_size=vocabulary,
-            turn_ends=(*ends[1:], *(() if spoken is None else (spoken,))),
+            vocab_size=vocab_size,
+            turn_ends=(*ends[1:], *(() if turn_end_id is None else (turn_end_id,))),
         )
-    except SettingError as wrong:
-        raise CheckpointError(f"{folder} cannot be decoded with: {wrong}") from wrong
+    except SettingError as error:
+        raise CheckpointError(f"{folder} cannot be decoded with: {error}") from error

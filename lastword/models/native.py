@@ -1,21 +1,17 @@
-"""NativeModel: what our own models have in common, a network, its ids and its tokenizer."""
+"""The native model: a transformer with its token ids and its tokenizer."""
 
 from __future__ import annotations
-
-from abc import abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from lastword.calibration.ratios import Calibration
-from lastword.canvas.columns import locate
+from lastword.canvas.columns import column_indices, locate
 from lastword.canvas.tokens import TokenIds
+from lastword.models.architectures import Architecture
 from lastword.models.base import DEFAULT_MAX_NEW_TOKENS
-from lastword.models.config import FamilyConfig
-from lastword.models.kernels.compiled import compiles, has_float8
-from lastword.models.kernels.norm import add_norm
+from lastword.models.kernels import has_float8, uses_triton
+from lastword.models.kernels.fused import add_rms_norm
 from lastword.models.layers import BidirectionalTransformer, TransformerConfig, at_columns
 from lastword.models.packed import PackedNetwork, Packing
 from lastword.models.quantize import is_float8
@@ -24,30 +20,44 @@ from lastword.models.tokenizer import Tokenizer
 
 
 class NativeModel(nn.Module):
-    """A MaskPredictor around a `BidirectionalTransformer`; a family says how columns are read.
+    """A `MaskPredictor` around a `BidirectionalTransformer`: what `load` returns for a checkpoint.
 
-    On a GPU a pass is packed (packed.py), but for float64. Elsewhere it is computed as layers.py reads.
-    `packs` says otherwise: True packs anywhere, False nowhere.
+    On a GPU passes run on packed columns (packed.py), except in float64; elsewhere as in layers.py. Set
+    `packs` to choose: True for packed passes on any device, False for none.
     """
 
-    config: ClassVar[type[FamilyConfig]]  # what the family's config.json says
-    tensors: ClassVar[Mapping[str, str]]  # our parameter names to the checkpoint's
     supports_cache = True
-    turn_end: ClassVar[str]  # the token that closes a turn, where the tokenizer has it
     packs: bool | None = None
 
-    def __init__(self, shape: TransformerConfig, ids: TokenIds, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self,
+        architecture: Architecture,
+        config: TransformerConfig,
+        ids: TokenIds,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
         super().__init__()
-        self.network = BidirectionalTransformer(shape)
+        self.architecture = architecture
+        self.network = BidirectionalTransformer(config)
         self.ids = ids
         self.tokenizer = tokenizer
-        self.max_seq_len = shape.max_seq_len
+        self.max_seq_len = config.max_seq_len
         self.default_max_new_tokens = DEFAULT_MAX_NEW_TOKENS
         self.calibration: Calibration | None = None
 
     @property
     def device(self) -> torch.device:
         return self.network.embedding.weight.device
+
+    @property
+    def is_packed(self) -> bool:
+        """Return whether passes run on packed columns."""
+        if self.packs is not None:
+            return self.packs
+        weight = self.network.embedding.weight
+        if not weight.is_cuda or not uses_triton(weight):
+            return False
+        return has_float8(weight.device) or not is_float8(self.network)
 
     @torch.no_grad()
     def forward(
@@ -57,10 +67,10 @@ class NativeModel(nn.Module):
         *,
         valid: Tensor | None = None,  # [B, L]
         stale: Tensor | None = None,  # [B, R], sorted
-        memory: RowStorage | None = None,
+        storage: RowStorage | None = None,
     ) -> Tensor:  # [B, S, V]
-        """Logits for the tokens at columns `read`."""
-        return self.head(self.states(tokens, read, valid=valid, stale=stale, memory=memory))
+        """Return logits for the tokens at columns `read`."""
+        return self.head(self.states(tokens, read, valid=valid, stale=stale, storage=storage))
 
     @torch.no_grad()
     def states(
@@ -70,50 +80,56 @@ class NativeModel(nn.Module):
         *,
         valid: Tensor | None = None,  # [B, L]
         stale: Tensor | None = None,  # [B, R], sorted
-        memory: RowStorage | None = None,
-        most: int | None = None,
+        storage: RowStorage | None = None,
+        capacity: int | None = None,
     ) -> Tensor:  # [B, S, W]
-        """The last layer's states where they predict the tokens at columns `read`: what `head` takes.
+        """Return the states from which `head` computes the logits for columns `read`.
 
-        A caller that reads many columns can take the head some of them at a time. One that knows that no
-        more than `most` columns are valid says so, where `is_packed`: then nothing is asked of the device.
+        A caller that reads many columns can apply the head to some of them at a time. Given a `capacity` that
+        the number of valid columns does not exceed, a packed pass does not wait for the device.
         """
-        source, carried = self.sources(tokens, read, valid, stale, memory)
-        if self.is_packed and (memory is None or isinstance(memory, RowKVStorage)):
-            if most is not None and valid is not None:
-                packing = Packing.among(tokens, source, valid, most)
+        source, columns = read, stale
+        if self.architecture.shifted_logits:
+            source, columns = _columns_before(tokens, read, valid, stale, storage)
+        if self.is_packed and (storage is None or isinstance(storage, RowKVStorage)):
+            if capacity is not None and valid is not None:
+                packing = Packing.with_capacity(tokens, source, valid, capacity)
             else:
-                packing = Packing.of(tokens, source, valid, carried, memory)
-            return PackedNetwork.of(self.network).hidden(packing, memory)[packing.where]
-        hidden = self.network.hidden(tokens, valid, carried, memory)
-        return at_columns(hidden, source if carried is None else locate(carried, source))
+                packing = Packing.from_columns(tokens, source, valid, columns, storage)
+            return PackedNetwork.of(self.network).hidden(packing, storage)[packing.read]
+        hidden = self.network.hidden(tokens, valid, columns, storage)
+        return at_columns(hidden, source if columns is None else locate(columns, source))
 
     @torch.no_grad()
     def head(self, states: Tensor) -> Tensor:  # [..., W] -> [..., V]
-        """Logits of states: the final norm and the vocabulary's product."""
+        """Return the logits of states: the final norm and the output head."""
         norm = self.network.norm
         if not self.is_packed:
             return self.network.head(norm(states))
-        _, normed = add_norm(states.flatten(0, -2).contiguous(), None, norm.weight, norm.eps)
+        _, normed = add_rms_norm(states.flatten(0, -2).contiguous(), None, norm.weight, norm.eps)
         return self.network.head(normed).view(*states.shape[:-1], -1)
 
-    @abstractmethod
-    def sources(
-        self,
-        tokens: Tensor,  # [B, L]
-        read: Tensor,  # [B, S]
-        valid: Tensor | None,  # [B, L]
-        stale: Tensor | None,  # [B, R], sorted
-        memory: RowStorage | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """The columns [B, S] whose states predict `read`, and those [B, R] to compute for it; None: all."""
 
-    @property
-    def is_packed(self) -> bool:
-        """Are passes computed on packed columns?"""
-        if self.packs is not None:
-            return self.packs
-        weight = self.network.embedding.weight
-        if not weight.is_cuda or not compiles(weight):
-            return False
-        return has_float8(weight.device) or not is_float8(self.network)
+def _columns_before(
+    tokens: Tensor, read: Tensor, valid: Tensor | None, stale: Tensor | None, storage: RowStorage | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the columns [B, S] whose shifted output predicts `read`, and the columns [B, R] to compute.
+
+    The first column of a row has no column before it and predicts itself, as in the authors' code.
+    """
+    source = (read - 1).clamp(min=0)
+    if stale is None:
+        return source, None
+    if storage is not None and storage.uniform:  # one more column per row; the first again if it is not read
+        first = stale[:, :1]
+        before = torch.minimum(source[:, :1], first)
+        if valid is not None:
+            before = torch.where(valid.gather(1, before), before, first)
+        added = (before < first)[:, 0].to(storage.tokens_computed.device)
+        storage.tokens_computed = storage.tokens_computed + added
+        return source, torch.cat((before, stale), 1)
+    chosen = torch.zeros_like(tokens, dtype=torch.bool)
+    chosen = chosen.scatter(1, stale, True).scatter(1, source, True)
+    if storage is not None:
+        storage.tokens_computed = chosen.sum(-1)  # the column before a block is one more
+    return source, column_indices(chosen)

@@ -1,4 +1,4 @@
-"""Run a network on packed rows without padding."""
+"""The transformer on packed columns: the columns of all rows side by side, without padding."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from torch import Tensor, nn
 
 from lastword.canvas.columns import cached_arange, first_true, locate, pack_indices
 from lastword.models.kernels.attention import PackedRows, attend
-from lastword.models.kernels.float8 import Quantised, Raw, multiply, quantise
-from lastword.models.kernels.gate import gated
-from lastword.models.kernels.norm import add_norm
-from lastword.models.kernels.rotary import rotate_and_store
-from lastword.models.layers import BidirectionalTransformer, Block, at_least_float32
+from lastword.models.kernels.float8 import Float8Rows, UnscaledProduct, float8_matmul, quantize_rows
+from lastword.models.kernels.fused import add_rms_norm, rotate_and_store, silu_mul
+from lastword.models.layers import BidirectionalTransformer, Block, rotary_cos_sin, rotary_frequencies
 from lastword.models.quantize import Float8Linear
 from lastword.models.storage import RowKVStorage
+
+# Gate and up are six times as wide as a state; at most this many of their numbers exist at a time: 128 MB
+# in bf16.
+MAX_MLP_NUMBERS = 2**26
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,226 +29,208 @@ class Packing:
     tokens: Tensor  # [N]
     positions: Tensor  # [N] within their rows
     rows: PackedRows
-    where: Tensor  # [B, S] which of the N are read
+    read: Tensor  # [B, S] which of the N are read
 
     @classmethod
-    def of(
+    def from_columns(
         cls,
         tokens: Tensor,  # [B, L]
         read: Tensor,  # [B, S]
-        valid: Tensor | None,  # [B, L], in each row side by side
-        carried: Tensor | None,  # [B, R], sorted
-        memory: RowKVStorage | None,
+        valid: Tensor | None,  # [B, L], adjacent in each row
+        columns: Tensor | None,  # [B, R], sorted; None: all
+        storage: RowKVStorage | None,
     ) -> Packing:
-        """Pack what is carried and valid, each column once.
+        """Pack the columns that are valid, each once.
 
-        That asks the device how many those are. Where every row carries as many (`memory.uniform`, or all
-        columns and no `valid`) nothing is asked: such a pass can be captured.
+        This waits for the device to count them, unless every row has the same number of columns
+        (`storage.uniform`, or all columns and no `valid`): such a pass can be captured.
         """
-        if memory is not None and carried is not None and memory.uniform:
-            return cls._uniform(tokens, read, valid, carried, memory)
+        if storage is not None and columns is not None and storage.uniform:
+            return cls._uniform(tokens, read, valid, columns, storage)
         (count, width), device = tokens.shape, tokens.device
-        every = torch.arange(width, device=device).expand(count, -1)
-        columns = every if carried is None else carried
-        most = columns.shape[1]
-        positions, where = columns, read
+        index = torch.arange(width, device=device).expand(count, -1) if columns is None else columns
+        longest, positions = index.shape[1], index
         if valid is not None:
             first = first_true(valid).clamp(max=width - 1)[:, None]
-            # What a family reads before a row's first column is not there: the column speaks for itself.
-            where = torch.maximum(read, first)
-            positions = (columns - first).clamp(min=0)
-            if memory is None:  # which would have no place for gaps
-                positions = (valid.cumsum(-1) - 1).clamp(min=0).gather(1, columns)
-        where = where if carried is None else locate(carried, where)
-        where = where + torch.arange(0, count * most, most, device=device)[:, None]
-        starts = torch.arange(0, count * most + 1, most, device=device)
-        base = None if memory is None else memory.base(device)
-        slots = columns if base is None else base[:, None] + columns
-        flat = [tokens.gather(1, columns).flatten(), positions.flatten(), slots.flatten()]
-        kept = valid if carried is None else F.pad(carried.diff() != 0, (1, 0), value=True)
-        if kept is not None:
-            (picked,) = kept.flatten().nonzero(as_tuple=True)
-            flat = [numbers[picked] for numbers in flat]
-            where = (kept.flatten().cumsum(0) - 1)[where]
-            starts = F.pad(kept.sum(-1).cumsum(0), (1, 0))
-        own = None
-        if base is None:
+            # Models with shifted logits read the column before; the first column of a row is read itself.
+            read = torch.maximum(read, first)
+            positions = (index - first).clamp(min=0)
+            if storage is None:  # which would have no place for gaps
+                positions = (valid.cumsum(-1) - 1).clamp(min=0).gather(1, index)
+        read = read if columns is None else locate(columns, read)
+        read = read + torch.arange(0, count * longest, longest, device=device)[:, None]
+        starts = torch.arange(0, count * longest + 1, longest, device=device)
+        offsets = None if storage is None else storage.offsets(device)
+        slots = index if offsets is None else offsets[:, None] + index
+        flat = [tokens.gather(1, index).flatten(), positions.flatten(), slots.flatten()]
+        distinct = valid if columns is None else F.pad(columns.diff() != 0, (1, 0), value=True)
+        if distinct is not None:
+            (packed,) = distinct.flatten().nonzero(as_tuple=True)
+            flat = [numbers[packed] for numbers in flat]
+            read = (distinct.flatten().cumsum(0) - 1)[read]
+            starts = F.pad(distinct.sum(-1).cumsum(0), (1, 0))
+        span = None
+        if offsets is None:
             flat[2] = torch.arange(len(flat[2]), device=device)
             key_starts, keys = starts, starts.diff()
-            own = slice(0, len(flat[2])) if count == 1 else None
+            span = slice(0, len(flat[2])) if count == 1 else None
         elif valid is None:
-            key_starts, keys = F.pad(base, (0, 1)), torch.full_like(base, width)
+            key_starts, keys = F.pad(offsets, (0, 1)), torch.full_like(offsets, width)
         else:
-            key_starts, keys = F.pad(base + first[:, 0], (0, 1)), valid.sum(-1)
-        rows = PackedRows(starts.int(), key_starts.int(), keys.int(), most, width, flat[2], own)
-        return cls(flat[0], flat[1], rows, where)
+            key_starts, keys = F.pad(offsets + first[:, 0], (0, 1)), valid.sum(-1)
+        rows = PackedRows(starts.int(), key_starts.int(), keys.int(), longest, width, flat[2], span)
+        return cls(flat[0], flat[1], rows, read)
 
     @classmethod
-    def among(cls, tokens: Tensor, read: Tensor, valid: Tensor, most: int) -> Packing:
-        """Pack all valid columns, of which there are no more than `most`; nothing is asked.
+    def with_capacity(cls, tokens: Tensor, read: Tensor, valid: Tensor, capacity: int) -> Packing:
+        """Pack all valid columns, at most `capacity`, without waiting for the device.
 
-        What is left of the `most` repeats a column that no row looks at.
+        Unused capacity repeats a column that no row attends to.
         """
         (count, width), device = tokens.shape, tokens.device
-        packed, picked = pack_indices(valid.flatten(), most)
+        rank, packed = pack_indices(valid.flatten(), capacity)
         first = first_true(valid).clamp(max=width - 1)[:, None]
         positions = (cached_arange(width, device) - first).clamp(min=0).flatten()
-        where = torch.maximum(read, first) + cached_arange(count, device)[:, None] * width
+        read = torch.maximum(read, first) + cached_arange(count, device)[:, None] * width
         counts = valid.sum(-1, dtype=torch.int32)
         starts = F.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
-        rows = PackedRows(starts, starts, counts, width, width, cached_arange(most, device))
-        return cls(tokens.flatten()[picked], positions[picked], rows, packed[where])
+        rows = PackedRows(starts, starts, counts, width, width, cached_arange(capacity, device))
+        return cls(tokens.flatten()[packed], positions[packed], rows, rank[read])
 
     @classmethod
     def _uniform(
-        cls,
-        tokens: Tensor,
-        read: Tensor,
-        valid: Tensor | None,
-        columns: Tensor,
-        memory: RowKVStorage,
+        cls, tokens: Tensor, read: Tensor, valid: Tensor | None, columns: Tensor, storage: RowKVStorage
     ) -> Packing:
-        """The same where every row carries as many columns side by side, in ten small kernels."""
-        (count, width), most = tokens.shape, columns.shape[1]
+        """Pack the same number of adjacent columns in every row, in ten small kernels."""
+        (count, width), size = tokens.shape, columns.shape[1]
         valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
-        base, every = memory.base(tokens.device), memory.steps(width, 1, columns)
-        starts = memory.steps(count + 1, most, columns, torch.int32)
-        # A scalar would be a kernel of its own to make a tensor of it.
-        end = memory.steps(1, 1, columns, first=width - 1)
-        first = torch.where(valid, every, end).amin(-1, keepdim=True)
+        offsets, column = storage.offsets(tokens.device), storage.arange(width, 1, columns)
+        starts = storage.arange(count + 1, size, columns, torch.int32)
+        # With a Python number, `where` would launch one more kernel.
+        end = storage.arange(1, 1, columns, start=width - 1)
+        first = torch.where(valid, column, end).amin(-1, keepdim=True)
         key_starts = torch.empty_like(starts)
-        torch.add(base, first[:, 0], out=key_starts[:-1])
-        # Counted from a row's last column, since its first may be there twice (see Dream).
-        last = memory.steps(count, most, columns, first=most - 1)[:, None]
-        where = torch.maximum(read, first) - columns[:, -1:] + last
-        slots = (base[:, None] + columns).flatten()
+        torch.add(offsets, first[:, 0], out=key_starts[:-1])
+        # Counted from a row's last column, since its first may be there twice (with shifted logits).
+        last = storage.arange(count, size, columns, start=size - 1)[:, None]
+        read = torch.maximum(read, first) - columns[:, -1:] + last
+        slots = (offsets[:, None] + columns).flatten()
         keys = valid.sum(-1, dtype=torch.int32)
-        rows = PackedRows(starts, key_starts, keys, most, width, slots, memory.own)
-        return cls(tokens.gather(1, columns).flatten(), (columns - first).flatten(), rows, where)
+        rows = PackedRows(starts, key_starts, keys, size, width, slots, storage.span)
+        return cls(tokens.gather(1, columns).flatten(), (columns - first).flatten(), rows, read)
 
 
-# Gate and up are six times as wide as a state: they are made this many numbers at a time, 128 MB in bf16.
-NUMBERS_AT_ONCE = 2**26
-
-
-class Product:
-    """Several products of one input as one; their weights become parts of a single tensor."""
+class FusedLinear:
+    """Linear layers with the same input as one product; their weights become views of a single tensor."""
 
     def __init__(self, *linears: nn.Module) -> None:
         self.float8 = isinstance(linears[0], Float8Linear)
-        self.weight = _together(linears, "weight")
-        self.scale = _together(linears, "scale") if self.float8 else None
-        self.bias = None if linears[0].bias is None else _together(linears, "bias")
+        self.weight = _share_memory(linears, "weight")
+        self.scale = _share_memory(linears, "scale") if self.float8 else None
+        self.bias = None if linears[0].bias is None else _share_memory(linears, "bias")
 
-    def __call__(self, x: Tensor | Quantised) -> Tensor | Raw:  # [N, I] -> [N, O]
+    def __call__(self, x: Tensor | Float8Rows) -> Tensor | UnscaledProduct:  # [N, I] -> [N, O]
         if self.scale is None:
             return F.linear(x, self.weight, self.bias)  # type: ignore[arg-type]
-        x = quantise(x) if isinstance(x, Tensor) else x
-        return multiply(x, self.weight, self.scale)
+        x = quantize_rows(x) if isinstance(x, Tensor) else x
+        return float8_matmul(x, self.weight, self.scale)
 
 
-class Layer(NamedTuple):
-    """One block's products."""
+class FusedBlock(NamedTuple):
+    """A layer with its seven linear layers fused into four products."""
 
     block: Block
-    qkv: Product
-    out: Product
-    gate_up: Product
-    down: Product
+    qkv: FusedLinear
+    out: FusedLinear
+    gate_up: FusedLinear
+    down: FusedLinear
 
     @classmethod
-    def of(cls, block: Block) -> Layer:
+    def from_block(cls, block: Block) -> FusedBlock:
         attention, mlp = block.attention, block.mlp
         return cls(
             block,
-            Product(attention.query, attention.key, attention.value),
-            Product(attention.out),
-            Product(mlp.gate, mlp.up),
-            Product(mlp.down),
+            FusedLinear(attention.query, attention.key, attention.value),
+            FusedLinear(attention.out),
+            FusedLinear(mlp.gate, mlp.up),
+            FusedLinear(mlp.down),
         )
 
 
 class PackedNetwork:
-    """A network's own weights, used on packed columns; nothing in a pass waits for the device.
+    """A network's own weights applied to packed columns; nothing in a pass waits for the device.
 
-    Norms, rotations and gates are kernels of their own and so is attention, which reads keys and values
-    where the memory has them. In fp8 a kernel quantises what it writes for the next product, and multiplies
-    the scales of the last one back into what it reads.
+    Everything between the products is a few kernels, and attention reads keys and values where the storage
+    holds them. In fp8 a kernel quantizes its output for the next product, and multiplies the scales of the
+    previous product into its input.
     """
 
     @torch.no_grad()
     def __init__(self, network: BidirectionalTransformer) -> None:
-        self.shape, self.embedding, self.norm = network.shape, network.embedding, network.norm
-        self.layers = [Layer.of(block) for block in network.blocks]  # type: ignore[arg-type]
-        exponents = torch.arange(0, self.shape.head_width, 2, device=network.embedding.weight.device).float()
-        self._frequencies = 1.0 / self.shape.rope_theta ** (exponents / self.shape.head_width)
+        self.config, self.embedding, self.norm = network.config, network.embedding, network.norm
+        self.blocks = [FusedBlock.from_block(block) for block in network.blocks]  # type: ignore[arg-type]
+        self._frequencies = rotary_frequencies(self.config, network.embedding.weight.device)
 
     @classmethod
     def of(cls, network: BidirectionalTransformer) -> PackedNetwork:
-        """The one that the network keeps. It goes where weights are moved, cast or quantised."""
-        kept = network.packed
-        if not isinstance(kept, cls) or not kept.current:
-            network.packed = kept = None
-            network.packed = kept = cls(network)
-        return kept
+        """Return the packed network that the network holds, made anew if weights were moved or replaced."""
+        packed = network.packed
+        if not isinstance(packed, cls) or not packed.current:
+            network.packed = None  # free its memory first
+            network.packed = packed = cls(network)
+        return packed
 
     @property
     def current(self) -> bool:
-        """Are these still the network's weights?"""
+        """Return whether these are still the network's weights."""
         return all(
-            layer.qkv.weight.data_ptr() == layer.block.attention.query.weight.data_ptr()
-            for layer in self.layers
+            fused.qkv.weight.data_ptr() == fused.block.attention.query.weight.data_ptr()
+            for fused in self.blocks
         )
 
-    def hidden(self, packing: Packing, memory: RowKVStorage | None) -> Tensor:  # [N, W]
-        """States of the packed columns before the final norm."""
-        shape, rows, eps = self.shape, packing.rows, self.shape.norm_eps
+    def hidden(self, packing: Packing, storage: RowKVStorage | None) -> Tensor:  # [N, W]
+        """Return the states of the packed columns before the final norm."""
+        config, rows, eps = self.config, packing.rows, self.config.norm_eps
         x: Tensor = self.embedding(packing.tokens)
-        cos, sin = self._rotation(packing.positions, x.dtype)
-        like = x.new_empty(len(x), shape.num_kv_heads, shape.head_width)
-        store = (like, torch.empty_like(like))
-        delta: Tensor | Raw | None = None
-        for number, (block, qkv, out, gate_up, down) in enumerate(self.layers):
-            if memory is not None:
-                store = memory.store(number, shape.num_kv_heads, like)
-            x, normed = add_norm(x, delta, block.attention_norm.weight, eps, quantised=qkv.float8)
+        cos, sin = rotary_cos_sin(packing.positions, self._frequencies, config, x.dtype)
+        like = x.new_empty(len(x), config.num_kv_heads, config.head_dim)
+        keys_values = (like, torch.empty_like(like))
+        delta: Tensor | UnscaledProduct | None = None
+        for layer, (block, qkv, out, gate_up, down) in enumerate(self.blocks):
+            if storage is not None:
+                keys_values = storage.layer(layer, config.num_kv_heads, like)
+            x, normed = add_rms_norm(x, delta, block.attention_norm.weight, eps, quantize=qkv.float8)
             bias = qkv.bias if qkv.float8 else None
-            query = rotate_and_store(qkv(normed), cos, sin, rows.slots, *store, shape.num_heads, bias)
-            delta = out(attend(query, *store, rows).flatten(1))
-            x, normed = add_norm(x, delta, block.mlp_norm.weight, eps, quantised=gate_up.float8)
-            del query, delta  # of a probe's columns 16 MB each
-            delta = _joined([down(gated(gate_up(part), x.dtype)) for part in _some_at_once(normed, gate_up)])
-        return add_norm(x, delta, self.norm.weight, eps)[0]
-
-    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        angles = positions[:, None].float() * self._frequencies  # [N, D/2]
-        working = at_least_float32(dtype) if self.shape.rotate_in_float32 else dtype
-        return angles.cos().to(working), angles.sin().to(working)
+            query = rotate_and_store(qkv(normed), cos, sin, rows.slots, *keys_values, config.num_heads, bias)
+            delta = out(attend(query, *keys_values, rows).flatten(1))
+            x, normed = add_rms_norm(x, delta, block.mlp_norm.weight, eps, quantize=gate_up.float8)
+            del query, delta  # 16 MB each in a probe
+            parts = _split_for_mlp(normed, gate_up)
+            delta = _join([down(silu_mul(gate_up(part), x.dtype)) for part in parts])
+        return add_rms_norm(x, delta, self.norm.weight, eps)[0]
 
 
-def _some_at_once(x: Tensor | Quantised, product: Product) -> list[Tensor] | list[Quantised]:
-    """Few columns as they are; of many, equal parts whose product is not too large."""
-    columns = x if isinstance(x, Tensor) else x.values
-    count = len(columns)
-    parts = -(-count * len(product.weight) // NUMBERS_AT_ONCE)
+def _split_for_mlp(x: Tensor | Float8Rows, product: FusedLinear) -> list[Tensor] | list[Float8Rows]:
+    """Split many columns into equal parts whose product is not too large."""
+    count = len(x if isinstance(x, Tensor) else x.values)
+    parts = -(-count * len(product.weight) // MAX_MLP_NUMBERS)
     size = max(1, -(-count // max(1, parts)))
     if isinstance(x, Tensor):
         return [*torch.split(x, size)]
-    return [Quantised(*part) for part in zip(torch.split(x.values, size), torch.split(x.scale, size))]
+    return [Float8Rows(*part) for part in zip(torch.split(x.values, size), torch.split(x.scale, size))]
 
 
-def _joined(parts: list[Tensor | Raw]) -> Tensor | Raw:
-    """Parts of columns as one."""
+def _join(parts: list[Tensor | UnscaledProduct]) -> Tensor | UnscaledProduct:
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], Tensor):
         return torch.cat(parts)  # type: ignore[arg-type]
     values, scales, (column_scale, *_) = zip(*parts)
-    return Raw(torch.cat(values), torch.cat(scales), column_scale)
+    return UnscaledProduct(torch.cat(values), torch.cat(scales), column_scale)
 
 
-def _together(linears: tuple[nn.Module, ...], name: str) -> Tensor:
-    """One tensor of the linears' parameters, which become views of it."""
+def _share_memory(linears: tuple[nn.Module, ...], name: str) -> Tensor:
+    """Return one tensor of a parameter of all linears, which become views of it."""
     parameters: list[nn.Parameter] = [getattr(linear, name) for linear in linears]
     if len(parameters) == 1:
         return parameters[0].data

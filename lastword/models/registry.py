@@ -1,4 +1,4 @@
-"""Known checkpoints: embedded, published and cached."""
+"""Models with a name: embedded ones, and published checkpoints with what the hub's cache holds of them."""
 
 from __future__ import annotations
 
@@ -13,119 +13,111 @@ from lastword.embedded import FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError
 from lastword.models.base import DEFAULT_MAX_NEW_TOKENS
 from lastword.models.config import GenerationConfig
-from lastword.models.load import described
-from lastword.models.path_safety import is_plain_file
-from lastword.models.tokenizer import chat_template_of
+from lastword.models.load import read_config
+from lastword.models.tokenizer import read_chat_template
 from lastword.models.toy import Toy
 from lastword.models.weights import tensor_files
 
-BYTES = 2  # of a published parameter
-CONFIG, GENERATION = "config.json", "generation_config.json"
+BYTES_PER_PARAMETER = 2  # as published
 
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model that `load` takes by its name, as far as is known without loading it."""
+    """The facts about a model with a name that are known without loading it."""
 
     name: str
     family: str
-    home: Literal["embedded", "hub"]
-    parameters: int  # of a checkpoint that is not here, to two digits
+    source: Literal["embedded", "hub"]
+    parameters: int  # to two digits if the checkpoint is not on this machine
     max_seq_len: int | None = None
-    default_max_new_tokens: int | None = (
-        None  # the canvas it is made for; None: its files say so, and are not here
-    )
+    default_max_new_tokens: int | None = None  # None: only known once the files are on this machine
     chat: bool = False  # has a chat template, or is made for one
-    here: Literal["whole", "part", "no"] = "no"
-    size: int = 0  # bytes on this machine
-    wrong: str | None = None  # why what is here cannot be read
+    local: Literal["complete", "partial", "no"] = "no"
+    local_bytes: int = 0
+    error: str | None = None  # why the local files cannot be read
 
     @property
-    def to_fetch(self) -> int:
-        """Bytes that `load` would fetch of a checkpoint that is not here, about."""
-        return self.parameters * BYTES if self.here == "no" else 0
+    def download_bytes(self) -> int:
+        """The approximate size of the download of a checkpoint that is not on this machine."""
+        return self.parameters * BYTES_PER_PARAMETER if self.local == "no" else 0
 
 
-def _hub(name: str, family: str, parameters: float, positions: int) -> KnownModel:
+def _on_hub(name: str, family: str, parameters: float, max_seq_len: int) -> KnownModel:
     chat = "Instruct" in name or name.endswith("LLaDA-1.5")
-    return KnownModel(name, family, "hub", int(parameters), positions, chat=chat)
+    return KnownModel(name, family, "hub", int(parameters), max_seq_len, chat=chat)
 
 
 PUBLISHED = (
-    _hub("GSAI-ML/LLaDA-8B-Base", "LLaDA", 8.0e9, 4096),
-    _hub("GSAI-ML/LLaDA-8B-Instruct", "LLaDA", 8.0e9, 4096),
-    _hub("GSAI-ML/LLaDA-1.5", "LLaDA", 8.0e9, 4096),
-    _hub("Dream-org/Dream-v0-Base-7B", "Dream", 7.6e9, 131072),
-    _hub("Dream-org/Dream-v0-Instruct-7B", "Dream", 7.6e9, 131072),
-    _hub("Dream-org/Dream-Coder-v0-Base-7B", "Dream", 7.6e9, 131072),
-    _hub("Dream-org/Dream-Coder-v0-Instruct-7B", "Dream", 7.6e9, 131072),
+    _on_hub("GSAI-ML/LLaDA-8B-Base", "LLaDA", 8.0e9, 4096),
+    _on_hub("GSAI-ML/LLaDA-8B-Instruct", "LLaDA", 8.0e9, 4096),
+    _on_hub("GSAI-ML/LLaDA-1.5", "LLaDA", 8.0e9, 4096),
+    _on_hub("Dream-org/Dream-v0-Base-7B", "Dream", 7.6e9, 131072),
+    _on_hub("Dream-org/Dream-v0-Instruct-7B", "Dream", 7.6e9, 131072),
+    _on_hub("Dream-org/Dream-Coder-v0-Base-7B", "Dream", 7.6e9, 131072),
+    _on_hub("Dream-org/Dream-Coder-v0-Instruct-7B", "Dream", 7.6e9, 131072),
 )
 
 
 def known_models(cache: Path | None = None) -> Iterator[KnownModel]:
-    """Every model that goes by a name; `cache` is the hub's folder, its own where none is given.
+    """Yield every model that has a name, without fetching or loading any.
 
-    Nothing is fetched and nothing is loaded. What of a cache cannot be read is told in `wrong`.
+    `cache` is the folder of the hub's cache; None: the one that huggingface_hub uses.
     """
     for name in EMBEDDED:
         folder = EMBEDDED_FOLDER / name
-        yield _of_folder(KnownModel(name, "", "embedded", 0), folder, _size(folder))
-    yield KnownModel("toy", "toy", "embedded", 0, Toy.max_seq_len, Toy.default_max_new_tokens, here="whole")
-    for published in PUBLISHED:
-        yield _cached(published, _hub_folder(cache))
+        yield _read_folder(KnownModel(name, "", "embedded", 0), folder, _folder_bytes(folder))
+    yield KnownModel(
+        "toy", "toy", "embedded", 0, Toy.max_seq_len, Toy.default_max_new_tokens, local="complete"
+    )
+    if cache is None:
+        from huggingface_hub import constants
+
+        cache = Path(constants.HF_HUB_CACHE)
+    for model in PUBLISHED:
+        yield _read_cache(model, cache)
 
 
-def _hub_folder(cache: Path | None) -> Path:
-    if cache is not None:
-        return cache
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE)
-
-
-def _cached(known: KnownModel, cache: Path) -> KnownModel:
-    """A published model with what the hub's cache has of it."""
+def _read_cache(model: KnownModel, cache: Path) -> KnownModel:
+    """Return a published model with what the hub's cache holds of it."""
     from huggingface_hub import try_to_load_from_cache
 
-    repository = cache / f"models--{known.name.replace('/', '--')}"
+    repository = cache / f"models--{model.name.replace('/', '--')}"
     try:
         if not repository.is_dir():
-            return known
-        config = try_to_load_from_cache(known.name, CONFIG, cache_dir=cache)
-    except OSError as refused:
-        return replace(known, here="part", wrong=f"the cache cannot be read ({refused})")
-    size = _size(repository / "blobs")
-    if not isinstance(config, str):  # begun, and its config is not there yet
-        return replace(known, here="part", size=size)
-    return _of_folder(known, Path(config).parent, size)
+            return model
+        config = try_to_load_from_cache(model.name, "config.json", cache_dir=cache)
+    except OSError as error:
+        return replace(model, local="partial", error=f"the cache cannot be read ({error})")
+    size = _folder_bytes(repository / "blobs")
+    if not isinstance(config, str):  # the download has started and its config is not complete
+        return replace(model, local="partial", local_bytes=size)
+    return _read_folder(model, Path(config).parent, size)
 
 
-def _of_folder(known: KnownModel, folder: Path, size: int) -> KnownModel:
-    """What a folder's own files say; of one that cannot be read, why."""
+def _read_folder(model: KnownModel, folder: Path, size: int) -> KnownModel:
+    """Return a model with the facts in its folder, or with the reason why they cannot be read."""
     try:
-        architecture, _, shape = described(folder)
-        generation = GenerationConfig()
-        if is_plain_file(folder / GENERATION):
-            generation = GenerationConfig.read(folder / GENERATION)
-        whole = all(map(os.path.isfile, set(tensor_files(folder).values())))
+        architecture, _, config = read_config(folder)
+        max_new_tokens = GenerationConfig.of_folder(folder).max_new_tokens or DEFAULT_MAX_NEW_TOKENS
+        complete = all(map(os.path.isfile, set(tensor_files(folder).values())))
         return replace(
-            known,
-            family=architecture.__name__,
-            parameters=shape.parameters,
-            max_seq_len=shape.max_seq_len,
-            default_max_new_tokens=generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS,
-            chat=chat_template_of(folder) is not None,
-            here="whole" if whole else "part",
-            size=size,
+            model,
+            family=architecture.name,
+            parameters=config.num_parameters,
+            max_seq_len=config.max_seq_len,
+            default_max_new_tokens=max_new_tokens,
+            chat=read_chat_template(folder) is not None,
+            local="complete" if complete else "partial",
+            local_bytes=size,
         )
-    except (CheckpointError, OSError) as broken:
-        return replace(known, here="part", size=size, wrong=str(broken))
+    except (CheckpointError, OSError) as error:
+        return replace(model, local="partial", local_bytes=size, error=str(error))
 
 
-def _size(folder: Path) -> int:
-    """Bytes of the files in a folder; what cannot be looked at counts nothing."""
+def _folder_bytes(folder: Path) -> int:
+    """Return the size of the files in a folder; 0 if it cannot be read."""
     try:
-        with os.scandir(folder) as found:
-            return sum(entry.stat().st_size for entry in found if entry.is_file())
+        with os.scandir(folder) as entries:
+            return sum(entry.stat().st_size for entry in entries if entry.is_file())
     except OSError:
         return 0

@@ -1,18 +1,21 @@
-"""Storage of keys and values between forward passes."""
+"""Storage of keys, values and layer outputs between forward passes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from lastword.canvas.columns import column_indices
+from lastword.canvas.columns import cached_arange, column_indices
+
+MIN_DISTANCE = 1e-5  # unit vectors that are closer may differ by rounding alone, in float32
 
 
 class CacheStorage(ABC):
-    """What a cache opens and `Forward` carries from pass to pass."""
+    """The tensors that a cache keeps between the forward passes of a batch."""
 
     @abstractmethod
     def fit(self, width: int) -> None:
@@ -20,59 +23,59 @@ class CacheStorage(ABC):
 
     @abstractmethod
     def at(self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor) -> RowStorage:
-        """The part that belongs to some rows, for one pass over them.
+        """Return the storage of some rows for one pass.
 
-        Masks are [R, L]: what every layer must recompute, what the pass will be asked for, the answer,
-        and the columns that exist for this pass.
+        The masks are [R, L]: the columns that every layer must recompute, the columns that the pass will
+        read, the answer, and the columns that exist for this pass.
         """
 
 
 class RowStorage(ABC):
-    """Some rows of a memory during one pass: all that a model sees of a cache.
+    """The storage of some rows during one pass: the only part of a cache that a model sees.
 
-    A pass carries columns through the layers. Most memories carry the stale ones and recompute each
-    of them in every layer. One that knows what a layer said last may carry more and let every layer
-    choose: `part` says which columns, `filled` gives what the layer says about all of them.
+    Most storages send only the stale columns through the layers and recompute each of them in every layer. A
+    storage that keeps the outputs of layers may send more and let each layer choose: `select` returns the
+    columns to recompute, and `fill` the outputs of all columns.
     """
 
-    carried: Tensor | None  # [R, S] sorted; None: every column
-    # [R] columns recomputed in each row, the mean over layers rounded up. A model that needs more
-    # columns than it was asked for says so here.
-    computed: Tensor
-    # Does every row carry as many columns as the widest, side by side? A short row else repeats its last.
+    columns: Tensor | None  # [R, S] sorted, the columns that go through the layers; None: all
+    # [R] columns recomputed per row, the mean over layers rounded up. A model that needs more columns than
+    # requested adds them here.
+    tokens_computed: Tensor
+    # Whether every row has as many distinct columns as the widest; otherwise short rows repeat their last.
     uniform: bool = False
 
     @abstractmethod
     def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write keys and values [R, H, S, D] at `columns` [R, S]; return those of all columns."""
 
-    def part(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """The columns [R, S] a layer with input `x` recomputes; None: all that are carried.
+    def select(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """Return the columns [R, S] that a layer with input `x` recomputes; None: all in `columns`.
 
         `values` projects inputs [R, C, W] to the layer's values [R, H, C, D].
         """
         return None
 
-    def filled(self, layer: int, half: str, columns: Tensor, fresh: Tensor) -> Tensor:
-        """Keep what a half of the layer says at `columns`; return what it says everywhere."""
-        raise NotImplementedError("only a memory that names a part can fill the rest")
+    def fill(self, layer: int, half: str, columns: Tensor, output: Tensor) -> Tensor:
+        """Store the output of attention or MLP at `columns`; return its output at all columns."""
+        raise NotImplementedError("only a storage that selects columns can fill in the others")
 
 
 class KVStorage(CacheStorage):
-    """Keys and values of every column of a canvas, a store [C, H, D] of each per layer.
+    """Keys and values of every column of a canvas: two tensors [C, H, D] per layer.
 
-    Column c of a row lies at `base[row] + c`. A store is made when its layer is first used and keeps its
-    address until the canvas changes its width.
+    Column c of a row lies at `offsets[row] + c`. The tensors of a layer are allocated on first use and keep
+    their address until the canvas changes its width.
 
-    Keys are stored after rotation. Positions count a row's own tokens from its first, so a prompt's
-    never move; an answer whose tokens moved is recomputed, whatever the cache says (see Forward).
+    Keys are stored after rotation. Positions count a row's own tokens from its first, so those of the prompt
+    never move; answers whose tokens moved are recomputed whatever the cache says (see Forward).
     """
 
     def __init__(self, rows: int, width: int) -> None:
         self._rows, self._width = rows, width
-        self._base = torch.arange(rows) * width
+        self._offsets = torch.arange(rows) * width
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
-        self._steps: dict[tuple[Hashable, ...], Tensor] = {}
+        self._ranges: dict[tuple[Hashable, ...], Tensor] = {}
 
     def at(
         self,
@@ -88,112 +91,109 @@ class KVStorage(CacheStorage):
         stale = stale if read is None else stale | read
         return RowKVStorage(self, rows, column_indices(stale), stale.sum(-1))
 
-    def carrying(
+    def at_columns(
         self,
         rows: Tensor,  # [R]
         columns: Tensor,  # [R, S]
-        computed: Tensor | None = None,  # [R]
-        own: slice | None = None,
+        tokens_computed: Tensor | None = None,  # [R]
+        span: slice | None = None,
     ) -> RowKVStorage:
-        """Some rows in a pass over as many columns of each, side by side, of which some may be padding.
+        """Return the storage of some rows for a pass over the same number of adjacent columns in each.
 
-        `own` are those of the only row, where it carries all it has.
+        Some of the columns may be padding. `span` is where the keys of a single row lie, if all of the row is
+        computed.
         """
-        if computed is None:
-            computed = torch.full_like(rows, columns.shape[1])
-        return RowKVStorage(self, rows, columns, computed, uniform=True, own=own)
+        if tokens_computed is None:
+            tokens_computed = torch.full_like(rows, columns.shape[1])
+        return RowKVStorage(self, rows, columns, tokens_computed, uniform=True, span=span)
 
     def fit(self, width: int) -> None:
-        by = (0, 0, 0, 0, 0, width - self._width)  # a negative pad crops
-        if by[-1]:
+        padding = (0, 0, 0, 0, 0, width - self._width)  # a negative one crops
+        if padding[-1]:
             self._layers = {
-                layer: (self._padded(keys, by), self._padded(values, by))
+                layer: (self._pad(keys, padding), self._pad(values, padding))
                 for layer, (keys, values) in self._layers.items()
             }
             self._width = width
-            self._base = torch.arange(self._rows, device=self._base.device) * width
+            self._offsets = torch.arange(self._rows, device=self._offsets.device) * width
 
-    def base(self, device: torch.device) -> Tensor:  # [B]
-        """Where in a store each row begins."""
-        if self._base.device != device:
-            self._base = self._base.to(device)
-        return self._base
+    def offsets(self, device: torch.device) -> Tensor:  # [B]
+        """Return the index in a layer's tensors at which column 0 of each row lies."""
+        if self._offsets.device != device:
+            self._offsets = self._offsets.to(device)
+        return self._offsets
 
-    def steps(
-        self, count: int, step: int, like: Tensor, dtype: torch.dtype = torch.long, first: int = 0
+    def arange(
+        self, count: int, step: int, like: Tensor, dtype: torch.dtype = torch.long, start: int = 0
     ) -> Tensor:
-        """Numbers at equal distances on the device of `like`, made once: captured passes read them there."""
-        key = (count, step, like.device, dtype, first)
-        if key not in self._steps:
-            end = first + count * step
-            self._steps[key] = torch.arange(first, end, step, dtype=dtype, device=like.device)
-        return self._steps[key]
+        """Return `count` numbers from `start` on; cached, because captured passes read them at an address."""
+        key = (count, step, like.device, dtype, start)
+        if key not in self._ranges:
+            end = start + count * step
+            self._ranges[key] = torch.arange(start, end, step, dtype=dtype, device=like.device)
+        return self._ranges[key]
 
-    def store(self, layer: int, heads: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The layer's keys and values [C, H, D], in the dtype and on the device of `like` [..., D]."""
+    def layer(self, layer: int, heads: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a layer's keys and values [C, H, D], in the dtype and on the device of `like` [..., D]."""
         if layer not in self._layers:
             shape = (self.size(), heads, like.shape[-1])
             self._layers[layer] = (like.new_zeros(shape), like.new_zeros(shape))
         return self._layers[layer]
 
     def size(self) -> int:
-        """Columns of a store."""
+        """Return the number of columns in the tensors of a layer."""
         return self._rows * self._width
 
-    def storage(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The same by row and head, [B, H, L, D]: views, for `like` of that shape."""
-        keys, values = self.store(layer, like.shape[1], like)
-        return self._by_row(keys).transpose(1, 2), self._by_row(values).transpose(1, 2)
+    def by_row(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a layer's keys and values as views [B, H, L, D], for `like` of that shape."""
+        keys, values = self.layer(layer, like.shape[1], like)
+        return self._split_rows(keys).transpose(1, 2), self._split_rows(values).transpose(1, 2)
 
-    def _by_row(self, kept: Tensor) -> Tensor:  # [C, H, D] -> [B, L, H, D]
-        return kept.view(self._rows, self._width, *kept.shape[1:])
+    def _split_rows(self, stored: Tensor) -> Tensor:  # [C, H, D] -> [B, L, H, D]
+        return stored.view(self._rows, self._width, *stored.shape[1:])
 
-    def _padded(self, kept: Tensor, by: tuple[int, ...]) -> Tensor:
-        return torch.nn.functional.pad(self._by_row(kept), by).flatten(0, 1)
+    def _pad(self, stored: Tensor, padding: tuple[int, ...]) -> Tensor:
+        return F.pad(self._split_rows(stored), padding).flatten(0, 1)
 
 
 class RowKVStorage(RowStorage):
-    """Some rows of a KeyValues."""
+    """The part of a `KVStorage` that belongs to some rows."""
 
     def __init__(
         self,
-        memory: KVStorage,
+        storage: KVStorage,
         rows: Tensor,
-        carried: Tensor | None,
-        computed: Tensor,
+        columns: Tensor | None,
+        tokens_computed: Tensor,
         *,
         uniform: bool = False,
-        own: slice | None = None,
+        span: slice | None = None,
     ) -> None:
-        self._memory, self._rows, self.steps = memory, rows, memory.steps
-        self.carried, self.computed, self.uniform, self.own = carried, computed, uniform, own
+        self._storage, self._rows = storage, rows
+        self.arange, self.layer = storage.arange, storage.layer
+        self.columns, self.tokens_computed, self.uniform, self.span = columns, tokens_computed, uniform, span
 
-    def base(self, device: torch.device) -> Tensor:  # [R]
-        """Where in a layer's store each of the rows begins."""
-        every = self._memory.base(device)
-        return every if len(every) == len(self._rows) else every[self._rows.to(device)]
-
-    def store(self, layer: int, heads: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """A layer's keys and values [C, H, D], of all rows."""
-        return self._memory.store(layer, heads, like)
+    def offsets(self, device: torch.device) -> Tensor:  # [R]
+        """Return the index in a layer's tensors at which column 0 of each of the rows lies."""
+        offsets = self._storage.offsets(device)
+        return offsets if len(offsets) == len(self._rows) else offsets[self._rows.to(device)]
 
     def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        slots = self.base(keys.device)[:, None] + columns
-        flat_keys, flat_values = self.store(layer, keys.shape[1], keys)
+        slots = self.offsets(keys.device)[:, None] + columns
+        flat_keys, flat_values = self.layer(layer, keys.shape[1], keys)
         flat_keys[slots], flat_values[slots] = keys.transpose(1, 2), values.transpose(1, 2)
-        all_keys, all_values = self._memory.storage(layer, keys)
-        rows = self._rows.to(keys.device)
-        if len(rows) == len(all_keys):  # every row takes part: no copy
+        all_keys, all_values = self._storage.by_row(layer, keys)
+        if len(self._rows) == len(all_keys):  # every row takes part: no copy
             return all_keys, all_values
+        rows = self._rows.to(keys.device)
         return all_keys[rows], all_values[rows]
 
 
 class PooledKVStorage(KVStorage):
-    """A KeyValues whose rows lie in regions of one store, instead of as far apart as the widest could be.
+    """Keys and values of rows that reserve regions of one pool, each as large as the row needs.
 
-    A row that outgrows its region moves to a larger one; where none is free, the others close up, and
-    where that is not enough, the store grows. A row without a region lies behind the pool, where what it
-    writes harms nobody.
+    A row that outgrows its region moves to a larger one. If no region is free, the others are compacted, and
+    if that is not enough, the pool grows. The columns of a row without a region lie behind the pool.
     """
 
     def __init__(self, rows: int, width: int, columns: int) -> None:
@@ -201,84 +201,210 @@ class PooledKVStorage(KVStorage):
         self._columns = columns
         self._regions: dict[int, range] = {}  # by row
         self._owners: dict[int, object] = {}
-        self._base = torch.full((rows,), columns)
-        self.grown = 0  # times that the store got another address
+        self._offsets = torch.full((rows,), columns)
+        self.times_grown = 0  # each time, the tensors get another address
 
     def fit(self, width: int) -> None:
-        assert width == self._width, "a canvas whose rows have regions keeps its width"
+        if width != self._width:
+            raise ValueError(f"a pool for canvases of {self._width} columns cannot hold one of {width}")
 
     def size(self) -> int:
         return self._columns + self._width
 
-    def lend(self, row: int, first: int, count: int, *, to: object) -> None:
-        """Let a row have a region for `count` columns from `first` on; what it has already moves with it.
+    def reserve(self, row: int, first: int, count: int, *, owner: object) -> None:
+        """Reserve a region for `count` columns of a row from `first` on; what it has stored moves with it.
 
-        `to` says who the row is: another one begins anew.
+        A new `owner` of the row starts with an empty region.
         """
-        if self._owners.get(row) is not to:
-            self.end(row)
-            self._owners[row] = to
-        old = self._regions.get(row)
-        if old is not None and len(old) >= count:
+        if self._owners.get(row) is not owner:
+            self.release(row)
+            self._owners[row] = owner
+        region = self._regions.get(row)
+        if region is not None and len(region) >= count:
             return
-        start = self._free(count)
-        if start is None:
-            self._close_up()
-            start, old = self._free(count), self._regions.get(row)
-        if start is None:
-            self._grow(count)
-            start = self._free(count)
-            assert start is not None
-        if old is not None:
-            self._move(old, start)
+        start = self._make_room(count)
+        region = self._regions.get(row)  # compacting moves it
+        if region is not None:
+            self._move(region, start)
         self._regions[row] = range(start, start + count)
-        self._base[row] = start - first
+        self._offsets[row] = start - first
 
-    def end(self, row: int) -> None:
-        """Take its region back."""
+    def release(self, row: int) -> None:
+        """Free the region of a row."""
         if self._regions.pop(row, None) is not None:
-            self._base[row] = self._columns
+            self._offsets[row] = self._columns
 
-    def storage(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        keys, values = self.store(layer, like.shape[1], like)
-        every = torch.arange(self._width, device=like.device)
-        # Columns before a row's first lie before its region, where they may be anybody's: nobody reads them.
-        at = (self.base(like.device)[:, None] + every).clamp(0, len(keys) - 1)
-        return keys[at].transpose(1, 2), values[at].transpose(1, 2)
+    def by_row(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = self.layer(layer, like.shape[1], like)
+        column = torch.arange(self._width, device=like.device)
+        # Columns before a row's first lie before its region and may belong to another row; they are not read.
+        slots = (self.offsets(like.device)[:, None] + column).clamp(0, len(keys) - 1)
+        return keys[slots].transpose(1, 2), values[slots].transpose(1, 2)
 
-    def _free(self, count: int) -> int | None:
-        """Where so many columns are free side by side, from the left."""
+    def _make_room(self, count: int) -> int:
+        """Return the start of `count` free columns; compact the regions and grow the pool if necessary."""
+        start = self._find_free(count)
+        if start is None:
+            self._compact()
+            start = self._find_free(count)
+        return self._grow(count) if start is None else start
+
+    def _find_free(self, count: int) -> int | None:
         start = 0
-        for taken in sorted(self._regions.values(), key=lambda region: region.start):
-            if taken.start - start >= count:
+        for region in sorted(self._regions.values(), key=lambda region: region.start):
+            if region.start - start >= count:
                 return start
-            start = taken.stop
+            start = region.stop
         return start if self._columns - start >= count else None
 
-    def _close_up(self) -> None:
+    def _compact(self) -> None:
         start = 0
-        for row, region in sorted(self._regions.items(), key=lambda own: own[1].start):
+        for row, region in sorted(self._regions.items(), key=lambda item: item[1].start):
             if region.start > start:
                 self._move(region, start)
-                self._base[row] -= region.start - start
+                self._offsets[row] -= region.start - start
                 self._regions[row] = range(start, start + len(region))
             start += len(region)
 
     def _move(self, region: range, start: int) -> None:
-        old, new = slice(region.start, region.stop), slice(start, start + len(region))
-        for stores in self._layers.values():
-            for store in stores:
-                store[new] = store[old].clone()
+        source, target = slice(region.start, region.stop), slice(start, start + len(region))
+        for tensors in self._layers.values():
+            for tensor in tensors:
+                tensor[target] = tensor[source].clone()
 
-    def _grow(self, count: int) -> None:
-        """More columns, and the rows without a region behind them."""
-        more = max(count, self._columns // 4)
-        without = self._base == self._columns
-        self._columns += more
-        self._base[without] = self._columns
-        pad = (0, 0, 0, 0, 0, more)
+    def _grow(self, count: int) -> int:
+        """Add columns to a compacted pool and return where its free columns start."""
+        added = max(count, self._columns // 4)
+        padding = (0, 0, 0, 0, 0, added)
         self._layers = {
-            layer: (torch.nn.functional.pad(keys, pad), torch.nn.functional.pad(values, pad))
+            layer: (F.pad(keys, padding), F.pad(values, padding))
             for layer, (keys, values) in self._layers.items()
         }
-        self.grown += 1
+        without_region = self._offsets == self._columns
+        self._columns += added
+        self._offsets[without_region] = self._columns
+        self.times_grown += 1
+        return sum(map(len, self._regions.values()))
+
+
+class FeatureStorage(CacheStorage):
+    """Keys, values and the outputs of attention and MLP [B, L, W], by layer, row and column (dLLM-Cache).
+
+    All columns go through the layers. The first layer recomputes all of them; any other one recomputes the
+    stale columns and, of the answer columns that are not stale, the `share` whose values changed most.
+    """
+
+    def __init__(self, rows: int, width: int, share: float) -> None:
+        self.attention = KVStorage(rows, width)
+        self.share = share
+        self._rows, self._width = rows, width
+        self._outputs: dict[tuple[int, str], Tensor] = {}
+
+    def at(
+        self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor
+    ) -> RowFeatureStorage:
+        return RowFeatureStorage(self, rows, stale, answer & valid, valid)
+
+    def fit(self, width: int) -> None:
+        self.attention.fit(width)
+        padding = (0, 0, 0, width - self._width)
+        if padding[-1]:
+            self._outputs = {name: F.pad(output, padding) for name, output in self._outputs.items()}
+            self._width = width
+
+    def outputs(self, layer: int, half: str, like: Tensor) -> Tensor:
+        """Return the stored outputs of half a layer, allocated on first use like the tensor `like`."""
+        if (layer, half) not in self._outputs:
+            shape = (self._rows, self._width, like.shape[-1])
+            self._outputs[layer, half] = like.new_zeros(shape)
+        return self._outputs[layer, half]
+
+
+class RowFeatureStorage(RowStorage):
+    """The part of a `FeatureStorage` that belongs to some rows."""
+
+    def __init__(
+        self, storage: FeatureStorage, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor
+    ) -> None:
+        optional = answer & ~stale
+        # The product in float64, as Python multiplies: 0.29 of 100 columns are 28, not 29.
+        chosen = (answer.sum(-1).double() * storage.share).long()
+        self._storage = storage
+        self._counts = stale.sum(-1) + torch.minimum(chosen, optional.sum(-1))
+        self._selects = storage.share > 0 and bool(optional.any())
+        self._first = int(optional.any(0).to(torch.int8).argmax())  # optional column
+        self._total, self._layers = valid.sum(-1), 1  # the first layer
+        self.columns, self.tokens_computed = None, self._total
+        # The following tensors move to the device with the first layer that needs them.
+        self._rows, self._stale, self._optional = rows, stale, optional[:, self._first :]
+        self._stale_columns = column_indices(stale)
+        entry = cached_arange(int(self._counts.max()), rows.device).expand(len(rows), -1)
+        self._entries = torch.minimum(entry, (self._counts - 1).clamp(min=0)[:, None])
+        # Rows with nothing to recompute must not be written.
+        busy = self._counts > 0
+        self._busy = None if bool(busy.all()) else busy.nonzero()[:, 0]
+
+    def select(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor | None:
+        if layer == 0:
+            return None
+        self._move(x.device)
+        self._total, self._layers = self._total + self._counts, self._layers + 1
+        self.tokens_computed = -(-self._total // self._layers)  # rounded up
+        if not self._selects:
+            return self._stale_columns
+        # Stale columns first, then those that changed most; of equals, the leftmost.
+        change = self._update_values(layer, x, values).masked_fill(self._stale, torch.inf)
+        return change.argsort(dim=-1, descending=True, stable=True).gather(1, self._entries)
+
+    def _update_values(self, layer: int, x: Tensor, values: Callable[[Tensor], Tensor]) -> Tensor:  # [R, L]
+        """Replace the values of every optional column and return how far their direction changed.
+
+        The squared distance of unit vectors is 2 - 2 cosine without its cancellation. Distances that rounding
+        explains count as 0, because rounding depends on the shape of the batch: otherwise a row could select
+        other columns in a batch than alone.
+        """
+        new = values(x[:, self._first :])  # [R, H, C, D]
+        _, stored = self._storage.attention.by_row(layer, new)
+        old = stored[self._rows, :, self._first :]
+        stored[self._rows, :, self._first :] = torch.where(self._optional[:, None, :, None], new, old)
+        change = (_directions(new) - _directions(old)).square().sum(-1)
+        rounding = max(MIN_DISTANCE, torch.finfo(new.dtype).eps)
+        change = change.masked_fill(change < rounding**2, 0)
+        return F.pad(change.masked_fill(~self._optional, -1.0), (self._first, 0), value=-1.0)
+
+    def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        if layer == 0:  # recomputed in every pass
+            return keys, values
+        self._move(keys.device)
+        heads = torch.arange(keys.shape[1], device=keys.device)[None, :, None]
+        all_keys, all_values = self._storage.attention.by_row(layer, keys)
+        rows, columns, keys, values = self._busy_only(self._rows, columns, keys, values)
+        where = (rows[:, None, None], heads, columns[:, None, :])
+        all_keys[where], all_values[where] = keys, values
+        return self._of_rows(all_keys), self._of_rows(all_values)
+
+    def fill(self, layer: int, half: str, columns: Tensor, output: Tensor) -> Tensor:
+        self._move(output.device)
+        stored = self._storage.outputs(layer, half, output)
+        rows, columns, output = self._busy_only(self._rows, columns, output)
+        stored[rows[:, None], columns] = output
+        return self._of_rows(stored)
+
+    def _busy_only(self, *tensors: Tensor) -> Sequence[Tensor]:
+        return tensors if self._busy is None else [tensor[self._busy] for tensor in tensors]
+
+    def _of_rows(self, stored: Tensor) -> Tensor:
+        return stored if len(self._rows) == len(stored) else stored[self._rows]
+
+    def _move(self, device: torch.device) -> None:
+        if self._rows.device != device:
+            self._rows, self._stale = self._rows.to(device), self._stale.to(device)
+            self._optional, self._entries = self._optional.to(device), self._entries.to(device)
+            self._stale_columns = self._stale_columns.to(device)
+            self._busy = None if self._busy is None else self._busy.to(device)
+
+
+def _directions(values: Tensor) -> Tensor:  # [R, H, C, D] -> [R, C, H * D]
+    """Return the values of each column, all heads together, as a unit vector in float32 or float64."""
+    wide = torch.promote_types(values.dtype, torch.float32)
+    return F.normalize(values.transpose(1, 2).flatten(2).to(wide), dim=-1)

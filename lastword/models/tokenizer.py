@@ -1,45 +1,54 @@
-"""Tokenizer: text to token ids and back, from the files both families ship beside their weights.
+"""Tokenizer and chat template of a checkpoint folder.
 
-LLaDA comes with a ready `tokenizer.json`; Dream only with the parts of one, put together here by
-Qwen2's rules. Nothing is added to a text: its beginning is the caller's or the template's business.
+LLaDA comes with a complete `tokenizer.json`; Dream with `vocab.json` and `merges.txt`, from which the
+tokenizer is built by Qwen2's rules. Nothing is added to a text: that is up to the caller or the template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import jinja2
 import tokenizers
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from lastword.errors import CheckpointError, PromptError
 from lastword.io.schema import read_bytes, read_json_object
-from lastword.models.path_safety import is_plain_file
-from lastword.models.template import compiled, rendered
+from lastword.models.config import is_plain_file
 
-_READY, _PARTS, _TEMPLATE = "tokenizer.json", ("vocab.json", "merges.txt"), "chat_template.jinja"
-_CONFIG, _ROLES, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+_TOKENIZER, _VOCAB, _MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+_CONFIG, _SPECIAL, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+_TEMPLATE = "chat_template.jinja"
 _TOKEN_KEYS = {"content", "special", "lstrip", "rstrip", "normalized", "single_word"}
-_Json = dict[str, Any]
 
-# Where Qwen2 cuts a text before merging: contractions; letters and at most one sign before them;
-# single digits; punctuation and newlines behind it; newlines; blanks, bar the one before a word.
+# Where Qwen2 splits a text before merging: contractions; letters with at most one sign before them; single
+# digits; punctuation with the newlines after it; newlines; spaces, except the one before a word.
 _QWEN2_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+# Limits of a chat template, which is code from a checkpoint.
+MAX_TEMPLATE_LENGTH = 10**6  # characters; published ones have some thousands
+MAX_TEMPLATE_LINES = 2 * 10**6  # lines of Python run for one conversation: a second or two
+MAX_PRODUCT = 10**6  # result of a multiplication
+
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """One checkpoint's tokenizer: the vocabulary, the tokens that bound a text, the chat layout.
+    """The tokenizer of a checkpoint: vocabulary, special tokens and chat template.
 
-    A special token written out in a text becomes that token, as with the authors' tokenizers; text
-    from strangers can therefore close a turn, and a server has to decide whether it minds.
+    A special token that is spelled out in a text becomes that token, as with the authors' tokenizers. So text
+    from untrusted users can end a turn.
     """
 
     core: tokenizers.Tokenizer
@@ -53,19 +62,19 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer | None:
-        """Read the tokenizer of a checkpoint folder; None when it has no tokenizer file at all."""
+        """Read the tokenizer of a checkpoint folder; None if it has no tokenizer file."""
         if not folder.is_dir():
             raise CheckpointError(f"{folder} is not a folder; give the folder of a checkpoint")
-        every = (_READY, *_PARTS, _CONFIG, _ROLES, _ADDED, _TEMPLATE)
-        present = [name for name in every if is_plain_file(folder / name)]
+        names = (_TOKENIZER, _VOCAB, _MERGES, _CONFIG, _SPECIAL, _ADDED, _TEMPLATE)
+        present = [name for name in names if is_plain_file(folder / name)]
         if not present:
             return None
         try:
             core = _read_core(folder, present)
-            settings = {**_read_object(folder / _ROLES), **_read_object(folder / _CONFIG)}
+            settings = _read_settings(folder)
             _add_tokens(core, settings, _read_object(folder / _ADDED))
-            bos, eos = (_text_of(settings.get(name)) for name in ("bos_token", "eos_token"))
-            return cls(core, bos, eos, _chat_template(folder / _TEMPLATE, settings))
+            bos, eos = (_token_text(settings.get(name)) for name in ("bos_token", "eos_token"))
+            return cls(core, bos, eos, _chat_template(folder, settings))
         except Exception as error:  # the Rust library has no narrower class
             raise CheckpointError(
                 f"the tokenizer in {folder} ({', '.join(present)}) cannot be used "
@@ -74,15 +83,15 @@ class Tokenizer:
 
     @cached_property
     def size(self) -> int:
-        """One past the highest id that has a token; the model's embedding may have more rows."""
+        """The highest id with a token, plus one; the model's embedding may have more rows."""
         return max(self.core.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def id_of(self, token: str) -> int | None:
-        """The id of one token, written as in the vocabulary; None when there is no such token."""
+        """Return the id of a token, written as in the vocabulary; None if there is no such token."""
         return self.core.token_to_id(token)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text` and nothing else: no bos, no eos."""
+        """Return the ids of a text, without bos and eos."""
         try:
             return list(self.core.encode(text, add_special_tokens=False).ids)
         except TypeError as error:
@@ -92,7 +101,7 @@ class Tokenizer:
             ) from error
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of `ids`; an id without a token, such as a spare embedding row, adds nothing."""
+        """Return the text of ids; an id without a token, such as a spare embedding row, adds nothing."""
         known = [index for index in ids if 0 <= index < self.size]
         return self.core.decode(known, skip_special_tokens=skip_special)
 
@@ -103,7 +112,7 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         continue_last: bool = False,
     ) -> list[int]:
-        """The ids of a conversation, laid out by the checkpoint's own template."""
+        """Return the ids of a conversation in the checkpoint's chat template."""
         return self.encode(
             self.render(messages, add_generation_prompt=add_generation_prompt, continue_last=continue_last)
         )
@@ -115,9 +124,9 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         continue_last: bool = False,
     ) -> str:
-        """A conversation as the text its ids stand for.
+        """Return the text of a conversation in the checkpoint's chat template.
 
-        `continue_last` leaves the last turn open, so that an answer goes on where the message stops.
+        `continue_last` leaves the last turn open, so that the answer continues it.
         """
         if self.chat_template is None:
             raise PromptError(
@@ -127,22 +136,23 @@ class Tokenizer:
             )
         if not messages:
             raise PromptError("an empty list of messages was given; give at least one message")
-        for place, message in enumerate(messages):
-            parts = message if isinstance(message, Mapping) else {}
-            if not all(isinstance(parts.get(part), str) for part in ("role", "content")):
-                wanted = "a mapping of role and content to text; give {'role': ..., 'content': ...}"
-                raise PromptError(f"message {place} is {message!r:.80}, not {wanted}")
+        for index, message in enumerate(messages):
+            fields = message if isinstance(message, Mapping) else {}
+            if not all(isinstance(fields.get(field), str) for field in ("role", "content")):
+                expected = "a mapping of role and content to text; give {'role': ..., 'content': ...}"
+                raise PromptError(f"message {index} is {message!r:.80}, not {expected}")
         try:
-            text = rendered(
-                self.chat_template,
-                messages=[dict(message) for message in messages],
-                add_generation_prompt=add_generation_prompt and not continue_last,
-                bos_token=self.bos or "",  # None would be printed as a word
-                eos_token=self.eos or "",
-                raise_exception=_refuse,
-                tools=None,
-            )
-        except Exception as error:  # a template is foreign code and may fail in any way
+            template = _compile_template(self.chat_template)
+            with _limit_lines(MAX_TEMPLATE_LINES):
+                text = template.render(
+                    messages=[dict(message) for message in messages],
+                    add_generation_prompt=add_generation_prompt and not continue_last,
+                    bos_token=self.bos or "",  # None would be printed as a word
+                    eos_token=self.eos or "",
+                    raise_exception=_raise_in_template,
+                    tools=None,
+                )
+        except Exception as error:  # a template may fail in any way
             raise PromptError(
                 f"the chat template refused messages from {', '.join(m['role'] for m in messages)} "
                 f"({error}); give roles in an order it allows, usually user and assistant in turn"
@@ -150,11 +160,10 @@ class Tokenizer:
         return _open_turn(text, messages[-1]["content"]) if continue_last else text
 
 
-def chat_template_of(folder: Path) -> str | None:
-    """A checkpoint's chat template, without the rest of its tokenizer."""
+def read_chat_template(folder: Path) -> str | None:
+    """Return a checkpoint's chat template without reading the rest of its tokenizer."""
     try:
-        settings = {**_read_object(folder / _ROLES), **_read_object(folder / _CONFIG)}
-        return _chat_template(folder / _TEMPLATE, settings)
+        return _chat_template(folder, _read_settings(folder))
     except Exception as error:  # as in `from_folder`
         raise CheckpointError(
             f"the chat template in {folder} cannot be used ({type(error).__name__}: {error}); copy its files "
@@ -163,17 +172,17 @@ def chat_template_of(folder: Path) -> str | None:
 
 
 def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
-    """The ready tokenizer, or byte-level BPE cut as Qwen2 does, which is what Dream's computes."""
-    if _READY in present:
-        return tokenizers.Tokenizer.from_buffer(read_bytes(folder / _READY))
-    if not set(_PARTS) <= set(present):
-        raise ValueError(f"it needs {_READY}, or {' and '.join(_PARTS)}")
-    vocabulary, merges = (folder / name for name in _PARTS)
-    read_json_object(vocabulary), read_bytes(merges)  # the Rust library knows no bounds
-    core = tokenizers.Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+    """Return the complete tokenizer, or one of vocabulary and merges: byte-level BPE split as by Qwen2."""
+    if _TOKENIZER in present:
+        return tokenizers.Tokenizer.from_buffer(read_bytes(folder / _TOKENIZER))
+    if _VOCAB not in present or _MERGES not in present:
+        raise ValueError(f"it needs {_TOKENIZER}, or {_VOCAB} and {_MERGES}")
+    read_json_object(folder / _VOCAB)  # the Rust library checks no sizes
+    read_bytes(folder / _MERGES)
+    core = tokenizers.Tokenizer(models.BPE.from_file(str(folder / _VOCAB), str(folder / _MERGES)))
     missing = set(pre_tokenizers.ByteLevel.alphabet()) - core.get_vocab().keys()
-    if missing:  # text made of such bytes would vanish without a word
-        raise ValueError(f"{_PARTS[0]} lacks {len(missing)} of the 256 single-byte tokens")
+    if missing:  # text with such bytes would disappear silently
+        raise ValueError(f"{_VOCAB} lacks {len(missing)} of the 256 single-byte tokens")
     split = pre_tokenizers.Split(Regex(_QWEN2_PIECES), behavior="isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     core.normalizer = normalizers.NFC()
@@ -182,65 +191,114 @@ def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
     return core
 
 
-def _add_tokens(core: tokenizers.Tokenizer, settings: _Json, more: _Json) -> None:
-    """Add the tokens the settings describe, and `more`, and insist on the ids they state."""
+def _add_tokens(core: tokenizers.Tokenizer, settings: dict[str, Any], added: dict[str, Any]) -> None:
+    """Add the tokens that the settings and added_tokens.json list; ValueError if they get other ids."""
     roles = [settings[name] for name in settings if name.endswith("_token")]
     roles += settings.get("additional_special_tokens") or []
-    special = {_text_of(role) for role in roles}
+    special = {_token_text(role) for role in roles}
     described = settings.get("added_tokens_decoder") or {}
-    ids = [*more.items(), *((entry["content"], int(index)) for index, entry in described.items())]
+    ids = [*added.items(), *((entry["content"], int(index)) for index, entry in described.items())]
     ids.sort(key=lambda pair: pair[1])
-    # `more` tells ids only: a token nobody describes is special if it has a role.
-    bare = more.keys() - {token.content for token in core.get_added_tokens_decoder().values()}
-    entries: _Json = {it: {"content": it, "special": it in special} for it in bare}
+    # added_tokens.json has ids only: a token without a description is special if it has a role.
+    undescribed = added.keys() - {token.content for token in core.get_added_tokens_decoder().values()}
+    entries: dict[str, dict[str, Any]] = {
+        content: {"content": content, "special": content in special} for content in undescribed
+    }
     entries |= {entry["content"]: entry for entry in described.values()}
-    wanted = [entries[content] for content, _ in ids if content in entries]
-    core.add_tokens([AddedToken(**{k: e[k] for k in _TOKEN_KEYS & e.keys()}) for e in wanted])
+    listed = [entries[content] for content, _ in ids if content in entries]
+    core.add_tokens([AddedToken(**{k: e[k] for k in _TOKEN_KEYS & e.keys()}) for e in listed])
     for content, index in ids:
-        if (found := core.token_to_id(content)) != index:
-            raise ValueError(f"{content!r} is stated to be id {index} and gets {found}")
+        if (actual := core.token_to_id(content)) != index:
+            raise ValueError(f"{content!r} is stated to be id {index} and gets {actual}")
 
 
-def _chat_template(file: Path, settings: _Json) -> str | None:
-    """The template file if there is one, else the setting: one text, or the one named default."""
-    found = settings.get("chat_template")
-    if is_plain_file(file):
-        found = read_bytes(file).decode()
-    elif isinstance(found, list):
-        found = {entry["name"]: entry["template"] for entry in found}.get("default")
-    compiled(found or "")  # a broken template is better met now than in a chat
-    return found
+def _read_settings(folder: Path) -> dict[str, Any]:
+    return {**_read_object(folder / _SPECIAL), **_read_object(folder / _CONFIG)}
 
 
-def _text_of(token: Any) -> str | None:
-    """A token's text: settings write it as a string, or as a dict that also holds its flags."""
-    text = token["content"] if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
-
-
-def _read_object(file: Path) -> _Json:
-    """The JSON object in `file`; empty when there is no such file."""
+def _read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if there is no such file."""
     try:
         return read_json_object(file) if is_plain_file(file) else {}
     except ValueError as error:
         raise ValueError(f"{file.name} is not a JSON object, {error}") from error
 
 
-def _open_turn(text: str, content: str) -> str:
-    """The text up to the end of its last turn's content, for templates close turns and may trim them.
+def _token_text(token: Any) -> str | None:
+    """Return the text of a token, which settings write as a string or as a dict with flags."""
+    text = token["content"] if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
 
-    Blanks at the end stay only where the content stands in the text as given and starts with none: the
-    way of transformers, whose prompts the scorers of begun answers count on.
+
+def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
+    """Return the template file if there is one, else the setting: a text, or the one named default."""
+    template = settings.get("chat_template")
+    if is_plain_file(folder / _TEMPLATE):
+        template = read_bytes(folder / _TEMPLATE).decode()
+    elif isinstance(template, list):
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    _compile_template(template or "")  # a broken template should fail now, not in a chat
+    return template
+
+
+def _open_turn(text: str, content: str) -> str:
+    """Return the text up to the end of its last message; templates close turns and may trim messages.
+
+    Trailing whitespace stays only if the template keeps the content as it is. The scorers of started answers
+    expect this, because transformers does the same.
     """
-    at = text.rfind(content.strip())
-    if at < 0:
+    start = text.rfind(content.strip())
+    if start < 0:
         raise PromptError(
             f"the chat template rewrites its last message ({content!r:.60}), so that the turn cannot be "
-            "left open; ask without continue_last"
+            "left open; leave continue_last out"
         )
-    return text[: at + len(content if text.startswith(content, at) else content.strip())]
+    return text[: start + len(content if text.startswith(content, start) else content.strip())]
 
 
-def _refuse(reason: str) -> NoReturn:
-    """What a template calls to reject a conversation."""
+class _TemplateEnvironment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox without large multiplications, which it would run while compiling a template."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
+        sizes = [len(x) if isinstance(x, (str, list, tuple)) else abs(x) for x in (left, right)]
+        if operator == "**" or sizes[0] * sizes[1] > MAX_PRODUCT:
+            raise SecurityError(f"a template may not compute with {operator} on such numbers")
+        return super().call_binop(context, operator, left, right)
+
+
+_JINJA = _TemplateEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+
+
+@lru_cache(maxsize=8)  # not an attribute of a tokenizer, because templates cannot be pickled
+def _compile_template(text: str) -> jinja2.Template:
+    if len(text) > MAX_TEMPLATE_LENGTH:
+        raise ValueError(
+            f"the chat template has {len(text)} characters; at most {MAX_TEMPLATE_LENGTH} are read"
+        )
+    return _JINJA.from_string(text)
+
+
+@contextmanager
+def _limit_lines(lines: int) -> Iterator[None]:
+    """Raise RuntimeError if the code inside runs more lines of Python, as an endless loop does."""
+    remaining, previous = lines, sys.gettrace()
+
+    def count(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal remaining
+        remaining -= event == "line"
+        if remaining < 0:
+            raise RuntimeError(f"it ran for {lines} lines and was stopped")
+        return count
+
+    sys.settrace(count)
+    try:
+        yield
+    finally:
+        sys.settrace(previous)
+
+
+def _raise_in_template(reason: str) -> NoReturn:
+    """Reject a conversation; templates call this as `raise_exception`."""
     raise jinja2.TemplateError(reason)

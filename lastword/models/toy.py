@@ -1,4 +1,4 @@
-"""Toy: a predictor whose length distribution is known by hand."""
+"""Toy: a model without weights whose length distribution is known in closed form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 
 class Letters:
-    """The toy's tokenizer: one id per small letter and the space."""
+    """The toy's tokenizer: one id per lowercase letter, and one for the space."""
 
     bos = None
     chat_template = None
@@ -26,8 +26,8 @@ class Letters:
         unknown = sorted(set(text.lower()) - set(LETTERS))
         if unknown:
             raise PromptError(
-                f"the toy model spells with small letters and spaces only and cannot read {unknown[0]!r}; "
-                "take tiny-llada-base (--model) for other text"
+                f"the toy model has tokens for letters and spaces only and cannot encode {unknown[0]!r}; "
+                "use tiny-llada-base (--model) for other text"
             )
         return [LETTERS.index(letter) for letter in text.lower()]
 
@@ -42,10 +42,10 @@ class Letters:
 
 
 class Toy:
-    """Says the next letter of the alphabet, and ends with probability `hazard` at every position.
+    """A model that predicts the next letter of the alphabet, and an end with probability `hazard` everywhere.
 
-    The hazard is the same everywhere, so the expected length over T slots is known by hand:
-    (1 - (1 - hazard)**T) / hazard. Which position is surest varies, so that rules have a choice.
+    The hazard is constant, so the expected length over T slots is (1 - (1 - hazard)**T) / hazard. The
+    confidence varies by position, so that unmask rules have a choice.
 
     >>> import lastword
     >>> toy = lastword.Toy(hazard=0.25)
@@ -74,20 +74,20 @@ class Toy:
         *,
         valid: Tensor | None = None,
         stale: Tensor | None = None,
-        memory: RowStorage | None = None,
+        storage: RowStorage | None = None,
     ) -> Tensor:  # [B, S, V]
-        if memory is not None or stale is not None:
-            raise SettingError("the toy keeps no keys and values; decode with cache=NoCache()")
+        if storage is not None or stale is not None:
+            raise SettingError("the toy has no keys and values to store; decode with cache=NoCache()")
         letters = len(LETTERS)
         valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
         position = valid.cumsum(-1) - 1
-        # A mask to the left says nothing, so the guess falls back on the position.
+        # After a mask, the guess depends on the position alone.
         left = torch.nn.functional.pad(tokens, (1, 0))[:, :-1]
         guess = torch.where(left < letters, left + 1, position) % letters
-        sureness = 0.4 + 0.5 * torch.frac(position.double() * 0.618)
-        rest = (1 - self.hazard) * (1 - sureness) / (letters - 1)
-        chance = rest[..., None].repeat(1, 1, self.ids.vocab_size)
-        chance.scatter_(2, guess[..., None], ((1 - self.hazard) * sureness)[..., None])
-        chance[..., self.ids.mask] = 1e-12
-        chance[..., self.ids.end] = self.hazard
-        return chance.log().gather(1, read[..., None].expand(-1, -1, self.ids.vocab_size))
+        confidence = 0.4 + 0.5 * torch.frac(position.double() * 0.618)
+        others = (1 - self.hazard) * (1 - confidence) / (letters - 1)
+        probabilities = others[..., None].repeat(1, 1, self.ids.vocab_size)
+        probabilities.scatter_(2, guess[..., None], ((1 - self.hazard) * confidence)[..., None])
+        probabilities[..., self.ids.mask] = 1e-12
+        probabilities[..., self.ids.end] = self.hazard
+        return probabilities.log().gather(1, read[..., None].expand(-1, -1, self.ids.vocab_size))

@@ -11,8 +11,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock
-from lastword.models.feature_storage import FeatureStorage
-from lastword.models.storage import CacheStorage, KVStorage
+from lastword.models.storage import CacheStorage, FeatureStorage, KVStorage
 from lastword.validation import check_int, check_number
 
 

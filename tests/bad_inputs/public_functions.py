@@ -56,8 +56,8 @@ NEEDED = {
 }
 # Contracts to subclass, errors, and what the library itself makes.
 NO_CALLS = {
-    "BeyondTrainingWarning", "Cache", "Choice", "CommitRule", "Dream", "Finish", "Frame", "Generation",
-    "LLaDA", "LastwordError", "LengthPolicy", "MaskPredictor", "Probe", "Interpretation", "Schedule", "Step",
+    "BeyondTrainingWarning", "Cache", "Choice", "CommitRule", "NativeModel", "Finish", "Frame", "Generation",
+    "LastwordError", "LengthPolicy", "MaskPredictor", "Probe", "Interpretation", "Schedule", "Step",
     "TextTokenizer", "Tokenizer", "UnmaskRule", "__version__",
 }  # fmt: skip
 # Where a file is written is tested with those who write it.

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from lastword.calibration.ratios import Calibration, Ratios
 from lastword.errors import CheckpointError, RecipeError, SettingError
+from lastword.models.architectures import DreamConfig, LLaDAConfig
 from lastword.models.config import GenerationConfig, WeightIndex
-from lastword.models.dream import DreamConfig
-from lastword.models.llada import LLaDAConfig
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.weights import check_files, tensor_files
 from lastword.policies.length.wrappers import Budget
@@ -87,7 +86,7 @@ def test_any_config(examples, family, file):
 
     def read(data):
         file.write_bytes(data)
-        kind.read(file).shape()
+        kind.read(file).transformer()
 
     read(json.dumps(good).encode())
     hold(examples, mutated_bytes(good), refused_or(read, CheckpointError))

@@ -181,7 +181,7 @@ class ForgetfulWrapper(Wrapper):
 def test_a_wrapper_that_does_not_pass_the_calibration_on_is_told_to(wrap):
     model = lastword.Toy()
     model.calibration = replace(found(), model_key=model_key(model))
-    with pytest.raises(SettingError, match=r"`resolved`.*as lastword\.policies\.length\.wrapper\.Wrapper"):
+    with pytest.raises(SettingError, match=r"`resolved`.*as lastword\.policies\.length\.wrappers\.Wrapper"):
         lastword.generate(model, "abc", length=wrap(Calibrated()))
 
 
@@ -236,7 +236,7 @@ def test_a_model_without_weights_is_known_by_its_name():
 
     mine, yours = (lastword.Adapter(forward, Counted.ids, name=name) for name in ("a", "b"))
     assert model_key(mine) != model_key(yours)
-    with pytest.raises(SettingError, match=r"shows no weights.*Adapter\(\.\.\., name="):
+    with pytest.raises(SettingError, match=r"no visible weights.*Adapter\(\.\.\., name="):
         calibrate(lastword.Adapter(forward, Counted.ids), [[1]] * 9, limit=8)
 
 
@@ -253,7 +253,7 @@ class Counted(MaskPredictor):
     def __init__(self):
         self.calibration = None
 
-    def __call__(self, tokens, read, *, valid=None, stale=None, memory=None):
+    def __call__(self, tokens, read, *, valid=None, stale=None, storage=None):
         logits = torch.zeros(*tokens.shape, self.ids.vocab_size)
         for row in range(len(tokens)):
             real = torch.ones_like(tokens[row], dtype=torch.bool) if valid is None else valid[row]
@@ -351,7 +351,7 @@ def test_prompts_laid_out_otherwise_are_refused(chat):
 class Unasked(Counted):
     """No pass of it may be run."""
 
-    def __call__(self, tokens, read, *, valid=None, stale=None, memory=None):
+    def __call__(self, tokens, read, *, valid=None, stale=None, storage=None):
         raise AssertionError("a pass was run")
 
 

@@ -37,7 +37,7 @@ def test_json_is_one_object(listed):
     models = json.loads(done.stdout)["models"]
     assert [one["name"] for one in models] == [*cli_order()]
     assert models[0]["default_max_new_tokens"] == 256
-    assert models[-1]["to_fetch"] == 2 * models[-1]["parameters"]
+    assert models[-1]["download_bytes"] == 2 * models[-1]["parameters"]
 
 
 def cli_order():
@@ -47,16 +47,16 @@ def cli_order():
 
 
 @pytest.mark.parametrize(
-    ("here", "size", "words"),
+    ("local", "local_bytes", "words"),
     [
         ("no", 0, "15 GB to fetch"),
-        ("part", 3_000_000, "in part, 3 MB"),
-        ("whole", 15_200_000_000, "yes, 15 GB"),
-        ("whole", 0, "yes"),
+        ("partial", 3_000_000, "in part, 3 MB"),
+        ("complete", 15_200_000_000, "yes, 15 GB"),
+        ("complete", 0, "yes"),
     ],
 )
-def test_where_a_model_is(here, size, words):
-    model = KnownModel("a/b", "Dream", "hub", 7_600_000_000, here=here, size=size)
+def test_where_a_model_is(local, local_bytes, words):
+    model = KnownModel("a/b", "Dream", "hub", 7_600_000_000, local=local, local_bytes=local_bytes)
     assert cli.where(model) == words
 
 

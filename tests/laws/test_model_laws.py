@@ -55,11 +55,11 @@ def test_recomputing_unchanged_columns_changes_nothing(family, seed, data):
     tokens, valid = random_canvas(family, seed)
     memory = KVStorage(*tokens.shape).at(torch.arange(len(tokens)))
     every = every_column(tokens)
-    full = model(family)(tokens, every, valid=valid, stale=every, memory=memory)
+    full = model(family)(tokens, every, valid=valid, stale=every, storage=memory)
     first = data.draw(st.integers(6, 18))
     last = data.draw(st.integers(first + 1, 20))
     stale = every[:, first:last]
-    again = model(family)(tokens, stale, valid=valid, stale=stale, memory=memory)
+    again = model(family)(tokens, stale, valid=valid, stale=stale, storage=memory)
     torch.testing.assert_close(again, full[:, first:last], atol=1e-4, rtol=0)
 
 
@@ -68,11 +68,11 @@ def test_memory_makes_a_difference_when_a_column_changes(family):
     tokens, valid = random_canvas(family, seed=1)
     every = every_column(tokens)
     memory = KVStorage(*tokens.shape).at(torch.arange(len(tokens)))
-    model(family)(tokens, every, valid=valid, stale=every, memory=memory)
+    model(family)(tokens, every, valid=valid, stale=every, storage=memory)
     changed = tokens.clone()
     changed[:, 8] = 7
     stale = every[:, 10:]
-    remembered = model(family)(changed, stale, valid=valid, stale=stale, memory=memory)
+    remembered = model(family)(changed, stale, valid=valid, stale=stale, storage=memory)
     recomputed = model(family)(changed, stale, valid=valid)
     assert (remembered - recomputed).abs().max() > 1e-3
 

@@ -21,8 +21,7 @@ def network(llada):
     def forward(tokens, attention_mask=None):
         valid = None if attention_mask is None else attention_mask.bool()
         hidden = llada.network.hidden(tokens, valid)
-        every = torch.arange(tokens.shape[1]).expand(len(tokens), -1)
-        return llada.network.logits(hidden, every)
+        return llada.head(hidden)
 
     return forward
 
@@ -99,8 +98,7 @@ def test_the_golden_network_through_an_adapter_decodes_like_the_native_model(lla
 
 def test_the_golden_dream_through_a_shifted_adapter_decodes_like_the_native_model(dream):
     def raw(tokens):
-        every = torch.arange(tokens.shape[1]).expand(len(tokens), -1)
-        return dream.network.logits(dream.network.hidden(tokens), every)
+        return dream.head(dream.network.hidden(tokens))
 
     wrapped = Adapter(raw, dream.ids, shifted=True)
     native = lastword.generate(dream, PROMPTS, length="fixed:9", unmask="lowest-entropy")
@@ -139,5 +137,5 @@ def test_it_cannot_be_cached(ids):
             torch.zeros(1, 3, dtype=torch.long),
             torch.tensor([[2]]),
             stale=torch.tensor([[2]]),
-            memory=KVStorage(1, 3).at(torch.tensor([0])),
+            storage=KVStorage(1, 3).at(torch.tensor([0])),
         )

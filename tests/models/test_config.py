@@ -11,11 +11,9 @@ import pytest
 import lastword
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.errors import CheckpointError
-from lastword.models.config import GenerationConfig
-from lastword.models.dream import DreamConfig
+from lastword.models.architectures import DreamConfig, LLaDAConfig
+from lastword.models.config import GenerationConfig, check_inside
 from lastword.models.layers import TransformerConfig
-from lastword.models.llada import LLaDAConfig
-from lastword.models.path_safety import check_inside
 
 # As published with LLaDA-8B-Instruct and Dream-v0-Instruct-7B, fields that say nothing of the model included.
 LLADA_8B = {
@@ -46,8 +44,8 @@ DREAM_7B = {
 
 
 def test_the_published_configs_are_read():
-    llada = LLaDAConfig.of(LLADA_8B, Path("config.json"))
-    assert llada.shape() == TransformerConfig(
+    llada = LLaDAConfig.parse(LLADA_8B, Path("config.json"))
+    assert llada.transformer() == TransformerConfig(
         hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, intermediate_size=12288,
         vocab_size=126464,
         rope_theta=500000.0, norm_eps=1e-5, max_seq_len=4096, qkv_bias=False, tied_head=False,
@@ -58,8 +56,8 @@ def test_the_published_configs_are_read():
         [126081],
         126081,
     )
-    dream = DreamConfig.of(DREAM_7B, Path("config.json"))
-    assert dream.shape() == TransformerConfig(
+    dream = DreamConfig.parse(DREAM_7B, Path("config.json"))
+    assert dream.transformer() == TransformerConfig(
         hidden_size=3584, num_layers=28, num_heads=28, num_kv_heads=4, intermediate_size=18944,
         vocab_size=152064,
         rope_theta=1000000.0, norm_eps=1e-6, max_seq_len=131072, qkv_bias=True, tied_head=False,
@@ -70,11 +68,11 @@ def test_the_published_configs_are_read():
 
 def test_null_is_absent_and_for_a_switch_false():
     nulls = dict.fromkeys(["n_kv_heads", "mlp_hidden_size", "embedding_size", "rope_theta"])
-    shape = LLaDAConfig.of({**LLADA_8B, **nulls, "rope_full_precision": None}, Path("c")).shape()
+    shape = LLaDAConfig.parse({**LLADA_8B, **nulls, "rope_full_precision": None}, Path("c")).transformer()
     assert (shape.num_kv_heads, shape.intermediate_size, shape.vocab_size) == (32, 4 * 4096, 126464)
     assert shape.rope_theta == 10_000.0
     assert not shape.rotate_in_float32
-    published = GenerationConfig.of({"mask_token_id": None, "steps": 512, "top_k": None}, Path("g"))
+    published = GenerationConfig.parse({"mask_token_id": None, "steps": 512, "top_k": None}, Path("g"))
     assert published == GenerationConfig()
 
 
@@ -127,7 +125,7 @@ def test_a_link_to_a_folder_and_links_inside_it_are_followed(checkpoint, tmp_pat
 
 
 def test_embedded_models_may_be_installed_as_links(tmp_path, monkeypatch):
-    import lastword.models.path_safety as inside
+    import lastword.models.config as inside
 
     name = EMBEDDED[0]
     (tmp_path / name).mkdir()

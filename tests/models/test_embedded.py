@@ -38,7 +38,7 @@ def test_it_is_the_size_and_family_its_name_says(embedded):
     numbers = sum(p.numel() for p in model.parameters())
     assert 4.5e6 < numbers < 6e6
     assert parameters(FOLDER / name / "model.safetensors") == numbers
-    assert type(model).__name__.lower() == name.split("-")[1]
+    assert model.architecture.name.lower() == name.split("-")[1]
     assert (model.tokenizer.chat_template is not None) == name.endswith("instruct")
     assert bool(model.ids.turn_ends)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lastword.models.feature_storage import FeatureStorage
+from lastword.models.storage import FeatureStorage
 
 VALID = torch.ones(1, 6, dtype=torch.bool)
 ANSWER = torch.tensor([[False, False, True, True, True, True]])
@@ -15,7 +15,7 @@ def stored(values, share):
     everything = memory.at(torch.tensor([0]), VALID, ANSWER, ANSWER, VALID)
     every = torch.arange(6)[None]
     everything.update(1, every, values[None, None], values[None, None])
-    everything.filled(1, "mlp", every, values[None])
+    everything.fill(1, "mlp", every, values[None])
     return memory
 
 
@@ -30,7 +30,7 @@ def turned(values, *columns):
 def part(memory, stale, fresh):
     """What layer 1 recomputes when its values are now `fresh`."""
     row = memory.at(torch.tensor([0]), stale, ANSWER, ANSWER, VALID)
-    return row, row.part(1, fresh[None], lambda x: x[:, None])[0].tolist()
+    return row, row.select(1, fresh[None], lambda x: x[:, None])[0].tolist()
 
 
 BEFORE = torch.tensor([[1.0, 0.0]]).repeat(6, 1) * torch.arange(1, 7)[:, None]
@@ -96,7 +96,7 @@ def test_a_column_that_turned_comes_before_equals_on_its_left():
 def test_values_of_the_answer_are_renewed_those_of_the_prompt_kept():
     memory, fresh = stored(BEFORE, 0.25), BEFORE + 1
     part(memory, NOTHING, fresh)
-    _, values = memory.attention.storage(1, fresh[None, None])
+    _, values = memory.attention.by_row(1, fresh[None, None])
     assert torch.equal(values[0, 0], torch.where(ANSWER[0, :, None], fresh, BEFORE))
 
 
@@ -104,14 +104,14 @@ def test_a_share_of_nothing_asks_no_column_and_renews_no_value():
     memory = stored(BEFORE, 0.0)
     row, columns = part(memory, NOTHING, BEFORE + 1)
     assert columns == []
-    _, values = memory.attention.storage(1, BEFORE[None, None])
+    _, values = memory.attention.by_row(1, BEFORE[None, None])
     assert torch.equal(values[0, 0], BEFORE)
-    assert torch.equal(row.filled(1, "mlp", torch.zeros(1, 0).long(), BEFORE[None, :0])[0], BEFORE)
+    assert torch.equal(row.fill(1, "mlp", torch.zeros(1, 0).long(), BEFORE[None, :0])[0], BEFORE)
 
 
 def test_the_first_layer_recomputes_everything_and_keeps_nothing():
     row = FeatureStorage(1, 6, 0.5).at(torch.tensor([0]), NOTHING, ANSWER, ANSWER, VALID)
-    assert row.part(0, BEFORE[None], lambda x: x[:, None]) is None
+    assert row.select(0, BEFORE[None], lambda x: x[:, None]) is None
     keys, values = row.update(0, torch.arange(6)[None], BEFORE[None, None], BEFORE[None, None])
     assert torch.equal(keys, values)
 
@@ -119,9 +119,9 @@ def test_the_first_layer_recomputes_everything_and_keeps_nothing():
 def test_columns_are_counted_as_the_mean_over_layers_rounded_up():
     memory = stored(BEFORE, 0.25)
     row, _ = part(memory, NOTHING, BEFORE)
-    assert row.computed.tolist() == [4]  # 6 and 1 in two layers
-    row.part(2, BEFORE[None], lambda x: x[:, None])
-    assert row.computed.tolist() == [3]  # 6, 1 and 1 in three
+    assert row.tokens_computed.tolist() == [4]  # 6 and 1 in two layers
+    row.select(2, BEFORE[None], lambda x: x[:, None])
+    assert row.tokens_computed.tolist() == [3]  # 6, 1 and 1 in three
 
 
 def test_a_row_with_nothing_to_recompute_keeps_what_it_has_beside_one_that_has():
@@ -131,22 +131,22 @@ def test_a_row_with_nothing_to_recompute_keeps_what_it_has_beside_one_that_has()
     memory, every = FeatureStorage(2, 6, 0.25), torch.arange(6).expand(2, -1)
     row, both = memory.at(rows, valid, answer, answer, valid), BEFORE.expand(2, -1, -1)
     row.update(1, every, both[:, None], both[:, None])
-    row.filled(1, "mlp", every, both)
+    row.fill(1, "mlp", every, both)
     row = memory.at(rows, NOTHING.expand(2, -1), answer, answer, valid)
-    columns = row.part(1, turned(BEFORE, 4).expand(2, -1, -1), lambda x: x[:, None])
+    columns = row.select(1, turned(BEFORE, 4).expand(2, -1, -1), lambda x: x[:, None])
     assert columns.shape == (2, 1)
     written = torch.full((2, 1, 2), 9.0)
     keys, _ = row.update(1, columns, written[:, None], written[:, None])
-    said = row.filled(1, "mlp", columns, written)
+    said = row.fill(1, "mlp", columns, written)
     assert (said[0] == 9).any()
     assert (keys[0] == 9).any()
     assert torch.equal(said[1], BEFORE)
     assert torch.equal(keys[1, 0], BEFORE)
-    assert row.computed.tolist() == [4, 3]
+    assert row.tokens_computed.tolist() == [4, 3]
 
 
 def test_columns_that_do_not_exist_for_a_pass_are_no_matter_of_choice():
     seen = torch.tensor([[True, True, True, True, False, False]])
     row = stored(BEFORE, 1.0).at(torch.tensor([0]), NOTHING, ANSWER, ANSWER, seen)
-    columns = row.part(1, turned(BEFORE, 4, 5)[None], lambda x: x[:, None])
+    columns = row.select(1, turned(BEFORE, 4, 5)[None], lambda x: x[:, None])
     assert sorted(columns[0].tolist()) == [2, 3]

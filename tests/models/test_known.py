@@ -36,7 +36,7 @@ def cached(tmp_path):
 
 def test_every_built_in_name_is_listed_as_it_loads(tmp_path):
     found = listed(tmp_path)
-    assert {name for name, one in found.items() if one.home == "embedded"} == {*BUILT_IN}
+    assert {name for name, one in found.items() if one.source == "embedded"} == {*BUILT_IN}
     assert {*EMBEDDED} < {*found}
     for name in ("tiny-llada-base", "tiny-dream-instruct"):
         model, one = load(name), found[name]
@@ -46,8 +46,8 @@ def test_every_built_in_name_is_listed_as_it_loads(tmp_path):
             model.max_seq_len,
         )
         assert one.chat == (model.tokenizer.chat_template is not None)
-        assert (one.here, one.wrong, one.family) == ("whole", None, type(model).__name__)
-        assert one.size > 10_000_000
+        assert (one.local, one.error, one.family) == ("complete", None, model.architecture.name)
+        assert one.local_bytes > 10_000_000
     assert found["toy"].default_max_new_tokens == load("toy").default_max_new_tokens
 
 
@@ -55,25 +55,25 @@ def test_published_names_have_the_sizes_of_their_shapes(tmp_path):
     shapes = {"LLaDA": LLADA_8B.shape, "Dream": DREAM_7B.shape}
     for one in PUBLISHED:
         shape = shapes[one.family]
-        assert one.parameters == pytest.approx(shape.parameters, rel=0.01)
+        assert one.parameters == pytest.approx(shape.num_parameters, rel=0.01)
         assert one.max_seq_len == shape.max_seq_len
         assert one.chat == ("Base" not in one.name)
-    assert all(listed(tmp_path)[one.name].here == "no" for one in PUBLISHED)
-    assert listed(tmp_path)[NAME].to_fetch == pytest.approx(16e9, rel=0.01)
+    assert all(listed(tmp_path)[one.name].local == "no" for one in PUBLISHED)
+    assert listed(tmp_path)[NAME].download_bytes == pytest.approx(16e9, rel=0.01)
 
 
 def test_a_checkpoint_in_the_cache_says_what_its_files_say(cached):
     cache, _ = cached
     one = listed(cache)[NAME]
-    assert (one.here, one.default_max_new_tokens, one.max_seq_len, one.chat) == (
-        "whole",
+    assert (one.local, one.default_max_new_tokens, one.max_seq_len, one.chat) == (
+        "complete",
         256,
         1024,
         True,
     )
-    assert one.size == sum(f.stat().st_size for f in (FOLDER / "tiny-llada-instruct").iterdir())
-    assert (one.wrong, one.to_fetch) == (None, 0)
-    assert listed(cache)["GSAI-ML/LLaDA-8B-Base"].here == "no"
+    assert one.local_bytes == sum(f.stat().st_size for f in (FOLDER / "tiny-llada-instruct").iterdir())
+    assert (one.error, one.download_bytes) == (None, 0)
+    assert listed(cache)["GSAI-ML/LLaDA-8B-Base"].local == "no"
 
 
 def test_a_shard_that_is_missing_makes_it_a_part(cached):
@@ -83,7 +83,7 @@ def test_a_shard_that_is_missing_makes_it_a_part(cached):
     index = {"metadata": {"total_size": 1}, "weight_map": shards}
     (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
     (snapshot / "model-1.safetensors").write_bytes(b"")
-    assert listed(cache)[NAME].here == "part"
+    assert listed(cache)[NAME].local == "partial"
 
 
 def broken_config(snapshot):
@@ -134,12 +134,12 @@ def test_a_broken_cache_is_told_and_nothing_else_suffers(cached, broken):
     cache, snapshot = cached
     broken(snapshot)
     found = listed(cache)
-    assert found[NAME].here == "part"
+    assert found[NAME].local == "partial"
     assert len(found) == len(BUILT_IN) + len(PUBLISHED)
-    assert found["tiny-llada-base"].here == "whole"
+    assert found["tiny-llada-base"].local == "complete"
 
 
 def test_a_cache_that_is_no_folder_holds_nothing(tmp_path):
     for cache in (tmp_path / "nowhere", tmp_path / "file"):
         (tmp_path / "file").write_text("x")
-        assert all(one.here == "no" for one in known_models(cache) if one.home == "hub")
+        assert all(one.local == "no" for one in known_models(cache) if one.source == "hub")

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lastword.models.layers import RMSNorm, Rotation, TransformerConfig, fuse
+from benchmarks.study import fuse
+from lastword.models.layers import RMSNorm, Rotation, TransformerConfig
 
 SHAPE = TransformerConfig(
     hidden_size=64,
@@ -41,43 +42,43 @@ def by_formula(x, positions, theta):
 @pytest.mark.parametrize("shape", [LLADA, DREAM])
 def test_in_float32_both_families_rotate_by_the_formula(shape):
     x = heads(torch.float32)
-    rotated = Rotation.of(FAR, shape, torch.float32)(x)
+    rotated = Rotation.from_positions(FAR, shape, torch.float32)(x)
     torch.testing.assert_close(rotated.double(), by_formula(x, FAR, shape.rope_theta), atol=2e-3, rtol=0)
 
 
 def test_in_bfloat16_llada_rotates_in_float32_and_casts_back():
     x = heads(torch.bfloat16)
-    exact = Rotation.of(FAR, LLADA, torch.float32)(x.float()).bfloat16()
-    assert torch.equal(Rotation.of(FAR, LLADA, torch.bfloat16)(x), exact)
+    exact = Rotation.from_positions(FAR, LLADA, torch.float32)(x.float()).bfloat16()
+    assert torch.equal(Rotation.from_positions(FAR, LLADA, torch.bfloat16)(x), exact)
 
 
 def test_in_bfloat16_dream_casts_the_rotation_first():
     x = heads(torch.bfloat16)
-    rotation = Rotation.of(FAR, DREAM, torch.float32)
+    rotation = Rotation.from_positions(FAR, DREAM, torch.float32)
     cos, sin = rotation.cos.bfloat16(), rotation.sin.bfloat16()
     left, right = x.chunk(2, -1)
     expected = x * cos + torch.cat((-right, left), -1) * sin
-    assert torch.equal(Rotation.of(FAR, DREAM, torch.bfloat16)(x), expected)
+    assert torch.equal(Rotation.from_positions(FAR, DREAM, torch.bfloat16)(x), expected)
 
 
 def test_in_bfloat16_the_two_families_differ():
     x = heads(torch.bfloat16)
-    llada, dream = (Rotation.of(FAR, shape, torch.bfloat16)(x) for shape in (LLADA, DREAM))
+    llada, dream = (Rotation.from_positions(FAR, shape, torch.bfloat16)(x) for shape in (LLADA, DREAM))
     assert (llada != dream).float().mean() > 0.1
 
 
 @pytest.mark.parametrize("shape", [LLADA, DREAM])
 def test_angles_stay_float32_in_a_bfloat16_model(shape):
     # Position 3001 times a frequency rounded to bf16 would be off by whole turns.
-    exact = Rotation.of(FAR, shape, torch.float32)
-    rounded = Rotation.of(FAR, shape, torch.bfloat16)
+    exact = Rotation.from_positions(FAR, shape, torch.float32)
+    rounded = Rotation.from_positions(FAR, shape, torch.bfloat16)
     torch.testing.assert_close(rounded.cos.float(), exact.cos, atol=4e-3, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["llada", "dream"])
 def test_the_rule_of_each_family_is_in_its_shape(name, request):
     model = request.getfixturevalue(name)
-    assert model.network.shape.rotate_in_float32 == (name == "llada")
+    assert model.network.config.rotate_in_float32 == (name == "llada")
 
 
 def test_rms_norm_is_computed_in_float32_and_weighted_after_the_cast():

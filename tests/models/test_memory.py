@@ -39,7 +39,7 @@ def test_rows_and_layers_do_not_mix():
     memory.at(torch.tensor([1])).update(0, column, ones, ones)
     other_row, _ = memory.at(torch.tensor([0])).update(0, column, 2 * ones, ones)
     other_layer, _ = memory.at(torch.tensor([1])).update(7, column, 3 * ones, ones)
-    kept, _ = memory.storage(0, ones)
+    kept, _ = memory.by_row(0, ones)
     assert (other_row.item(), other_layer.item(), kept[1].item()) == (2, 3, 1)
 
 
@@ -49,7 +49,7 @@ def test_a_memory_may_change_its_width_on_the_right(width):
     keys = numbers(1, 2, 4, 3)
     memory.at(torch.tensor([0])).update(0, torch.tensor([[0, 1, 2, 3]]), keys, keys)
     memory.fit(width)
-    wider, _ = memory.storage(0, keys)
+    wider, _ = memory.by_row(0, keys)
     kept = min(width, 4)
     assert wider.shape[2] == width
     assert torch.equal(wider[:, :, :kept], keys[:, :, :kept])
@@ -69,5 +69,5 @@ def test_recomputing_every_column_through_memory_equals_no_memory(name, request)
     memory = KVStorage(1, 12).at(torch.tensor([0]))
     every = torch.arange(12)[None]
     valid = torch.ones_like(tokens, dtype=torch.bool)
-    cached = model(tokens, read, valid=valid, stale=every, memory=memory)
+    cached = model(tokens, read, valid=valid, stale=every, storage=memory)
     torch.testing.assert_close(cached, model(tokens, read), atol=1e-5, rtol=0)

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import lastword
 from lastword.canvas.columns import column_indices
-from lastword.models.kernels.attention import attend_alone
-from lastword.models.kernels.gate import gated_plain
+from lastword.models.kernels.attention import attend_one_row
+from lastword.models.kernels.fused import silu_mul_plain
 from lastword.models.packed import Packing
 from lastword.models.quantize import to_float8
 from lastword.models.storage import KVStorage
@@ -35,9 +35,9 @@ def both(model, monkeypatch):
 
     def ask(*given, plain_memory=None, packed_memory=None, **named):
         monkeypatch.setattr(model, "packs", False)
-        plain = model(*given, memory=plain_memory, **named)
+        plain = model(*given, storage=plain_memory, **named)
         monkeypatch.setattr(model, "packs", True)
-        return plain, model(*given, memory=packed_memory, **named)
+        return plain, model(*given, storage=packed_memory, **named)
 
     return ask
 
@@ -88,14 +88,14 @@ def test_stale_columns_over_a_memory(model, both):
     asked = [memory.at(rows, stale, nothing, nothing, VALID) for memory in memories]
     same(
         *both(
-            changed, READ, valid=VALID, stale=asked[0].carried,
+            changed, READ, valid=VALID, stale=asked[0].columns,
             plain_memory=asked[0], packed_memory=asked[1],
         )
     )  # fmt: skip
-    assert torch.equal(asked[0].computed, asked[1].computed)
-    for layer in range(model.network.shape.num_layers):
-        like = torch.zeros(1, model.network.shape.num_kv_heads, 1, model.network.shape.head_width)
-        for plain, packed in zip(*(memory.storage(layer, like) for memory in memories)):
+    assert torch.equal(asked[0].tokens_computed, asked[1].tokens_computed)
+    for layer in range(model.network.config.num_layers):
+        like = torch.zeros(1, model.network.config.num_kv_heads, 1, model.network.config.head_dim)
+        for plain, packed in zip(*(memory.by_row(layer, like) for memory in memories)):
             torch.testing.assert_close(packed, plain, atol=2e-5, rtol=1e-5)
 
 
@@ -124,17 +124,17 @@ def test_rows_that_carry_as_many_columns_need_no_packing(model, both, monkeypatc
     memories = [opened(model, KVStorage(3, 12)) for _ in range(2)]
     rows = torch.arange(3)
     plain = memories[0].at(rows)
-    packed = memories[1].carrying(rows, BLOCK)
+    packed = memories[1].at_columns(rows, BLOCK)
     read = BLOCK[:, reads]
     said = both(TOKENS + 1, read, valid=VALID, stale=BLOCK, plain_memory=plain, packed_memory=packed)
     same(*said)
     monkeypatch.setattr(model, "packs", False)
-    uniform = opened(model, KVStorage(3, 12)).carrying(rows, BLOCK)
-    same(said[0], model(TOKENS + 1, read, valid=VALID, stale=BLOCK, memory=uniform))
-    shifted = type(model).__name__ == "Dream"
-    assert packed.computed.tolist() == [3 + (shifted and 0 in reads)] * 3
+    uniform = opened(model, KVStorage(3, 12)).at_columns(rows, BLOCK)
+    same(said[0], model(TOKENS + 1, read, valid=VALID, stale=BLOCK, storage=uniform))
+    shifted = model.architecture.shifted_logits
+    assert packed.tokens_computed.tolist() == [3 + (shifted and 0 in reads)] * 3
     if shifted:
-        assert torch.equal(packed.computed, plain.computed)
+        assert torch.equal(packed.tokens_computed, plain.tokens_computed)
 
 
 def test_such_a_pass_asks_the_device_nothing(model, monkeypatch):
@@ -145,27 +145,27 @@ def test_such_a_pass_asks_the_device_nothing(model, monkeypatch):
 
     # The twin of attention reads counts on the host; its kernel does not.
     monkeypatch.setattr(packed, "attend", lambda query, keys, values, rows: query)
-    rows = memory.carrying(torch.arange(3), BLOCK)
+    rows = memory.at_columns(torch.arange(3), BLOCK)
 
     def refuse(*_, **__):
         raise AssertionError("the pass waits for the device")
 
     for name in ("item", "tolist", "nonzero", "__bool__", "__int__", "__index__", "cpu"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
-    model(TOKENS, BLOCK, valid=VALID, stale=BLOCK, memory=rows)
+    model(TOKENS, BLOCK, valid=VALID, stale=BLOCK, storage=rows)
 
 
 def test_such_a_pass_is_packed_in_few_kernels(model):
     """Each costs more to start than to run."""
-    memory = opened(model, KVStorage(3, 12)).carrying(torch.arange(3), BLOCK)
-    Packing.of(TOKENS, BLOCK, VALID, BLOCK, memory)  # makes what is kept
+    memory = opened(model, KVStorage(3, 12)).at_columns(torch.arange(3), BLOCK)
+    Packing.from_columns(TOKENS, BLOCK, VALID, BLOCK, memory)  # makes what is kept
     with Launches() as seen:
-        packing = Packing.of(TOKENS, BLOCK, VALID, BLOCK, memory)
+        packing = Packing.from_columns(TOKENS, BLOCK, VALID, BLOCK, memory)
     assert len(seen.names) <= 10, seen.names
     assert packing.rows.key_starts.tolist()[:3] == [0, 12 + 3, 24 + 1]
     assert packing.rows.key_counts.tolist() == [12, 7, 4]
     assert packing.positions.view(3, 3).tolist() == [[6, 7, 8], [2, 3, 4], [1, 2, 3]]
-    assert packing.where.flatten().tolist() == [*range(9)]
+    assert packing.read.flatten().tolist() == [*range(9)]
 
 
 class Launches(TorchDispatchMode):
@@ -191,8 +191,8 @@ def test_the_keys_of_a_lone_row_are_known_to_the_host(model, both, monkeypatch, 
     alone = []
 
     def attend(query, keys, values, rows):
-        alone.append(rows.own)
-        return attend_alone(query, keys[rows.own], values[rows.own])
+        alone.append(rows.span)
+        return attend_one_row(query, keys[rows.span], values[rows.span])
 
     monkeypatch.setattr(packed, "attend", attend)
     given = {"valid": VALID[1:2]}
@@ -200,7 +200,7 @@ def test_the_keys_of_a_lone_row_are_known_to_the_host(model, both, monkeypatch, 
         row, whole, own = torch.tensor([0]), torch.arange(3, 10)[None], slice(3, 10)
         given |= {
             "plain_memory": KVStorage(1, 12).at(row),
-            "packed_memory": KVStorage(1, 12).carrying(row, whole, own=own),
+            "packed_memory": KVStorage(1, 12).at_columns(row, whole, span=own),
             "stale": whole,
         }
     same(*both(TOKENS[1:2] + 1, torch.arange(5, 10)[None], **given))
@@ -216,15 +216,15 @@ def test_the_mlp_of_many_columns_is_computed_some_at_a_time(golden, monkeypatch,
     whole = model(TOKENS, READ, valid=VALID)
     lengths = []
 
-    def gated(wide, dtype):
+    def silu_mul(wide, dtype):
         lengths.append(len(wide if isinstance(wide, torch.Tensor) else wide.values))
-        return gated_plain(wide, dtype)
+        return silu_mul_plain(wide, dtype)
 
-    monkeypatch.setattr(packed, "gated", gated)
-    wide = 2 * model.network.shape.intermediate_size
-    monkeypatch.setattr(packed, "NUMBERS_AT_ONCE", 10 * wide)
+    monkeypatch.setattr(packed, "silu_mul", silu_mul)
+    wide = 2 * model.network.config.intermediate_size
+    monkeypatch.setattr(packed, "MAX_MLP_NUMBERS", 10 * wide)
     torch.testing.assert_close(model(TOKENS, READ, valid=VALID), whole, atol=1e-4, rtol=1e-4)
-    assert lengths == [8, 8, 7] * model.network.shape.num_layers  # 23 columns, in three parts
+    assert lengths == [8, 8, 7] * model.network.config.num_layers  # 23 columns, in three parts
 
 
 def test_a_first_column_speaks_for_itself(grouped, monkeypatch):
@@ -237,7 +237,7 @@ def test_a_first_column_speaks_for_itself(grouped, monkeypatch):
 
 def test_head_and_states_are_the_two_halves_of_a_pass(model):
     states = model.states(TOKENS, READ, valid=VALID)
-    assert states.shape == (*READ.shape, model.network.shape.hidden_size)
+    assert states.shape == (*READ.shape, model.network.config.hidden_size)
     assert torch.equal(model.head(states), model(TOKENS, READ, valid=VALID))
 
 
@@ -249,7 +249,7 @@ def test_packing_keeps_names_values_and_memory(golden, name):
     model.packs = True
     model(TOKENS, READ)
     assert (fingerprint(model), model_key(model), [*model.state_dict()]) == (before, key, names)
-    fused = {layer.qkv.weight.untyped_storage().data_ptr() for layer in model.network.packed.layers}
+    fused = {layer.qkv.weight.untyped_storage().data_ptr() for layer in model.network.packed.blocks}
     assert fused <= _bytes(model).keys()
     assert sum(_bytes(model).values()) == sizes
 
@@ -281,7 +281,7 @@ def test_a_model_that_was_quantised_is_packed_anew(golden):
     assert not torch.equal(packed, before)
 
 
-@pytest.mark.parametrize("change", ["quantise", "cast"])
+@pytest.mark.parametrize("change", ["quantize_rows", "cast"])
 def test_weights_that_were_replaced_are_gone(golden, change):
     """Whatever the packed pass made of them must not keep them until the next pass."""
     model = lastword.load(golden / "llada-tiny", device="cpu")

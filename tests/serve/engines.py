@@ -114,13 +114,13 @@ class Misbehaving(Short):
         self.pause, self.calls, self.rows = pause, 0, []
         self._lock = threading.Lock()
 
-    def __call__(self, tokens, read, *, valid=None, stale=None, memory=None):
+    def __call__(self, tokens, read, *, valid=None, stale=None, storage=None):
         with self._lock:
             self.calls += 1
             self.rows.append(len(tokens))
         time.sleep(self.pause)
         marked = self.marked(tokens, valid)
-        logits = super().__call__(tokens, read, valid=valid, stale=stale, memory=memory)
+        logits = super().__call__(tokens, read, valid=valid, stale=stale, storage=storage)
         return self.act(logits, tokens, marked)
 
     def act(self, logits, tokens, marked):

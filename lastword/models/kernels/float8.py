@@ -1,7 +1,7 @@
-"""Products in fp8: rows quantised each by its own scale, and scales that are multiplied back later.
+"""Products in fp8: rows are quantized with one scale each, and scales are multiplied back later.
 
-A product with unit scales and fast accumulation is the quickest a GPU has; a scale per row and per column
-inside of it costs a fifth more. So it is left raw: `Raw` carries its scales to the kernel that reads it.
+A product without scales and with fast accumulation is the fastest that a GPU offers; scales per row and per
+column inside of it cost a fifth more. So `UnscaledProduct` carries them to the kernel that reads it.
 """
 
 from __future__ import annotations
@@ -12,74 +12,73 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from lastword.models.kernels.compiled import compiled, compiles, has_float8, power_of_two
+from lastword.models.kernels import compile_kernel, has_float8, power_of_two, uses_triton
 
 if TYPE_CHECKING:
     import triton.language as tl
 
 
-FLOAT8, LARGEST = torch.float8_e4m3fn, 448.0
+FLOAT8, FLOAT8_MAX = torch.float8_e4m3fn, 448.0
 
 
-class Quantised(NamedTuple):
-    """Rows in fp8: `values` times `scale` is what they stand for."""
+class Float8Rows(NamedTuple):
+    """Rows in fp8; they represent `values` times `scale`."""
 
     values: Tensor  # [N, W] e4m3
     scale: Tensor  # [N] float32
 
 
-class Raw(NamedTuple):
-    """A product before its scales: `values` times the scale of its row and of its column."""
+class UnscaledProduct(NamedTuple):
+    """A product that represents `values` times the scale of each row and of each column."""
 
-    values: Tensor  # [N, O] bfloat16, or float32
+    values: Tensor  # [N, O] bfloat16 or float32
     row_scale: Tensor  # [N] float32
     column_scale: Tensor  # [O] float32
 
 
-def scaled(product: Tensor | Raw, dtype: torch.dtype) -> Tensor:
-    """What a product stands for."""
+def apply_scales(product: Tensor | UnscaledProduct, dtype: torch.dtype) -> Tensor:
+    """Return a product with its scales multiplied in."""
     if isinstance(product, Tensor):
         return product
-    wide = product.values.float() * product.row_scale[:, None] * product.column_scale
-    return wide.to(dtype)
+    return (product.values.float() * product.row_scale[:, None] * product.column_scale).to(dtype)
 
 
-def parts(product: Tensor | Raw) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Values and scales, as kernels take them."""
+def split_scales(product: Tensor | UnscaledProduct) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return values, row scales and column scales, as kernels take them."""
     return (product, None, None) if isinstance(product, Tensor) else product
 
 
-def quantise(x: Tensor) -> Quantised:  # [N, W]
-    """Every row by the scale that makes its largest number fp8's largest."""
-    if not (compiles(x) and has_float8(x.device)):
-        return quantise_plain(x)
+def quantize_rows(x: Tensor) -> Float8Rows:  # [N, W]
+    """Quantize every row with the scale that maps its largest number to the largest of fp8."""
+    if not (uses_triton(x) and has_float8(x.device)):
+        return quantize_rows_plain(x)
     x = x.contiguous()
     rows, width = x.shape
-    found = empty_quantised(x)
+    quantized = empty_float8(x)
     block = power_of_two(width)
     warps = min(32, max(4, block // 1024))
-    compiled(_quantise)[(rows,)](x, *found, width, BLOCK=block, num_warps=warps)
-    return found
+    compile_kernel(_quantize_rows)[(rows,)](x, *quantized, width, BLOCK=block, num_warps=warps)
+    return quantized
 
 
-def empty_quantised(like: Tensor) -> Quantised:
-    """Room for a kernel to write to."""
-    return Quantised(torch.empty_like(like, dtype=FLOAT8), like.new_empty(len(like), dtype=torch.float32))
+def empty_float8(like: Tensor) -> Float8Rows:
+    """Allocate quantized rows for a kernel to write."""
+    return Float8Rows(torch.empty_like(like, dtype=FLOAT8), like.new_empty(len(like), dtype=torch.float32))
 
 
-def quantise_plain(x: Tensor) -> Quantised:
-    """The same in torch."""
+def quantize_rows_plain(x: Tensor) -> Float8Rows:
+    """Quantize rows in PyTorch."""
     wide = x.float()
     largest = wide.abs().amax(-1)
-    scale = torch.where(largest > 0, largest / LARGEST, 1.0)
-    return Quantised((wide / scale[:, None]).to(FLOAT8), scale)
+    scale = torch.where(largest > 0, largest / FLOAT8_MAX, 1.0)
+    return Float8Rows((wide / scale[:, None]).to(FLOAT8), scale)
 
 
-def multiply(x: Quantised, weight: Tensor, scale: Tensor) -> Raw:  # [N, I], [O, I], [O]
-    """Rows times a weight in fp8 whose rows have scales.
+def float8_matmul(x: Float8Rows, weight: Tensor, scale: Tensor) -> UnscaledProduct:  # [N, I], [O, I], [O]
+    """Multiply quantized rows with a weight in fp8 that has one scale per row.
 
-    Where fp8 cannot be multiplied (a CPU, an older GPU, sides that are no multiple of 16) the numbers are
-    lifted to float32 first.
+    Where fp8 cannot be multiplied (CPUs, older GPUs, sides that are not multiples of 16) the numbers are
+    converted to float32 first.
     """
     native = x.values.is_cuda and has_float8(x.values.device)
     if native and weight.dtype == FLOAT8 and not any(side % 16 for side in weight.shape):
@@ -94,7 +93,7 @@ def multiply(x: Quantised, weight: Tensor, scale: Tensor) -> Raw:  # [N, I], [O,
         )
     else:
         values = x.values.float() @ weight.float().t()
-    return Raw(values, x.scale, scale)
+    return UnscaledProduct(values, x.scale, scale)
 
 
 @cache
@@ -102,7 +101,7 @@ def _one(device: torch.device) -> Tensor:
     return torch.ones((), device=device)
 
 
-def _quantise(
+def _quantize_rows(
     x: tl.tensor, values: tl.tensor, scale: tl.tensor, width: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
     row = tl.program_id(0).to(tl.int64)

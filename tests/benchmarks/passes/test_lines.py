@@ -13,7 +13,7 @@ from benchmarks.passes.__main__ import measure
 from benchmarks.passes.lines import LINES, Bench, Settings
 from benchmarks.passes.meter import Activity, Meter
 from benchmarks.passes.record import Ceilings, PassLine, PassRecord
-from benchmarks.passes.shapes import TINY, architecture_of, random_model
+from benchmarks.passes.shapes import TINY, random_model, shape_of
 from benchmarks.passes.table import against, steps, table
 from benchmarks.passes.work import weight_bytes
 from lastword.errors import CheckpointError, SettingError
@@ -164,14 +164,14 @@ def test_widths_double_up_to_the_widest(bench, monkeypatch, widest, widths):
 def test_a_folder_gives_its_shape(tmp_path):
     config = "tests/golden/llada-tiny/config.json"
     source = Path(__file__).parents[3] / config
-    told = architecture_of(str(source))
+    told = shape_of(str(source))
     assert told.name == "llada-tiny"
-    assert told.shape == architecture_of(str(source.parent)).shape
+    assert told.shape == shape_of(str(source.parent)).shape
     assert told.shape.vocab_size == json.loads(source.read_text())["vocab_size"]
     with pytest.raises(CheckpointError, match="llada-8b, dream-7b, tiny"):
-        architecture_of("llada-9b")
+        shape_of("llada-9b")
     with pytest.raises(CheckpointError, match=r"config\.json"):
-        architecture_of(str(tmp_path))
+        shape_of(str(tmp_path))
 
 
 def test_weights_of_another_kind_are_refused_with_the_reason():

@@ -4,8 +4,8 @@ import torch
 
 import lastword
 from benchmarks.passes.plain import PlainModel, plain_pass
-from benchmarks.passes.shapes import TINY, Architecture, random_model
-from lastword.models.dream import Dream
+from benchmarks.passes.shapes import TINY, ModelShape, random_model
+from lastword.models.architectures import ARCHITECTURES
 
 CPU = torch.device("cpu")
 
@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 def plain_twin(model):
     """A plain model with the weights of one of ours."""
     network = model.network
-    plain = PlainModel(network.shape)
+    plain = PlainModel(network.config)
     plain.embedding.weight.data = network.embedding.weight
     plain.norm.weight.data, plain.head.weight.data = network.norm.weight, network.head.weight
     for theirs, ours in zip(plain.layers, network.blocks):
@@ -39,7 +39,7 @@ def test_grouped_heads_and_biases_as_ours():
     from dataclasses import replace
 
     shape = replace(TINY.shape, num_kv_heads=2, qkv_bias=True, rotate_in_float32=False)
-    model = random_model(Architecture("grouped", Dream, shape), CPU, torch.float32)
+    model = random_model(ModelShape("grouped", ARCHITECTURES["dream"], shape), CPU, torch.float32)
     tokens = torch.randint(0, 500, (1, 30))
     ours = model(tokens, torch.arange(1, 30)[None])  # Dream reads the column before
     torch.testing.assert_close(plain_twin(model)(tokens)[:, :-1], ours, rtol=1e-4, atol=1e-5)

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import torch
 
-from lastword.models.kernels import attention, float8, gate, norm, rotary, vocabulary
+from lastword.models.kernels import attention, float8, fused, vocabulary
 from lastword.models.kernels.attention import PackedRows
-from lastword.models.kernels.float8 import Raw
+from lastword.models.kernels.float8 import UnscaledProduct
 
-MODULES = (attention, float8, gate, norm, rotary, vocabulary)
+MODULES = (attention, float8, fused, vocabulary)
 KINDS = {
     torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "fp8e4nv",
     torch.int32: "i32", torch.int64: "i64",
@@ -65,7 +65,9 @@ class Launcher:
 
 
 def raw(rows, columns):
-    return Raw(torch.zeros(rows, columns, dtype=torch.bfloat16), torch.zeros(rows), torch.zeros(columns))
+    return UnscaledProduct(
+        torch.zeros(rows, columns, dtype=torch.bfloat16), torch.zeros(rows), torch.zeros(columns)
+    )
 
 
 def launch(dtype, width, mlp, heads, kv_heads, vocabulary_size):
@@ -73,10 +75,10 @@ def launch(dtype, width, mlp, heads, kv_heads, vocabulary_size):
     x, head = torch.zeros(2, width, dtype=dtype), width // heads
     for delta in (None, x, raw(2, width)):
         for quantised in (False, True):
-            norm.add_norm(x, delta, x[0], 1e-5, quantised=quantised)
-    float8.quantise(x)
-    gate.gated(torch.zeros(2, 2 * mlp, dtype=dtype), dtype)
-    gate.gated(raw(2, 2 * mlp), dtype)
+            fused.add_rms_norm(x, delta, x[0], 1e-5, quantize=quantised)
+    float8.quantize_rows(x)
+    fused.silu_mul(torch.zeros(2, 2 * mlp, dtype=dtype), dtype)
+    fused.silu_mul(raw(2, 2 * mlp), dtype)
     store = [torch.zeros(4, kv_heads, head, dtype=dtype) for _ in "kv"]
     columns, slots = (heads + 2 * kv_heads) * head, torch.arange(2)
     for working in {torch.float32, dtype}:
@@ -85,21 +87,21 @@ def launch(dtype, width, mlp, heads, kv_heads, vocabulary_size):
             (torch.zeros(2, columns, dtype=dtype), None),
             (raw(2, columns), torch.zeros(columns, dtype=dtype)),
         ):
-            rotary.rotate_and_store(product, angles, angles, slots, *store, heads, bias)
+            fused.rotate_and_store(product, angles, angles, slots, *store, heads, bias)
     number = torch.zeros(2).int()
     rows = PackedRows(number, number, number[:1], 33, 1200, slots)
     query = torch.zeros(33, heads, head, dtype=dtype)
-    for most_keys in (1200, 40):
-        attention.attend(query, *store, replace(rows, most_keys=most_keys))
-    attention.attend(query, *store, replace(rows, most_queries=300))
+    for max_keys in (1200, 40):
+        attention.attend(query, *store, replace(rows, max_keys=max_keys))
+    attention.attend(query, *store, replace(rows, max_queries=300))
     logits = torch.zeros(2, vocabulary_size, dtype=dtype)
-    vocabulary.summarise(logits, banned=(1,), unjudged=(2, 3))
+    vocabulary.score_columns(logits, banned=(1,), unscored=(2, 3))
 
 
 def main():
     built = Built()
     for module in MODULES:
-        module.compiled, module.compiles = built, lambda x: True
+        module.compile_kernel, module.uses_triton = built, lambda x: True
     float8.has_float8 = lambda device: True
     launch(torch.bfloat16, 4096, 12288, 32, 32, 126464)
     launch(torch.bfloat16, 3584, 18944, 28, 4, 152064)

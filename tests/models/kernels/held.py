@@ -12,19 +12,30 @@ import torch
 
 import lastword
 from lastword.models.kernels.attention import (
-    FEW_QUERIES,
     MANY,
+    MAX_FEW_QUERIES,
     PackedRows,
     attend,
-    attend_alone,
+    attend_one_row,
     attend_plain,
     attend_tiled,
 )
-from lastword.models.kernels.float8 import FLOAT8, Quantised, Raw, quantise, quantise_plain
-from lastword.models.kernels.gate import gated, gated_plain
-from lastword.models.kernels.norm import add_norm, add_norm_plain
-from lastword.models.kernels.rotary import rotate_and_store, rotate_and_store_plain
-from lastword.models.kernels.vocabulary import summarise, summarise_plain
+from lastword.models.kernels.float8 import (
+    FLOAT8,
+    Float8Rows,
+    UnscaledProduct,
+    quantize_rows,
+    quantize_rows_plain,
+)
+from lastword.models.kernels.fused import (
+    add_rms_norm,
+    add_rms_norm_plain,
+    rotate_and_store,
+    rotate_and_store_plain,
+    silu_mul,
+    silu_mul_plain,
+)
+from lastword.models.kernels.vocabulary import score_columns, score_columns_plain
 from lastword.models.storage import KVStorage
 
 DEVICE = torch.device(os.environ.get("KERNELS_ON", "cpu"))
@@ -38,7 +49,7 @@ def numbers(*shape, dtype=torch.float32, scale=1.0):
 
 def raw(rows, columns, dtype):
     """A product as fp8 leaves it."""
-    return Raw(
+    return UnscaledProduct(
         numbers(rows, columns, dtype=torch.bfloat16, scale=3e4),
         numbers(rows).abs() * 1e-3,
         numbers(columns).abs() * 1e-1,
@@ -46,7 +57,7 @@ def raw(rows, columns, dtype):
 
 
 def whole(x):
-    if isinstance(x, Quantised):
+    if isinstance(x, Float8Rows):
         assert x.values.dtype == FLOAT8
         return x.values.float() * x.scale[:, None]
     return x.float()
@@ -70,22 +81,22 @@ def hold_norm(dtype, rows, width):
     x, weight = numbers(rows, width, dtype=dtype), numbers(width, dtype=dtype)
     for delta in (None, numbers(rows, width, dtype=dtype), raw(rows, width, dtype)):
         for float8 in (False, True):
-            given = add_norm(x, delta, weight, 1e-5, quantised=float8)
-            expected = add_norm_plain(x, delta, weight, 1e-5, quantised=float8)
+            given = add_rms_norm(x, delta, weight, 1e-5, quantize=float8)
+            expected = add_rms_norm_plain(x, delta, weight, 1e-5, quantize=float8)
             close(given[0], expected[0], dtype, "sum")
             close(given[1], expected[1], dtype, "norm", float8=float8)
-    close(quantise(x), quantise_plain(x), dtype, "quantise", float8=True)
+    close(quantize_rows(x), quantize_rows_plain(x), dtype, "quantize_rows", float8=True)
     x[0] = 0
-    assert not whole(quantise(x))[0].any()
+    assert not whole(quantize_rows(x))[0].any()
 
 
 def hold_gate(dtype, rows, width):
     close(
-        gated((both := numbers(rows, 2 * width, dtype=dtype)).clone(), dtype),
-        gated_plain(both, dtype), dtype, "gate",
+        silu_mul((both := numbers(rows, 2 * width, dtype=dtype)).clone(), dtype),
+        silu_mul_plain(both, dtype), dtype, "gate",
     )  # fmt: skip
     product = raw(rows, 2 * width, dtype)
-    close(gated(product, dtype), gated_plain(product, dtype), dtype, "fp8 gate", float8=True)
+    close(silu_mul(product, dtype), silu_mul_plain(product, dtype), dtype, "fp8 gate", float8=True)
 
 
 def hold_rotary(dtype, rows, heads, kv_heads, width):
@@ -114,7 +125,7 @@ def hold_rotary(dtype, rows, heads, kv_heads, width):
                 assert torch.equal(stores[0][1], stores[1][1])
 
 
-def hold_attention(dtype, queries, keys, heads, kv_heads, width, most_keys=None):
+def hold_attention(dtype, queries, keys, heads, kv_heads, width, max_keys=None):
     starts = torch.tensor([0, *queries]).cumsum(0).to(DEVICE, torch.int32)
     counts = torch.tensor(keys, device=DEVICE, dtype=torch.int32)
     # Regions apart and not in order, as in a memory whose rows have room of their own.
@@ -125,15 +136,15 @@ def hold_attention(dtype, queries, keys, heads, kv_heads, width, most_keys=None)
     store = [numbers(room * len(keys) + 2, kv_heads, width, dtype=dtype) for _ in "kv"]
     query = numbers(sum(queries), heads, width, dtype=dtype)
     rows = PackedRows(
-        starts, key_starts, counts, max(queries), most_keys or max(keys), torch.arange(sum(queries))
+        starts, key_starts, counts, max(queries), max_keys or max(keys), torch.arange(sum(queries))
     )
     given, expected = attend(query, *store, rows), attend_plain(query, *store, rows)
     close(given, expected, dtype, f"attention of {queries} over {keys}")
-    if max(queries) > FEW_QUERIES and dtype != torch.float32:
+    if max(queries) > MAX_FEW_QUERIES and dtype != torch.float32:
         given = attend_tiled(query, *store, rows, MANY)
         close(given, expected, dtype, f"attention in tiles of {queries} over {keys}")
     if len(queries) == 1:
-        given = attend_alone(query, *(kept[2 : 2 + keys[0]] for kept in store))
+        given = attend_one_row(query, *(kept[2 : 2 + keys[0]] for kept in store))
         close(given, expected, dtype, f"attention of {queries} alone")
 
 
@@ -146,29 +157,29 @@ def hold_summary(dtype, rows, width):
     logits[4] = -torch.inf
     logits[5, 2:] = -torch.inf
     logits[6, 1] = 60.0
-    for banned, unjudged in (((), ()), ((0, 3), ()), ((1,), (1,)), ((), (1, 3)), ((7,), (7, 9))):
-        given = summarise(logits, banned=banned, unjudged=unjudged)
-        expected = summarise_plain(logits, banned=banned, unjudged=unjudged)
+    for banned, unscored in (((), ()), ((0, 3), ()), ((1,), (1,)), ((), (1, 3)), ((7,), (7, 9))):
+        given = score_columns(logits, banned=banned, unscored=unscored)
+        expected = score_columns_plain(logits, banned=banned, unscored=unscored)
         for lost in (2, 3, 4):
-            assert not (given.best[lost].isfinite() & given.normaliser[lost].isfinite()), lost
+            assert not (given.candidate_logit[lost].isfinite() & given.logsumexp[lost].isfinite()), lost
         fine = [row for row in range(rows) if row not in (2, 3, 4)]
         if {*banned} >= {0, 1}:
             fine.remove(5)
-        for name in ("candidate", "likeliest"):
+        for name in ("candidate", "argmax"):
             assert torch.equal(getattr(given, name)[fine], getattr(expected, name)[fine]), name
-        for name in ("best", "gap", "normaliser", "confidence", "margin", "entropy"):
+        for name in ("candidate_logit", "gap", "logsumexp", "confidence", "margin", "entropy"):
             torch.testing.assert_close(
                 getattr(given, name)[fine], getattr(expected, name)[fine], atol=2e-4, rtol=2e-4,
             )  # fmt: skip
         assert all(0 <= int(token) < width for token in given.candidate)
     first = 0 if 0 not in banned else 1
-    assert int(given.argmax_tokens[0]) == 0
+    assert int(given.argmax[0]) == 0
     assert int(given.candidate[0]) == first
 
 
 def hold_model(name, dtype, weights):
     """A tiny checkpoint, packed against plain: all columns of unequal rows, then a block over a memory."""
-    folder = Path(__file__).parent.parent / "golden" / name
+    folder = Path(__file__).parents[2] / "golden" / name
     model = lastword.load(folder, device=DEVICE, dtype=dtype, weights=weights)
     tokens = torch.arange(24, device=DEVICE).view(2, 12) + 40
     valid = torch.ones_like(tokens, dtype=torch.bool)
@@ -180,10 +191,10 @@ def hold_model(name, dtype, weights):
     said = []
     for model.packs in (False, True):
         memory = KVStorage(2, 12)
-        whole = model(tokens, block, valid=valid, memory=memory.at(rows))
-        part = memory.carrying(rows, block)
+        whole = model(tokens, block, valid=valid, storage=memory.at(rows))
+        part = memory.at_columns(rows, block)
         part.uniform = model.packs
-        again = model(tokens + 1, block, valid=valid, stale=block, memory=part)
+        again = model(tokens + 1, block, valid=valid, stale=block, storage=part)
         said.append(torch.stack((whole, again, model(tokens, block, valid=valid))))
     plain, packed = (x.float() for x in said)
     off = float((packed - plain).norm() / plain.norm())
@@ -193,7 +204,7 @@ def hold_model(name, dtype, weights):
 
 def main():
     on_gpu = DEVICE.type == "cuda"
-    # Triton's interpreter cuts bf16 off where a GPU rounds, and numpy cannot multiply it.
+    # Triton's interpreter cuts bf16 off where a GPU rounds, and numpy cannot float8_matmul it.
     for dtype in DTYPES if on_gpu else (torch.float32, torch.float16):
         hold_norm(dtype, 3, 64)
         hold_norm(dtype, 5, 200)
@@ -205,7 +216,7 @@ def main():
         hold_summary(dtype, 7, 9001)
         hold_attention(dtype, [5], [70], 2, 2, 16)
         hold_attention(dtype, [3, 17, 1], [130, 40, 201], 4, 2, 16)
-        hold_attention(dtype, [2, 0, 3], [66, 0, 500], 6, 2, 24, most_keys=900)
+        hold_attention(dtype, [2, 0, 3], [66, 0, 500], 6, 2, 24, max_keys=900)
         hold_attention(dtype, [2] * 70, [66] * 70, 4, 4, 16)
         hold_attention(dtype, [70, 3], [100, 230], 6, 2, 16)
         for name in ("llada-tiny", "dream-tiny"):
@@ -222,7 +233,7 @@ def main():
             hold_summary(dtype, 33, 126464)
             hold_summary(dtype, 300, 152064)
             for heads, kv_heads in ((32, 32), (28, 4)):
-                hold_attention(dtype, [32], [1200], heads, kv_heads, 128, most_keys=2048)
+                hold_attention(dtype, [32], [1200], heads, kv_heads, 128, max_keys=2048)
                 hold_attention(dtype, [1924], [1924], heads, kv_heads, 128)
                 hold_attention(dtype, [33] * 16, [1200, 300] * 8, heads, kv_heads, 128)
                 hold_attention(dtype, [300, 1924, 70], [300, 1924, 1000], heads, kv_heads, 128)

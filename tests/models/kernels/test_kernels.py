@@ -14,14 +14,12 @@ import torch.nn.functional as F
 from lastword.decoding.sampling import Sampling
 from lastword.models.kernels import attention
 from lastword.models.kernels.attention import PackedRows, attend
-from lastword.models.kernels.float8 import multiply, quantise, scaled
-from lastword.models.kernels.gate import gated
-from lastword.models.kernels.norm import add_norm
-from lastword.models.kernels.rotary import rotate_and_store
-from lastword.models.kernels.vocabulary import summarise
+from lastword.models.kernels.float8 import apply_scales, float8_matmul, quantize_rows
+from lastword.models.kernels.fused import add_rms_norm, rotate_and_store, silu_mul
+from lastword.models.kernels.vocabulary import score_columns
 from lastword.models.layers import RMSNorm, Rotation, TransformerConfig
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 HALVES = (torch.float32, torch.bfloat16, torch.float16)
 SHAPE = TransformerConfig(
     hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, intermediate_size=64, vocab_size=8,
@@ -57,8 +55,8 @@ def test_kernels_agree_with_their_twins_in_tritons_interpreter():
 def test_kernels_compile_for_a_gpu():
     pytest.importorskip("triton", reason="needs the package triton")
     ended = run("built.py")
-    built = "_add_norm _attend _combine _gated _join _quantise _read _rotate_and_store\n"
-    assert ended.stdout == built, ended.stderr[-2000:]
+    names = "_add_rms_norm _attend _combine_blocks _join_parts _quantize_rows _rotate_and_store"
+    assert ended.stdout == f"{names} _score_block _silu_mul\n", ended.stderr[-2000:]
 
 
 @pytest.mark.gpu
@@ -76,10 +74,10 @@ def test_add_norm_is_the_sum_and_its_norm(dtype):
     )
     norm = norm.to(dtype).requires_grad_(False)
     norm.weight.copy_(numbers(64, seed=2))
-    total, normed = add_norm(x, delta, norm.weight, 1e-5)
+    total, normed = add_rms_norm(x, delta, norm.weight, 1e-5)
     assert torch.equal(total, x + delta)
     assert torch.equal(normed, norm(x + delta))
-    alone, normed = add_norm(x, None, norm.weight, 1e-5)
+    alone, normed = add_rms_norm(x, None, norm.weight, 1e-5)
     assert alone is x
     assert torch.equal(normed, norm(x))
 
@@ -89,7 +87,7 @@ def test_add_norm_is_the_sum_and_its_norm(dtype):
 def test_rotation_is_that_of_the_layers_and_what_is_turned_is_stored(dtype, in_float32):
     positions, slots = torch.tensor([3, 2000, 17]), torch.tensor([4, 0, 2])
     shape = TransformerConfig(**{**vars(SHAPE), "rotate_in_float32": in_float32})
-    rotation = Rotation.of(positions[None], shape, dtype)
+    rotation = Rotation.from_positions(positions[None], shape, dtype)
     qkv = numbers(3, 8 * 16, dtype=dtype)
     query, key, value = torch.split(qkv.view(3, 8, 16), [4, 2, 2], 1)
     store = [torch.zeros(5, 2, 16, dtype=dtype) for _ in "kv"]
@@ -107,7 +105,7 @@ def test_rotation_is_that_of_the_layers_and_what_is_turned_is_stored(dtype, in_f
 
 def test_gate_is_silu_of_the_left_half_times_the_right():
     gate, up = numbers(3, 10), numbers(3, 10, seed=1)
-    assert torch.equal(gated(torch.cat((gate, up), 1), torch.float32), F.silu(gate) * up)
+    assert torch.equal(silu_mul(torch.cat((gate, up), 1), torch.float32), F.silu(gate) * up)
 
 
 def test_rows_look_at_their_own_keys_wherever_they_lie():
@@ -127,19 +125,19 @@ def test_rows_look_at_their_own_keys_wherever_they_lie():
 def test_a_plan_is_made_for_what_will_be_repeated():
     """cuDNN takes longer for a plan than a pass does: a probe's shape, seen once, is not worth one."""
     found = []
-    with attention.planning():
-        found.append(attention._PLANS.get())
-    assert [*found, attention._PLANS.get()] == [True, False]
+    with attention.plan_for_shape():
+        found.append(attention._PLANS_FOR_SHAPE.get())
+    assert [*found, attention._PLANS_FOR_SHAPE.get()] == [True, False]
 
 
 def test_fp8_scales_are_multiplied_back():
     x, weight = numbers(3, 32), numbers(16, 32, seed=1)
-    small = quantise(x)
+    small = quantize_rows(x)
     assert float(small.values.float().abs().amax(1).min()) == 448
-    stored = quantise(weight)
-    product = multiply(small, stored.values, stored.scale)
+    stored = quantize_rows(weight)
+    product = float8_matmul(small, stored.values, stored.scale)
     back = (small.values.float() * small.scale[:, None]) @ (stored.values.float() * stored.scale[:, None]).T
-    torch.testing.assert_close(scaled(product, torch.float32), back)
+    torch.testing.assert_close(apply_scales(product, torch.float32), back)
     assert float((back - x @ weight.T).norm() / (x @ weight.T).norm()) < 0.05
 
 
@@ -147,22 +145,22 @@ def test_fp8_scales_are_multiplied_back():
 def test_summary_is_what_rules_judge_by(sampling, predicted, ids, monkeypatch):
     from lastword.models.kernels import vocabulary
 
-    monkeypatch.setattr(vocabulary, "NUMBERS_AT_ONCE", 16)  # two columns at a time
+    monkeypatch.setattr(vocabulary, "MAX_NUMBERS", 16)  # two columns at a time
     logits = 3 * numbers(5, 8)
     logits[0, ids.mask] = 20.0
     logits[1, ids.end] = 20.0
     logits[2] = 1.0
     prediction = predicted(logits, sampling=sampling)
     banned = [ids.end] * sampling.forbid_end + [ids.mask]
-    unjudged = [ids.end] * sampling.forbid_end + [*ids.ends] * sampling.end_last
-    found = summarise(logits, banned=banned, unjudged=unjudged)
+    unscored = [ids.end] * sampling.forbid_end + [*ids.ends] * sampling.end_last
+    found = score_columns(logits, banned=banned, unscored=unscored)
     assert torch.equal(found.candidate[None], prediction.tokens)
-    assert torch.equal(found.likeliest[None], prediction.argmax_tokens)
+    assert torch.equal(found.argmax[None], prediction.argmax_tokens)
     assert int(found.candidate[2]) == 0
     for name in ("confidence", "margin", "entropy", "gap"):
         assert torch.equal(getattr(found, name)[None], getattr(prediction, name)), name
-    assert torch.equal(found.best, logits.gather(1, found.candidate[:, None])[:, 0])
-    torch.testing.assert_close(found.normaliser, logits.logsumexp(-1))
+    assert torch.equal(found.candidate_logit, logits.gather(1, found.candidate[:, None])[:, 0])
+    torch.testing.assert_close(found.logsumexp, logits.logsumexp(-1))
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
@@ -170,5 +168,5 @@ def test_what_is_no_number_surfaces(bad):
     logits = numbers(3, 8)
     logits[1, 4] = bad
     logits[2] = -torch.inf
-    found = summarise(logits)
-    assert (found.best.isfinite() & found.normaliser.isfinite()).tolist() == [True, False, False]
+    found = score_columns(logits)
+    assert (found.candidate_logit.isfinite() & found.logsumexp.isfinite()).tolist() == [True, False, False]

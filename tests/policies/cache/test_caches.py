@@ -112,8 +112,7 @@ def test_a_kept_prompt_is_as_old_as_its_last_refresh(kind, name, request):
             columns = every if openings == 1 else every[:, 3:]
             hidden = model.network.hidden(canvas.tokens, None, columns, memory)
             first = int(step.prediction.columns.index[0, 0]) - (name == "dream")
-            at = torch.tensor([[first - int(columns[0, 0])]])
-            expected = model.network.logits(hidden, at)[0, 0]
+            expected = model.head(hidden)[0, first - int(columns[0, 0])]
             torch.testing.assert_close(step.prediction.logits[0, 0], expected, atol=1e-4, rtol=0)
             spent = step.cost.tokens_computed.item() - (before or 0)
             assert spent == columns.shape[1]
@@ -212,7 +211,7 @@ def test_dream_reads_a_blocks_first_column_from_the_one_before_it(cache, dream):
             dream.network.hidden(opened.tokens, None, every, memory)
             columns = every[:, first - 1 : (last if cache == DualCache() else 15)]
             hidden = dream.network.hidden(before.tokens, None, columns, memory)
-            expected = dream.network.logits(hidden, torch.tensor([[0]]))[0, 0]
+            expected = dream.head(hidden)[0, 0]
             logits = step.prediction.logits[0, 0]  # reads from the block's first mask on
             torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
             assert cost == columns.shape[1]

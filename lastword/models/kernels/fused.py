@@ -1,0 +1,288 @@
+"""Fused kernels between the products of a layer: residual with RMS norm, rotary embedding, SiLU gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lastword.models.kernels import compile_kernel, power_of_two, uses_triton
+from lastword.models.kernels.float8 import (
+    FLOAT8,
+    Float8Rows,
+    UnscaledProduct,
+    apply_scales,
+    empty_float8,
+    quantize_rows_plain,
+    split_scales,
+)
+
+if TYPE_CHECKING:
+    import triton.language as tl
+
+MAX_HEADS = 8  # rotated factors a program
+GATE_BLOCK = 2048  # numbers of a row that a program computes, unless the row is quantized
+
+
+def add_rms_norm(
+    x: Tensor,  # [N, W]
+    delta: Tensor | UnscaledProduct | None,  # [N, W]
+    weight: Tensor,  # [W]
+    eps: float,
+    *,
+    quantize: bool = False,
+) -> tuple[Tensor, Tensor | Float8Rows]:
+    """Return the sum in x's dtype, and its RMS norm: in float32, cast back, then times the weight.
+
+    With `quantize` the norm is returned in fp8.
+    """
+    if not uses_triton(x):
+        return add_rms_norm_plain(x, delta, weight, eps, quantize=quantize)
+    rows, width = x.shape
+    values, row_scale, column_scale = (None,) * 3 if delta is None else split_scales(delta)
+    total = x if delta is None else torch.empty_like(x)
+    normed = empty_float8(x) if quantize else torch.empty_like(x)
+    target, scale = normed if isinstance(normed, Float8Rows) else (normed, None)
+    block = power_of_two(width)
+    compile_kernel(_add_rms_norm)[(rows,)](
+        x, values, row_scale, column_scale, weight, total, target, scale, width, eps,
+        BLOCK=block, num_warps=min(16, max(1, block // 512)),
+    )  # fmt: skip
+    return total, normed
+
+
+def add_rms_norm_plain(
+    x: Tensor, delta: Tensor | UnscaledProduct | None, weight: Tensor, eps: float, *, quantize: bool = False
+) -> tuple[Tensor, Tensor | Float8Rows]:
+    """Compute `add_rms_norm` in PyTorch."""
+    total = x if delta is None else x + apply_scales(delta, x.dtype)
+    normed = weight * F.rms_norm(total, total.shape[-1:], eps=eps)
+    return total, quantize_rows_plain(normed) if quantize else normed
+
+
+def _add_rms_norm(
+    x: tl.tensor,
+    delta: tl.tensor,
+    row_scale: tl.tensor,
+    column_scale: tl.tensor,
+    weight: tl.tensor,
+    total: tl.tensor,
+    normed: tl.tensor,
+    scale: tl.tensor,
+    width: tl.tensor,
+    eps: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Compute one row per program."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    at = row * width + column
+    wide = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    if delta is not None:
+        added = tl.load(delta + at, mask=inside, other=0.0).to(tl.float32)
+        if row_scale is not None:
+            added *= tl.load(row_scale + row)
+            added *= tl.load(column_scale + column, mask=inside, other=0.0)
+            added = added.to(x.dtype.element_ty).to(tl.float32)
+        summed = (wide + added).to(x.dtype.element_ty)
+        tl.store(total + at, summed, mask=inside)
+        wide = summed.to(tl.float32)
+    factor = tl.rsqrt(tl.sum(wide * wide, axis=0) / width + eps)
+    norm = (wide * factor).to(x.dtype.element_ty).to(tl.float32)
+    factors = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    norm = (norm * factors).to(x.dtype.element_ty)
+    if scale is None:
+        tl.store(normed + at, norm, mask=inside)
+    else:
+        norm = norm.to(tl.float32)
+        largest = tl.max(tl.abs(norm), axis=0)
+        unit = tl.where(largest > 0, largest / 448.0, 1.0)
+        tl.store(scale + row, unit)
+        tl.store(normed + at, (norm / unit).to(tl.float8e4nv), mask=inside)
+
+
+def silu_mul(
+    gate_up: Tensor | UnscaledProduct, dtype: torch.dtype
+) -> Tensor | Float8Rows:  # [N, 2M] -> [N, M]
+    """Return silu(gate) * up in `dtype`, written over the gate; in fp8 for an unscaled product."""
+    values, row_scale, column_scale = split_scales(gate_up)
+    if not uses_triton(values):
+        return silu_mul_plain(gate_up, dtype)
+    rows, width = values.shape[0], values.shape[1] // 2
+    quantize = row_scale is not None
+    # A matrix product reads rows with any stride.
+    output = values.new_empty(rows, width, dtype=FLOAT8) if quantize else values[:, :width]
+    scale = values.new_empty(rows, dtype=torch.float32) if quantize else None
+    block = power_of_two(width) if quantize else min(GATE_BLOCK, power_of_two(width))
+    compile_kernel(_silu_mul)[(rows, -(-width // block))](
+        values, row_scale, column_scale, output, output.stride(0), scale, width,
+        HALF=dtype == torch.float16, WIDE=dtype == torch.float32,
+        BLOCK=block, num_warps=min(32, max(1, block // 512)),
+    )  # fmt: skip
+    return output if scale is None else Float8Rows(output, scale)
+
+
+def silu_mul_plain(gate_up: Tensor | UnscaledProduct, dtype: torch.dtype) -> Tensor | Float8Rows:
+    """Compute `silu_mul` in PyTorch."""
+    gate, up = apply_scales(gate_up, dtype).chunk(2, -1)
+    product = F.silu(gate) * up
+    return product if isinstance(gate_up, Tensor) else quantize_rows_plain(product)
+
+
+def _silu_mul(
+    gate_up: tl.tensor,
+    row_scale: tl.tensor,
+    column_scale: tl.tensor,
+    output: tl.tensor,
+    stride: tl.tensor,
+    scale: tl.tensor,
+    width: tl.tensor,
+    HALF: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Compute some columns of a row per program; all of them if the row is quantized."""
+    dtype: tl.constexpr = tl.float32 if WIDE else (tl.float16 if HALF else tl.bfloat16)
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    at = gate_up + row * 2 * width + column
+    gate = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(at + width, mask=inside, other=0.0).to(tl.float32)
+    if row_scale is not None:
+        by_row = tl.load(row_scale + row)
+        gate *= by_row * tl.load(column_scale + column, mask=inside, other=0.0)
+        up *= by_row * tl.load(column_scale + width + column, mask=inside, other=0.0)
+        gate, up = gate.to(dtype).to(tl.float32), up.to(dtype).to(tl.float32)
+    gated = (gate * tl.sigmoid(gate)).to(dtype).to(tl.float32)
+    product = (gated * up).to(dtype)
+    if scale is None:
+        tl.store(output + row * stride + column, product, mask=inside)
+    else:
+        wide = product.to(tl.float32)
+        largest = tl.max(tl.abs(wide), axis=0)
+        unit = tl.where(largest > 0, largest / 448.0, 1.0)
+        tl.store(scale + row, unit)
+        tl.store(output + row * stride + column, (wide / unit).to(tl.float8e4nv), mask=inside)
+
+
+def rotate_and_store(
+    qkv: Tensor | UnscaledProduct,  # [N, (H + 2K) * D] queries, keys and values side factors side
+    cos: Tensor,  # [N, D/2], in the dtype the rotation is computed in
+    sin: Tensor,
+    slots: Tensor,  # [N] where in the storage a column's keys and values go
+    keys: Tensor,  # [C, K, D]
+    values: Tensor,
+    heads: int,
+    bias: Tensor | None = None,  # [(H + 2K) * D] of an unscaled product
+) -> Tensor:  # [N, H, D]
+    """Rotate queries and keys, store keys and values, and return the queries.
+
+    LLaDA rotates in float32, Dream in the model's dtype, rounding at every step.
+    """
+    packed, row_scale, column_scale = split_scales(qkv)
+    if not uses_triton(packed) or not uses_triton(keys):
+        return rotate_and_store_plain(qkv, cos, sin, slots, keys, values, heads, bias)
+    kv_heads, width = keys.shape[1:]
+    query = keys.new_empty(len(packed), heads, width)
+    group = min(MAX_HEADS, heads & -heads, kv_heads & -kv_heads)
+    grid, half = (len(packed), (heads + 2 * kv_heads) // group), power_of_two(width // 2)
+    compile_kernel(_rotate_and_store)[grid](
+        packed, row_scale, column_scale, bias, cos, sin, slots, query, keys, values,
+        heads, kv_heads, width // 2,
+        HEADS=group, HALF=half, num_warps=max(1, group * half // 256),
+    )  # fmt: skip
+    return query
+
+
+def rotate_and_store_plain(
+    qkv: Tensor | UnscaledProduct,
+    cos: Tensor,
+    sin: Tensor,
+    slots: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    heads: int,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Compute `rotate_and_store` in PyTorch."""
+    group = apply_scales(qkv, keys.dtype)
+    group = group if bias is None else group + bias
+    kv_heads, width = keys.shape[1:]
+    apart = group.view(-1, heads + 2 * kv_heads, width)
+    query, key, value = torch.split(apart, [heads, kv_heads, kv_heads], 1)
+    keys[slots], values[slots] = _rotate(key, cos, sin), value
+    return _rotate(query, cos, sin)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [N, H, D]
+    left, right = x.chunk(2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+    rotated = torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+    return rotated.to(x.dtype)
+
+
+def _rotate_and_store(
+    qkv: tl.tensor,
+    row_scale: tl.tensor,
+    column_scale: tl.tensor,
+    bias: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    slots: tl.tensor,
+    query: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    heads: tl.tensor,
+    kv_heads: tl.tensor,
+    half: tl.tensor,
+    HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+) -> None:
+    """Compute some heads of a column per program: queries, or keys, or values."""
+    column = tl.program_id(0).to(tl.int64)
+    first = tl.program_id(1) * HEADS
+    head = first + tl.arange(0, HEADS)
+    pair = tl.arange(0, HALF)
+    inside = (head >= 0)[:, None] & (pair < half)[None, :]
+    offset = head[:, None] * 2 * half + pair[None, :]
+    at = qkv + column * (heads + 2 * kv_heads) * 2 * half + offset
+    left = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    right = tl.load(at + half, mask=inside, other=0.0).to(tl.float32)
+    if row_scale is not None:
+        by_row = tl.load(row_scale + column)
+        left *= by_row * tl.load(column_scale + offset, mask=inside, other=0.0)
+        right *= by_row * tl.load(column_scale + half + offset, mask=inside, other=0.0)
+        left = left.to(query.dtype.element_ty).to(tl.float32)
+        right = right.to(query.dtype.element_ty).to(tl.float32)
+    if bias is not None:
+        left += tl.load(bias + offset, mask=inside, other=0.0).to(tl.float32)
+        right += tl.load(bias + half + offset, mask=inside, other=0.0).to(tl.float32)
+        left = left.to(query.dtype.element_ty).to(tl.float32)
+        right = right.to(query.dtype.element_ty).to(tl.float32)
+    slot = tl.load(slots + column).to(tl.int64)
+    if first >= heads + kv_heads:
+        to = values + (slot * kv_heads - heads - kv_heads) * 2 * half + offset
+        tl.store(to, left.to(query.dtype.element_ty), mask=inside)
+        tl.store(to + half, right.to(query.dtype.element_ty), mask=inside)
+    else:
+        # Every product is rounded to the dtype of the rotation, as torch rounds it.
+        c = tl.load(cos + column * half + pair, mask=pair < half, other=0.0).to(tl.float32)[None, :]
+        s = tl.load(sin + column * half + pair, mask=pair < half, other=0.0).to(tl.float32)[None, :]
+        left_cos = (left * c).to(cos.dtype.element_ty).to(tl.float32)
+        right_sin = (right * s).to(cos.dtype.element_ty).to(tl.float32)
+        right_cos = (right * c).to(cos.dtype.element_ty).to(tl.float32)
+        left_sin = (left * s).to(cos.dtype.element_ty).to(tl.float32)
+        rotated_left = (left_cos - right_sin).to(query.dtype.element_ty)
+        rotated_right = (right_cos + left_sin).to(query.dtype.element_ty)
+        if first >= heads:
+            to_key = keys + (slot * kv_heads - heads) * 2 * half + offset
+            tl.store(to_key, rotated_left, mask=inside)
+            tl.store(to_key + half, rotated_right, mask=inside)
+        else:
+            to_query = query + column * heads * 2 * half + offset
+            tl.store(to_query, rotated_left, mask=inside)
+            tl.store(to_query + half, rotated_right, mask=inside)
