@@ -1,17 +1,17 @@
-"""How a pool of processes scales: the same prompts with more and more workers, a thread each.
+"""Measure how a pool of processes scales: the same prompts with more and more workers, one thread each.
 
     python -m benchmarks.scaling                             1,000 prompts; 1, 2, 4 ... workers
     python -m benchmarks.scaling --workers 1 2 4 8
-    python -m benchmarks.scaling --prompts 40 --workers 1 2  to see that it runs
+    python -m benchmarks.scaling --prompts 40 --workers 1 2  to test the script
 
-Longest predicted first beside round robin, which deals prompts out beforehand. Seconds are those of asking,
-workers being ready; efficiency is the seconds of one worker over n times those of n; idle is the share of
-their time that workers had nothing left to do. Needs the core alone, and no Ray. Run it on a machine that
-does nothing else.
+Compares "longest predicted first" with "round robin", which assigns prompts to workers beforehand. The clock
+runs while the workers decode; they are loaded and warm. Efficiency is the time of one worker divided by n
+times the time of n workers; idle is the share of time in which workers had nothing to do. Needs only the core
+package. Run it on an idle machine.
 
-Workers beyond the machine's cores share them, so that their seconds say nothing of n cores. The seconds of
-CPU that each of them took do: the busiest worker's are what n cores would have waited for, if cores do not
-slow each other down. `own_core` is the efficiency by that measure.
+If there are more workers than cores, the seconds say nothing about n cores, but the CPU seconds of each
+worker do: n cores would wait for the busiest worker, if cores do not slow each other down. `own_core` is the
+efficiency by that measure.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 import lastword
 from lastword.engines.base import GenerationRequest, environment
-from lastword.engines.local import ModelSource
-from lastword.engines.pool import PREDICTED, ROUND_ROBIN, WorkerPool
-from lastword.engines.processes import ProcessWorkers
+from lastword.engines.local import QUEUE_FACTOR, ModelSource
+from lastword.engines.pool import WorkerPool, WorkQueue
+from lastword.engines.workers import ProcessWorkers
 from lastword.io.files import write
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
@@ -40,85 +42,126 @@ from lastword.tasks.frozen import load_frozen
 RECORDS = Path(__file__).parent / "records" / "scaling"
 MODEL = "tiny-llada-base"
 ROWS = 8
+PREDICTED, ROUND_ROBIN = "predicted", "round robin"
+
+Requests = dict[str, GenerationRequest]
 
 
-def questions_of(model: Any, count: int) -> dict[str, GenerationRequest]:
-    """So many frozen validation prompts, the families in turn: lengths as they come."""
+class MeasuredPool(WorkerPool):
+    """A pool that keeps the time at which each worker finished its last task."""
+
+    def __init__(self, backend: ProcessWorkers) -> None:
+        super().__init__(backend)
+        self.last_done: dict[int, float] = {}
+
+    def wait_for_all(self) -> None:
+        """Wait until all workers have loaded the model."""
+        self._start()
+        while len(self._idle) < self.backend.num_workers:
+            self._wait()
+
+    def _finish_task(self, task: Future[Any]) -> Any:
+        self.last_done[self._running[task]] = time.perf_counter()
+        return super()._finish_task(task)
+
+
+class UnplannedPool(MeasuredPool):
+    """A pool that hands out prompts in the given order, without probes."""
+
+    def _plan_order(self, requests: Any, recipe: Recipe, max_batch_size: int) -> Any:
+        return WorkQueue(range(len(requests)), max_size=max_batch_size * QUEUE_FACTOR), requests
+
+
+def requests_of(model: Any, count: int) -> Requests:
+    """Return `count` frozen validation prompts, the families in turn."""
     families = [load_frozen("validation", family) for family in BENCHMARKS]
-    turns = [example for turn in zip(*families) for example in turn][:count]
-    if len(turns) < count:
+    examples = [example for turn in zip(*families) for example in turn][:count]
+    if len(examples) < count:
         raise lastword.errors.SettingError(
-            f"{count} prompts were asked for and {len(turns)} are frozen; give --prompts {len(turns)} or less"
+            f"{count} prompts were requested, and {len(examples)} are frozen; give --prompts {len(examples)} "
+            "or less"
         )
     return {
-        f"prompt {at}": GenerationRequest(model.tokenizer.encode(one.prompt), at)
-        for at, one in enumerate(turns)
+        f"prompt {index}": GenerationRequest(model.tokenizer.encode(example.prompt), index)
+        for index, example in enumerate(examples)
     }
 
 
 def measured(source: ModelSource, count: int, workers: int, order: str, recipe: Recipe) -> dict[str, Any]:
-    """Seconds from the first question to the last reply, and what was replied."""
-    with WorkerPool(ProcessWorkers(source, workers, threads=1), order=order) as pool:
-        questions = questions_of(pool.model, count)
-        resolved = resolve(recipe, pool.model)
-        # Every worker has answered once before the clock starts: kernels are chosen on first use.
-        warm = dict(list(questions.items())[: 4 * workers])
-        pool.wait_for_all()
-        _asked(pool, warm, resolved)
-        spent = _spent()
-        began = time.perf_counter()
-        replies, ended = _asked(pool, questions, resolved)
-        seconds = time.perf_counter() - began
-        worked = [now - spent[worker] for worker, now in _spent().items()]
-        last = sorted(ended.values())
+    """Return the seconds from the first request to the last reply, and the costs of the replies."""
+    shares = workers if order == ROUND_ROBIN else 1
+    kind: type[MeasuredPool] = UnplannedPool if order == ROUND_ROBIN else MeasuredPool
+    with ExitStack() as stack:
+        backends = [ProcessWorkers(source, workers // shares, threads=1) for _ in range(shares)]
+        pools = [kind(backend) for backend in backends]
+        for pool in pools:
+            stack.callback(pool.close)
+        requests = requests_of(pools[0].model_info, count)
+        resolved = resolve(recipe, pools[0].model_info)
+        for pool in pools:
+            pool.wait_for_all()
+        # Each worker decodes once before the clock starts: kernels are chosen on first use.
+        _answer(pools, dict([*requests.items()][: 4 * workers]), resolved)
+        before = _cpu_seconds()
+        start = time.perf_counter()
+        replies = _answer(pools, requests, resolved)
+        seconds = time.perf_counter() - start
+        cpu = [now - before[worker] for worker, now in _cpu_seconds().items()]
+        ends = [end for pool in pools for end in pool.last_done.values()]
     return {
         "workers": workers,
         "order": order,
         "seconds": round(seconds, 2),
-        "cpu_most": round(max(worked), 2),
-        "cpu_all": round(sum(worked), 2),
-        "idle": round(sum(last[-1] - own for own in last) / (len(last) * seconds), 4),
+        "cpu_most": round(max(cpu), 2),
+        "cpu_all": round(sum(cpu), 2),
+        "idle": round(sum(max(ends) - end for end in ends) / (len(ends) * seconds), 4),
         "tokens": sum(reply["length"] for reply in replies),
         "passes": sum(reply["cost"].forward_passes + reply["probe_cost"].forward_passes for reply in replies),
     }
 
 
-def _spent() -> dict[str, float]:
-    """Seconds of CPU that each worker has taken so far."""
+def _cpu_seconds() -> dict[int, float]:
+    """Return the CPU seconds that each worker process has used."""
     fields = {
-        child.name: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        child.pid: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         for child in active_children()
+        if child.pid
     }
     return {
-        name: (int(own[11]) + int(own[12])) / os.sysconf("SC_CLK_TCK")  # of user and of system
-        for name, own in fields.items()
+        pid: (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")  # user and system
+        for pid, values in fields.items()
     }
 
 
-def _asked(
-    pool: WorkerPool, questions: dict[str, GenerationRequest], recipe: Recipe
-) -> tuple[list[dict[str, Any]], dict[int, float]]:
-    """Facts of the replies, and when each worker gave its last one."""
-    found = []
-    for batch in pool.generate(questions, recipe, max_batch_size=ROWS):
+def _answer(pools: Sequence[WorkerPool], requests: Requests, recipe: Recipe) -> list[dict[str, Any]]:
+    """Return the details of the replies; several pools receive every n-th request each."""
+    items = [*requests.items()]
+    with ThreadPoolExecutor(len(pools)) as threads:
+        shares = [dict(items[first :: len(pools)]) for first in range(len(pools))]
+        parts = threads.map(lambda pool, share: _replies(pool, share, recipe), pools, shares)
+        return [details for part in parts for details in part]
+
+
+def _replies(pool: WorkerPool, requests: Requests, recipe: Recipe) -> list[dict[str, Any]]:
+    details = []
+    for batch in pool.generate(requests, recipe, max_batch_size=ROWS):
         for reply in batch:
             if reply.error is not None:
                 raise lastword.errors.EngineError(f"{reply.key} failed: {reply.error}")
-            found.append(reply.details)
-    return found, dict(pool.last_done)
+            details.append(reply.details)
+    return details
 
 
 def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[str, Any]:
-    """All of it; both orders have the same one worker to be compared with."""
+    """Measure all numbers of workers with both orders, which share the measurement of one worker."""
     source = ModelSource(model, device="cpu")
     chosen = Recipe.named(recipe)
     rows: list[dict[str, Any]] = []
     for workers in counts:
         for order in (PREDICTED, ROUND_ROBIN):
             if workers == 1 and order == ROUND_ROBIN:
-                continue  # what it would say of batches of unlike rows is not about workers
-            row = measured(source, prompts, workers, order, chosen)
-            rows.append(row)
+                continue  # it would compare batches of unlike rows, not workers
+            rows.append(row := measured(source, prompts, workers, order, chosen))
             if rows[0]["workers"] == 1:
                 alone, cores = rows[0], len(os.sched_getaffinity(0))
                 shared = None if workers > cores else alone["seconds"] / (row["seconds"] * workers)
@@ -143,7 +186,7 @@ def run(model: str, counts: Sequence[int], prompts: int, recipe: str) -> dict[st
 
 
 def table(record: dict[str, Any]) -> str:
-    """A line a run: seconds, how many times one worker, and the share of n times that it is."""
+    """Return a Markdown table with a row per run: seconds, speedup over one worker, and efficiency."""
     alone, processor = record["measured"][0], record["hardware"].partition(",")[0]
     lines = [
         f"{record['model']}, recipe {record['recipe']}: {record['prompts']:,} prompts, {record['rows']} "
@@ -155,23 +198,23 @@ def table(record: dict[str, Any]) -> str:
     ]
     for row in record["measured"]:
         shares = (row.get("efficiency"), row.get("own_core"))
-        own, by_cpu = ("" if share is None else f"{share:.0%}" for share in shares)
+        by_clock, by_cpu = ("" if share is None else f"{share:.0%}" for share in shares)
         times = f"{alone['seconds'] / row['seconds']:.2f}" if shares[0] else ""
         lines.append(
-            f"| {row['workers']} | {row['order']} | {row['seconds']:,.1f} | {times} | {own} "
+            f"| {row['workers']} | {row['order']} | {row['seconds']:,.1f} | {times} | {by_clock} "
             f"| {row['cpu_most']:,.1f} | {row['cpu_all']:,.1f} | {by_cpu} | {row['idle']:.1%} |"
         )
     return "\n".join(lines)
 
 
 def kept() -> str:
-    """The tables of all records."""
+    """Return the tables of all records."""
     files = sorted(RECORDS.glob("*.json"))
     return "\n\n".join(table(json.loads(path.read_text(encoding="utf-8"))) for path in files)
 
 
 def main() -> None:
-    """Parse, measure, write."""
+    """Parse the arguments, measure, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     cores = len(os.sched_getaffinity(0))
     usual = [count for count in (1, 2, 4, 8, 16) if count <= cores]
@@ -180,11 +223,11 @@ def main() -> None:
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--recipe", default="fast")
     parser.add_argument("--out", type=Path, default=RECORDS)
-    given = parser.parse_args()
-    found = run(given.model, sorted(given.workers), given.prompts, given.recipe)
-    given.out.mkdir(parents=True, exist_ok=True)
-    target = given.out / f"{given.model}.{given.recipe}.{cores}-cores.json"
-    write(target, json.dumps(found, indent=1) + "\n")
+    args = parser.parse_args()
+    record = run(args.model, sorted(args.workers), args.prompts, args.recipe)
+    args.out.mkdir(parents=True, exist_ok=True)
+    target = args.out / f"{args.model}.{args.recipe}.{cores}-cores.json"
+    write(target, json.dumps(record, indent=1) + "\n")
     print(f"wrote {target}")
 
 

@@ -43,9 +43,9 @@ from benchmarks.arms import (
     UNSEEN,
     recipe_of,
 )
+from lastword.engines import LOCAL, PROCESSES, RAY, EngineOptions
 from lastword.engines.base import Engine
 from lastword.engines.local import ModelSource
-from lastword.engines.options import LOCAL, PROCESSES, RAY, EngineOptions
 from lastword.errors import SettingError
 from lastword.evaluate import Journal, drift
 from lastword.evaluate.archive import keep
@@ -151,7 +151,7 @@ class Bench:
         if name != self._name and self.options.engine != LOCAL:
             self.close()
             self.engine = self.options.open(ModelSource(name, device=self.device))
-            self.model, self._name = self.engine.model, name
+            self.model, self._name = self.engine.model_info, name
             self._tasks.clear()
         elif name != self._name:
             self.model, self._name = lastword.load(name, device=self.device), name

@@ -13,7 +13,7 @@ from pathlib import Path
 from lastword.batch.run import run
 from lastword.engines.local import ModelSource
 from lastword.engines.pool import WorkerPool
-from lastword.engines.ray import RayWorkers
+from lastword.engines.workers import RayWorkers
 from lastword.tasks.frozen import load_frozen
 
 NAME = "tiny-llada-base"
@@ -26,7 +26,6 @@ prompts.write_text("".join(json.dumps({"prompt": one}) + "\n" for one in asked))
 
 # Every actor loads the model where it runs. Prompts with the longest predicted answers go out first.
 with WorkerPool(RayWorkers(ModelSource(NAME), workers=2, address="local")) as engine:
-    engine.wait_for_all()  # not needed: whoever is ready first would begin
     print(run(engine, prompts, answers, name=NAME, recipe="fast"))
 
 for line in answers.read_text().splitlines():

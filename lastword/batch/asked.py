@@ -8,12 +8,12 @@ from typing import Any
 
 from lastword.batch.line import Form, Line, line_of, name_of, request_of
 from lastword.batch.source import Given
-from lastword.batch.unread import Said, is_unread, said_of, unread_jobs
+from lastword.batch.unread import Said, said_of, unread_jobs
 from lastword.canvas.canvas import validate_prompts
 from lastword.decoding.sampling import check_seed
+from lastword.engines.base import ModelInfo, RemoteModelInfo
 from lastword.engines.local import error_text
 from lastword.errors import LastwordError
-from lastword.models.base import MaskPredictor
 from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.serve.conversion import to_server_requests
@@ -50,7 +50,7 @@ class Refused:
 class Asking:
     """How lines are asked: of which model, with which recipe and seed."""
 
-    model: MaskPredictor
+    model: ModelInfo | RemoteModelInfo
     name: str
     recipe: Recipe  # as it was given, for requests that name none
     resolved: Recipe  # for lines of ours
@@ -93,7 +93,7 @@ class Asking:
             own["recipe"] = json.loads(self.recipe.to_json())
         request = request.model_copy(update=own)
         said: tuple[Said, ...] = ()
-        if is_unread(self.model):
+        if isinstance(self.model, RemoteModelInfo):
             found, said = unread_jobs(request, self.model, LIMITS)
         else:
             found = tuple(to_server_requests(request, self.model, LIMITS))
@@ -115,7 +115,7 @@ class Asking:
             in_chat = self.chat
             prompt = [{"role": "user", "content": line.prompt}] if in_chat else line.prompt
         said: Said = None
-        if is_unread(self.model):
+        if isinstance(self.model, RemoteModelInfo):
             ids, said = said_of(prompt)
         else:
             (tokens,) = tokenize_prompts(self.model, prompt)

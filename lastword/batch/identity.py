@@ -52,7 +52,7 @@ class Identity:
         form: Form,
     ) -> Identity:
         """Of a run that is about to begin; `recipe` is settled."""
-        known = about(engine.model, name, recipe, seed) | {
+        known = about(engine.model_info, name, recipe, seed) | {
             "chat": chat,
             "sha256": found.digest,
             "form": form,

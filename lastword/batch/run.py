@@ -45,13 +45,13 @@ class Batch:
 
     def run(self, engine: Engine, progress: Progress = lambda state: None) -> BatchSummary:
         """Ask the engine every prompt that has no line yet, and write what comes of each."""
-        resolved = resolve(self.recipe, engine.model, in_chat=self.found.in_chat)
+        resolved = resolve(self.recipe, engine.model_info, in_chat=self.found.in_chat)
         identity = Identity.of(
             engine, self.name, resolved, self.found, seed=self.seed, chat=self.chat, form=self.form
         )
         answering = Answering(identity.run, self.name, self.form)
         asking = Asking(
-            engine.model,
+            engine.model_info,
             self.name,
             self.recipe,
             resolved,

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from lastword.decoding.sampling import check_seed
-from lastword.engines.openai import Unread
+from lastword.engines.base import ModelInfo, RemoteModelInfo
 from lastword.errors import PromptError
-from lastword.models.base import MaskPredictor
 from lastword.recipe.resolve import resolve
 from lastword.serve.conversion import choose_recipe
 from lastword.serve.protocol import ChatRequest, CompletionRequest, InvalidRequestError, errors_of_field
@@ -16,11 +15,6 @@ from lastword.serve.request import ServerRequest
 from lastword.serve.settings import ServerSettings
 
 Said = str | tuple[dict[str, str], ...] | None
-
-
-def is_unread(model: MaskPredictor) -> bool:
-    """Is the tokenizer elsewhere?"""
-    return isinstance(model.tokenizer, Unread)
 
 
 def said_of(prompt: Any) -> tuple[tuple[int, ...], Said]:
@@ -36,7 +30,7 @@ def said_of(prompt: Any) -> tuple[tuple[int, ...], Said]:
 
 
 def unread_jobs(
-    request: ChatRequest | CompletionRequest, model: MaskPredictor, limits: ServerSettings
+    request: ChatRequest | CompletionRequest, model: ModelInfo | RemoteModelInfo, limits: ServerSettings
 ) -> tuple[tuple[ServerRequest, ...], tuple[Said, ...]]:
     """What `to_server_requests` makes of a request, and what each says; the server checks lengths."""
     each, recipe = request.n or 1, choose_recipe(request, limits)

@@ -12,7 +12,14 @@ import torch
 
 from lastword.api import Finish, Model, as_model
 from lastword.calibration.ratios import Calibration, check_families
-from lastword.engines.base import Engine, GenerationReply, GenerationRequest, LengthPredictor, check_engine
+from lastword.engines.base import (
+    Engine,
+    GenerationReply,
+    GenerationRequest,
+    LengthPredictor,
+    RemoteModelInfo,
+    check_engine,
+)
 from lastword.engines.local import LocalEngine
 from lastword.errors import EngineError, PromptError, SettingError
 from lastword.models.base import MaskPredictor
@@ -62,7 +69,7 @@ FAST = Recipe(length=Fixed(), unmask=AboveThreshold(0.9), block=32)
 
 
 def calibrate(
-    model: Model,
+    model: Model | RemoteModelInfo,
     prompts: Sequence[Prompt],
     families: Sequence[str | None] | None = None,
     *,
@@ -86,7 +93,7 @@ def calibrate(
     for `limit` slots. An answer that fills the canvas without an end is counted as cut; the calibration
     then carries less coverage than its number of prompts says, and `bound` says so. If none ended, there
     is nothing to compare with, and no calibration. Costs a probe and a whole answer per prompt. With an
-    `engine` its workers answer; the model may then be `engine.model`.
+    `engine` its workers answer; the model may then be `engine.model_info`.
     """
     check_int("calibrate", "rows", rows, minimum=1)
     check_type(
@@ -104,6 +111,8 @@ def calibrate(
         parse_part("interpretation", interpretation) if isinstance(interpretation, str) else interpretation
     )
     survival = Survival(limit, estimate, ends, interpretation)
+    if isinstance(model, RemoteModelInfo):
+        raise SettingError("a server does not report its weights, so calibrate where the model is loaded")
     model = as_model(model)
     batch = _one_by_one(model, prompts)
     check_int("calibrate", "seed", seed, minimum=MIN_SEED, maximum=MAX_SEED - len(batch))

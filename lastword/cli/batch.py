@@ -14,9 +14,9 @@ from lastword.cli.options import path_option
 if TYPE_CHECKING:
     from lastword.batch.outcome import BatchProgress
     from lastword.cli.console import Showing
+    from lastword.engines import EngineOptions
     from lastword.engines.base import Engine
     from lastword.engines.local import ModelSource
-    from lastword.engines.options import EngineOptions
 
 
 def batch(
@@ -90,8 +90,8 @@ def batch(
 
     from lastword.batch.run import prepare
     from lastword.cli.console import progress
+    from lastword.engines import EngineOptions
     from lastword.engines.local import ModelSource
-    from lastword.engines.options import EngineOptions
 
     engine_options = EngineOptions(engine, workers, threads, address, base_url)
     sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}

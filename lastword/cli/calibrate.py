@@ -83,8 +83,8 @@ def calibrate(
     from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.console import progress
     from lastword.cli.watched import Watched
+    from lastword.engines import OPENAI, EngineOptions
     from lastword.engines.local import ModelSource
-    from lastword.engines.options import OPENAI, EngineOptions
     from lastword.io.files import user_path, write
     from lastword.io.prompts import read_prompts
     from lastword.recipe.resolve import default_block
@@ -108,8 +108,8 @@ def calibrate(
     source = ModelSource(model, device, dtype, None, weights)
     with closing(asking.open(source)) as opened, progress("answers") as shown:
         found = learn(
-            opened.model, asked, families, limit=limit, ends=ends, interpretation=read_as, estimate=guess,
-            coverage=coverage, recipe=chosen, rows=rows, seed=seed,
+            opened.model_info, asked, families, limit=limit, ends=ends, interpretation=read_as,
+            estimate=guess, coverage=coverage, recipe=chosen, rows=rows, seed=seed,
             engine=Watched(opened, shown.waiting), progress=shown.count,
         )  # fmt: skip
     write(target, found.to_json())

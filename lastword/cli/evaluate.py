@@ -96,8 +96,8 @@ def evaluate(
 
     from lastword.cli.console import print_markdown, progress
     from lastword.cli.watched import Watched
+    from lastword.engines import EngineOptions
     from lastword.engines.local import ModelSource
-    from lastword.engines.options import EngineOptions
     from lastword.evaluate import Journal
     from lastword.evaluate.journal import read_records
     from lastword.evaluate.run import Layout, check_counts
@@ -127,13 +127,13 @@ def evaluate(
     source = ModelSource(plan.model, device, dtype, kept, weights)
     journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")
     with resumable(), closing(asking.open(source)) as opened:
-        asks_in_chat = Layout.of(opened.model, chat=plan.chat).chat
+        asks_in_chat = Layout.of(opened.model_info, chat=plan.chat).chat
         for setting in plan.settings:
             with progress(f"samples of {','.join(setting.tasks)}") as shown:
                 run(
-                    opened.model, plan.model, setting.load(split=split, chat=asks_in_chat), setting.recipe,
-                    journal, limit=limit, rows=rows, seed=seed, chat=asks_in_chat, bos=plan.bos,
-                    engine=Watched(opened, shown.waiting), progress=shown.count,
+                    opened.model_info, plan.model, setting.load(split=split, chat=asks_in_chat),
+                    setting.recipe, journal, limit=limit, rows=rows, seed=seed, chat=asks_in_chat,
+                    bos=plan.bos, engine=Watched(opened, shown.waiting), progress=shown.count,
                 )  # fmt: skip
     records = read_records(journal.path)
     print_markdown("\n\n".join(filter(None, (tables(records), code(records)))))

@@ -13,10 +13,11 @@ from lastword.engines.base import (
     GenerationRequest,
     Key,
     LengthPredictor,
+    ModelInfo,
+    RemoteModelInfo,
     ReplyDetails,
 )
 from lastword.engines.local import LocalEngine
-from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
 
 ONE_OF = 8  # questions is probed beforehand, so that an estimate costs little where answers are short
@@ -33,9 +34,9 @@ class Watched:
             self.predict_lengths = engine.predict_lengths
 
     @property
-    def model(self) -> MaskPredictor:
+    def model_info(self) -> ModelInfo | RemoteModelInfo:
         """The engine's."""
-        return self._engine.model
+        return self._engine.model_info
 
     def generate(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int

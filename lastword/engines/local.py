@@ -1,245 +1,205 @@
-"""The engine of this process, and the model worker that a pool runs in each process or actor."""
+"""The engine of this process, and the source of a model that engines load."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any
-
-import torch
 
 from lastword.api import Generation, generate_ids
 from lastword.canvas.canvas import validate_prompts
 from lastword.canvas.cost import TokenCost
-from lastword.canvas.tree import tree_to
 from lastword.decoding.loop import Step
 from lastword.decoding.planning import plan_lengths
 from lastword.embedded import EMBEDDED
 from lastword.engines.base import (
     FAILED,
-    TOO_LONG,
     GenerationReply,
     GenerationRequest,
     Key,
     ModelInfo,
-    PredictedLength,
     ReplyDetails,
-    TaskDone,
-    TaskFailed,
-    TaskRejected,
-    TaskResult,
-    WorkerEvent,
-    WorkerTask,
+    empty_details,
     environment,
 )
 from lastword.errors import ExtraError, LastwordError, RecipeError, SettingError
 from lastword.io.files import user_path
 from lastword.models.base import MaskPredictor
 from lastword.models.load import load
-from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import Plan
-from lastword.policies.length.survival import Survival
-from lastword.policies.length.wrappers import combined_traits, policy_layers
+from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import MAX_SLOTS
 
-MIN_SLOTS = 64  # room for a short program: the median references of HumanEval and MBPP need about 50
-
-
-def fit_context(recipe: Recipe, model: MaskPredictor, prompt: int) -> Recipe | None:
-    """A settled recipe for a prompt of so many tokens: itself, on a shorter canvas, or None: too long."""
-    room = model.max_seq_len - prompt
-    if combined_traits(recipe.length).upper_bound <= room:
-        return recipe
-    return resolve(recipe, model, available_slots=room) if room >= MIN_SLOTS else None
-
-
-MAX_ATTEMPTS = 2  # of a question alone, before it is given up
-MAX_ERROR_LENGTH = 1_000  # of an error
-# What is wrong with every question alike: the run is refused, and no question is to blame.
-RUN_ERRORS = (ExtraError, RecipeError, SettingError)
-QUEUE_FACTOR = (
-    4  # times the rows that are decoded at once make a batch: what a run that is killed loses at most
-)
+MIN_SLOTS = 64  # the median references of HumanEval and MBPP need about 50 tokens
+MAX_ATTEMPTS = 2  # of a request alone, before it fails
+MAX_ERROR_LENGTH = 1_000
+RUN_ERRORS = (ExtraError, RecipeError, SettingError)  # errors that all requests share: they stop the run
+QUEUE_FACTOR = 4  # requests per batch, in multiples of the rows that are decoded at once
 
 
 class LocalEngine:
-    """An engine of this process around a model that was loaded."""
+    """An engine in this process, with a loaded model."""
 
     def __init__(self, model: MaskPredictor) -> None:
-        self._model = model
-        # Who listens: to every answer as it ends, by its key, and on a CPU to every step.
-        self.on_reply: Callable[[Any, ReplyDetails], None] | None = None
-        self.on_step: Callable[[Step], None] | None = None
+        self.model = model
+        self.on_reply: Callable[[Any, ReplyDetails], None] | None = None  # called as each answer finishes
+        self.on_step: Callable[[Step], None] | None = None  # called after each step on a CPU
 
-    @property
-    def model(self) -> MaskPredictor:
-        """The one that was given."""
-        return self._model
+    @cached_property
+    def model_info(self) -> ModelInfo:
+        """The properties of the model."""
+        return ModelInfo.from_model(self.model)
 
     def generate(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[list[GenerationReply[Key]]]:
-        """Replies batch by batch, shortest prompts first.
+        """Yield replies batch by batch, shortest prompts first.
 
-        `rows` are decoded at once, and a few times as many make a batch: a question that waits takes the
-        slot of a row that is done. A question whose canvas does not fit the model's positions follows the
-        rule of `room`. Where decoding a batch fails, its halves are decoded, and so on down to the question
-        that is at fault, which is given up after TRIES alone.
+        A batch has a few times `max_batch_size` requests: a waiting request takes the slot of a finished
+        row. Canvases that exceed the context length are handled by `fit_context`. If a batch fails, its
+        halves are decoded, and so on down to the request that fails alone.
         """
-        order = sorted(requests, key=lambda key: len(requests[key].prompt_ids))
-        recipes = {key: fit_context(recipe, self.model, len(requests[key].prompt_ids)) for key in requests}
-        for fit, group in groupby(order, key=lambda key: recipes[key]):
+        for fitted, group in self._group_by_fit(requests, recipe):
             keys = list(group)
-            if fit is None:
-                yield [
-                    GenerationReply(
-                        key, "", _unasked(len(requests[key].prompt_ids)) | environment(self.model)
-                    )
-                    for key in keys
-                ]
+            if fitted is None:
+                yield [GenerationReply(key, "", self._too_long(requests[key])) for key in keys]
                 continue
-            for first in range(0, len(keys), max_batch_size * QUEUE_FACTOR):
-                batch = {key: requests[key] for key in keys[first : first + max_batch_size * QUEUE_FACTOR]}
-                yield self._answered(batch, fit, max_batch_size, {"shortened": fit != recipe})
+            size = max_batch_size * QUEUE_FACTOR
+            for first in range(0, len(keys), size):
+                batch = {key: requests[key] for key in keys[first : first + size]}
+                yield self._decode(batch, fitted, max_batch_size, shortened=fitted != recipe)
 
     def predict_lengths(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[dict[Key, int]]:
-        """How many slots each question is planned to take, some at a time, before any is asked.
+        """Yield the planned number of slots by key.
 
-        What does not fit the model or cannot be planned is left out: to ask it says why.
+        Requests that exceed the context length or cannot be planned are left out; `generate` returns the
+        reason.
         """
         order = sorted(requests, key=lambda key: len(requests[key].prompt_ids))
         for first in range(0, len(order), max_batch_size):
-            some = {key: requests[key] for key in order[first : first + max_batch_size]}
-            yield {key: plan.max_horizon for key, (plan, _) in self.plans(some, recipe).items()}
+            batch = {key: requests[key] for key in order[first : first + max_batch_size]}
+            yield {key: plan.max_horizon for key, (plan, _) in self.plan(batch, recipe).items()}
 
-    def plans(
-        self, questions: Mapping[Key, GenerationRequest], recipe: Recipe
+    def plan(
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe
     ) -> dict[Key, tuple[Plan, TokenCost]]:
-        """The plans that decoding would begin with, and what their probes cost; a question may bring its own.
+        """Return the plans and probe costs that decoding would start with, from one batch of probes."""
+        plans: dict[Key, tuple[Plan, TokenCost]] = {}
+        for fitted, keys in self._group_by_fit(requests, recipe):
+            if fitted is not None:
+                plans |= self._plan_batch({key: requests[key] for key in keys}, fitted)
+        return plans
 
-        All are probed together. What does not fit the model or cannot be planned has none.
-        """
-        found: dict[Key, tuple[Plan, TokenCost]] = {}
-        order = sorted(questions, key=lambda key: len(questions[key].prompt_ids))
-        fits = {key: fit_context(recipe, self.model, len(questions[key].prompt_ids)) for key in order}
-        for fit, group in groupby(order, key=lambda key: fits[key]):
-            keys = list(group)
-            if fit is not None:
-                found |= self._planned({key: questions[key] for key in keys}, fit)
-        return found
+    def close(self) -> None:
+        """Do nothing: the model belongs to the caller."""
 
-    def _planned(
+    def _group_by_fit(
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe
+    ) -> Iterator[tuple[Recipe | None, Iterator[Key]]]:
+        """Yield each recipe that fits some requests with their keys, shortest prompts first."""
+        order = sorted(requests, key=lambda key: len(requests[key].prompt_ids))
+        fits = {key: fit_context(recipe, self.model, len(requests[key].prompt_ids)) for key in order}
+        return groupby(order, key=fits.__getitem__)
+
+    def _plan_batch(
         self, batch: Mapping[Key, GenerationRequest], recipe: Recipe
     ) -> dict[Key, tuple[Plan, TokenCost]]:
-        """The plans of one batch; none where it fails."""
+        """Return the plans of one batch, or none if it fails."""
+        limits = [request.max_new_tokens for request in batch.values()]
+        bounds = [limit or MAX_SLOTS for limit in limits] if any(limits) else None
         try:
-            prompts = validate_prompts([own.prompt_ids for own in batch.values()], self.model.ids)
-            most = [own.max_new_tokens or MAX_SLOTS for own in batch.values()]
-            bounds = most if any(own.max_new_tokens for own in batch.values()) else None
+            prompts = validate_prompts([request.prompt_ids for request in batch.values()], self.model.ids)
             return dict(zip(batch, plan_lengths(self.model, recipe, prompts, max_new_tokens=bounds)))
         except RUN_ERRORS:
             raise
-        except Exception:  # one of them is at fault, and the others are not worth a pass each
+        except Exception:  # one request is at fault, and retries would cost a forward pass per request
             return {}
 
-    def _answered(
-        self, batch: Mapping[Key, GenerationRequest], recipe: Recipe, rows: int, more: ReplyDetails
+    def _decode(
+        self, batch: Mapping[Key, GenerationRequest], recipe: Recipe, max_batch_size: int, *, shortened: bool
     ) -> list[GenerationReply[Key]]:
-        """Replies to questions decoded together; where that fails, in halves, down to the culprit."""
-        keys, asked = list(batch), list(batch.values())
-        tries = 1 if len(batch) > 1 else MAX_ATTEMPTS
+        """Return the replies to one batch; if it fails, decode halves down to the request at fault."""
+        keys, requests = list(batch), list(batch.values())
         reason = ""
-        for _ in range(tries):
+        for _ in range(1 if len(batch) > 1 else MAX_ATTEMPTS):
             try:
-                found = generate_ids(
+                generations = generate_ids(
                     self.model,
-                    [own.prompt_ids for own in asked],
+                    [request.prompt_ids for request in requests],
                     recipe,
-                    [own.seed for own in asked],
-                    max_batch_size=rows,
-                    max_new_tokens=[own.max_new_tokens for own in asked],
-                    plans=[own.plan for own in asked],
+                    [request.seed for request in requests],
+                    max_batch_size=max_batch_size,
+                    max_new_tokens=[request.max_new_tokens for request in requests],
+                    plans=[request.plan for request in requests],
                     on_step=self.on_step if self.model.device.type == "cpu" else None,
-                    on_answer=lambda row, answer: self._hear(keys[row], answer),
+                    on_answer=lambda row, generation: self._notify(keys[row], generation),
                 )
             except RUN_ERRORS:
                 raise
-            except Exception as wrong:  # a part, a model or a tokenizer may be anybody's
-                reason = error_text(wrong)
+            except Exception as error:  # parts, models and tokenizers of users may raise anything
+                reason = error_text(error)
             else:
-                shared = {
-                    "rows": len(batch),
-                    "batch_seconds": round(max(answer.seconds for answer in found), 6),
-                } | environment(self.model)
+                seconds = max(generation.seconds for generation in generations)
+                shared = {"rows": len(batch), "batch_seconds": round(seconds, 6), "shortened": shortened}
+                shared |= environment(self.model)
                 return [
-                    GenerationReply(key, answer.text or "", _facts(answer) | shared | more)
-                    for key, answer in zip(batch, found)
+                    GenerationReply(key, generation.text or "", _details(generation) | shared)
+                    for key, generation in zip(keys, generations)
                 ]
         if len(keys) == 1:
-            facts = _unasked(len(asked[0].prompt_ids)) | more | {"finish": FAILED}
-            return [GenerationReply(keys[0], "", facts, f"{reason} (tried {MAX_ATTEMPTS} times alone)")]
+            details = empty_details(len(requests[0].prompt_ids), FAILED) | {"shortened": shortened}
+            return [GenerationReply(keys[0], "", details, f"{reason} (tried {MAX_ATTEMPTS} times alone)")]
         half = (len(keys) + 1) // 2
         return [
             reply
-            for some in (keys[:half], keys[half:])
-            for reply in self._answered({key: batch[key] for key in some}, recipe, rows, more)
+            for part in (keys[:half], keys[half:])
+            for reply in self._decode(
+                {key: batch[key] for key in part}, recipe, max_batch_size, shortened=shortened
+            )
         ]
 
-    def _hear(self, key: Any, answer: Generation) -> None:
+    def _too_long(self, request: GenerationRequest) -> ReplyDetails:
+        return empty_details(len(request.prompt_ids)) | environment(self.model)
+
+    def _notify(self, key: Any, generation: Generation) -> None:
         if self.on_reply is not None:
-            self.on_reply(key, _facts(answer))
-
-    def close(self) -> None:
-        """The model is the caller's."""
+            self.on_reply(key, _details(generation))
 
 
-def error_text(wrong: Exception) -> str:
-    """An error as a reply tells it, on one line."""
-    said = " ".join(str(wrong).split())[:MAX_ERROR_LENGTH]
-    return said if isinstance(wrong, LastwordError) else f"{type(wrong).__name__}: {said}"
+def fit_context(recipe: Recipe, model: MaskPredictor, prompt_tokens: int) -> Recipe | None:
+    """Return a resolved recipe as it fits after a prompt: unchanged, with a shorter canvas, or None."""
+    available = model.max_seq_len - prompt_tokens
+    if combined_traits(recipe.length).upper_bound <= available:
+        return recipe
+    return resolve(recipe, model, available_slots=available) if available >= MIN_SLOTS else None
 
 
-def _facts(answer: Generation) -> ReplyDetails:
-    data = answer.to_data()
+def error_text(error: BaseException) -> str:
+    """Return an error as one line for a reply."""
+    message = " ".join(str(getattr(error, "cause", error)).split())[:MAX_ERROR_LENGTH]  # Ray's have a cause
+    return message if isinstance(error, LastwordError) else f"{type(error).__name__}: {message}"
+
+
+def _details(generation: Generation) -> ReplyDetails:
+    data = generation.to_data()
     return {name: data[name] for name in data if name not in ("text", "tokens", "recipe")} | {
-        "probe_cost": answer.probe_cost,
-        "cost": answer.cost,
-        "length": len(answer.tokens),
+        "probe_cost": generation.probe_cost,
+        "cost": generation.cost,
+        "length": len(generation.tokens),
     }
-
-
-def _unasked(prompt: int) -> ReplyDetails:
-    """Of a question that does not fit: no answer and no work."""
-    nothing = TokenCost(0, 0, 0)
-    return {
-        "prompt_tokens": prompt,
-        "horizon": 0,
-        "expected_length": None,
-        "tail": None,
-        "probe_cost": nothing,
-        "cost": nothing,
-        "seconds": 0.0,
-        "finish": TOO_LONG,
-        "length": 0,
-        "rows": 1,
-        "batch_seconds": 0.0,
-        "shortened": False,
-    }
-
-
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Which model workers load, and how: what `lastword.load` takes.
+    """The arguments of `lastword.load` for a model that workers load.
 
-    A folder is found where the worker is, under the same path as here.
+    A folder must exist under the same path on each machine.
     """
 
     name: str
@@ -249,16 +209,17 @@ class ModelSource:
     weights: str | None = None
 
     def with_absolute_paths(self) -> ModelSource:
-        """The same with whole paths: an actor works in another folder than we do, be it on this machine."""
-        paths = {"name": self.name, "calibration": self.calibration}
-        known = {"toy", "auto", *EMBEDDED}  # what `load` does not take for a path
-        found = {
-            name: user_path(path).absolute() for name, path in paths.items() if path and path not in known
+        """Return a copy that does not depend on the working directory, which differs in a Ray actor."""
+        reserved = {"toy", "auto", *EMBEDDED}  # names that are not paths
+        paths = {
+            field: user_path(value).absolute()
+            for field, value in {"name": self.name, "calibration": self.calibration}.items()
+            if value and value not in reserved
         }
-        return replace(self, **{name: str(path) for name, path in found.items() if path.exists()})
+        return replace(self, **{field: str(path) for field, path in paths.items() if path.exists()})
 
     def load(self) -> MaskPredictor:
-        """The model, here."""
+        """Load the model in this process."""
         return load(
             self.name,
             device=self.device,
@@ -266,56 +227,3 @@ class ModelSource:
             calibration=self.calibration,
             weights=self.weights,
         )
-
-
-class ModelWorker:
-    """A model and what a pool asks of it."""
-
-    def __init__(self, source: ModelSource, threads: int | None = None) -> None:
-        if threads is not None:
-            torch.set_num_threads(threads)
-        self.model = source.load()
-        self._local = LocalEngine(self.model)
-
-    def model_info(self) -> ModelInfo:
-        """What the pool needs to know of the model."""
-        return ModelInfo.from_model(self.model)
-
-    def run(self, job: WorkerTask) -> TaskResult:
-        """A job's result, in the order of its questions. What is wrong with all of them alike is raised."""
-        asked = dict(enumerate(job.requests))
-        if job.kind == "predict":
-            return self._predicted(asked, job.recipe)
-        replies = [
-            one
-            for some in self._local.generate(asked, job.recipe, max_batch_size=job.max_batch_size)
-            for one in some
-        ]
-        return sorted(replies, key=lambda reply: reply.key)
-
-    def _predicted(self, asked: dict[int, GenerationRequest], recipe: Recipe) -> list[PredictedLength | None]:
-        read = prediction_recipe(recipe)
-        plans = self._local.plans(asked, read)
-        found = {
-            at: PredictedLength(plan.max_horizon, tree_to((plan, cost), CPU) if read == recipe else None)
-            for at, (plan, cost) in plans.items()
-        }
-        return [found.get(at) for at in asked]
-
-
-def prediction_recipe(recipe: Recipe) -> Recipe:
-    """A recipe whose plan says how long answers are: where the canvas is fixed and cut, it does not."""
-    fixed = any(isinstance(layer, Fixed) for layer in policy_layers(recipe.length))
-    if not fixed or isinstance(recipe.length, Fixed):
-        return recipe
-    return replace(recipe, length=Survival(limit=combined_traits(recipe.length).upper_bound))
-
-
-def run_task(worker: int, job: WorkerTask, run: Callable[[WorkerTask], TaskResult]) -> WorkerEvent:
-    """What comes of a job that is run here, without a worker's death."""
-    try:
-        return TaskDone(worker, job.task_id, run(job))
-    except RUN_ERRORS as refused:
-        return TaskRejected(worker, job.task_id, refused)
-    except Exception as raised:
-        return TaskFailed(worker, job.task_id, error_text(raised))

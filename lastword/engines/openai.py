@@ -1,247 +1,221 @@
-"""OpenAI: any server that speaks OpenAI's API answers: ours, vLLM, SGLang.
+"""An engine behind a URL: any server with the OpenAI API, such as lastword's, vLLM's or SGLang's.
 
-Our own is told the whole recipe and says what answers took. Of any other nothing is known but its texts: it
-decodes as it likes, a fixed canvas is its cap on tokens, and a record says that nobody counted passes.
+A lastword server receives the whole recipe and reports costs. Other servers decode as they like: a fixed
+canvas becomes their `max_tokens`, and records have no forward passes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
-from lastword.canvas.cost import TokenCost
-from lastword.canvas.tokens import TokenIds
-from lastword.engines.base import TOO_LONG, GenerationReply, GenerationRequest, Key, ModelInfo, ReplyDetails
-from lastword.engines.http import Http, Refusal
-from lastword.engines.processes import MAX_WORKERS
-from lastword.errors import EngineError, SettingError
+from lastword.engines.base import (
+    GenerationReply,
+    GenerationRequest,
+    Key,
+    RemoteModelInfo,
+    ReplyDetails,
+    empty_details,
+)
+from lastword.engines.workers import MAX_WORKERS
+from lastword.errors import EngineError, ExtraError, SettingError, install_command
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS, check_int
 from lastword.version import __version__
 
-KEY = "LASTWORD_API_KEY"  # of the environment; no other key is ever sent
-UNKNOWN = "unknown"
+API_KEY = "LASTWORD_API_KEY"  # the only environment variable whose value is sent
+MAX_RETRIES = 8  # of a request, if the server is busy or cannot be reached
+READ_TIMEOUT, CONNECT_TIMEOUT = 3600.0, 10.0
 TOO_LONG_CODE = "context_length_exceeded"
-
-
-class Unread:
-    """A tokenizer that is with the server: prompts go there as text."""
-
-    bos = None
-
-    def __init__(self, *, chat: bool) -> None:
-        self.chat_template = "the server's" if chat else None
-
-    def encode(self, text: str) -> list[int]:
-        return []
-
-    def chat(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> list[int]:
-        return []
-
-    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        raise SettingError("the tokenizer is with the server, so ids cannot be read here")
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """What a server says of a model; nothing of one that is not ours."""
-
-    ours: bool
-    chat: bool = True
-    slots: int = MAX_SLOTS
-    positions: int = MAX_SLOTS
-    weights: str = UNKNOWN
-    dtype: str = UNKNOWN
-    hardware: str = UNKNOWN
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ServedModel:
-        """From an entry of /v1/models."""
-        limits = told.get("lastword")
-        if not isinstance(limits, dict):
-            return cls(ours=False)
-        known = {name: limits[name] for name in cls.__dataclass_fields__ if name in limits}
-        return cls(ours=True, **known)
+Value = TypeVar("Value")
 
 
 class OpenAIEngine:
-    """An engine behind a URL; `requests` are under way at once, or else as many as rows are asked for.
+    """An engine that sends up to `requests` requests at once, by default as many as rows per batch.
 
-    429 and 503 are tried again after as long as the server says, within `patience` seconds. A request the
-    server refuses fails that question alone; a server that is gone, or wants a key, stops the run.
+    The client waits and retries if the server is busy. A request that the server rejects fails alone; a
+    server that cannot be reached, or that rejects the API key, stops the run.
     """
 
-    def __init__(
-        self, base_url: str, name: str, *, requests: int | None = None, patience: float = 600.0
-    ) -> None:
+    def __init__(self, base_url: str, name: str, *, requests: int | None = None) -> None:
         if requests is not None:
-            check_int("OpenAI", "requests", requests, minimum=1, maximum=MAX_WORKERS)
-        self.name, self.requests = name, requests
-        self.http = Http(base_url, os.environ.get(KEY), patience)
+            check_int("OpenAIEngine", "requests", requests, minimum=1, maximum=MAX_WORKERS)
+        if not base_url.startswith(("http://", "https://")):
+            raise SettingError(
+                f"--base-url {base_url} was given; it starts with http:// or https://, usually ends with /v1"
+            )
+        self.base_url, self.name, self.requests = base_url.rstrip("/"), name, requests
+        try:
+            import openai
+        except ImportError as error:
+            raise ExtraError(
+                f"--engine openai needs the package openai, which is missing: {install_command('client')}"
+            ) from error
+        self._openai = openai
+        # Values of the environment that are meant for OpenAI only.
+        no_headers: Any = {name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")}
+        self._client = openai.AsyncOpenAI(
+            base_url=self.base_url,
+            api_key=os.environ.get(API_KEY) or "none",  # the client needs one
+            max_retries=MAX_RETRIES,
+            timeout=openai.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
+            default_headers=no_headers,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="lastword client", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> OpenAIEngine:
         return self
 
-    def __exit__(self, *left_by: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Drop the connections."""
-        self.http.close()
+        """Close the connections."""
+        if self._thread.is_alive():
+            self._submit(self._client.close()).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     @cached_property
-    def served(self) -> ServedModel:
-        """What the server says of the model."""
-        try:
-            found = self.http.get("/models").get("data")
-        except Refusal as refused:
-            raise EngineError(str(refused)) from refused
-        entries = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    def model_info(self) -> RemoteModelInfo:
+        """The properties of the model that the server reports."""
+        entries = self._submit(self._list_models()).result()
         for entry in entries:
             if entry.get("id") == self.name:
-                return ServedModel.of(entry)
+                return RemoteModelInfo.from_entry(entry)
         names = ", ".join(str(entry.get("id")) for entry in entries[:9]) or "no model"
-        raise EngineError(
-            f"{self.http.base} serves {names}, and {self.name} was asked for; give --model one of these names"
-        )
-
-    @cached_property
-    def model(self) -> ModelInfo:
-        """What is known of it here: limits, and that its tokenizer is with the server."""
-        told = self.served
-        return ModelInfo(
-            ids=TokenIds(mask=0, end=1, pad=1, vocab_size=2),
-            max_seq_len=told.positions,
-            default_max_new_tokens=told.slots,
-            calibration=None,
-            supports_cache=True,
-            tokenizer=Unread(chat=told.chat),
-            fingerprint=told.weights,
-            model_key=None,
-            dtype=told.dtype,
-            versions={"lastword": __version__},
-        )
+        raise EngineError(f"{self.base_url} serves {names}, not {self.name}; give --model one of these names")
 
     def generate(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[list[GenerationReply[Key]]]:
-        """Replies one by one, as they come."""
-        if not requests:
-            return
-        self._check_recipe(recipe)
-        left = iter(requests.items())
-        at_once = self.requests or max_batch_size
-        pool = ThreadPoolExecutor(at_once, thread_name_prefix="lastword request")
-        out: set[Future[GenerationReply[Key]]] = set()
+        """Yield replies as they arrive."""
+        if requests and not self.model_info.is_lastword and not isinstance(recipe.length, Fixed):
+            raise SettingError(
+                f"{self.base_url} is not a lastword server, so it cannot use the recipe {recipe.label()}; "
+                "give --length fixed:N, which limits its answers to N tokens"
+            )
+        unsent = iter(requests.items())
+        pending: set[Future[GenerationReply[Key]]] = set()
         try:
             while True:
-                for key, question in islice(left, at_once - len(out)):
-                    out.add(pool.submit(self._asked, key, question, recipe))
-                if not out:
+                for key, request in islice(unsent, (self.requests or max_batch_size) - len(pending)):
+                    pending.add(self._submit(self._reply(key, request, recipe)))
+                if not pending:
                     return
-                done, out = wait(out, return_when=FIRST_COMPLETED)
-                yield [one.result() for one in done]
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield [future.result() for future in done]
         finally:
-            self.http.stop()  # who waits to try again need not
-            pool.shutdown(cancel_futures=True)
-            self.http.go_on()
+            for future in pending:
+                future.cancel()
 
-    def _check_recipe(self, recipe: Recipe) -> None:
-        if not self.served.ours and not isinstance(recipe.length, Fixed):
-            raise SettingError(
-                f"{self.http.base} is no server of lastword's and decodes as it likes, so a record cannot "
-                f"name {recipe.label()}; give --length fixed:N, which caps its answers at N tokens"
-            )
+    def _submit(self, coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def _asked(self, key: Key, question: GenerationRequest, recipe: Recipe) -> GenerationReply[Key]:
-        """One reply, or why there is none. A server that cannot be had raises."""
-        said = question.prompt_text
-        if isinstance(said, tuple) and said[-1]["role"] == "assistant":
-            return GenerationReply(key, "", {}, "a chat server does not go on with an answer that was begun")
-        body = self._body(question, recipe)
-        path = "/chat/completions" if isinstance(said, tuple) else "/completions"
+    async def _list_models(self) -> list[dict[str, Any]]:
+        client = self._client.with_options(max_retries=2)
         try:
-            told = self.http.post(path, body)
-            return GenerationReply(key, _text(told), self._facts(told, question, recipe))
-        except Refusal as refused:
-            if refused.code == TOO_LONG_CODE:
-                return GenerationReply(key, "", self._nothing(question))
-            return GenerationReply(key, "", {}, str(refused))
-        except (KeyError, IndexError, TypeError, ValueError) as strange:
-            return GenerationReply(key, "", {}, f"the server's answer cannot be read ({strange!r:.200})")
+            body, _ = await self._call(client.models.with_raw_response.list)
+            return [entry for entry in body["data"] if isinstance(entry, dict)]
+        except (self._openai.APIStatusError, TypeError, LookupError, ValueError) as error:
+            raise EngineError(
+                f"{self.base_url}/models is not a list of models ({error}); a base URL usually ends with /v1"
+            ) from error
 
-    def _body(self, question: GenerationRequest, recipe: Recipe) -> dict[str, Any]:
-        said = question.prompt_text
-        body: dict[str, Any] = {"model": self.name, "seed": question.seed}
-        if isinstance(said, tuple):
-            body["messages"] = list(said)
+    async def _call(self, method: Callable[..., Awaitable[Any]], **body: Any) -> tuple[dict[str, Any], float]:
+        """Return a response as data, and its seconds; raise EngineError if the server cannot be used."""
+        try:
+            response = await method(**body)
+            data: dict[str, Any] = response.http_response.json()
+            return data, response.elapsed.total_seconds()
+        except self._openai.APIConnectionError as error:
+            raise EngineError(
+                f"{self.base_url} cannot be reached ({error.__cause__ or error}); check that the server runs "
+                "and the URL is right, then give the same command again: finished answers are kept"
+            ) from error
+        except self._openai.APIStatusError as error:
+            if error.status_code not in (401, 403):
+                raise
+            raise EngineError(
+                f"{self.base_url} needs an API key ({error}); set the environment variable {API_KEY}"
+            ) from error
+
+    async def _reply(self, key: Key, request: GenerationRequest, recipe: Recipe) -> GenerationReply[Key]:
+        """Return the reply to one request, or the reason of a failure."""
+        prompt = request.prompt_text
+        if isinstance(prompt, tuple) and prompt[-1]["role"] == "assistant":
+            return GenerationReply(key, "", {}, "a chat server cannot continue an unfinished answer")
+        resource = self._client.chat.completions if isinstance(prompt, tuple) else self._client.completions
+        try:
+            body, seconds = await self._call(resource.with_raw_response.create, **self._body(request, recipe))
+            return self._read(key, request, recipe, body, seconds)
+        except self._openai.APIStatusError as error:
+            if error.code == TOO_LONG_CODE:
+                return GenerationReply(key, "", self._empty_details(request))
+            reason = " ".join(str(error).split())[:500]
+            return GenerationReply(key, "", {}, f"the server rejected the request: {reason}")
+        except (LookupError, TypeError, ValueError) as error:
+            return GenerationReply(key, "", {}, f"the server's answer is malformed ({error!r:.200})")
+
+    def _body(self, request: GenerationRequest, recipe: Recipe) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.name, "seed": request.seed}
+        limit = request.max_new_tokens
+        if isinstance(request.prompt_text, tuple):
+            body["messages"] = list(request.prompt_text)
         else:
-            body["prompt"] = said if said is not None else question.prompt_ids
-        if self.served.ours:
-            body["recipe"] = json.loads(recipe.to_json())
-            most = question.max_new_tokens
+            body["prompt"] = request.prompt_ids if request.prompt_text is None else request.prompt_text
+        if self.model_info.is_lastword:
+            body["extra_body"] = {"recipe": json.loads(recipe.to_json())}
         else:
             body["temperature"] = recipe.sampling.temperature
-            most = min(question.max_new_tokens or MAX_SLOTS, combined_traits(recipe.length).upper_bound)
-        return body if most is None else body | {"max_tokens": most}
+            limit = min(limit or MAX_SLOTS, combined_traits(recipe.length).upper_bound)
+        return body if limit is None else body | {"max_tokens": limit}
 
-    def _facts(self, told: dict[str, Any], question: GenerationRequest, recipe: Recipe) -> ReplyDetails:
-        (choice,), usage = told["choices"], told.get("usage") or {}
-        ledger = choice.get("lastword") if self.served.ours else None
-        length = usage.get("completion_tokens")
-        facts = self._nothing(question) | {
-            "prompt_tokens": usage.get("prompt_tokens", len(question.prompt_ids)),
-            "horizon": combined_traits(recipe.length).upper_bound,  # the cap, where nobody says more
+    def _read(
+        self, key: Key, request: GenerationRequest, recipe: Recipe, body: dict[str, Any], seconds: float
+    ) -> GenerationReply[Key]:
+        (choice,), usage = body["choices"], body.get("usage") or {}
+        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        if not isinstance(text, str) or choice["finish_reason"] not in ("stop", "length"):
+            raise ValueError(f"finish_reason {choice['finish_reason']!r}, text of type {type(text).__name__}")
+        details = self._empty_details(request) | {
+            "prompt_tokens": usage.get("prompt_tokens", len(request.prompt_ids)),
+            "horizon": combined_traits(recipe.length).upper_bound,
             "finish": "ended" if choice["finish_reason"] == "stop" else "truncated",
-            "length": length,
-            "seconds": round(told["seconds"], 6),
+            "length": usage.get("completion_tokens"),
+            "seconds": round(seconds, 6),
             "cost": None,
             "probe_cost": None,
         }
-        if ledger:
-            facts |= {
-                "horizon": ledger["horizon"],
-                "expected_length": ledger["predicted_length"],
-                "cost": (ledger["forward_passes"], ledger["tokens_computed"]),  # the probe in it
-                "seconds": ledger["seconds_decoding"],
+        if self.model_info.is_lastword and (report := choice.get("lastword")):
+            details |= {
+                "horizon": report["horizon"],
+                "expected_length": report["predicted_length"],
+                "cost": (report["forward_passes"], report["tokens_computed"]),  # with the probe
+                "seconds": report["seconds_decoding"],
             }
-        if server := told.get("system_fingerprint"):
-            facts["versions"] = {**facts["versions"], "server": str(server)[:100]}
-        return facts
+        if server := body.get("system_fingerprint"):
+            details["versions"] = {**details["versions"], "server": str(server)[:100]}
+        return GenerationReply(key, text, details)
 
-    def _nothing(self, question: GenerationRequest) -> ReplyDetails:
-        """Of an answer that was not asked for, and what every other one begins with."""
-        return {
-            "prompt_tokens": len(question.prompt_ids),
-            "horizon": 0,
-            "expected_length": None,
-            "tail": None,
-            "probe_cost": TokenCost(0, 0, 0),
-            "cost": TokenCost(0, 0, 0),
-            "seconds": 0.0,
-            "finish": TOO_LONG,
-            "length": 0,
-            "rows": 1,
-            "batch_seconds": None,  # others were answered meanwhile
-            "shortened": False,
-            "hardware": f"{self.served.hardware}, behind {self.http.base}"[:1_000],
-            "versions": {"lastword": __version__},
-        }
-
-
-def _text(told: dict[str, Any]) -> str:
-    (choice,) = told["choices"]
-    if choice["finish_reason"] not in ("stop", "length"):
-        raise ValueError(f"finish_reason {choice['finish_reason']!r}")
-    text = choice["message"]["content"] if "message" in choice else choice["text"]
-    if not isinstance(text, str):
-        raise TypeError(f"an answer of type {type(text).__name__}")
-    return text
+    def _empty_details(self, request: GenerationRequest) -> ReplyDetails:
+        return (
+            empty_details(len(request.prompt_ids))
+            | {
+                "batch_seconds": None,  # the server decodes other requests at the same time
+                "hardware": f"{self.model_info.hardware}, behind {self.base_url}"[:1_000],
+                "versions": {"lastword": __version__},
+            }
+        )

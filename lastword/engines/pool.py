@@ -1,348 +1,318 @@
-"""An engine of many workers: distribute requests, collect replies, survive the death of workers."""
+"""An engine of many workers: hand out requests, collect replies, survive the death of workers."""
 
 from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import count
-from typing import Any, Literal
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from lastword.engines.base import (
-    GenerationReply,
-    GenerationRequest,
-    Key,
-    ModelInfo,
-    PredictedLength,
-    TaskDone,
-    TaskFailed,
-    TaskRejected,
-    WorkerBackend,
-    WorkerDied,
-    WorkerEvent,
-    WorkerLoadFailed,
-    WorkerReady,
-    WorkerTask,
-)
-from lastword.engines.local import QUEUE_FACTOR
+from lastword.canvas.cost import TokenCost
+from lastword.engines.base import GenerationReply, GenerationRequest, Key, ModelInfo
+from lastword.engines.local import QUEUE_FACTOR, RUN_ERRORS, error_text
 from lastword.errors import EngineError
 from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
-from lastword.validation import check_choice, check_int, check_number
+from lastword.validation import check_int, check_number
 from lastword.version import __version__
 
-ORDERS = PREDICTED, ROUND_ROBIN = "predicted", "round robin"
-MAX_DEATHS = 3  # workers that may die over a question before it is given up
-WAVES = 2  # jobs that every worker should still get, as jobs become smaller
+MAX_DEATHS = 3  # workers that may die while they decode a request, before it fails
+MAX_LOAD_DEATHS = 3  # times in a row that a worker may die before it is ready, before it is given up
+TASKS_PER_WORKER = 2  # tasks that remain for each worker, as tasks become smaller towards the end
+PREDICT_SIZE = 32  # requests per task that predicts lengths, at most
+MAX_PLANS = 10_000  # plans that are kept; the other requests are probed again where they are decoded
+START_TIMEOUT = 600.0  # seconds to wait for the first worker
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PlannedLength:
+    """The planned number of slots of an answer, with the plan, so that it is not made twice."""
+
+    slots: int
+    plan: tuple[Plan, TokenCost] | None
+
+
+TaskKind = Literal["predict", "answer"]
+TaskResult = Sequence[PlannedLength | None] | Sequence[GenerationReply[int]]  # one for each request, in order
+
+
+@dataclass(frozen=True)
+class WorkerTask:
+    """Requests for one worker, whose lengths it predicts or which it answers. A task can be repeated."""
+
+    kind: TaskKind
+    requests: tuple[GenerationRequest, ...]
+    recipe: Recipe
+    max_batch_size: int
+
+
+@runtime_checkable
+class WorkerBackend(Protocol):
+    """Workers, numbered from 0, with at most one task each.
+
+    A future that raises means that the worker died. A worker returns other errors as a value.
+    """
+
+    num_workers: int
+
+    def start(self, worker: int) -> Future[ModelInfo | Exception]:
+        """Start or restart a worker and load its model."""
+        ...
+
+    def submit(self, worker: int, task: WorkerTask) -> Future[TaskResult | Exception]:
+        """Run a task on a worker that is ready."""
+        ...
+
+    def requirements(self) -> str:
+        """Describe what the workers need to start, for error messages."""
+        ...
+
+    def close(self) -> None:
+        """End the workers that this backend started."""
 
 
 class WorkQueue:
-    """Questions by their places, those still to be given.
+    """Requests by index, in the order in which workers receive them.
 
-    `places` come in the order they are to be given, at most `most` at a time; `deaths` counts the workers
-    that died over some of them before.
+    `deaths` counts the workers that died with a request; such requests are handed out alone, and first.
     """
 
     def __init__(
-        self,
-        places: Sequence[int],
-        *,
-        workers: int,
-        most: int,
-        order: str,
-        deaths: Mapping[int, int] | None = None,
+        self, order: Sequence[int], *, max_size: int, deaths: Mapping[int, int] | None = None
     ) -> None:
-        self._most, self._workers = most, workers
-        self._shared = order == PREDICTED
+        self._max_size = max_size
         self._deaths = Counter(deaths or {})
-        self._alone = deque(place for place in places if self._deaths[place])
-        rest = [place for place in places if not self._deaths[place]]
-        dealt = [rest] if self._shared else [rest[first::workers] for first in range(workers)]
-        self._left = [*map(deque, dealt)]
+        self._alone = deque(index for index in order if self._deaths[index])
+        self._pending = deque(index for index in order if not self._deaths[index])
 
     def __bool__(self) -> bool:
-        return bool(self._alone) or any(self._left)
+        return bool(self._alone or self._pending)
 
-    def next(self, worker: int, sharing: int | None = None) -> list[int]:
-        """What to give this worker now; nothing where nothing is left for it.
-
-        Who was with a worker that died goes first and alone, so that it takes no neighbour along. `sharing`
-        workers are there to share what is left.
-        """
+    def take(self, num_workers: int) -> list[int]:
+        """Return the indices of the next task; tasks become smaller towards the end."""
         if self._alone:
             return [self._alone.popleft()]
-        left = self._left[0 if self._shared else worker % len(self._left)]
-        size = self._most
-        if self._shared:
-            size = max(1, min(size, len(left) // (WAVES * (sharing or self._workers))))
-        return [left.popleft() for _ in range(min(size, len(left)))]
+        share = len(self._pending) // (TASKS_PER_WORKER * num_workers)
+        size = min(max(1, min(self._max_size, share)), len(self._pending))
+        return [self._pending.popleft() for _ in range(size)]
 
-    def died(self, places: Sequence[int]) -> list[int]:
-        """Take back what a worker had that died; those that are given up are returned."""
-        self._deaths.update(places)
-        again = [place for place in places if self._deaths[place] < MAX_DEATHS]
-        self._alone.extend(again)
-        return [place for place in places if self._deaths[place] >= MAX_DEATHS]
-
-    def apart(self, places: Sequence[int]) -> None:
-        """Take back what failed together: each is given alone."""
-        self._alone.extend(places)
-
-    def retire(self, worker: int) -> None:
-        """This worker will not come again: what only it was to be given goes to whoever asks."""
-        if not self._shared:
-            left = self._left[worker % len(self._left)]
-            self._alone.extend(left)
-            left.clear()
+    def put_back(self, indices: Sequence[int], *, worker_died: bool) -> list[int]:
+        """Put back the requests of a failed task, to be handed out alone; return those that fail for good."""
+        if not worker_died and len(indices) == 1:
+            return list(indices)
+        if worker_died:
+            self._deaths.update(indices)
+        self._alone.extend(index for index in indices if self._deaths[index] < MAX_DEATHS)
+        return [index for index in indices if self._deaths[index] >= MAX_DEATHS]
 
 
-PROBED = 32  # questions of a job that predicts, at most
-PLANS = 10_000  # plans that are kept; whoever has none is probed again where it is answered
-STARTS = 3  # times that a worker may die with nothing to do before it is left alone
-PATIENCE = 600.0  # seconds to wait for a first worker
-_LOG = logging.getLogger(__name__)
+class WorkerDied(EngineError):
+    """The reason why a worker ended during a task."""
 
 
 class WorkerPool:
     """An engine around workers: `WorkerPool(ProcessWorkers(ModelSource("tiny-llada-base"), workers=2))`.
 
-    `order="predicted"` plans all questions first and hands out the longest predicted first, with its plan:
-    no worker ends alone with the longest answer, and rows that are decoded at once are alike. Where the
-    canvas is fixed, nothing is probed and the longest prompts go first. "round robin" deals questions out
-    beforehand, to measure against. Close it, or use it in a `with`.
+    Lengths are predicted first, and requests are handed out longest first, with their plans: no worker ends
+    alone with the longest answer, and rows that are decoded together are alike. With a fixed canvas there
+    are no probes, and the longest prompts go first. Close the pool, or use it in a `with` statement.
     """
 
-    def __init__(self, backend: WorkerBackend, *, order: str = PREDICTED, timeout: float = PATIENCE) -> None:
-        check_choice("Pool", "order", order, *ORDERS)
+    def __init__(self, backend: WorkerBackend, *, timeout: float = START_TIMEOUT) -> None:
         check_number("WorkerPool", "timeout", timeout, above=0)
-        check_int("Pool", "workers", backend.num_workers, minimum=1)
-        self.backend, self.order, self.timeout = backend, order, timeout
-        self._model: ModelInfo | None = None
+        check_int("WorkerPool", "workers", backend.num_workers, minimum=1)
+        self.backend, self.timeout = backend, timeout
+        self._model_info: ModelInfo | None = None
+        self._loading: dict[Future[Any], int] = {}  # workers by the future of their model
+        self._running: dict[Future[Any], int] = {}  # workers by the future of their task
         self._idle: set[int] = set()
-        self._busy: dict[int, int] = {}  # worker: number of its job
-        self._gone: dict[int, str] = {}  # workers that are left alone, and why
-        self._idle_deaths: Counter[int] = Counter()
-        self._known: dict[int, PredictedLength] = {}  # for who asks next
-        self.last_done: dict[int, float] = {}  # when each worker was last through with a job
-        self._numbers = count()
-        self._started = False
+        self._load_deaths: Counter[int] = Counter()
+        self._plans: dict[tuple[Any, ...], PlannedLength] = {}  # from predict_lengths, for generate
 
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(self, *left_by: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
         """End the workers."""
         self.backend.close()
-        self._started = False
-        self._idle.clear()
-        self._busy.clear()
-
-    def wait_for_all(self) -> None:
-        """Wait until every worker that can be had is ready; `ask` itself begins with the first."""
-        self._start()
-        while len(self._idle) + len(self._busy) + len(self._gone) < self.backend.num_workers:
-            for event in self._happened():
-                self._heard(event)
+        self._loading, self._running, self._idle = {}, {}, set()
 
     @property
-    def model(self) -> ModelInfo:
-        """What the workers loaded, without its weights. Waits for the first worker that is ready."""
+    def model_info(self) -> ModelInfo:
+        """The properties of the model, as soon as one worker has loaded it."""
         self._start()
-        while self._model is None:
-            for event in self._happened():
-                self._heard(event)
-        return self._model
+        while self._model_info is None:
+            self._wait()
+        return self._model_info
 
     def generate(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[list[GenerationReply[Key]]]:
-        """Replies as they come, a job's at a time."""
-        check_int("Pool.ask", "rows", max_batch_size, minimum=1)
-        keys = list(requests)
-        asked = [requests[key] for key in keys]
-        if not keys:
+        """Yield the replies of each finished task."""
+        check_int("WorkerPool.generate", "max_batch_size", max_batch_size, minimum=1)
+        if not requests:
             return
-        order = list(range(len(keys)))
-        deaths: Counter[int] = Counter()
-        if self.order == PREDICTED:
-            lengths = [0.0] * len(keys)
-            if not isinstance(recipe.length, Fixed):
-                found = self._predicted(asked, recipe, deaths)
-                lengths = [math.inf if own is None else own.slots for own in found]
-                asked = [
-                    replace(one, plan=None if own is None else own.plan) for one, own in zip(asked, found)
-                ]
-            order.sort(key=lambda at: (lengths[at], len(asked[at].prompt_ids)), reverse=True)
-        handing = self._handing(order, max_batch_size * QUEUE_FACTOR, self.order, deaths)
-        self._known.clear()
-        for places, result in self._through(handing, asked, recipe, max_batch_size, "answer"):
-            yield [replace(reply, key=keys[at]) for at, reply in zip(places, result)]
+        keys = list(requests)
+        queue, planned = self._plan_order([*requests.values()], recipe, max_batch_size)
+        self._plans.clear()
+        for indices, result in self._run(queue, planned, recipe, max_batch_size, "answer"):
+            yield [replace(reply, key=keys[index]) for index, reply in zip(indices, result)]
 
     def predict_lengths(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[dict[Key, int]]:
-        """Slots that answers are planned to take, all at once; who asks then is not probed again."""
-        found = self._predicted([*requests.values()], recipe, Counter())
-        yield {key: own.slots for key, own in zip(requests, found) if own is not None}
+        """Yield the planned number of slots by key, once; `generate` reuses the plans."""
+        lengths = self._predict([*requests.values()], recipe, Counter())
+        yield {key: length.slots for key, length in zip(requests, lengths) if length is not None}
 
-    def _predicted(
-        self, asked: Sequence[GenerationRequest], recipe: Recipe, deaths: Counter[int]
-    ) -> list[PredictedLength | None]:
-        """What is known of each, asked of the workers where we do not know; their deaths are counted."""
-        names = [_digest(one, recipe) for one in asked]
-        lacking = [at for at, name in enumerate(names) if name not in self._known]
-        lacking.sort(key=lambda at: len(asked[at].prompt_ids), reverse=True)
-        handing = self._handing(lacking, PROBED, PREDICTED, {})
-        for places, result in self._through(handing, asked, recipe, 1, "predict"):
+    def _plan_order(
+        self, requests: Sequence[GenerationRequest], recipe: Recipe, max_batch_size: int
+    ) -> tuple[WorkQueue, Sequence[GenerationRequest]]:
+        """Return the queue, longest answers first, and the requests with their plans."""
+        slots = [0.0] * len(requests)
+        deaths: Counter[int] = Counter()
+        if not isinstance(recipe.length, Fixed):
+            lengths = self._predict(requests, recipe, deaths)
+            slots = [math.inf if length is None else length.slots for length in lengths]
+            requests = [
+                replace(request, plan=length.plan if length else None)
+                for request, length in zip(requests, lengths)
+            ]
+        size = [(slots[index], len(request.prompt_ids)) for index, request in enumerate(requests)]
+        order = sorted(range(len(requests)), key=size.__getitem__, reverse=True)
+        return WorkQueue(order, max_size=max_batch_size * QUEUE_FACTOR, deaths=deaths), requests
+
+    def _predict(
+        self, requests: Sequence[GenerationRequest], recipe: Recipe, deaths: Counter[int]
+    ) -> list[PlannedLength | None]:
+        """Return planned lengths, from the workers if not known yet; count the deaths of workers."""
+        keys = [(tuple(request.prompt_ids), request.max_new_tokens, recipe) for request in requests]
+        unknown = [index for index, key in enumerate(keys) if key not in self._plans]
+        unknown.sort(key=lambda index: len(requests[index].prompt_ids), reverse=True)
+        queue = WorkQueue(unknown, max_size=PREDICT_SIZE)
+        for indices, result in self._run(queue, requests, recipe, 1, "predict"):
             if result is None:
-                deaths.update(places)
-            for at, own in zip(places, result or ()):
-                if own is not None:
-                    bare = len(self._known) >= PLANS
-                    self._known[names[at]] = replace(own, plan=None) if bare else own
-        return [self._known.get(name) for name in names]
+                deaths.update(indices)
+            for index, length in zip(indices, result or ()):
+                if length is not None:
+                    full = len(self._plans) >= MAX_PLANS
+                    self._plans[keys[index]] = replace(length, plan=None) if full else length
+        return [self._plans.get(key) for key in keys]
 
-    def _handing(self, order: Sequence[int], most: int, how: str, deaths: Mapping[int, int]) -> WorkQueue:
-        return WorkQueue(order, workers=self.backend.num_workers, most=most, order=how, deaths=deaths)
-
-    def _through(
+    def _run(
         self,
-        handing: WorkQueue,
-        asked: Sequence[GenerationRequest],
+        queue: WorkQueue,
+        requests: Sequence[GenerationRequest],
         recipe: Recipe,
-        rows: int,
-        kind: Literal["predict", "answer"],
+        max_batch_size: int,
+        kind: TaskKind,
     ) -> Iterator[tuple[list[int], Any]]:
-        """What came of all that is handed out, a job at a time: places among the asked, and results.
-
-        Where a length could not be predicted, None is the result; it is not tried again.
-        """
+        """Yield the indices and the result of each task; the result of a failed prediction is None."""
         self._start()
-        given: dict[int, list[int]] = {}  # places in each job that is out
-        came: list[tuple[list[int], Any]] = []
+        assigned: dict[Future[Any], list[int]] = {}
+        finished: list[tuple[list[int], Any]] = []
         while True:
             for worker in sorted(self._idle):
-                if places := handing.next(worker, self.backend.num_workers - len(self._gone)):
-                    questions = tuple(asked[at] for at in places)
-                    job = WorkerTask(next(self._numbers), kind, questions, recipe, rows)
-                    given[job.task_id] = places
+                if indices := queue.take(len(self._idle) + len(self._running) + len(self._loading)):
+                    batch = tuple(requests[index] for index in indices)
+                    task = self.backend.submit(worker, WorkerTask(kind, batch, recipe, max_batch_size))
                     self._idle.discard(worker)
-                    self._busy[worker] = job.task_id
-                    self.backend.submit(worker, job)
-            yield from came  # workers have their next jobs, and the books are kept
-            came.clear()
-            if not given and not handing:
+                    self._running[task], assigned[task] = worker, indices
+            yield from finished  # while the workers decode their next tasks
+            finished.clear()
+            if not assigned and not queue:
                 return
-            for event in self._happened():
-                number = self._busy.get(event.worker, -1)
-                self._heard(event, handing)
-                if number in given and _ends(event, number):
-                    mine = given.pop(number)
-                    if isinstance(event, TaskDone) and len(event.result) == len(mine):
-                        came.append((mine, event.result))
-                    elif kind == "predict":
-                        came.append((mine, None))
-                    elif lost := _lost(event, mine, handing):
-                        came.append(lost)
+            for task, result in self._wait():
+                if task not in assigned:
+                    continue  # of a caller that stopped early
+                indices = assigned.pop(task)
+                if not isinstance(result, Exception):
+                    finished.append((indices, result))
+                elif kind == "predict":
+                    finished.append((indices, None))
+                else:
+                    reason, worker_died = error_text(result), isinstance(result, WorkerDied)
+                    if worker_died:
+                        reason = f"{MAX_DEATHS} workers died while they decoded it, the last with: {reason}"
+                    failed = queue.put_back(indices, worker_died=worker_died)
+                    finished.append((failed, [GenerationReply(0, "", {}, reason) for _ in failed]))
 
     def _start(self) -> None:
-        if not self._started:
-            self._started = True
-            self._gone.clear()
-            self._idle_deaths.clear()
+        if not (self._loading or self._running or self._idle):
+            self._load_deaths.clear()
             for worker in range(self.backend.num_workers):
-                self.backend.start(worker)
+                self._loading[self.backend.start(worker)] = worker
 
-    def _happened(self) -> Sequence[WorkerEvent]:
-        """What happened, waited for: no longer than we are patient while nobody works."""
-        found = self.backend.wait(self.timeout)
-        while not found and self._busy:
-            found = self.backend.wait(self.timeout)
-        if not found and not self._idle:
+    def _wait(self) -> list[tuple[Future[Any], Any]]:
+        """Wait until models are loaded or tasks end; return the tasks with their results or errors."""
+        timeout = None if self._running else self.timeout
+        done, _ = wait([*self._loading, *self._running], timeout, FIRST_COMPLETED)
+        if not done and not self._idle:
             raise EngineError(
-                f"no worker was ready after {self.timeout:g} s; waited for {self.backend.pending()}. See "
-                "that it can be had, or ask for fewer workers"
+                f"no worker was ready after {self.timeout:g} s; waited for {self.backend.requirements()}. "
+                "Check that the resources are free, or use fewer workers"
             )
-        return found
+        for future in done & self._loading.keys():
+            self._finish_loading(future)
+        return [(task, self._finish_task(task)) for task in done & self._running.keys()]
 
-    def _heard(self, event: WorkerEvent, handing: WorkQueue | None = None) -> None:
-        """Keep the books of workers."""
-        worker = event.worker
-        if isinstance(event, WorkerReady):
-            self._check_same(event.model_info)
-            self._busy.pop(worker, None)  # it began anew, and knows nothing of a job
+    def _finish_loading(self, future: Future[Any]) -> None:
+        """Make a worker available, or restart it unless it keeps dying."""
+        worker = self._loading.pop(future)
+        if (error := future.exception()) is None:
+            model_info = future.result()
+            if isinstance(model_info, Exception):
+                raise EngineError(f"worker {worker} cannot load the model: {error_text(model_info)}")
+            self._check_model(model_info)
             self._idle.add(worker)
-        elif isinstance(event, WorkerLoadFailed):
-            raise EngineError(f"worker {worker} cannot load the model: {event.reason}")
-        elif isinstance(event, WorkerDied):
-            self._idle.discard(worker)
-            if self._busy.pop(worker, None) is None:
-                self._idle_deaths[worker] += 1
-            if self._idle_deaths[worker] < STARTS:
-                _LOG.warning("worker %d died (%s); it is started again", worker, event.reason)
-                self.backend.start(worker)
-                return
-            self._gone[worker] = event.reason
-            _LOG.warning("worker %d died %d times (%s); we go on without", worker, STARTS, event.reason)
-            if handing is not None:
-                handing.retire(worker)
-            if len(self._gone) == self.backend.num_workers:
-                raise EngineError(
-                    f"every worker died {STARTS} times before it did anything; the last said: "
-                    f"{event.reason}. Look for the reason there: memory, the model's files, the device"
-                )
-        elif self._busy.get(worker) == event.task_id:
-            del self._busy[worker]
-            self._idle.add(worker)
-            self._idle_deaths[worker] = 0
-            self.last_done[worker] = time.perf_counter()
-            if isinstance(event, TaskRejected):
-                raise event.error
-
-    def _check_same(self, model: ModelInfo) -> None:
-        """All workers have one model, and our version."""
-        theirs = model.versions.get("lastword")
-        if theirs != __version__:
+            return
+        self._load_deaths[worker] += 1
+        if self._load_deaths[worker] < MAX_LOAD_DEATHS:
+            self._restart(worker, error)
+            return
+        _LOG.warning("worker %d died %d times (%s); it is not restarted", worker, MAX_LOAD_DEATHS, error)
+        if not (self._loading or self._running or self._idle):
             raise EngineError(
-                f"a worker runs lastword {theirs} and this is {__version__}; install one version everywhere"
+                f"every worker died {MAX_LOAD_DEATHS} times before it was ready, the last with: "
+                f"{error_text(error)}. Check the memory, the files of the model, and the device"
             )
-        if self._model is None:
-            self._model = model
-        elif model.identity != self._model.identity:
+
+    def _finish_task(self, task: Future[Any]) -> TaskResult | Exception:
+        worker = self._running.pop(task)
+        if (error := task.exception()) is not None:
+            self._restart(worker, error)
+            return WorkerDied(error_text(error))
+        self._idle.add(worker)
+        self._load_deaths[worker] = 0
+        result: TaskResult | Exception = task.result()
+        if isinstance(result, RUN_ERRORS):
+            raise result
+        return result
+
+    def _restart(self, worker: int, error: BaseException) -> None:
+        _LOG.warning("worker %d died (%s) and is restarted", worker, error)
+        self._loading[self.backend.start(worker)] = worker
+
+    def _check_model(self, model_info: ModelInfo) -> None:
+        """Raise EngineError unless all workers have one model and this version of lastword."""
+        version = model_info.versions.get("lastword")
+        if version != __version__:
+            raise EngineError(
+                f"a worker runs lastword {version} and this process {__version__}; install one version "
+                "everywhere"
+            )
+        first = self._model_info = self._model_info or model_info
+        if model_info.identity != first.identity:
             raise EngineError(
                 "two workers loaded different models under one name (other weights, dtype, ids or "
-                f"calibration: {self._model.fingerprint}, {self._model.dtype} and {model.fingerprint}, "
-                f"{model.dtype}); give every machine the same files, device and dtype"
+                f"calibration: {first.fingerprint}, {first.dtype} and {model_info.fingerprint}, "
+                f"{model_info.dtype}); give every machine the same files, device and dtype"
             )
-
-
-def _ends(event: WorkerEvent, number: int) -> bool:
-    """Is the job of this number through, or lost?"""
-    return isinstance(event, (WorkerDied, WorkerReady)) or (
-        isinstance(event, (TaskDone, TaskFailed, TaskRejected)) and event.task_id == number
-    )
-
-
-def _digest(question: GenerationRequest, recipe: Recipe) -> int:
-    """Enough to know a question again; a rare mistake costs its place in the order, and nothing else."""
-    return hash((tuple(question.prompt_ids), question.max_new_tokens, recipe.label()))
-
-
-def _lost(
-    event: WorkerEvent, mine: list[int], handing: WorkQueue
-) -> tuple[list[int], list[GenerationReply[int]]] | None:
-    """What will not be given again, as failed; the rest goes back."""
-    reason = getattr(event, "reason", "the worker had forgotten the job")
-    if isinstance(event, (WorkerDied, WorkerReady)):
-        mine = handing.died(mine)
-        reason = f"{MAX_DEATHS} workers died over it; of the last, {reason}"
-    elif len(mine) > 1:
-        handing.apart(mine)
-        return None
-    return (mine, [GenerationReply(0, "", {}, error=reason) for _ in mine]) if mine else None

@@ -11,6 +11,7 @@ from lastword.engines.base import (
     Engine,
     GenerationReply,
     GenerationRequest,
+    RemoteModelInfo,
     check_engine,
     compute_dtype,
 )
@@ -40,7 +41,7 @@ HOPELESS = 32  # failures, and not one answer: the rest is not tried
 
 
 def evaluate(
-    model: MaskPredictor,
+    model: MaskPredictor | RemoteModelInfo,
     name: str,
     tasks: Sequence[Task],
     recipe: Recipe,
@@ -63,7 +64,7 @@ def evaluate(
     tokenizer's first token. Row seeds depend on the sample alone. A sample that does not fit the
     model follows the rule of `room`. `timed=False` keeps no seconds: those of a machine that does
     something else besides say nothing. `engine` says who answers, this process where there is none; the
-    records are the same. `model` may then be the engine's (`engine.model`), whose weights are elsewhere.
+    records are the same. `model` may then be the engine's (`engine.model_info`), whose weights are elsewhere.
     What an engine gave up on is told after everything else was written; it is asked again the next time.
     """
     check_counts("evaluate", rows, limit)
@@ -86,7 +87,7 @@ def evaluate(
         answered = before = len(asked) - len(questions)
         progress(answered, len(asked))
         lost: list[GenerationReply[Identity]] = []
-        asking = LocalEngine(model) if engine is None else engine
+        asking = engine or _local(model)
         for found in asking.generate(questions, recipe, max_batch_size=rows):
             lost += [reply for reply in found if reply.error is not None]
             replies = [reply for reply in found if reply.error is None]
@@ -114,18 +115,26 @@ def evaluate(
     return answers_to(asked, journal.done())
 
 
-def _check_same(model: MaskPredictor, engine: Engine | None) -> None:
+def _local(model: MaskPredictor | RemoteModelInfo) -> Engine:
+    if isinstance(model, RemoteModelInfo):
+        raise SettingError(
+            "evaluate was given the properties of a remote model without its engine; give engine="
+        )
+    return LocalEngine(model)
+
+
+def _check_same(model: MaskPredictor | RemoteModelInfo, engine: Engine | None) -> None:
     """Records name the model that was given; another one may not answer."""
     if engine is None:
         return
     check_engine("evaluate", engine)
-    if engine.model is model:
+    if engine.model_info is model:
         return
-    here, there = ((fingerprint(one), compute_dtype(one)) for one in (model, engine.model))
+    here, there = ((fingerprint(one), compute_dtype(one)) for one in (model, engine.model_info))
     if here != there:
         raise SettingError(
             f"evaluate was given a model ({', '.join(here)}) and an engine that asks another one "
-            f"({', '.join(there)}); give evaluate the engine's own, engine.model"
+            f"({', '.join(there)}); give evaluate the engine's own, engine.model_info"
         )
 
 
@@ -162,7 +171,7 @@ def check_counts(owner: str, rows: int, limit: int | None = None) -> None:
         check_int(owner, "limit", limit, minimum=1)
 
 
-def about(model: MaskPredictor, name: str, recipe: Recipe, seed: int) -> Fields:
+def about(model: MaskPredictor | RemoteModelInfo, name: str, recipe: Recipe, seed: int) -> Fields:
     """What the records of a run share and are known by; a recipe that cannot be written is refused."""
     recipe_data(recipe)
     return {
@@ -178,12 +187,16 @@ def about(model: MaskPredictor, name: str, recipe: Recipe, seed: int) -> Fields:
 class Layout:
     """How a sample becomes token ids: through the chat template, or plain, begun with bos or not."""
 
-    tokenizer: TextTokenizer
+    tokenizer: TextTokenizer | None  # None: a server tokenizes prompts
     chat: bool
     bos: bool = False
 
     @classmethod
-    def of(cls, model: MaskPredictor, *, chat: bool | None = None, bos: bool = False) -> Layout:
+    def of(
+        cls, model: MaskPredictor | RemoteModelInfo, *, chat: bool | None = None, bos: bool = False
+    ) -> Layout:
+        if isinstance(model, RemoteModelInfo):
+            return cls(None, model.has_chat_template if chat is None else chat, bos)
         tokenizer = tokenizer_of(model)
         return cls(tokenizer, tokenizer.chat_template is not None if chat is None else chat, bos)
 
@@ -192,6 +205,8 @@ class Layout:
 
     def ids(self, sample: Sample) -> list[int]:
         said = self.said(sample)
+        if self.tokenizer is None:
+            return []
         if isinstance(said, str):
             return self.tokenizer.encode(said)
         return self.tokenizer.chat(said, continue_last=said[-1]["role"] == "assistant")

@@ -15,9 +15,9 @@ def tokenizer_of(model: MaskPredictor) -> TextTokenizer:
     return model.tokenizer
 
 
-def first_token(tokenizer: TextTokenizer) -> str:
+def first_token(tokenizer: TextTokenizer | None) -> str:
     """What a text begins with if it is to begin with the tokenizer's own first token."""
-    if tokenizer.bos is None:
+    if tokenizer is None or tokenizer.bos is None:
         raise SettingError(
             "bos=True was given and the tokenizer names no token to begin a text with; leave it out"
         )

@@ -79,15 +79,29 @@ class MaskPredictor(Protocol):
         ...
 
 
-MODEL_ATTRIBUTES = (
-    "ids", "max_seq_len", "default_max_new_tokens", "calibration", "supports_cache", "tokenizer", "device",
-)  # fmt: skip
+@runtime_checkable
+class ModelProperties(Protocol):
+    """The properties of a model that a recipe is resolved with."""
+
+    @property
+    def max_seq_len(self) -> int: ...
+    @property
+    def default_max_new_tokens(self) -> int: ...
+    @property
+    def calibration(self) -> Calibration | None: ...
+    @property
+    def supports_cache(self) -> bool: ...
 
 
-def check_model(model: Any) -> None:
-    """Raise WrongTypeError unless a value is a model; the message names what it lacks."""
-    missing = [name for name in MODEL_ATTRIBUTES if not hasattr(model, name)]
-    if missing or not callable(model) or isinstance(model, type):
+RESOLVE_ATTRIBUTES = ("max_seq_len", "default_max_new_tokens", "calibration", "supports_cache")
+MODEL_ATTRIBUTES = ("ids", *RESOLVE_ATTRIBUTES, "tokenizer", "device")
+
+
+def check_model(model: Any, *, properties_only: bool = False) -> None:
+    """Raise WrongTypeError unless a value is a model, or with `properties_only` has ModelProperties."""
+    attributes = RESOLVE_ATTRIBUTES if properties_only else MODEL_ATTRIBUTES
+    missing = [name for name in attributes if not hasattr(model, name)]
+    if missing or not (callable(model) or properties_only) or isinstance(model, type):
         reason = f"it has no {', '.join(missing)}" if missing else "it cannot be called"
         if isinstance(model, type):
             reason = "it is a class, not an instance of it"
@@ -96,7 +110,8 @@ def check_model(model: Any) -> None:
             "lastword.Adapter(...) around a function, or an instance of a subclass of lastword.MaskPredictor"
         )
     name = type(model).__name__
-    check_type(name, "ids", model.ids, TokenIds, "lastword.TokenIds(...)")
+    if not properties_only:
+        check_type(name, "ids", model.ids, TokenIds, "lastword.TokenIds(...)")
     for field in ("max_seq_len", "default_max_new_tokens"):
         check_int(name, field, getattr(model, field), minimum=1, maximum=MAX_SEQ_LEN)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from lastword.canvas.tokens import PromptIds
 from lastword.decoding.forward import check_context_length
 from lastword.errors import CapacityError, PromptError, SettingError, WrongTypeError
-from lastword.models.base import MaskPredictor, check_model
+from lastword.models.base import ModelProperties, check_model
 from lastword.models.weights import model_key
 from lastword.policies.length.calibrated import Calibrated
 from lastword.policies.length.policy import LengthPolicy, ModelLimits
@@ -29,7 +29,7 @@ class BeyondTrainingWarning(UserWarning):
 
 def resolve(
     recipe: Recipe | str,
-    model: MaskPredictor,
+    model: ModelProperties,
     prompts: Sequence[PromptIds] = (),
     *,
     in_chat: Collection[bool | None] = (),
@@ -47,7 +47,7 @@ def resolve(
     settled recipe settles to itself.
     """
     recipe = Recipe.coerce(recipe)
-    check_model(model)
+    check_model(model, properties_only=True)
     check_choice("resolve", "exceed_max_seq_len", exceed_max_seq_len, True, False)
     if available_slots is not None:
         check_int("resolve", "available_slots", available_slots, minimum=1)
@@ -112,7 +112,7 @@ def _listed(prompts: Sequence[PromptIds]) -> list[PromptIds]:
     return listed
 
 
-def group_by_limit(recipe: Recipe, model: MaskPredictor, prompts: Sequence[PromptIds]) -> list[list[int]]:
+def group_by_limit(recipe: Recipe, model: ModelProperties, prompts: Sequence[PromptIds]) -> list[list[int]]:
     """Indices of the prompts, those together for which the recipe settles to the same length.
 
     One list, but where a limit was left out and some prompts leave less than the model's own.
@@ -134,7 +134,7 @@ def group_by_limit(recipe: Recipe, model: MaskPredictor, prompts: Sequence[Promp
     return [sorted(rows) for _, rows in groups]
 
 
-def _slots_left(model: MaskPredictor, prompt: PromptIds) -> int:
+def _slots_left(model: ModelProperties, prompt: PromptIds) -> int:
     """The model's own canvas, or what the prompt leaves of it."""
     left = model.max_seq_len - len(prompt)
     return (
@@ -162,7 +162,7 @@ def default_block(recipe: Recipe) -> int | None:
     return DEFAULT_BLOCK if recipe.block is None and by_block else recipe.block
 
 
-def _check_calibrated(resolved: Recipe, model: MaskPredictor, in_chat: Collection[bool | None]) -> None:
+def _check_calibrated(resolved: Recipe, model: ModelProperties, in_chat: Collection[bool | None]) -> None:
     """Refuse a calibration of another model, another way to decode, or other prompts."""
     if _holds_calibrated(resolved.length):
         raise SettingError(

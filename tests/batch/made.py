@@ -5,7 +5,7 @@ import json
 from lastword import Fixed, Recipe
 from lastword.batch.run import run
 from lastword.canvas.cost import TokenCost
-from lastword.engines.base import GenerationReply
+from lastword.engines.base import GenerationReply, ModelInfo
 from lastword.engines.local import LocalEngine
 
 FIVE = Recipe(length=Fixed(5))
@@ -42,7 +42,7 @@ class Echo:
     """Answers with the number of tokens of a prompt, at once; what `fails` says so fails."""
 
     def __init__(self, model, fails=lambda question: False):
-        self.model, self.fails = model, fails
+        self.model_info, self.fails = ModelInfo.from_model(model), fails
         self.asked, self.largest = 0, 0
 
     def generate(self, requests, recipe, *, max_batch_size):

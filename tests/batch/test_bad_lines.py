@@ -49,7 +49,7 @@ GOOD = {"prompt": "abc"}
         ({"messages": []}, "messages: List should have at least 1 item"),
         ({"messages": [{"role": "user"}]}, "messages.0.content: Field required"),
         ({"messages": [{"role": "user", "content": "a"}]}, "no chat template"),
-        ({"prompt": "A?"}, "spells with small letters"),
+        ({"prompt": "A?"}, "cannot encode"),
         (request("a", {}), "it has no field prompt, messages or tokens"),
     ],
 )

@@ -6,7 +6,7 @@ import lastword
 from lastword.batch.run import run
 from lastword.engines.local import LocalEngine, ModelSource
 from lastword.engines.pool import WorkerPool
-from lastword.engines.processes import ProcessWorkers
+from lastword.engines.workers import ProcessWorkers
 from lastword.models.toy import Toy
 from tests.batch.made import FIVE, put, read, told
 from tests.batch.test_formats import request
@@ -77,4 +77,4 @@ def test_a_server_answers_requests_as_this_process_does(server, toy, tmp_path):
             assert other["lastword"]["seed"] == mine["lastword"]["seed"]
     assert [line["response"]["status_code"] for line in here] == [200, 200, 400, 400]
     assert [line["response"]["status_code"] for line in there] == [200, 200, 400, 500]
-    assert "small letters" in there[3]["response"]["body"]["error"]["message"]
+    assert "cannot encode" in there[3]["response"]["body"]["error"]["message"]

@@ -10,11 +10,11 @@ from lastword.models.load import load
 
 
 def test_prompts_are_of_every_family_and_no_more_than_there_are():
-    questions = scaling.questions_of(load("tiny-llada-base", device="cpu"), 10)
-    assert len({len(question.prompt_ids) for question in questions.values()}) > 5
-    assert [question.seed for question in questions.values()] == [*range(10)]
+    requests = scaling.requests_of(load("tiny-llada-base", device="cpu"), 10)
+    assert len({len(request.prompt_ids) for request in requests.values()}) > 5
+    assert [request.seed for request in requests.values()] == [*range(10)]
     with pytest.raises(SettingError, match="are frozen"):
-        scaling.questions_of(load("tiny-llada-base", device="cpu"), 10**6)
+        scaling.requests_of(load("tiny-llada-base", device="cpu"), 10**6)
 
 
 def test_workers_that_share_a_core_have_no_efficiency_but_by_their_cpu():

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import study
 from benchmarks.arms import FIXED_MEANS, GROUPS, MODELS, recipe_of
-from lastword.engines.options import EngineOptions
+from lastword.engines import EngineOptions
 from lastword.errors import SettingError
 from lastword.evaluate.archive import keep
 from lastword.evaluate.journal import Journal, read_records

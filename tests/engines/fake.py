@@ -1,95 +1,77 @@
-"""Places without processes: workers that do as a script says."""
+"""A backend without processes, whose workers follow a script."""
 
 import random
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import lastword
-from lastword.engines.base import (
-    GenerationReply,
-    PredictedLength,
-    TaskFailed,
-    WorkerDied,
-    WorkerLoadFailed,
-    WorkerReady,
-)
-from lastword.engines.local import ModelSource, ModelWorker, run_task
+from lastword.engines.base import GenerationReply
+from lastword.engines.local import ModelSource
+from lastword.engines.pool import PlannedLength
+from lastword.engines.workers import ModelWorker
+from lastword.errors import EngineError
+from lastword.recipe.resolve import resolve
 
 WORKER = ModelWorker(ModelSource("toy"))
+MODEL_INFO = WORKER.load()
+RECIPE = resolve(lastword.Recipe(length=lastword.Survival(limit=12)), MODEL_INFO)
 
 
-def pretended(job):
-    """A result as a worker gives it, at no cost."""
-    if job.kind == "predict":
-        return [PredictedLength(len(question.prompt_ids), None) for question in job.requests]
-    return [GenerationReply(at, f"to {question.seed}", {}) for at, question in enumerate(job.requests)]
+def echo(task):
+    """Return a result without decoding."""
+    if task.kind == "predict":
+        return [PlannedLength(len(request.prompt_ids), None) for request in task.requests]
+    return [GenerationReply(at, f"to {request.seed}", {}) for at, request in enumerate(task.requests)]
 
 
-class Fake:
-    """Workers in this process. `script(event number, job)` says what becomes of a job.
+class FakeBackend:
+    """Workers in this process. `script(number of the task, task)` is "done", "failed" or "died".
 
-    "done", "failed", "died", or "late": it dies, and its result comes all the same, afterwards.
+    `loads(worker)` is the result of loading, or raises; without it, no worker becomes ready. With `shuffle`,
+    tasks end after random delays.
     """
 
-    def __init__(self, workers=2, script=lambda number, job: "done", seed=0, order=True, run=pretended):
-        self.num_workers, self.script, self.run = workers, script, run
-        self.events, self.submitted, self.starts = [], [], []
-        self.generators = random.Random(seed) if not order else None
-        self.count, self.closed = 0, False
-        self.about = WORKER.model_info()
+    def __init__(
+        self,
+        workers=2,
+        script=lambda number, task: "done",
+        run=echo,
+        loads=lambda worker: MODEL_INFO,
+        shuffle=False,
+    ):
+        self.num_workers, self.script, self.run, self.loads = workers, script, run, loads
+        self.submitted, self.starts, self.closed = [], [], False
+        self.threads = ThreadPoolExecutor(workers) if shuffle else None
 
     def start(self, worker):
         self.starts.append(worker)
-        self.events.append(WorkerReady(worker, self.about))
+        return self.completed(self.loads, worker) if self.loads else Future()
 
-    def submit(self, worker, job):
-        self.submitted.append((worker, job))
-        what = self.script(self.count, job)
-        self.count += 1
-        done = run_task(worker, job, self.run) if what in ("done", "late") else None
-        if what == "failed":
-            self.events.append(TaskFailed(worker, job.task_id, "it raised"))
-        if what in ("died", "late"):
-            self.events.append(WorkerDied(worker, "killed"))
-        if done:
-            self.events.append(done)
+    def submit(self, worker, task):
+        self.submitted.append((worker, task))
+        return self.completed(self.outcome, self.script(len(self.submitted) - 1, task), task)
 
-    def wait(self, seconds):
-        if not self.events:
-            return []
-        at = self.generators.randrange(len(self.events)) if self.generators else 0
-        return [self.events.pop(at)]
+    def completed(self, function, *args):
+        if self.threads:
+            return self.threads.submit(lambda: (time.sleep(random.random() / 500), function(*args))[1])
+        future = Future()
+        try:
+            future.set_result(function(*args))
+        except EngineError as error:
+            future.set_exception(error)
+        return future
 
-    def pending(self):
-        return "nobody"
+    def outcome(self, outcome, task):
+        if outcome == "died":
+            raise EngineError("killed")
+        return EngineError("it raised") if outcome == "failed" else self.run(task)
+
+    def requirements(self):
+        return "a free GPU"
 
     def close(self):
         self.closed = True
 
-
-class Mute(Fake):
-    """Nobody ever gets ready."""
-
-    def start(self, worker):
-        self.starts.append(worker)
-
-
-class Dying(Fake):
-    """Workers die before they are ready, all of them or some."""
-
-    def __init__(self, workers, dying):
-        super().__init__(workers)
-        self.dying = dying
-
-    def start(self, worker):
-        self.starts.append(worker)
-        dies = worker in self.dying
-        self.events.append(WorkerDied(worker, "no memory") if dies else WorkerReady(worker, self.about))
-
-
-class Lacking(Fake):
-    """A worker finds no model."""
-
-    def start(self, worker):
-        self.events.append(WorkerLoadFailed(worker, "there is no folder 'x'"))
-
-
-RECIPE = lastword.Recipe(length=lastword.Survival(limit=12))
+    def tasks(self, kind="answer"):
+        """Return the requests of the tasks of a kind."""
+        return [list(task.requests) for _, task in self.submitted if task.kind == kind]

@@ -1,104 +1,88 @@
-"""The engine of this process: a question that fails fails alone, a bound is kept, lengths are predicted."""
+"""The local engine: a request that fails fails alone, answers are bounded, and lengths are predicted."""
 
 import pytest
 import torch
 
 import lastword
-from lastword.engines.base import Engine, GenerationRequest, LengthPredictor
-from lastword.engines.local import MAX_ATTEMPTS, LocalEngine
+from lastword.engines import Engine, GenerationRequest, LengthPredictor, LocalEngine
+from lastword.engines.local import MAX_ATTEMPTS
 from lastword.errors import SettingError
 from lastword.models.toy import Toy
 from lastword.recipe.resolve import resolve
+from tests.engines.replies import generate
 
 FIVE = lastword.Recipe(length=lastword.Fixed(5))
 POISON = 25  # the id of "z"
 
 
 class Poisoned(Toy):
-    """NaN for a whole batch as soon as one of its prompts holds the poison."""
+    """Returns NaN for a whole batch if one of its prompts starts with POISON."""
 
     def __init__(self):
         super().__init__()
-        self.batches = []
+        self.batch_sizes = []
 
     def __call__(self, tokens, read, **more):
-        self.batches.append(len(tokens))
+        self.batch_sizes.append(len(tokens))
         logits = super().__call__(tokens, read, **more)
-        first = tokens[:, 0] == POISON
-        return torch.full_like(logits, torch.nan) if bool(first.any()) else logits
+        return torch.full_like(logits, torch.nan) if bool((tokens[:, 0] == POISON).any()) else logits
 
 
-def asked(*firsts, most=None):
-    return {
-        at: GenerationRequest([first, 1, 2], seed=at, max_new_tokens=most) for at, first in enumerate(firsts)
-    }
+def requests_for(*first_ids):
+    return {at: GenerationRequest([first, 1, 2], seed=at) for at, first in enumerate(first_ids)}
 
 
-def replies(model, questions, recipe=FIVE, rows=4):
-    batches = LocalEngine(model).generate(questions, resolve(recipe, model), max_batch_size=rows)
-    found = [reply for batch in batches for reply in batch]
-    assert sorted(reply.key for reply in found) == sorted(questions)  # each once
-    return {reply.key: reply for reply in found}
+def test_it_predicts_lengths(toy):
+    assert isinstance(LocalEngine(toy), Engine)
+    assert isinstance(LocalEngine(toy), LengthPredictor)
 
 
-def test_it_is_an_engine_that_foresees():
-    assert isinstance(LocalEngine(lastword.load("toy")), Engine)
-    assert isinstance(LocalEngine(lastword.load("toy")), LengthPredictor)
-
-
-@pytest.mark.parametrize("where", [0, 3, 6])
-def test_only_the_culprit_fails(where):
-    firsts = [POISON if at == where else at for at in range(7)]
-    model = Poisoned()
-    found = replies(model, asked(*firsts))
-    assert [key for key, reply in found.items() if reply.error] == [where]
-    reason = found[where].error
+@pytest.mark.parametrize("bad", [0, 3, 6])
+def test_only_the_request_at_fault_fails(toy, bad):
+    model, requests = Poisoned(), requests_for(*[POISON if at == bad else at for at in range(7)])
+    replies = generate(LocalEngine(model), requests, FIVE, 4)
+    text, details, reason = replies.pop(bad)
+    assert (text, details["finish"]) == ("", "failed")
     assert "NaN" in reason or "finite" in reason, reason
     assert f"tried {MAX_ATTEMPTS} times alone" in reason
-    assert found[where].details["finish"] == "failed"
-    alone = replies(lastword.load("toy"), asked(*firsts))
-    for key in set(found) - {where}:
-        assert found[key].text == alone[key].text
-    assert model.batches.count(1) < 7 * 5  # halves, not one by one
+    expected = generate(LocalEngine(toy), requests, FIVE, 4)
+    assert {key: reply[0] for key, reply in replies.items()} == {key: expected[key][0] for key in replies}
+    assert not any(reply[2] for reply in replies.values())
+    assert model.batch_sizes.count(1) < 7 * 5  # halves, not one by one
 
 
-def test_what_is_wrong_with_every_question_is_raised(toy):
+def test_an_error_that_all_requests_share_is_raised(toy):
     recipe = lastword.Recipe(length=lastword.Calibrated(0.9))
     with pytest.raises(SettingError):
-        list(LocalEngine(toy).generate(asked(1, 2), recipe, max_batch_size=2))
+        generate(LocalEngine(toy), requests_for(1, 2), recipe)
 
 
-def test_a_bound_is_each_questions_own(toy):
-    questions = {
-        "all": GenerationRequest([0, 1, 2], 0),
-        "two": GenerationRequest([0, 1, 2], 0, max_new_tokens=2),
-        "ample": GenerationRequest([0, 1, 2], 0, max_new_tokens=50),
-    }
-    found = replies(toy, questions)
-    assert {key: len(reply.text) for key, reply in found.items()} == {
-        "all": 5, "two": 2, "ample": 5,
-    }  # fmt: skip
+def test_each_request_has_its_own_bound(toy):
+    bounds = {"all": None, "two": 2, "ample": 50}
+    requests = {name: GenerationRequest([0, 1, 2], 0, max_new_tokens=bound) for name, bound in bounds.items()}
+    replies = generate(LocalEngine(toy), requests, FIVE)
+    assert {name: len(reply[0]) for name, reply in replies.items()} == {"all": 5, "two": 2, "ample": 5}
 
 
-def test_lengths_are_predicted_as_they_are_planned_then():
+def test_predicted_lengths_are_the_planned_ones():
     model = lastword.load("tiny-llada-base")
-    prompts = ["Problem: Solve for n: 4n + 3 = 35.", "Problem: what is 2 + 2? Be brief."]
-    questions = {
-        text: GenerationRequest(model.tokenizer.encode(text), 0, most)
-        for text, most in zip(prompts, (None, 9))
+    prompts = {"Problem: Solve for n: 4n + 3 = 35.": None, "Problem: what is 2 + 2? Be brief.": 9}
+    requests = {
+        text: GenerationRequest(model.tokenizer.encode(text), 0, bound) for text, bound in prompts.items()
     }
-    questions["too long"] = GenerationRequest([5] * 1000, 0)
+    requests["too long"] = GenerationRequest([5] * 1000, 0)
     recipe = resolve(lastword.Recipe.named("fast"), model)
     predicted = {}
-    for some in LocalEngine(model).predict_lengths(questions, recipe, max_batch_size=2):
-        predicted |= some
-    found = replies(model, questions, recipe)
-    assert found["too long"].details["finish"] == "too_long"
-    assert predicted == {text: found[text].details["horizon"] for text in prompts}
-    assert predicted[prompts[1]] <= 9
+    for lengths in LocalEngine(model).predict_lengths(requests, recipe, max_batch_size=2):
+        predicted |= lengths
+    replies = generate(LocalEngine(model), requests, recipe)
+    assert replies.pop("too long")[1]["finish"] == "too_long"
+    assert predicted == {text: reply[1]["horizon"] for text, reply in replies.items()}
+    assert min(predicted.values()) <= 9
 
 
-def test_what_cannot_be_planned_is_not_predicted():
+def test_requests_that_cannot_be_planned_have_no_predicted_length():
     recipe = resolve(lastword.Recipe(length=lastword.Survival(8)), Poisoned())
-    found = list(LocalEngine(Poisoned()).predict_lengths(asked(1, 2, POISON, 3), recipe, max_batch_size=2))
-    assert [set(some) for some in found if some] == [{0, 1}]
+    requests = requests_for(1, 2, POISON, 3)
+    lengths = list(LocalEngine(Poisoned()).predict_lengths(requests, recipe, max_batch_size=2))
+    assert [set(batch) for batch in lengths if batch] == [{0, 1}]

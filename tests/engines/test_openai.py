@@ -1,7 +1,8 @@
-"""An HTTP server as an engine: ours gives the records of this process; others are taken at their word."""
+"""A server as an engine: lastword's gives the records of this process; others report no costs."""
 
 import json
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,83 +10,65 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import lastword
-from lastword.engines.base import GenerationRequest
-from lastword.engines.openai import OpenAIEngine
+from lastword.engines import EngineOptions, GenerationRequest, ModelSource, OpenAIEngine
 from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.archive import pack
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.run import evaluate
-from lastword.evaluate.task import Sample
 from lastword.models.toy import Toy
 from lastword.paper.overview import tables
 from lastword.recipe.resolve import resolve
+from tests.engines.replies import Spelling, generate
 
-pytest.importorskip("httpx", reason="needs the package httpx")
+pytest.importorskip("openai", reason="needs the package openai")
 FIXED = lastword.Recipe(length=lastword.Fixed(6))
 
 
-class Spelling:
-    name, group, version = "spelling", "spelling", "1"
-
-    def samples(self, limit=None):
-        return [Sample("spelling", at, "abc"[: 1 + at % 3] * (1 + at % 5)) for at in range(9)]
-
-    def score(self, samples, texts):
-        return [float(len(text) % 2) for text in texts]
-
-
-class Chatting(Spelling):
-    def samples(self, limit=None):
-        begun = (("user", "abc"), ("assistant", "de"))
-        return [Sample("spelling", 0, "abc", turns=begun), Sample("spelling", 1, "abc")]
-
-
-class Foreign(BaseHTTPRequestHandler):
-    """A server of somebody else's; `script` says what becomes of the next requests."""
+class OtherServer(BaseHTTPRequestHandler):
+    """A server with the OpenAI API; `statuses` are the statuses of its next answers."""
 
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *args):
         pass
 
-    def say(self, status, data, **headers):
+    def respond(self, status, data):
         body = json.dumps(data).encode()
         self.send_response(status)
-        for name, value in {"Content-Length": len(body), **headers}.items():
-            self.send_header(name.replace("_", "-"), str(value))
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Retry-After", "0.01")
         self.end_headers()
         self.wfile.write(body)
 
     def do_GET(self):
-        if self.server.keyed and self.headers.get("Authorization") != "Bearer open":
-            return self.say(401, {"error": {"message": "no key"}})
+        if self.server.has_key and self.headers["Authorization"] != "Bearer secret":
+            return self.respond(401, {"error": {"message": "no key"}})
+        assert not any("openai-" in name.lower() for name in self.headers)  # nothing of the environment
         if self.path != "/v1/models":
-            return self.say(404, {"detail": "Not Found"})
-        return self.say(200, {"object": "list", "data": [{"id": "theirs", "object": "model"}]})
+            return self.respond(404, {"detail": "Not Found"})
+        return self.respond(200, {"object": "list", "data": [{"id": "theirs", "object": "model"}]})
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.lock:
-            self.server.asked.append((self.path, body))
-            status = self.server.script.pop(0) if self.server.script else 200
+            self.server.requests.append((self.path, body))
+            status = self.server.statuses.pop(0) if self.server.statuses else 200
         if status != 200:
-            error = {"error": {"message": "no", "code": "nothing"}}
-            return self.say(status, error, **({"Retry_After": 0} if status in (429, 503) else {}))
-        chat = "messages" in body
-        choice = {"message": {"content": "yes"}} if chat else {"text": "yes"}
+            return self.respond(status, {"error": {"message": "no", "code": "nothing"}})
+        choice = {"message": {"content": "yes"}} if "messages" in body else {"text": "yes"}
         usage = {"prompt_tokens": 7, "completion_tokens": 1}
         choices = [{"index": 0, "finish_reason": "stop", **choice}]
-        return self.say(200, {"choices": choices, "usage": usage, "system_fingerprint": "fp_1"})
+        return self.respond(200, {"choices": choices, "usage": usage, "system_fingerprint": "fp_1"})
 
 
 @contextmanager
-def foreign(*script, keyed=False):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Foreign)
-    server.script, server.asked, server.keyed = list(script), [], keyed
+def other_server(*statuses, has_key=False):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), OtherServer)
+    server.statuses, server.requests, server.has_key = list(statuses), [], has_key
     server.lock = threading.Lock()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server, f"http://127.0.0.1:{server.server_port}/v1"
     finally:
@@ -94,7 +77,7 @@ def foreign(*script, keyed=False):
 
 
 @pytest.fixture(scope="module")
-def ours():
+def url():
     pytest.importorskip("fastapi", reason="needs the package fastapi")
     pytest.importorskip("uvicorn", reason="needs the package uvicorn")
     from tests.serve.conftest import serving
@@ -103,116 +86,129 @@ def ours():
         yield f"{server.url}/v1"
 
 
-def test_our_server_gives_the_records_of_this_process(ours, tmp_path):
-    toy, recipe = lastword.load("toy"), lastword.Recipe(length=lastword.Survival(limit=16))
-    local = evaluate(toy, "toy", [Spelling()], recipe, Journal(tmp_path / "a.jsonl"), rows=2)
-    with OpenAIEngine(ours, "toy", requests=3) as engine:
-        found = evaluate(
-            engine.model, "toy", [Spelling()], recipe, Journal(tmp_path / "b.jsonl"), engine=engine
-        )
-    unlike = {"seconds", "batch_seconds", "rows", "hardware", "versions", "tail"}
-    for here, there in zip(local, found, strict=True):
-        one, other = asdict(here), asdict(there)
-        assert other["probe_cost"] is None
-        assert (here.forward_passes, here.tokens_computed) == (
-            there.forward_passes,
-            there.tokens_computed,
-        )
-        assert other["expected_length"] == pytest.approx(one["expected_length"], abs=1e-3)
-        for name in unlike | {"cost", "probe_cost", "expected_length"}:
-            one.pop(name), other.pop(name)
-        assert one == other  # the identity among it: either resumes the other
-        assert there.hardware.endswith(f"behind {ours}")
-    assert len(read_records(tmp_path / "b.jsonl")) == len(found)
-    with pytest.raises(SettingError, match="an archive holds arms whose costs are known"):
-        pack(found)
+def run(engine, path, recipe=FIXED, task=Spelling(), **options):
+    return evaluate(engine.model_info, "theirs", [task], recipe, Journal(path), engine=engine, **options)
 
 
-def test_ids_are_sent_as_they_are(ours):
-    questions = {"a": GenerationRequest([0, 1, 2], 0), "b": GenerationRequest([0, 1, 2], 0, max_new_tokens=2)}
-    recipe = resolve(FIXED, lastword.load("toy"))
-    with OpenAIEngine(ours, "toy") as engine:
-        found = {one.key: one for b in engine.generate(questions, recipe, max_batch_size=2) for one in b}
-    assert [found[key].text for key in "ab"] == ["defghi", "de"]
-    assert found["b"].details["finish"] == "truncated"
-
-
-def test_another_server_is_capped_and_nobody_counts(tmp_path):
-    journal = Journal(tmp_path / "a.jsonl")
-    with foreign(429, 503, 502) as (server, url), OpenAIEngine(url, "theirs") as engine:
-        found = evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine)
-        plain = [body for path, body in server.asked if path == "/v1/chat/completions"]
-        evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine, chat=False)
-        texts = [body["prompt"] for path, body in server.asked if path == "/v1/completions"]
-    assert len(plain) == 9 + 3  # each of three tried again
-    assert plain[0]["max_tokens"] == 6
-    assert plain[0]["temperature"] == 0.0
-    assert sorted(texts) == sorted(sample.prompt for sample in Spelling().samples())
-    (first, *_) = found
-    assert (first.cost, first.probe_cost, first.batch_seconds) == (None, None, None)
-    assert (first.weights, first.dtype, first.finish, first.length) == (
-        "unknown", "unknown", "ended", 1,
-    )  # fmt: skip
-    assert first.versions["server"] == "fp_1"
-    assert len(read_records(journal.path)) == 18
-    assert "| 9 | 6 | 1.000 ± 0.000 |  | 0.00 |  |  |  |" in tables(found)
-
-
-def test_another_server_cannot_be_told_a_recipe(tmp_path):
+def test_a_lastword_server_gives_the_records_of_this_process(url, tmp_path):
     recipe = lastword.Recipe(length=lastword.Survival(limit=16))
     journal = Journal(tmp_path / "a.jsonl")
-    refused = pytest.raises(SettingError, match="give --length fixed:N")
-    with foreign() as (_, url), OpenAIEngine(url, "theirs") as engine, refused:
-        evaluate(engine.model, "theirs", [Spelling()], recipe, journal, engine=engine)
+    local = evaluate(lastword.load("toy"), "toy", [Spelling()], recipe, journal, rows=2)
+    with OpenAIEngine(url, "toy", requests=3) as engine:
+        journal = Journal(tmp_path / "b.jsonl")
+        remote = evaluate(engine.model_info, "toy", [Spelling()], recipe, journal, engine=engine)
+    differing = {
+        "seconds", "batch_seconds", "rows", "hardware", "versions", "tail", "cost", "probe_cost",
+        "expected_length",
+    }  # fmt: skip
+    for here, there in zip(local, remote, strict=True):
+        assert there.probe_cost is None
+        assert (here.forward_passes, here.tokens_computed) == (there.forward_passes, there.tokens_computed)
+        assert there.expected_length == pytest.approx(here.expected_length, abs=1e-3)
+        equal = [name for name in asdict(here) if name not in differing]  # with the identity of the record
+        assert [getattr(here, name) for name in equal] == [getattr(there, name) for name in equal]
+        assert there.hardware.endswith(f"behind {url}")
+    assert len(read_records(tmp_path / "b.jsonl")) == len(remote)
+    with pytest.raises(SettingError, match="an archive holds arms whose costs are known"):
+        pack(remote)
 
 
-def test_a_refused_question_fails_alone(tmp_path):
-    journal = Journal(tmp_path / "a.jsonl")
-    with foreign(400) as (_, url), OpenAIEngine(url, "theirs", requests=1) as engine:
-        with pytest.raises(EngineError, match=r"1 of 9 samples failed .*refused it \(400\): no"):
-            evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine)
-        assert len(journal.done()) == 8
-        assert len(evaluate(engine.model, "theirs", [Spelling()], FIXED, journal, engine=engine)) == 9
+def test_token_ids_are_sent_unchanged(url):
+    requests = {"a": GenerationRequest([0, 1, 2], 0), "b": GenerationRequest([0, 1, 2], 0, max_new_tokens=2)}
+    with OpenAIEngine(url, "toy") as engine:
+        replies = generate(engine, requests, resolve(FIXED, engine.model_info))
+    assert [replies[key][0] for key in "ab"] == ["defghi", "de"]
+    assert replies["b"][1]["finish"] == "truncated"
 
 
-def test_an_answer_that_was_begun_is_not_asked_of_a_chat_server(tmp_path):
-    journal = Journal(tmp_path / "a.jsonl")
-    refused = pytest.raises(EngineError, match="does not go on with an answer that was begun")
-    with foreign() as (_, url), OpenAIEngine(url, "theirs") as engine, refused:
-        evaluate(engine.model, "theirs", [Chatting()], FIXED, journal, engine=engine)
-    assert len(journal.done()) == 1
+def test_another_server_gets_a_limit_and_reports_no_costs(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with other_server(429, 503, 502) as (server, url), OpenAIEngine(url, "theirs") as engine:
+        records = run(engine, path)
+        chats = [body for where, body in server.requests if where == "/v1/chat/completions"]
+        run(engine, path, chat=False)
+        prompts = [body["prompt"] for where, body in server.requests if where == "/v1/completions"]
+    assert len(chats) == 9 + 3  # three retries
+    assert (chats[0]["max_tokens"], chats[0]["temperature"]) == (6, 0.0)
+    assert sorted(prompts) == sorted(sample.prompt for sample in Spelling().samples())
+    first = records[0]
+    assert (first.cost, first.probe_cost, first.batch_seconds) == (None, None, None)
+    assert (first.weights, first.dtype, first.finish, first.length) == ("unknown", "unknown", "ended", 1)
+    assert first.versions["server"] == "fp_1"
+    assert len(read_records(path)) == 18
+    assert "| 9 | 6 | 1.000 ± 0.000 |  | 0.00 |  |  |  |" in tables(records)
 
 
-def test_a_server_that_is_gone_stops_the_run(monkeypatch):
-    monkeypatch.setattr("lastword.engines.http.Http._pause", lambda *given: None)
-    with foreign() as (_, url):
-        pass
-    with OpenAIEngine(url, "theirs") as engine, pytest.raises(EngineError, match="cannot be reached"):
-        _ = engine.model
+def test_another_server_cannot_use_a_recipe(tmp_path):
+    recipe = lastword.Recipe(length=lastword.Survival(limit=16))
+    rejected = pytest.raises(SettingError, match="give --length fixed:N")
+    with other_server() as (_, url), OpenAIEngine(url, "theirs") as engine, rejected:
+        run(engine, tmp_path / "a.jsonl", recipe)
 
 
-def test_a_key_is_sent_and_its_lack_is_told(monkeypatch):
-    with foreign(keyed=True) as (_, url):
-        with OpenAIEngine(url, "theirs") as engine, pytest.raises(EngineError, match="LASTWORD_API_KEY"):
-            _ = engine.model
-        monkeypatch.setenv("LASTWORD_API_KEY", "open")
-        with OpenAIEngine(url, "theirs") as engine:
-            assert not engine.served.ours
+def test_a_rejected_request_fails_alone(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with other_server(400) as (_, url), OpenAIEngine(url, "theirs", requests=1) as engine:
+        with pytest.raises(EngineError, match=r"1 of 9 samples failed .*rejected the request.*400.*no"):
+            run(engine, path)
+        assert len(read_records(path)) == 8
+        assert len(run(engine, path)) == 9
+
+
+def test_an_unfinished_answer_is_not_sent_to_a_chat_server(tmp_path):
+    task = Spelling(("user", "abc"), ("assistant", "de"))
+    with other_server() as (server, url), OpenAIEngine(url, "theirs") as engine:
+        with pytest.raises(EngineError, match="cannot continue an unfinished answer"):
+            run(engine, tmp_path / "a.jsonl", task=task)
+        assert not server.requests
+
+
+def test_a_caller_who_stops_early_does_not_wait_for_retries():
+    with other_server(*[503] * 1000) as (_, url), OpenAIEngine(url, "theirs") as engine:
+        requests = {"end": GenerationRequest([], 0, prompt_text=({"role": "assistant", "content": "a"},))}
+        requests |= {at: GenerationRequest([1], 0) for at in range(3)}
+        replies = engine.generate(requests, FIXED, max_batch_size=4)
+        assert next(replies)[0].key == "end"
+        start = time.perf_counter()
+        replies.close()
+    assert time.perf_counter() - start < 2
 
 
 @pytest.mark.parametrize(
-    ("ending", "name", "words"),
+    ("ending", "name", "message"),
     [
-        ("", "other", "serves theirs, and other was asked for"),
-        ("/more", "theirs", "mostly ends with /v1"),
+        ("", "other", "serves theirs, not other"),
+        ("/more", "theirs", "usually ends with /v1"),
     ],
 )
-def test_what_is_not_there_is_told(ending, name, words):
-    refused = pytest.raises(EngineError, match=words)
-    with foreign() as (_, url), OpenAIEngine(url + ending, name) as engine, refused:
-        _ = engine.model
+def test_a_wrong_name_or_address_is_an_error(ending, name, message):
+    rejected = pytest.raises(EngineError, match=message)
+    with other_server() as (_, url), OpenAIEngine(url + ending, name) as engine, rejected:
+        _ = engine.model_info
 
 
-def test_a_url_that_is_none_is_refused():
-    with pytest.raises(LastwordError, match="begins with http://"):
+def test_a_server_that_is_gone_stops_the_run():
+    with other_server() as (_, url), OpenAIEngine(url, "theirs") as engine:
+        requests = {"a": GenerationRequest([1], 0)}
+        assert generate(engine, requests, FIXED)["a"][0] == "yes"
+    with OpenAIEngine(url, "theirs") as engine, pytest.raises(EngineError, match="cannot be reached"):
+        generate(engine, requests, FIXED)
+
+
+def test_only_the_lastword_key_is_sent(monkeypatch):
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "secret")
+    with other_server(has_key=True) as (_, url):
+        with OpenAIEngine(url, "theirs") as engine, pytest.raises(EngineError, match="LASTWORD_API_KEY"):
+            _ = engine.model_info
+        monkeypatch.setenv("LASTWORD_API_KEY", "secret")
+        with OpenAIEngine(url, "theirs") as engine:
+            assert not engine.model_info.is_lastword
+
+
+def test_wrong_settings_are_rejected():
+    with pytest.raises(LastwordError, match="starts with http://"):
         OpenAIEngine("localhost:8000", "theirs")
+    options = EngineOptions("openai", base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(SettingError, match="--weights fp8 was given with --engine openai"):
+        options.open(ModelSource("toy", weights="fp8"))

@@ -1,0 +1,321 @@
+"""Workers of a pool: processes on this machine, or actors of a Ray cluster.
+
+Weights are loaded in the worker; only requests, plans and replies are sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import platform
+import signal
+import socket
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from lastword.canvas.tree import tree_to
+from lastword.engines.base import ModelInfo
+from lastword.engines.local import RUN_ERRORS, LocalEngine, ModelSource, error_text
+from lastword.engines.pool import PlannedLength, TaskResult, WorkerTask
+from lastword.errors import EngineError, ExtraError, LastwordError, install_command
+from lastword.policies.length.fixed import Fixed
+from lastword.policies.length.survival import Survival
+from lastword.policies.length.wrappers import combined_traits, policy_layers
+from lastword.recipe.recipe import Recipe
+from lastword.validation import check_int, check_type
+
+MAX_WORKERS = 1024
+SECONDS_TO_END = 5.0
+CONNECT_TIMEOUT = 10.0  # seconds until a Ray cluster must accept a connection
+_LOG = logging.getLogger(__name__)
+
+
+class ModelWorker:
+    """A worker with its model; the class of Ray actors, and an object in a process.
+
+    The model is loaded in a method call, so that errors can be reported. Errors are returned, because not
+    every exception can be pickled.
+    """
+
+    def __init__(self, source: ModelSource, threads: int | None = None) -> None:
+        self.source, self.threads = source, threads
+        self.engine: LocalEngine | None = None
+
+    def load(self) -> ModelInfo | Exception:
+        """Load the model, unless it is loaded."""
+        try:
+            if self.threads is not None:
+                torch.set_num_threads(self.threads)
+            self.engine = self.engine or LocalEngine(self.source.load())
+        except (LastwordError, OSError, RuntimeError, MemoryError) as error:
+            return EngineError(f"{error} (on {platform.node()})")
+        return self.engine.model_info
+
+    def run(self, task: WorkerTask) -> TaskResult | Exception:
+        """Run a task; after a restart by Ray, the model must be loaded first."""
+        if self.engine is None:
+            raise EngineError("the worker was restarted")
+        try:
+            return _result(self.engine, task)
+        except RUN_ERRORS as error:
+            return error
+        except Exception as error:
+            return EngineError(error_text(error))
+
+
+def _result(engine: LocalEngine, task: WorkerTask) -> TaskResult:
+    requests = dict(enumerate(task.requests))
+    if task.kind == "answer":
+        batches = engine.generate(requests, task.recipe, max_batch_size=task.max_batch_size)
+        return sorted((reply for batch in batches for reply in batch), key=lambda reply: reply.key)
+    recipe = prediction_recipe(task.recipe)
+    lengths: list[PlannedLength | None] = [None] * len(requests)
+    for index, plan in engine.plan(requests, recipe).items():
+        reusable = tree_to(plan, torch.device("cpu")) if recipe == task.recipe else None
+        lengths[index] = PlannedLength(plan[0].max_horizon, reusable)
+    return lengths
+
+
+def prediction_recipe(recipe: Recipe) -> Recipe:
+    """Return a recipe whose plan predicts lengths, which a fixed canvas that stops early does not."""
+    if isinstance(recipe.length, Fixed) or not any(
+        isinstance(layer, Fixed) for layer in policy_layers(recipe.length)
+    ):
+        return recipe
+    return replace(recipe, length=Survival(limit=combined_traits(recipe.length).upper_bound))
+
+
+class ProcessWorkers:
+    """Spawned processes: one per GPU if there are any and the device is "auto" or "cuda", else one per core.
+
+    On a CPU each worker computes with `threads` threads. A script needs the usual
+    `if __name__ == "__main__":`, because a spawned process imports it.
+    """
+
+    def __init__(
+        self, source: ModelSource, workers: int | None = None, *, threads: int | None = None
+    ) -> None:
+        _check_workers("ProcessWorkers", source, workers, threads)
+        self._gpus = _visible_gpus() if source.device in ("auto", "cuda") else []
+        self.source, self.threads = source, threads or (None if self._gpus else 1)
+        self.num_workers = workers or len(self._gpus) or max(1, _num_cores() // (self.threads or 1))
+        self._processes: dict[int, tuple[BaseProcess, Connection]] = {}
+        self._threads = ThreadPoolExecutor(self.num_workers)  # each waits for a message of a process
+
+    def start(self, worker: int) -> Future[Any]:
+        self._end(worker)
+        gpu = self._gpus[worker % len(self._gpus)] if self._gpus else None
+        context = get_context("spawn")  # a forked process can use neither threads nor a GPU in use
+        pipe, remote_pipe = context.Pipe()
+        process = context.Process(
+            target=_serve_tasks,
+            args=(remote_pipe, self.source, self.threads, gpu),
+            daemon=True,
+            name=f"lastword worker {worker}",
+        )
+        process.start()
+        remote_pipe.close()  # otherwise the end of the process would not close the pipe
+        self._processes[worker] = process, pipe
+        return self._threads.submit(_receive, process, pipe)
+
+    def submit(self, worker: int, task: WorkerTask) -> Future[Any]:
+        process, pipe = self._processes[worker]
+        with suppress(OSError):  # the process has ended, which _receive reports
+            _send(pipe, task)
+        return self._threads.submit(_receive, process, pipe)
+
+    def requirements(self) -> str:
+        return f"{self.num_workers} processes to load {self.source.name}"
+
+    def close(self) -> None:
+        for process, _ in self._processes.values():  # all at once, then wait for each
+            process.terminate()
+        for worker in [*self._processes]:
+            self._end(worker)
+
+    def _end(self, worker: int) -> None:
+        """End the process of a worker, if there is one, and close its pipe."""
+        if worker not in self._processes:
+            return
+        process, pipe = self._processes.pop(worker)
+        if process.is_alive():
+            process.terminate()
+            process.join(SECONDS_TO_END)
+        if process.is_alive():
+            process.kill()
+        process.join()
+        pipe.close()
+
+
+def _send(pipe: Connection, message: object) -> None:
+    """Send by value: PyTorch would share the memory of tensors, which ends with its process."""
+    pipe.send_bytes(pickle.dumps(message))
+
+
+def _receive(process: BaseProcess, pipe: Connection) -> Any:
+    """Return the next message of a process, or raise EngineError with the reason why it ended."""
+    try:
+        return pickle.loads(pipe.recv_bytes())
+    except Exception as error:  # the end of the pipe, or part of a message
+        process.join(SECONDS_TO_END)
+        code = process.exitcode
+        reason = (
+            f"ended with status {code}" if code is not None else f"sent a broken message ({error!r:.200})"
+        )
+        if code is not None and code < 0:
+            with suppress(ValueError):
+                reason = f"was ended by {signal.Signals(-code).name}"
+        raise EngineError(f"process {process.pid} {reason}") from error
+
+
+def _serve_tasks(pipe: Connection, source: ModelSource, threads: int | None, gpu: str | None) -> None:
+    """Load the model, then run one task after another until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    worker = ModelWorker(source, threads)
+    with suppress(EOFError, OSError):
+        _send(pipe, worker.load())
+        while worker.engine is not None:
+            _send(pipe, worker.run(pickle.loads(pipe.recv_bytes())))
+
+
+class RayWorkers:
+    """Actors of a Ray cluster: `address` is "auto", "host:port", or "local" for a temporary cluster.
+
+    Without an address Ray uses RAY_ADDRESS, a cluster of this machine, or a local one. An existing
+    connection of this process is kept. Each actor takes a GPU if the cluster has any and the device is
+    "auto" or "cuda", else `threads` cores. The default number of workers fills the cluster. Ray restarts
+    actors that die, as often as necessary; the pool repeats their tasks.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        workers: int | None = None,
+        *,
+        address: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        _check_workers("RayWorkers", source, workers, threads)
+        self._actors: dict[int, Any] = {}
+        self._ray = import_ray()
+        self._connected = connect(self._ray, address)
+        try:
+            resources = self._ray.cluster_resources()
+            self._gpu = source.device in ("auto", "cuda") and resources.get("GPU", 0) >= 1
+            self.source, self.threads = source.with_absolute_paths(), threads or (None if self._gpu else 1)
+            room = resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // (threads or 1)
+            self.num_workers = workers or max(1, min(int(room), MAX_WORKERS))
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, worker: int) -> Future[Any]:
+        if worker not in self._actors:
+            actor_class = self._ray.remote(
+                num_cpus=0 if self._gpu else self.threads or 1,
+                num_gpus=1 if self._gpu else 0,
+                max_restarts=-1,
+                max_task_retries=0,  # the pool counts the attempts
+            )(ModelWorker)
+            self._actors[worker] = actor_class.remote(self.source, self.threads)
+        # Loading is retried without limit: calls fail at once while Ray still connects to a dead node.
+        load = self._actors[worker].load.options(max_task_retries=-1)
+        future: Future[Any] = load.remote().future()
+        return future
+
+    def submit(self, worker: int, task: WorkerTask) -> Future[Any]:
+        future: Future[Any] = self._actors[worker].run.remote(task).future()
+        return future
+
+    def requirements(self) -> str:
+        free = self._ray.available_resources()
+        resource = "a GPU" if self._gpu else f"{self.threads or 1} CPU"
+        available = ", ".join(f"{free.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
+        return f"Ray to place actors that take {resource} each (free now: {available})"
+
+    def close(self) -> None:
+        """End the actors, and the cluster or connection if it was opened here."""
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+        self._actors = {}
+        if self._connected:
+            self._ray.shutdown()
+            self._connected = False
+
+
+def import_ray() -> Any:
+    """Import Ray, or raise ExtraError."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise ExtraError(
+            f"--engine ray needs the package ray, in one version on every machine ({error}): "
+            f"{install_command('ray')}"
+        ) from error
+    return ray
+
+
+def connect(ray: Any, address: str | None) -> bool:
+    """Connect to a cluster; return False if this process is already connected."""
+    if ray.is_initialized():
+        return False
+    name = address or os.environ.get("RAY_ADDRESS") or "one on this machine, or a new one"
+    _LOG.info("connecting to Ray: %s", name)
+    if address not in (None, "auto", "local"):
+        _check_reachable(str(address))
+    try:
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+    except Exception as error:  # Ray raises many types
+        raise EngineError(
+            f"cannot connect to a Ray cluster (address {name}): {error_text(error)}. Start one with `ray "
+            "start --head`, give --address HOST:PORT of its head, or --address local. Ray and Python must "
+            "have one version everywhere; a cluster with tokens needs RAY_AUTH_MODE=token and the same token "
+            "here"
+        ) from error
+    return True
+
+
+def _check_reachable(address: str) -> None:
+    """Raise EngineError if nothing listens at an address, where Ray would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise EngineError(
+            f"--address {address} was given; give auto, local, or HOST:PORT of the cluster's head, such as "
+            "10.0.0.1:6379"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT).close()
+    except OSError as error:
+        raise EngineError(
+            f"nothing listens at {address} ({error}): check with `ray status` that the head runs there, and "
+            "that this machine can reach it; Ray does not listen at 127.0.0.1 by default"
+        ) from error
+
+
+def _check_workers(owner: str, source: object, workers: int | None, threads: int | None) -> None:
+    check_type(owner, "source", source, ModelSource, 'ModelSource("tiny-llada-base")')
+    for name, value in (("workers", workers), ("threads", threads)):
+        if value is not None:
+            check_int(owner, name, value, minimum=1, maximum=MAX_WORKERS)
+
+
+def _visible_gpus() -> list[str]:
+    """Return the names of the usable GPUs in CUDA_VISIBLE_DEVICES."""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return [name.strip() for name in names.split(",")][:count] if names else [str(n) for n in range(count)]
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
