@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 import lastword
-from benchmarks import readings
-from benchmarks.readings import ENDING, LIMIT, MODELS, asked, write
+from benchmarks.json_lines import SUFFIX, read_lines, write_lines
+from benchmarks.readings import LIMIT, MODELS, asked
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
@@ -65,7 +65,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
                     records[index][title][str(tokens)] = round(reading(own).mean.item(), 2)
     head = {"model": name, "limit": LIMIT, "per_family": per_family, "tokens": TOKENS}
     head |= {"torch": torch.__version__, "lastword": lastword.__version__}
-    return write(out / f"{name}{ENDING}", head, records)
+    return write_lines(out / f"{name}{SUFFIX}", head, records)
 
 
 def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]) -> Any:
@@ -84,8 +84,8 @@ def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]
 
 def read(folder: Path = RECORDS) -> dict[str, list[Record]]:
     """Each model's records."""
-    paths = {model: folder / f"{model}{ENDING}" for model in MODELS}
-    return {model: readings.read(path)[1] for model, path in paths.items() if path.is_file()}
+    paths = {model: folder / f"{model}{SUFFIX}" for model in MODELS}
+    return {model: read_lines(path)[1] for model, path in paths.items() if path.is_file()}
 
 
 def error(records: Sequence[Record], reading: str, tokens: int) -> float:

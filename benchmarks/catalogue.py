@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +11,11 @@ from typing import Any
 
 from benchmarks.arms import MODELS
 from benchmarks.float8 import FLOAT8
+from benchmarks.json_lines import read_lines
 from benchmarks.kept import accuracy, asked
 from benchmarks.study import RECORDS
 from lastword.embedded import FOLDER
-from lastword.evaluate import packed
+from lastword.evaluate.parquet import load_pyarrow
 from lastword.tasks import BENCHMARKS
 from training.history import HARDWARE, history, shipped_log
 from training.settings import read as read_settings
@@ -37,19 +37,32 @@ class Kept:
     hardware: str = ""
 
 
-def _columns(path: Path) -> tuple[About, int]:
-    """Numbers by column: a row a prompt, and perhaps several arms side by side."""
-    line, columns = packed.unpack(path.read_bytes())
-    about = json.loads(line)
-    return about, len(next(iter(columns.values()))) * len(about.get("arms", [1]))
+def _arms(path: Path) -> tuple[About, int]:
+    """Parquet files of arms: a row per answer."""
+    _, parquet = load_pyarrow()
+    table = parquet.read_table(path, columns=["hardware", "dtype"])
+    return {name: "; ".join(table[name].unique().to_pylist()) for name in table.column_names}, len(table)
 
 
 def _lines(path: Path) -> tuple[About, int]:
-    """Lines of JSON behind one that says what they are; a plain file beside them holds none."""
+    """JSON lines after a first line that describes them. A plain file in the same folder holds no records."""
     if path.suffix == ".json":
         return {}, 0
-    head, *rest = lzma.decompress(path.read_bytes()).splitlines()
-    return json.loads(head), len(rest)
+    head, records = read_lines(path)
+    return head, len(records)
+
+
+def _candidates(path: Path) -> tuple[About, int]:
+    """JSON lines: an arm per line with all its answers."""
+    head, arms = read_lines(path)
+    return head, sum(len(arm["right"]) for arm in arms)
+
+
+def _coverage(path: Path) -> tuple[About, int]:
+    """One summary per model."""
+    models = json.loads(path.read_text(encoding="utf-8")).values()
+    (hardware,) = {(model["hardware"], model["dtype"]) for model in models}
+    return dict(zip(("hardware", "dtype"), hardware)), sum(sum(model["prompts"].values()) for model in models)
 
 
 def _run(path: Path) -> tuple[About, int]:
@@ -81,42 +94,42 @@ KEPT = (
         "answers of every arm: [accuracy and work](accuracy-and-work.md), [the default](default.md), "
         "[the paper's tables](paper-tables.md)",
         f"`{STUDY} run --arms paper beyond lengths choose confirm peers --workers 8`, then `{STUDY} keep`",
-        _columns,
+        _arms,
         "answers",
     ),
     Kept(
         "parts",
         "answers of [every part](parts.md), timed",
         f"`{STUDY} run --arms parts --workers 1`",
-        _columns,
+        _arms,
         "answers",
     ),
     Kept(
         "speed",
         "answers a prompt at a time, [timed](seconds.md)",
         f"`{STUDY} run --arms speed --per-family 3 --rows 1 --device cpu`",
-        _columns,
+        _arms,
         "answers",
     ),
     Kept(
         "batch-speed",
         "answers in batches of 500, [timed](seconds.md)",
         f"`{STUDY} run --arms speed --rows 500`",
-        _columns,
+        _arms,
         "answers",
     ),
     Kept(
         "fast",
         "answers of the candidates for [a fast recipe](fast-recipe.md)",
         "`python -m benchmarks.fast run --workers 12`",
-        _columns,
+        _candidates,
         "answers",
     ),
     Kept(
-        "coverage",
-        "predicted bounds beside the lengths that came: [coverage](coverage.md)",
+        "coverage.json",
+        "how often predicted bounds hold: [coverage](coverage.md)",
         "`python -m benchmarks.coverage prompts`, then `run`",
-        _columns,
+        _coverage,
         "prompts",
     ),
     Kept(

@@ -1,35 +1,32 @@
-"""How often a calibrated bound holds on prompts it has not seen, by the thousand.
+"""How often a calibrated bound holds on new prompts.
 
-    python -m benchmarks.coverage prompts             fresh prompts of the test split (a CPU, minutes)
-    python -m benchmarks.coverage run                 probe and answer them, all four models (a GPU, minutes)
-    python -m benchmarks.coverage table               print the tables from records
+    python -m benchmarks.coverage prompts             write fresh prompts of the test split (a CPU, minutes)
+    python -m benchmarks.coverage run                 probe and answer them with every model (a GPU, minutes)
+    python -m benchmarks.coverage table               print the tables of the record
 
-Prompts are generated, none of them among the frozen ones or among those the method was settled on. A random
-half of each family calibrates, the other half is the test. Lengths count the slot of the first end token. Two
-truths are bounded: the length of the model's own answer, which is what `lastword calibrate` learns from, and
-that of the reference answer.
+Prompts are generated; none of them is frozen, and none was used while the method was developed. A random
+half of each family calibrates, the other half tests. Lengths count the slot of the first end token. Two
+lengths are bounded: that of the model's own answer, which `lastword calibrate` learns from, and that of the
+reference answer. The record has the shares that the tables show, and not every prompt.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gzip
 import json
 import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 import torch
-from pydantic import TypeAdapter
-from pydantic.dataclasses import dataclass
 
 import lastword
 from benchmarks.arms import MODELS
@@ -37,8 +34,7 @@ from benchmarks.readings import asked
 from benchmarks.study import Bench
 from lastword.decoding.planning import ModelProbe
 from lastword.engines.base import environment
-from lastword.evaluate import packed
-from lastword.io.schema import STRICT, Text
+from lastword.io.files import write
 from lastword.policies.cache import DualCache
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
@@ -51,7 +47,8 @@ from lastword.tasks import BENCHMARKS, Example
 from lastword.tasks.frozen import load_frozen
 from training.tasks.generators import example_stream
 
-RECORDS = Path(__file__).parent / "records" / "coverage"
+Truth = Literal["own", "reference"]
+RECORD = Path(__file__).parent / "records" / "coverage.json"
 PROMPTS = Path("out/coverage/prompts.jsonl.gz")
 SEED = 2026  # the frozen prompts have another
 SETTLED = (
@@ -60,55 +57,21 @@ SETTLED = (
 )  # seed and prompts of the run from which whole slots and random halves were learnt
 LIMIT = 256
 COVERAGES = (0.9, 0.95)
+TRUTHS: tuple[Truth, ...] = ("own", "reference")
 DRAWS = 100
 ANSWERS = Recipe(StopAtEnd(Fixed(LIMIT)), AboveThreshold(0.9), cache=DualCache(), block=32)
-ENDING = ".columns.xz"
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class About:
-    """What the prompts of one model and family share."""
-
-    model: Text
-    family: Text
-    seed: int | None = None
-    hardware: Text
-    dtype: Text
-    versions: dict[Text, Text]
+Summary = dict[str, Any]  # of one model, as the record has it
 
 
-_ABOUT: TypeAdapter[About] = TypeAdapter(About)
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Bounds:
-    """What was said of each prompt of a family, and what came."""
+    """The predicted bounds and the two lengths of each prompt of a family."""
 
-    about: About
     reference: list[int]
-    own: list[int | None]  # None where the answer was cut
+    own: list[int | None]  # None: the answer was truncated
     bounds: dict[float, list[int]]  # by coverage
-
-    def pack(self) -> bytes:
-        """As differences: an answer is often as long as the reference, and bounds lie together."""
-        reference = np.array(self.reference)
-        low, high = (np.array(self.bounds[coverage]) for coverage in COVERAGES)
-        found = {
-            "reference": reference,
-            "own": np.array([length or 0 for length in self.own]) - reference,
-            "low": low,
-            "high": high - low,
-        }
-        return packed.pack(_ABOUT.dump_json(self.about), found)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Bounds:
-        """The inverse of `pack`."""
-        about, found = packed.unpack(data)
-        reference, low = found["reference"], found["low"]
-        own = [length or None for length in (found["own"] + reference).tolist()]
-        bounds = dict(zip(COVERAGES, (low.tolist(), (low + found["high"]).tolist())))
-        return cls(_ABOUT.validate_json(about), reference.tolist(), own, bounds)
 
 
 def fresh(family: str, count: int) -> list[Example]:
@@ -161,7 +124,6 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Boun
             )
     ordered = [found[index] for index in range(len(prompts))]
     return Bounds(
-        About(model=name, family=family, seed=SEED, **environment(model)),
         [reference for reference, _, _ in ordered],
         [own for _, own, _ in ordered],
         {share: [said[at] for _, _, said in ordered] for at, share in enumerate(COVERAGES)},
@@ -171,38 +133,36 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Boun
 _BENCH: Bench | None = None
 
 
-def _measured(job: tuple[str, str, int, str, Path]) -> Bounds:
+def _measured(job: tuple[str, str, int, str, Path]) -> tuple[Bounds, dict[str, Any]]:
     global _BENCH
     name, family, rows, device, path = job
     _BENCH = _BENCH or Bench(device, alone=False)
-    record = measure(_BENCH, name, family, rows, path)
-    print(name, family, len(record.own), flush=True)
-    return record
+    found = measure(_BENCH, name, family, rows, path)
+    print(name, family, len(found.own), flush=True)
+    return found, environment(_BENCH.model)
 
 
 def run(models: Sequence[str], rows: int, workers: int, device: str, path: Path, out: Path) -> None:
-    """Every family of every model, a file each."""
+    """Measure every family of every model and write the record; other models in it are left as they are."""
     jobs = [(name, family, rows, device, path) for name in models for family in BENCHMARKS]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for record in pool.map(_measured, jobs):
-            path = out / record.about.model / f"{record.about.family}{ENDING}"
-            packed.write(path, record.pack())
+        results = dict(zip(jobs, pool.map(_measured, jobs)))
+    record = read(out) if out.exists() else {}
+    for name in models:
+        own = {job[1]: bounds for job, (bounds, _) in results.items() if job[0] == name}
+        where = next(about for job, (_, about) in results.items() if job[0] == name)
+        record[name] = {"seed": SEED} | where | summarise(own)
+    write(out, (json.dumps(record, indent=1) + "\n").encode())
 
 
-def read(folder: Path = RECORDS) -> dict[str, dict[str, Bounds]]:
-    """Each model's families."""
-    found: dict[str, dict[str, Bounds]] = {}
-    for model in MODELS:
-        paths = sorted((folder / model).glob(f"*{ENDING}"))
-        records = [Bounds.unpack(path.read_bytes()) for path in paths]
-        if records:
-            found[model] = {record.about.family: record for record in records}
-    return found
+def read(path: Path = RECORD) -> dict[str, Summary]:
+    """Return the summary of each model."""
+    record: dict[str, Summary] = json.loads(path.read_text(encoding="utf-8"))
+    return record
 
 
 # Predicted bound and true length, infinite where the answer was cut.
 Pairs = list[tuple[int, float]]
-Truth = Literal["own", "reference"]
 
 
 def pairs_of(record: Bounds, truth: Truth, coverage: float) -> Pairs:
@@ -243,54 +203,91 @@ def draws(pairs: Pairs, coverage: float) -> list[float]:
     return found
 
 
-def table(models: dict[str, dict[str, Bounds]], truth: Truth) -> str:
-    """Markdown: coverage as read, with one factor for all, and with a factor a family."""
+def summarise(families: Mapping[str, Bounds]) -> Summary:
+    """Return what the tables show of one model."""
+    pairs = {
+        (truth, coverage): {family: pairs_of(own, truth, coverage) for family, own in families.items()}
+        for truth in TRUTHS
+        for coverage in COVERAGES
+    }
+    return {
+        "prompts": {family: len(own.own) for family, own in families.items()},
+        "covered": [
+            {"truth": truth, "coverage": coverage, "bounds": bounds_of(own, coverage)}
+            for (truth, coverage), own in pairs.items()
+        ],
+        "chance": [
+            {"coverage": coverage, "families": {family: spread(own[family], coverage) for family in own}}
+            for (truth, coverage), own in pairs.items()
+            if truth == "own"
+        ],
+    }
+
+
+def bounds_of(families: Mapping[str, Pairs], coverage: float) -> dict[str, Any]:
+    """Return the share that is covered as read, with one factor for all, and with a factor per family."""
+    split = {family: halves(pairs) for family, pairs in families.items()}
+    known = [pair for half, _ in split.values() for pair in half]
+    new = [pair for _, half in split.values() for pair in half]
+    mean = statistics.mean(length for _, length in new if length < math.inf)
+    scales = {
+        "as read": dict.fromkeys(split, 1.0),
+        "one factor": dict.fromkeys(split, factor(known, coverage)),
+        "a factor each": {family: factor(half, coverage) for family, (half, _) in split.items()},
+    }
+    return {
+        title: {
+            "slots": statistics.mean(math.ceil(own[f] * p) for f, (_, half) in split.items() for p, _ in half)
+            / mean,
+            "families": {family: covered(half, own[family]) for family, (_, half) in split.items()},
+        }
+        for title, own in scales.items()
+    }
+
+
+def spread(pairs: Pairs, coverage: float) -> dict[str, float]:
+    """Return the mean and the deviation of the coverage over many halvings."""
+    shares = draws(pairs, coverage)
+    return {"mean": statistics.mean(shares), "deviation": statistics.pstdev(shares)}
+
+
+def table(record: Mapping[str, Summary], truth: Truth) -> str:
+    """Return Markdown: coverage as read, with one factor for all, and with a factor per family."""
     lines = [
         f"| model | bound | slots of the true mean | all | {' | '.join(BENCHMARKS)} |",
         f"|---|---|---:|---:|{'---:|' * len(BENCHMARKS)}",
     ]
-    for model, families in models.items():
-        for coverage in COVERAGES:
-            split = {f: halves(pairs_of(families[f], truth, coverage)) for f in BENCHMARKS}
-            known = [pair for mine, _ in split.values() for pair in mine]
-            new = [pair for _, mine in split.values() for pair in mine]
-            mean = statistics.mean(length for _, length in new if length < math.inf)
-            for title, scales in (
-                ("as read", dict.fromkeys(BENCHMARKS, 1.0)),
-                ("one factor", dict.fromkeys(BENCHMARKS, factor(known, coverage))),
-                ("a factor each", {f: factor(split[f][0], coverage) for f in BENCHMARKS}),
-            ):
-                shares = [covered(split[f][1], scales[f]) for f in BENCHMARKS]
-                spent = [math.ceil(scales[f] * p) for f in BENCHMARKS for p, _ in split[f][1]]
+    for model, summary in record.items():
+        for row in (row for row in summary["covered"] if row["truth"] == truth):
+            for title, bound in row["bounds"].items():
+                shares = [bound["families"][family] for family in BENCHMARKS]
                 cells = [f"{share:.1%}" for share in (statistics.mean(shares), *shares)]
-                lines.append(
-                    f"| {model} | {coverage:.0%} {title} | {statistics.mean(spent) / mean:.2f} "
-                    f"| {' | '.join(cells)} |"
-                )
+                bound_cells = f"{row['coverage']:.0%} {title} | {bound['slots']:.2f}"
+                lines.append(f"| {model} | {bound_cells} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def chance(models: dict[str, dict[str, Bounds]], truth: Truth) -> str:
-    """Markdown: coverage with a factor each over many halvings, its mean and spread in points."""
+def chance(record: Mapping[str, Summary]) -> str:
+    """Return Markdown: coverage with a factor per family over many halvings, mean and spread in points."""
     lines = [
         f"| model | bound | {' | '.join(BENCHMARKS)} |",
         f"|---|---|{'---:|' * len(BENCHMARKS)}",
     ]
-    for model, families in models.items():
-        for coverage in COVERAGES:
-            found = [draws(pairs_of(families[f], truth, coverage), coverage) for f in BENCHMARKS]
-            cells = [f"{statistics.mean(d):.1%} ± {100 * statistics.pstdev(d):.1f}" for d in found]
-            lines.append(f"| {model} | {coverage:.0%} | {' | '.join(cells)} |")
+    for model, summary in record.items():
+        for row in summary["chance"]:
+            families = [row["families"][family] for family in BENCHMARKS]
+            cells = [f"{one['mean']:.1%} ± {100 * one['deviation']:.1f}" for one in families]
+            lines.append(f"| {model} | {row['coverage']:.0%} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def tables(folder: Path = RECORDS) -> dict[str, str]:
-    """Every table of docs/measured/coverage.md, by name."""
-    models = read(folder)
+def tables(path: Path = RECORD) -> dict[str, str]:
+    """Return every table of docs/measured/coverage.md by name."""
+    record = read(path)
     return {
-        "covered-own": table(models, "own"),
-        "covered-reference": table(models, "reference"),
-        "covered-chance": chance(models, "own"),
+        "covered-own": table(record, "own"),
+        "covered-reference": table(record, "reference"),
+        "covered-chance": chance(record),
     }
 
 
@@ -307,8 +304,8 @@ def main() -> None:
     runs.add_argument("--workers", type=int, default=1)
     runs.add_argument("--device", default="auto")
     runs.add_argument("--path", type=Path, default=PROMPTS)
-    runs.add_argument("--out", type=Path, default=RECORDS)
-    commands.add_parser("table", help="print the tables from records")
+    runs.add_argument("--out", type=Path, default=RECORD)
+    commands.add_parser("table", help="print the tables of the record")
     given = parser.parse_args()
     if given.command == "prompts":
         write_prompts(given.per_family, given.path)

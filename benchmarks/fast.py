@@ -22,16 +22,15 @@ from numpy.typing import NDArray
 
 from benchmarks import study
 from benchmarks.arms import DEFAULT, FAST, FRESH, GROUPS, MODELS, recipe_of, tagged
+from benchmarks.json_lines import SUFFIX, read_lines, write_lines
 from benchmarks.study import FRESH_PROMPTS, Job
 from lastword.engines.base import environment
-from lastword.evaluate import packed
 from lastword.evaluate.records import Answer
 from lastword.paper.compare import paired_p
 from lastword.tasks import BENCHMARKS
 
 RECORDS = Path(__file__).parent / "records" / "fast"
 RAW = Path("out/fast")
-ENDING = ".columns.xz"
 FIXED, CAREFUL = "fixed 256", DEFAULT
 
 # Decision 21, as it was written down before the first prompt was asked.
@@ -111,44 +110,41 @@ def run(rows: int, device: str, workers: int, per_family: int | None, folder: Pa
 
 
 def keep(results: Sequence[Result], folder: Path) -> None:
-    """A file for each model and split: a line of JSON, and two columns an arm."""
+    """Write a file per model and split, with a line per arm."""
     for model in MODELS:
-        mine = sorted((one for one in results if one.job.model == model), key=lambda one: one.job.arm)
-        if not mine:
+        own = sorted((result for result in results if result.job.model == model), key=lambda one: one.job.arm)
+        if not own:
             continue
-        about, split = mine[0].about, mine[0].job.split
-        arms = {
-            one.job.arm: {
-                "recipe": json.loads(recipe_of(one.job.arm).to_json()),
-                "columns": one.counted.columns,
+        arms = [
+            {
+                "arm": result.job.arm,
+                "recipe": json.loads(recipe_of(result.job.arm).to_json()),
+                "columns": result.counted.columns,
+                "right": "".join(map(str, result.counted.right.tolist())),
+                "passes": result.counted.passes.tolist(),
             }
-            for one in mine
-        }
-        numbers = {
-            f"{name} {place}": getattr(one.counted, name)
-            for place, one in enumerate(mine)
-            for name in ("right", "passes")
-        }
-        header = json.dumps(about | {"arms": arms}).encode()
-        packed.write(_path(model, split, folder), packed.pack(header, numbers))
+            for result in own
+        ]
+        write_lines(_path(model, own[0].job.split, folder), own[0].about, arms)
 
 
 def read(split: str, folder: Path = RECORDS) -> dict[str, Arms]:
-    """The arms of a split by model, all of them asked the same prompts."""
+    """Return the arms of a split by model. All arms answered the same prompts."""
     found = {}
     for model in MODELS:
         path = _path(model, split, folder)
         if path.exists():
-            header, numbers = packed.unpack(path.read_bytes())
             found[model] = {
-                arm: Counted(numbers[f"right {place}"], numbers[f"passes {place}"], said["columns"])
-                for place, (arm, said) in enumerate(json.loads(header)["arms"].items())
+                line["arm"]: Counted(
+                    np.array([*map(int, line["right"])]), np.array(line["passes"]), line["columns"]
+                )
+                for line in read_lines(path)[1]
             }
     return found
 
 
 def _path(model: str, split: str, folder: Path) -> Path:
-    return folder / f"{model}.{split.replace(' ', '-')}{ENDING}"
+    return folder / f"{model}.{split.replace(' ', '-')}{SUFFIX}"
 
 
 def points(found: Found, arm: str, base: str) -> list[float]:

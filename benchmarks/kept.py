@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from benchmarks.arm_files import read_arms
 from benchmarks.arms import MODELS, recipe_of
 from benchmarks.study import RECORDS
-from lastword.evaluate.archive import ENDING, arms_in
-from lastword.evaluate.journal import read_records
 from lastword.evaluate.records import Answer, Record
 from lastword.paper.compare import paired_p
 from lastword.paper.overview import spent
@@ -24,32 +23,35 @@ PARTS = RECORDS.parent / "parts"
 FIXED = "fixed 256"  # the arm that others are held against
 
 
-@cache
-def records_in(path: Path) -> list[Record]:
-    """The records of a file, read once."""
-    return read_records(path)
-
-
-_arms_in = cache(arms_in)
+arms_of = cache(read_arms)  # by folder and model
 
 
 def study() -> list[Record]:
-    """Every kept record of the study on test prompts, models in our order."""
-    paths = [path for model in MODELS for path in sorted((RECORDS / model / "test").iterdir())]
-    return [record for path in paths for record in records_in(path)]
+    """Return every kept record of the study on test prompts, models in our order."""
+    return [
+        record
+        for model in MODELS
+        for (_, split, _), arm in arms_of(RECORDS, model).items()
+        if split == "test"
+        for record in arm
+    ]
 
 
 def timed(folder: Path) -> list[Answer]:
-    """The records of one of the folders of seconds."""
-    found = [record for path in sorted(folder.rglob(f"*{ENDING}")) for record in records_in(path)]
-    return [record for record in found if isinstance(record, Answer)]
+    """Return the answers of a folder of timed arms."""
+    return [
+        record
+        for model in sorted(MODELS)
+        for arm in arms_of(folder, model).values()
+        for record in arm
+        if isinstance(record, Answer)
+    ]
 
 
 def answers_of(model: str, recipe: Recipe, split: str = "test", folder: Path = RECORDS) -> list[Answer]:
-    """The answers of one arm, none if it is not kept."""
-    path = _arms_in(folder / model / split).get(("answer", recipe))
-    found = records_in(path) if path else []
-    return [record for record in found if isinstance(record, Answer)]
+    """Return the answers of one arm, or none if it is not kept."""
+    arm = arms_of(folder, model).get(("answer", split, recipe), [])
+    return [record for record in arm if isinstance(record, Answer)]
 
 
 def accuracy(model: str) -> dict[str, float]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import math
 import random
 import statistics
@@ -23,8 +22,8 @@ from typing import Any
 import torch
 
 import lastword
+from benchmarks.json_lines import SUFFIX, read_lines, write_lines
 from lastword.decoding.planning import ModelProbe
-from lastword.evaluate import packed
 from lastword.evaluate.tokens import tokenizer_of
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.policies.length.survival import Survival
@@ -45,8 +44,6 @@ from training.tasks.generators import generate
 
 RECORDS = Path(__file__).parent / "records" / "readings"
 FLOOR = RECORDS / "floor.json"
-ENDING = ".jsonl.xz"
-PRESET = 6 | lzma.PRESET_EXTREME
 MODELS = ("tiny-llada-base", "tiny-dream-base", "tiny-llada-instruct", "tiny-dream-instruct")
 LIMIT = 256
 QUANTILES = (0.5, 0.9, 0.95)
@@ -78,13 +75,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
         "torch": torch.__version__,
         "lastword": lastword.__version__,
     }
-    return write(out / f"{Path(name).name}{ENDING}", head, records)
-
-
-def write(path: Path, head: Record, records: Sequence[Record]) -> Path:
-    """A line for what was measured and one for each record; `read` is the inverse."""
-    lines = [json.dumps(line, separators=(",", ":")) for line in (head, *records)]
-    return packed.write(path, lzma.compress("\n".join(lines).encode(), preset=PRESET))
+    return write_lines(out / f"{Path(name).name}{SUFFIX}", head, records)
 
 
 def asked(tokenizer: TextTokenizer, texts: Iterable[str]) -> list[list[int]]:
@@ -190,16 +181,10 @@ def deviations_of(counts: Sequence[int]) -> list[float]:
     ]
 
 
-def read(path: Path) -> tuple[Record, list[Record]]:
-    """The head of a records file, and its records."""
-    head, *records = [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
-    return head, records
-
-
 def all_records(folder: Path = RECORDS) -> dict[str, list[Record]]:
     """Each model's records, in the order of MODELS."""
-    paths = {model: folder / f"{model}{ENDING}" for model in MODELS}
-    return {model: read(path)[1] for model, path in paths.items() if path.is_file()}
+    paths = {model: folder / f"{model}{SUFFIX}" for model in MODELS}
+    return {model: read_lines(path)[1] for model, path in paths.items() if path.is_file()}
 
 
 def bias(records: Sequence[Record], reading: str) -> float:

@@ -1,4 +1,4 @@
-"""Everything we measure by decoding, on the embedded models: `arms` lists it, a file of records an arm.
+"""Everything we measure by decoding, on the embedded models: `arms` lists it.
 
     python -m benchmarks.study run --arms paper              the paper's tables (a GPU for all of it)
     python -m benchmarks.study run --arms lengths            every length
@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 import torch
 
 import lastword
+from benchmarks.arm_files import Arms, by_arm, file_of, keep, read_arms
 from benchmarks.arms import (
     DRIFT,
     FIXED_MEAN,
@@ -48,7 +49,6 @@ from lastword.engines.base import Engine
 from lastword.engines.local import ModelSource
 from lastword.errors import SettingError
 from lastword.evaluate import Journal, drift
-from lastword.evaluate.archive import keep
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.records import Answer, Record
 from lastword.evaluate.run import evaluate
@@ -67,7 +67,6 @@ from training.tasks.generators import example_stream
 RECORDS = Path(__file__).parent / "records" / "study"
 RAW = Path("out/study")
 Value = TypeVar("Value")
-Name = tuple[str, str, Recipe]  # of an arm: kind, split, recipe
 SEEN = 500
 FRESH_PROMPTS = 200  # of each family
 WARM_UP = 64  # prompts that are asked before a recipe's seconds count
@@ -303,37 +302,22 @@ def each(
 
 
 def keep_all(raw: Path, kept: Path) -> None:
-    """Keep the arms of the raw records, a file each and without texts; no other file is touched."""
-    for (model, split), mine in _by_folder(read_records(raw)).items():
-        folder = kept / model / split
-        arms = whole_arms(mine, shipped(model))
-        held = _by_arm(read_records(folder)) if folder.is_dir() else {}
-        for arm, records in arms.items():
-            if len(records) >= len(held.get(arm, ())):
-                print(f"{keep(records, folder)}: {len(records)} records")
+    """Keep the complete arms of the raw records in a file per model."""
+    records = read_records(raw)
+    for model in dict.fromkeys(record.model for record in records):
+        arms = whole_arms((record for record in records if record.model == model), shipped(model))
+        written = keep([record for arm in arms.values() for record in arm], kept)
+        for kind, split, recipe in written:
+            print(f"{file_of(kept, model)}: {kind}, {split}, {recipe.label()}")
 
 
-def whole_arms(records: Iterable[Record], weights: str) -> dict[Name, list[Record]]:
-    """The arms of these weights that are whole.
+def whole_arms(records: Iterable[Record], weights: str) -> Arms:
+    """Return the complete arms of these weights.
 
-    Short prompts go first, so an arm that was stopped half-way is no sample of anything.
+    Short prompts are answered first, so the records of an interrupted arm are not a fair sample.
     """
-    arms = _by_arm(r for r in records if r.weights == weights)
-    return {arm: mine for arm, mine in arms.items() if _whole(mine)}
-
-
-def _by_folder(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        found.setdefault((record.model, record.split), []).append(record)
-    return found
-
-
-def _by_arm(records: Iterable[Record]) -> dict[Name, list[Record]]:
-    arms: dict[Name, list[Record]] = {}
-    for record in records:
-        arms.setdefault((record.kind, record.split, record.recipe), []).append(record)
-    return arms
+    arms = by_arm(record for record in records if record.weights == weights)
+    return {key: arm for key, arm in arms.items() if _whole(arm)}
 
 
 def _whole(records: Sequence[Record]) -> bool:
@@ -362,15 +346,15 @@ def shipped(model: str) -> str:
 
 def left(wanted: Sequence[Job], kept: Path) -> list[Job]:
     """The jobs the kept records do not hold yet, for the weights as they are now."""
-    held: dict[str, dict[Name, list[Record]]] = {}
+    held: dict[str, Arms] = {}
     for model in {job.model for job in wanted}:
-        folder = kept / model
-        records = read_records(folder) if folder.is_dir() else []
-        held[model] = _by_arm(r for r in records if r.weights == shipped(model))
+        arms = read_arms(kept, model)
+        weights = shipped(model) if arms else ""
+        held[model] = {key: arm for key, arm in arms.items() if arm[0].weights == weights}
     return [job for job in wanted if not _holds(held[job.model], job)]
 
 
-def _holds(arms: dict[Name, list[Record]], job: Job) -> bool:
+def _holds(arms: Arms, job: Job) -> bool:
     def has(recipe: Recipe, kind: str = "answer", tasks: Sequence[str] = BENCHMARKS) -> bool:
         mine = arms.get((kind, job.split, recipe), [])
         return all(sum(r.task == task for r in mine) >= job.per_family for task in tasks)
@@ -405,7 +389,7 @@ def main() -> None:
     runs.add_argument("--device", default="auto")
     runs.add_argument("--out", type=Path, default=RAW)
     runs.add_argument("--kept", type=Path, default=RECORDS, help="what it holds is not asked again")
-    keeps = commands.add_parser("keep", help="keep the arms of raw records, a file each")
+    keeps = commands.add_parser("keep", help="keep the complete arms of raw records, a file per model")
     keeps.add_argument("--raw", type=Path, default=RAW)
     keeps.add_argument("--kept", type=Path, default=RECORDS)
     commands.add_parser("list", help="arms and groups")

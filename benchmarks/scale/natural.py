@@ -14,10 +14,8 @@ import numpy as np
 
 from benchmarks import fast
 from benchmarks.arms import DEFAULT, MODELS, recipe_of
+from benchmarks.kept import answers_of
 from benchmarks.scale.cost import Numbers, PassCost
-from benchmarks.study import RECORDS
-from lastword.evaluate.archive import arms_in
-from lastword.evaluate.journal import read_records
 from lastword.evaluate.records import Answer
 from lastword.tasks import BENCHMARKS
 
@@ -58,9 +56,9 @@ def asked() -> Asked:
 
 
 def _answers(model: str, arm: str) -> list[Answer]:
-    path = arms_in(RECORDS / model / SPLIT)["answer", recipe_of(arm)]
-    found = [record for record in read_records(path) if isinstance(record, Answer)]
-    return sorted(found, key=lambda own: (BENCHMARKS.index(own.task), own.index))
+    return sorted(
+        answers_of(model, recipe_of(arm), SPLIT), key=lambda own: (BENCHMARKS.index(own.task), own.index)
+    )
 
 
 def _some(values: list[int]) -> Numbers:

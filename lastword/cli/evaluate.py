@@ -275,9 +275,9 @@ def tables(
     """
     from lastword.cli.console import print_markdown, progress
     from lastword.errors import SettingError
+    from lastword.evaluate.parquet import write_parquet
     from lastword.io.files import check_folder, check_target, write
     from lastword.paper.arms import arms_of
-    from lastword.paper.export import export
     from lastword.paper.figures import save_figures
     from lastword.paper.tables import paper_tables
     from lastword.viz.figures import matplotlib_of
@@ -308,7 +308,7 @@ def tables(
     if out is not None:
         _check_ours(out, [TABLES, *files])
     if parquet is not None:
-        export(found, parquet)
+        write_parquet(found, parquet)
     text = "\n\n".join(table.markdown() for table in made)
     if out is not None:
         write(out / TABLES, text + "\n")

@@ -12,7 +12,7 @@ from typing import NoReturn
 from pydantic_core import from_json
 
 from lastword.errors import SettingError
-from lastword.evaluate import archive
+from lastword.evaluate import parquet
 from lastword.evaluate.records import (
     Answer,
     Asked,
@@ -82,16 +82,18 @@ def was_cut(line: bytes) -> bool:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of one file, a journal (`.jsonl`) or an archive (`.arm.xz`), or of all in a folder.
+    """The records of one file, a journal (`.jsonl`) or a Parquet file, or of all in a folder.
+
+    In a folder, Parquet files count if their names end in `.records.parquet`: other tools write Parquet, too.
+
 
     Of drift records that answer the same question, the last of a file counts: it has every step.
     """
     try:
         if path.is_dir():
             return [record for file in _files_in(path) for record in read_records(file)]
-        packed = path.name.endswith(archive.ENDING)
         data = read_bytes(path, max_bytes=LARGEST)
-        records = archive.unpack(data) if packed else _lines(data)
+        records = parquet.read_parquet(data) if path.suffix == parquet.SUFFIX else _lines(data)
     except (OSError, ValueError) as broken:
         raise SettingError(
             f"{path} cannot be read as records ({os_error_reason(broken)}); give a file or folder that "
@@ -102,7 +104,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def record_files(path: Path) -> list[Path]:
-    """Journals and archives of a folder and those in it, or the one file that was given."""
+    """Journals and Parquet files of a folder and those in it, or the one file that was given."""
     try:
         return _files_in(path) if path.is_dir() else [path]
     except OSError as unlisted:
@@ -119,7 +121,7 @@ def _files_in(folder: Path) -> list[Path]:
         raise unlisted
 
     walked = os.walk(folder, onerror=refuse)
-    endings = (".jsonl", archive.ENDING)
+    endings = (".jsonl", parquet.FOLDER_SUFFIX)
     return sorted(Path(at, name) for at, _, names in walked for name in names if name.endswith(endings))
 
 

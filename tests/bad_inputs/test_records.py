@@ -1,27 +1,26 @@
-"""Journals, archives and folders of records that are wrong: each is refused by name, and left as it is."""
+"""Journals, Parquet files and folders that are wrong: each is refused by name and left as it is."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import lzma
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import LastwordError, SettingError
-from lastword.evaluate import Journal, packed
-from lastword.evaluate.archive import keep, pack
+from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records
+from lastword.evaluate.parquet import to_columns, to_row, write_parquet
 from lastword.evaluate.records import to_line
-from lastword.paper.export import export
 from lastword.paper.figures import save_figures
 from lastword.paper.overview import table as overview
 from lastword.paper.tables import paper_tables
@@ -29,8 +28,6 @@ from tests.evaluate.made import answer, drift
 
 ARM = [answer(index=index) for index in range(5)]
 DRIFT = [drift(index=index) for index in range(5)]
-WHOLE = pack(ARM)
-HEADER = packed.unpack(WHOLE)[0]
 GOOD = to_line(answer(text="4")) + b"\n"
 
 
@@ -44,26 +41,15 @@ def drifted(**fields: object) -> bytes:
     return GOOD + json.dumps(json.loads(to_line(drift())) | fields).encode() + b"\n"
 
 
-def archive(*missing: str, arm: list = ARM, head: dict | None = None, **columns: list[int]) -> bytes:
-    """An archive with other columns, or another header."""
-    line, found = packed.unpack(pack(arm))
-    found |= {name.replace("-", "_"): np.array(column) for name, column in columns.items()}
-    kept = {name: column for name, column in found.items() if name not in missing}
-    return packed.pack(json.dumps(json.loads(line) | (head or {})).encode(), kept)
+def parquet(*missing: str, records: list = ARM, **columns: list) -> bytes:
+    """A Parquet file with other columns."""
+    found = to_columns([to_row(record) for record in records]) | columns
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table({k: v for k, v in found.items() if k not in missing}), sink)
+    return sink.getvalue().to_pybytes()
 
 
-def header(**fields: object) -> bytes:
-    return archive(head=fields)
-
-
-def inside(change: Callable[[bytes], bytes]) -> bytes:
-    """An archive whose bytes are changed before they are compressed."""
-    return lzma.compress(change(lzma.decompress(WHOLE)))
-
-
-TASK = {"task": "t", "group": "tiny", "task_version": "version 1", "samples": 5}
-FIVE = [1, 1, 1, 1, 1]
-BOMB = lzma.compress(bytes(2**27))  # 20 KB that would be 128 MiB
+WHOLE = parquet()
 HUGE = 10**400
 
 
@@ -141,63 +127,34 @@ LINES = [
     Row("a record cut in the middle", GOOD + GOOD[:400], "line 2 was cut, as of a run that was killed"),
     Row("a cut record among others", GOOD[:400] + b"\n" + GOOD, "line 1, a line: Invalid JSON"),
     Row("a packed journal", gzip.compress(GOOD), "line 1, a line: Invalid JSON"),
-    Row("an archive by another name", WHOLE, "line 1, a line: Invalid JSON"),
+    Row("Parquet by another name", WHOLE, "line 1, a line: Invalid JSON"),
 ]  # fmt: skip
 
-ARCHIVES = [
-    Row("nothing", b"", "it is cut"),
-    Row("a journal by another name", GOOD, "not XZ, or damaged"),
-    Row("gzip", gzip.compress(GOOD), "not XZ, or damaged"),
-    Row("a cut gzip", gzip.compress(GOOD)[:50], "not XZ, or damaged"),
-    Row("the first half", WHOLE[: len(WHOLE) // 2], "it is cut"),
-    Row("all but a byte", WHOLE[:-1], "it is cut"),
-    Row("a byte turned over", WHOLE[:90] + bytes([WHOLE[90] ^ 255]) + WHOLE[91:], "not XZ, or damaged"),
-    Row("a byte more", WHOLE + b"x", "something was added behind its end"),
-    Row("two in one", WHOLE + WHOLE, "something was added behind its end"),
-    Row("a bomb", BOMB, "it unpacks to more than 67108864 bytes"),
-    Row("empty inside", lzma.compress(b""), "its first line is no layout"),
-    Row("notes inside", lzma.compress(b"my notes\n"), "its first line is no layout"),
-    Row("a deep layout", lzma.compress(b'{"a":' * 100_000), "its first line is no layout"),
-    Row("a count of none", inside(lambda d: d.replace(b'"count":5', b'"count":0')), "no layout"),
-    Row("a count below zero", inside(lambda d: d.replace(b'"count":5', b'"count":-5')), "no layout"),
-    Row("a count that lies", inside(lambda d: d.replace(b'"count":5', b'"count":500')), "bytes of columns"),
-    Row("a count of 400 digits",
-        inside(lambda d: d.replace(b":5,", b":5" + b"0" * 400 + b",", 1)), "no layout"),
-    Row("an unknown width", inside(lambda d: d.replace(b'"index":"u1"', b'"index":"f8"')), "no layout"),
-    Row("a width that lies", inside(lambda d: d.replace(b'"index":"u1"', b'"index":"i8"')), "bytes of col"),
-    Row("a column cut off", inside(lambda d: d[:-3]), "bytes of columns and has"),
-    Row("no columns", lzma.compress(b'{"count":5,"widths":{}}\n' + HEADER + b"\n"), "no column 'index'"),
-    Row("no header", inside(lambda d: b"\n".join([d.split(b"\n")[0], b"", *d.split(b"\n")[2:]])), "a line: "),
-    Row("no horizon", archive("horizon"), "it has no column 'horizon'"),
-    Row("no score", archive("score"), "it has no column 'score'"),
-    Row("more samples than columns", header(tasks=[TASK | {"samples": 6}]), "other numbers of samples"),
-    Row("no tasks", header(tasks=[]), "tasks: List should have at least 1"),
-    Row("a task twice", header(tasks=[TASK | {"samples": 2}, TASK | {"samples": 3}]), "names a task twice"),
-    Row("a task of no samples", header(tasks=[TASK, TASK | {"samples": 0}]), "tasks.1.samples: "),
-    Row("no recipe in it", header(recipe=None), "recipe: "),
-    Row("a kind it is not", header(kind="drift"), "it says 5 samples and has 0"),
-    Row("a field of a later version in it", header(schema=2), "schema: Unexpected keyword"),
-    Row("seconds that run back", header(seconds=[-1.0]), "seconds.0: "),
-    Row("seconds that are missing", header(seconds=[]), "column 'seconds' has numbers outside"),
-    Row("a seed of NaN", header(seed=float("nan")), "seed: "),
-    Row("a sample twice in it", archive(index=[0, -1, 0, 0, 0]), "it has a sample twice"),
-    Row("an index below zero in it", archive(index=[-7, 0, 0, 0, 0]), "index: Input should be greater"),
-    Row("rows of none in it", archive(rows=[0, *FIVE[1:]]), "rows: Input should be greater"),
-    Row("a score of five in it", archive(score=[50_000] * 5), "score: Input should be less"),
-    Row("a horizon below zero in it", archive(horizon=[-5] * 5), "column 'horizon' has numbers outside"),
-    Row("a horizon no model has in it", archive(horizon=[2**21] * 5), "horizon: Input should be less"),
-    Row("passes below zero in it", archive(passes=[-100] * 5), "Input should be greater"),
-    Row("products beyond 64 bits", archive(prompt_tokens=[2**62] * 5), "column 'prompt_tokens' has"),
-    Row("columns beyond counting", archive(columns=[2**62] * 5), "Input should be less"),
-    Row("an unknown finish in it", archive(finish=[9] * 5), "column 'finish' has numbers outside 0 to 3"),
-    Row("a time it does not say", archive(seconds=[1] * 5), "column 'seconds' has numbers outside 0 to 0"),
-    Row("shortened twice", archive(shortened=[2] * 5), "column 'shortened' has numbers outside 0 to 1"),
-    Row("a length below zero in it", archive(length=[-1] * 5), "length: Input should be greater"),
-    Row("drift below zero in it", archive(arm=DRIFT, step_0=[-1] * 5), "expected.0: "),
-    Row("a drift step in words", archive(arm=DRIFT, step_two=FIVE), "expected.two."),
-    Row("drift without its first", archive("step_0", arm=DRIFT), "later steps are compared with step 0"),
+PARQUET = [
+    Row("nothing", b"", "not a Parquet file"),
+    Row("a journal by another name", GOOD, "not a Parquet file"),
+    Row("the first half", WHOLE[: len(WHOLE) // 2], "not a Parquet file"),
+    Row("all but a byte", WHOLE[:-1], "not a Parquet file"),
+    Row("a byte more", WHOLE + b"x", "not a Parquet file"),
+    Row("a table of something else", parquet(*to_row(ARM[0]), city=["Oslo"]), "row 1: "),
+    Row("no horizon", parquet("horizon"), "row 1: this is no record: horizon: Field required"),
+    Row("no recipe in it", parquet("recipe"), "recipe: "),
+    Row("a kind it is not", parquet(kind=["drift"] * 5), "row 1: "),
+    Row("a field of a later version in it", parquet(schema=[2] * 5), "schema: Unexpected keyword"),
+    Row("an index below zero in it", parquet(index=[0, 1, -7, 3, 4]), "row 3: this is no record: index: "),
+    Row("rows of none in it", parquet(rows=[0] * 5), "rows: Input should be greater"),
+    Row("a score of five in it", parquet(score=[5.0] * 5), "score: Input should be less"),
+    Row("a horizon no model has in it", parquet(horizon=[2**21] * 5), "horizon: Input should be less"),
+    Row("passes below zero in it", parquet(cost_forward_passes=[-100] * 5), "Input should be greater"),
+    Row("products beyond counting", parquet("cost_tokens_computed", prompt_tokens=[2**62] * 5,
+        cost_tokens_skipped=[1] * 5), "Input should be less"),
+    Row("an unknown finish in it", parquet(finish=["bored"] * 5), "finish: Input should be 'ended'"),
+    Row("shortened twice", parquet(shortened=[2] * 5), "shortened: Input should be a valid boolean"),
+    Row("drift below zero in it", parquet(records=DRIFT, expected_0=[-1.0] * 5), "expected.0: "),
+    Row("a drift step in words", parquet(records=DRIFT, expected_two=[1.0] * 5), "expected.two."),
+    Row("drift without its first", parquet("expected_0", records=DRIFT), "later steps are compared with"),
 ]  # fmt: skip
-READ = [*LINES, *(row._replace(file="a.arm.xz") for row in ARCHIVES)]
+READ = [*LINES, *(row._replace(file="a.records.parquet") for row in PARQUET)]
 
 
 @pytest.mark.parametrize("row", READ, ids=lambda row: row.name)
@@ -251,7 +208,7 @@ def write_to(name: str = "a.jsonl") -> Callable[[Path], object]:
 
 
 def export_to(name: str, *given: dict) -> Callable[[Path], object]:
-    return lambda path: export([answer(**one) for one in given] or ARM, path / name)
+    return lambda path: write_parquet([answer(**one) for one in given] or ARM, path / name)
 
 
 MIXED = ({"sandbox": {"level": "plain"}}, {"sandbox": {"level": 1}})
@@ -259,7 +216,7 @@ MIXED = ({"sandbox": {"level": "plain"}}, {"sandbox": {"level": 1}})
 FOLDERS: list[tuple[str, Callable, Callable, type[LastwordError], str]] = [
     ("read what is not there", nothing, records_in("none"), SettingError, "No such file or directory"),
     ("read a pipe", pipe("a.jsonl"), records_in(), SettingError, "(plain|regular)"),
-    ("read a piped archive", pipe("a.arm.xz"), records_in(), SettingError, "(plain|regular)"),
+    ("read a piped table", pipe("a.records.parquet"), records_in(), SettingError, "(plain|regular)"),
     ("read a link to nothing", links("a.jsonl", "none"), records_in(), SettingError, "No such file"),
     ("read a link to itself", links("a.jsonl", "a.jsonl"), records_in(), SettingError, "symbolic links"),
     ("read an endless device", nothing, records_in("/dev/zero"), SettingError, "(plain|regular)"),
@@ -282,17 +239,8 @@ FOLDERS: list[tuple[str, Callable, Callable, type[LastwordError], str]] = [
     ("write to half an object", holds("a.jsonl", b'{"a": "b'), write_to(), SettingError, "left unchanged"),
     ("write to another schema", holds("a.jsonl", line(schema=2)), write_to(), SettingError, "line 2: schema"),
     ("write to no score", holds("a.jsonl", line(score=5)[:-1]), write_to(), SettingError, "line 2: score"),
-    ("write to an archive", holds("a.jsonl", WHOLE), write_to(), SettingError, "left unchanged"),
-    ("keep nothing", nothing, lambda path: keep([], path), SettingError, "none were given"),
-    ("keep a sample twice", nothing, lambda path: keep(ARM * 2, path), SettingError, "given twice"),
-    ("keep two kinds", nothing, lambda path: keep([*ARM, *DRIFT], path), SettingError, "differ in 'kind'"),
-    ("keep beside what is no archive", holds("b.arm.xz", b"mine"), lambda path: keep(ARM, path), SettingError,
-     "b.arm.xz is no archive of records"),
-    ("keep beside a pipe", pipe("b.arm.xz"), lambda path: keep(ARM, path), SettingError, "(plain|regular)"),
-    ("keep below a file", holds("x", b""), lambda path: keep(ARM, path / "x"), SettingError, "no folder"),
-    ("keep fewer samples", lambda path: keep(ARM, path), lambda path: keep(ARM[:2], path), SettingError,
-     "3 samples that are not among the 2"),
-    ("export to another ending", nothing, export_to("a.csv"), SettingError, "end it in .parquet"),
+    ("write to a table", holds("a.jsonl", WHOLE), write_to(), SettingError, "left unchanged"),
+    ("export to another ending", nothing, export_to("a.csv"), SettingError, "does not end in .parquet"),
     ("export to a folder", lambda path: (path / "a.parquet").mkdir(), export_to("a.parquet"), SettingError,
      "is a folder"),
     ("export below a file", holds("x", b""), export_to("x/a.parquet"), SettingError, "no folder to write to"),

@@ -78,19 +78,11 @@ def batches(records: Sequence[Answer]) -> list[list[object]]:
 
 
 def covered():
-    """How often the bounds that a half was calibrated for hold on the other: wanted, measured, prompts."""
-    for families in coverage.read().values():
-        for record in families.values():
-            for share in coverage.COVERAGES:
-                known, new = coverage.halves(coverage.pairs_of(record, "own", share))
-                factor = coverage.factor(known, share)
-                yield (
-                    record.about.family,
-                    share,
-                    coverage.covered(new, factor),
-                    len(known),
-                    len(new),
-                )
+    """The coverage wanted and measured, and the prompts, of each model, family and bound."""
+    for summary in coverage.read().values():
+        for row in (row for row in summary["covered"] if row["truth"] == "own"):
+            for family, share in row["bounds"]["a factor each"]["families"].items():
+                yield family, row["coverage"], share, summary["prompts"][family]
 
 
 if __name__ == "__main__":

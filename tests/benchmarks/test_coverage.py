@@ -8,8 +8,6 @@ import pytest
 from benchmarks import coverage
 from lastword.tasks.frozen import load_frozen
 
-ABOUT = coverage.About(model="m", family="algebra", hardware="h", dtype="float32", versions={"lastword": "1"})
-
 
 def test_fresh_prompts_are_neither_frozen_nor_those_the_method_was_settled_on(monkeypatch):
     monkeypatch.setattr(coverage, "SETTLED", (coverage.SEED, 10))  # the next ones, then
@@ -22,8 +20,7 @@ def test_fresh_prompts_are_neither_frozen_nor_those_the_method_was_settled_on(mo
 
 
 def test_an_answer_that_was_cut_is_not_covered():
-    record = coverage.Bounds(ABOUT, [5, 6], [5, None], {0.9: [8, 8], 0.95: [9, 8]})
-    assert coverage.Bounds.unpack(record.pack()) == record
+    record = coverage.Bounds([5, 6], [5, None], {0.9: [8, 8], 0.95: [9, 8]})
     pairs = coverage.pairs_of(record, "own", 0.9)
     assert pairs == [(8, 5), (8, math.inf)]
     assert coverage.covered(pairs, 1.0) == 0.5
@@ -47,3 +44,22 @@ def test_coverage_over_many_halvings_is_what_was_asked_for():
     pairs = [(50, round(chance.uniform(20, 80))) for _ in range(400)]
     shares = coverage.draws(pairs, 0.9)
     assert sum(shares) / len(shares) == pytest.approx(0.9, abs=0.02)
+
+
+def test_the_tables_show_what_was_measured():
+    chance = random.Random(0)
+
+    def family():
+        own = [round(chance.uniform(20, 80)) for _ in range(400)]
+        return coverage.Bounds([40] * 400, [*own[1:], None], {0.9: [50] * 400, 0.95: [60] * 400})
+
+    families = {name: family() for name in coverage.BENCHMARKS}
+    summary = coverage.summarise(families)
+    assert summary["prompts"] == dict.fromkeys(coverage.BENCHMARKS, 400)
+    row = summary["covered"][0]["bounds"]["a factor each"]
+    for name, bounds in families.items():
+        known, new = coverage.halves(coverage.pairs_of(bounds, "own", 0.9))
+        assert row["families"][name] == coverage.covered(new, coverage.factor(known, 0.9))
+    assert coverage.table({"m": summary}, "own").count("\n| m | ") == 2 * 3
+    assert "| m | 90% as read | 1.25 | 100.0% |" in coverage.table({"m": summary}, "reference")
+    assert coverage.chance({"m": summary}).count("±") == 2 * len(coverage.BENCHMARKS)

@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks import study
+from benchmarks.arm_files import keep, read_arms
 from benchmarks.arms import FIXED_MEANS, GROUPS, MODELS, recipe_of
 from lastword.engines import EngineOptions
 from lastword.errors import SettingError
-from lastword.evaluate.archive import keep
 from lastword.evaluate.journal import Journal, read_records
 from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
@@ -48,25 +48,11 @@ def test_an_arm_stopped_half_way_is_not_whole():
     assert whole(arm(count=4)) == arm(count=4)
 
 
-def test_a_kept_arm_is_replaced_by_one_that_asks_no_less(tmp_path, monkeypatch):
+def test_whole_arms_of_raw_records_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "shipped", lambda model: "w")
-    raw, kept = tmp_path / "raw", tmp_path / "kept"
-
-    def keep_all(*arms):
-        journal = Journal(raw / "raw.jsonl")
-        journal.path.write_text("")
-        for records in arms:
-            journal.append(records)
-        study.keep_all(raw, kept)
-        return {path.name: path.stat().st_mtime_ns for path in kept.rglob("*.arm.xz")}
-
-    first = keep_all(arm(count=2), arm("fixed 96", count=2))
-    assert len(first) == 2
-    assert len(read_records(kept)) == 4 * len(BENCHMARKS)
-    assert keep_all(arm(count=1), arm("fixed 96", count=2)) == first  # fewer, and the same
-    then = keep_all(arm(count=3))
-    assert [name for name in first if then[name] != first[name]] == ["fixed-64.arm.xz"]
-    assert len(read_records(kept)) == 5 * len(BENCHMARKS)
+    Journal(tmp_path / "raw" / "raw.jsonl").append([*arm(), *arm("survival", tasks=BENCHMARKS[:-1])])
+    study.keep_all(tmp_path / "raw", tmp_path / "kept")
+    assert set(read_arms(tmp_path / "kept", "tiny-llada-base")) == {("answer", "test", recipe_of("fixed 64"))}
 
 
 @pytest.mark.parametrize("name", ["fixed 256", "survival", "two tokens a pass"])
@@ -97,7 +83,7 @@ def kept(tmp_path, monkeypatch):
 
     def write(*arms):
         for records in arms:
-            keep(records, tmp_path / "tiny-llada-base" / "test")
+            keep(records, tmp_path)
         return tmp_path
 
     return write

@@ -13,7 +13,6 @@ import lastword
 from lastword.engines import EngineOptions, GenerationRequest, ModelSource, OpenAIEngine
 from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.evaluate import Journal
-from lastword.evaluate.archive import pack
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.run import evaluate
 from lastword.models.toy import Toy
@@ -109,8 +108,6 @@ def test_a_lastword_server_gives_the_records_of_this_process(url, tmp_path):
         assert [getattr(here, name) for name in equal] == [getattr(there, name) for name in equal]
         assert there.hardware.endswith(f"behind {url}")
     assert len(read_records(tmp_path / "b.jsonl")) == len(remote)
-    with pytest.raises(SettingError, match="an archive holds arms whose costs are known"):
-        pack(remote)
 
 
 def test_token_ids_are_sent_unchanged(url):

@@ -13,7 +13,6 @@ import torch
 import lastword
 from lastword.errors import EngineError, SandboxError, SettingError, TaskError
 from lastword.evaluate import Journal
-from lastword.evaluate.archive import pack, unpack
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.records import Spent
 from lastword.evaluate.run import evaluate
@@ -101,8 +100,6 @@ def test_an_answer_that_was_not_run_says_so(model, tmp_path, monkeypatch):
     assert found == {
         "import os": (0.0, True), "return 1": (0.0, False), "half a ? character": (0.0, False),
     }  # fmt: skip
-    assert unpack(pack(records))[0].sandbox == records[0].sandbox
-    assert [one.refused for one in unpack(pack(records))] == [r.refused for r in records]
     said = code(records)
     assert said.startswith("Code of 3 answers: sandbox plain;")
     assert "1 of them were not run" in said

@@ -1,7 +1,6 @@
 """What is no record is refused with its file, line and field, and never with a traceback."""
 
 import json
-import lzma
 from dataclasses import replace
 
 import pytest
@@ -9,11 +8,9 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import SettingError
-from lastword.evaluate.archive import keep, pack
 from lastword.evaluate.journal import Journal, read_records
 from lastword.evaluate.records import Answer, from_line, identity, record_of, to_line
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
 from tests.evaluate.made import ANSWERED, ASKED, answer, drift
 
@@ -109,63 +106,8 @@ def test_another_question_has_another_identity():
     assert identity(replace(first, score=0.0, hardware="other")) == identity(first)
 
 
-ARM = [answer(index=index, score=float(index % 2)) for index in range(50)]
-
-
-@pytest.mark.parametrize("kept", [0, 1, 20, 100, -1])
-def test_a_cut_archive_is_refused(tmp_path, kept):
-    whole = pack(ARM)
-    (tmp_path / "a.arm.xz").write_bytes(whole[:kept])
-    with pytest.raises(SettingError, match=r"a\.arm\.xz cannot be read as records"):
-        read_records(tmp_path)
-
-
-def broken(change):
-    """An archive whose first two lines and columns are changed before they are compressed."""
-    return lzma.compress(change(lzma.decompress(pack(ARM))))
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda data: b"no layout\n" + data, "no layout"),
-        (lambda data: data[:-1], "bytes of columns"),
-        (lambda data: data.replace(b'"samples":50', b'"samples":49'), "numbers of samples"),
-        (lambda data: data.replace(b'"count":50', b'"count":0'), "no layout"),
-        (lambda data: data.replace(b'"fixed"', b'"fixd"'), "recipe: .*fixd"),
-        (lambda data: data.replace(b'"seed":0', b'"seed":NaN'), "seed"),
-        (lambda data: data.replace(b'"horizon":', b'"hotizon":'), "no column 'horizon'"),
-        (lambda data: data.replace(b'"seconds":[1.0]', b'"seconds":[]'), "column 'seconds'"),
-    ],
-)
-def test_a_damaged_archive_is_refused_with_a_reason(tmp_path, change, why):
-    (tmp_path / "a.arm.xz").write_bytes(broken(change))
-    with pytest.raises(SettingError, match=why):
-        read_records(tmp_path)
-
-
-def test_a_number_out_of_bounds_in_an_archive_is_refused(tmp_path):
-    records = [replace(record, recipe=Recipe(length=Survival(8)), length=None) for record in ARM]
-    data = bytearray(lzma.decompress(pack(records)))
-    names = list(json.loads(data.split(b"\n")[0])["widths"])
-    widths = json.loads(data.split(b"\n")[0])["widths"]
-    behind = sum(50 * int(widths[name][1]) for name in names[names.index("rows") :])
-    data[len(data) - behind] = 0  # rows of the first record
-    (tmp_path / "a.arm.xz").write_bytes(lzma.compress(bytes(data)))
-    with pytest.raises(SettingError, match=r"rows: .*greater than or equal to 1"):
-        read_records(tmp_path)
-
-
-def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("lastword.evaluate.packed.LARGEST", 2**10)
-    (tmp_path / "a.arm.xz").write_bytes(pack(ARM))
-    with pytest.raises(SettingError, match="unpacks to more than 1024 bytes"):
-        read_records(tmp_path)
-
-
 def test_the_command_says_which_line_is_wrong(tmp_path):
     Journal(tmp_path / "a.jsonl").append([answer()])
-    keep([answer()], tmp_path)
     (tmp_path / "b.jsonl").write_text(line(rows=0) + "\n")
     done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path)])
     assert done.exit_code == 1

@@ -1,7 +1,6 @@
 """The paper's tables from records made by hand, so that every number can be checked."""
 
 import csv
-import json
 import sys
 from dataclasses import replace
 
@@ -278,20 +277,6 @@ def test_a_file_of_the_user_s_with_the_name_of_a_table_is_left_as_it_is(tmp_path
     assert done.exit_code == 1
     assert "was not written by lastword tables" in done.output
     assert [(file.name, file.read_text()) for file in out.iterdir()] == [(name, "my own\n")]
-
-
-def test_the_export_can_be_queried(tmp_path):
-    import pyarrow.parquet
-
-    from lastword.paper.export import export
-
-    export(ALL, tmp_path / "r.parquet")
-    table = pyarrow.parquet.read_table(tmp_path / "r.parquet")
-    assert table.num_rows == len(ALL)
-    assert table.column("cost_tokens_computed").to_pylist()[:4] == [100] * 4
-    assert json.loads(table.column("recipe").to_pylist()[0])["length"]["name"] == "fixed"
-    with pytest.raises(SettingError, match="parquet"):
-        export(ALL, tmp_path / "r.xlsx")
 
 
 def test_records_with_nothing_to_compare_are_refused(tmp_path):

@@ -1,0 +1,130 @@
+"""Records as Parquet files: one row per record, nested fields as columns such as `cost_tokens_computed`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from decimal import Decimal
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from lastword.errors import ExtraError, LastwordError, SettingError, install_command
+from lastword.evaluate.records import Answer, Drift, Fields, Record, Spent, record_of
+from lastword.io.files import check_folder, check_target, write
+from lastword.recipe.recipe import Recipe
+
+SUFFIX = ".parquet"
+FOLDER_SUFFIX = ".records.parquet"  # of the files that are read when a folder is given
+FIELDS = {field.name for kind in (Answer, Drift) for field in fields(kind)}
+NESTED = ("probe_cost", "cost", "versions", "sandbox", "expected")
+NULLABLE = {"cost": None, "probe_cost": None, "batch_seconds": None}  # required fields that may be None
+MAX_BYTES = 2**31  # of a file's uncompressed columns
+
+
+def load_pyarrow() -> tuple[Any, Any]:
+    """Import pyarrow and pyarrow.parquet, or raise ExtraError."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ExtraError(
+            f"Parquet files need pyarrow, which is not installed: {install_command('eval')}"
+        ) from error
+    return pyarrow, pyarrow.parquet
+
+
+def write_parquet(records: Sequence[Record], path: Path) -> None:
+    """Write a row per record. DuckDB, pandas, polars and `read_parquet` read the file."""
+    if path.suffix != SUFFIX:
+        raise SettingError(f"{path} does not end in {SUFFIX}; give a file name that does")
+    pyarrow, parquet = load_pyarrow()
+    check_folder(path.parent)
+    check_target(path)
+    content = BytesIO()
+    try:
+        table = pyarrow.table(to_columns([to_row(record) for record in records]))
+        parquet.write_table(table, content, compression="zstd")
+    except pyarrow.ArrowException as error:
+        raise SettingError(
+            f"{path} cannot be written, because a field has text in one record and a number in another "
+            f"({error}); export these records to separate files"
+        ) from error
+    write(path, content.getvalue())
+
+
+def to_row(record: Record) -> Fields:
+    """Return the columns of a record. The recipe is JSON text."""
+    row: Fields = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, Spent):
+            value = asdict(value)
+        if isinstance(value, dict):
+            row |= {f"{field.name}_{key}": entry for key, entry in value.items()}
+        else:
+            row[field.name] = _recipe_json(value) if isinstance(value, Recipe) else value
+    return row
+
+
+@cache
+def _recipe_json(recipe: Recipe) -> str:
+    return recipe.to_json()
+
+
+def to_columns(rows: Sequence[Fields]) -> dict[str, list[Any]]:
+    """Transpose rows; a value that is missing in a row is None."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def read_parquet(content: bytes) -> list[Record]:
+    """Return the records of a file that `write_parquet` wrote; ValueError says what is wrong with it."""
+    pyarrow, parquet = load_pyarrow()
+    try:
+        file = parquet.ParquetFile(BytesIO(content))
+        groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
+        if sum(group.total_byte_size for group in groups) > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES} bytes of columns")
+        table = file.read()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"not a Parquet file, or damaged: {error}") from error
+    return list(_records(table.column_names, [column.to_pylist() for column in table.columns]))
+
+
+def _records(names: Sequence[str], columns: Sequence[list[Any]]) -> Iterator[Record]:
+    parsed = cache(Recipe.from_json)
+    places = [_field_of(name) for name in names]
+    for number, values in enumerate(zip(*columns), 1):
+        try:
+            row = _nest(places, values)
+            row["recipe"] = parsed(row["recipe"]) if isinstance(row.get("recipe"), str) else None
+            yield record_of(row if row.get("kind") == "drift" else NULLABLE | row)
+        except (LastwordError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise ValueError(f"row {number}: {error}") from error
+
+
+def _nest(places: Sequence[tuple[str, str | None]], values: Sequence[Any]) -> Fields:
+    """Return the fields of a row, without those that are None."""
+    row: Fields = {}
+    for (field, key), value in zip(places, values):
+        value = float(value) if isinstance(value, Decimal) else value
+        if value is None:
+            continue
+        if key is None:
+            row[field] = value
+        else:
+            row.setdefault(field, {})[key] = value
+    if "tokens_skipped" in (cost := row.get("cost", {})):
+        width = row["prompt_tokens"] + row["horizon"]
+        cost["tokens_computed"] = cost["forward_passes"] * width - cost.pop("tokens_skipped")
+    return row
+
+
+def _field_of(column: str) -> tuple[str, str | None]:
+    """Return the field that a column belongs to and, if the field is nested, the key in it."""
+    for field in NESTED:
+        if column.startswith(f"{field}_") and column not in FIELDS:
+            return field, column.removeprefix(f"{field}_")
+    return column, None
