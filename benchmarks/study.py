@@ -54,7 +54,7 @@ from lastword.evaluate.records import Answer, Record
 from lastword.evaluate.run import evaluate
 from lastword.evaluate.task import Task
 from lastword.evaluate.tiny import TinyTask, tiny_tasks
-from lastword.models.layers import RMSNorm, Rotation
+from lastword.models import layers
 from lastword.models.weights import fingerprint
 from lastword.paper.arms import mean_slots
 from lastword.policies.length.fixed import Fixed
@@ -128,7 +128,7 @@ def fuse(backend: str = "inductor") -> None:
 
     They are bound by memory. Compiled they round once instead of twice: the last bit of a logit may differ.
     """
-    for owner, name in ((RMSNorm, "forward"), (Rotation, "__call__")):
+    for owner, name in ((layers.RMSNorm, "forward"), (layers, "rotate")):
         setattr(owner, name, torch.compile(getattr(owner, name), dynamic=True, backend=backend))
 
 

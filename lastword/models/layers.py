@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lastword.errors import CheckpointError
+from lastword.models.kernels.fused import rotate
 from lastword.models.storage import RowStorage
 
 # Rows of unequal length need a mask, and as rows finish every pass has a new shape. cuDNN, which torch
@@ -97,32 +98,6 @@ def rotary_cos_sin(
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-@dataclass(frozen=True, eq=False)  # hashed by identity: torch.compile hashes what it calls
-class Rotation:
-    """The rotary embedding of the columns of a pass: cosines and sines [B, 1, R, D]."""
-
-    cos: Tensor
-    sin: Tensor
-
-    @classmethod
-    def from_positions(cls, positions: Tensor, config: TransformerConfig, dtype: torch.dtype) -> Rotation:
-        frequencies = rotary_frequencies(config, positions.device)
-        cos, sin = rotary_cos_sin(positions[:, None], frequencies, config, dtype)
-        return cls(torch.cat((cos, cos), -1), torch.cat((sin, sin), -1))
-
-    def at(self, columns: Tensor) -> Rotation:  # [B, S]
-        """Return the rotation of some of the columns."""
-        where = columns[:, None, :, None].expand(-1, -1, -1, self.cos.shape[-1])
-        return Rotation(self.cos.gather(2, where), self.sin.gather(2, where))
-
-    def __call__(self, x: Tensor) -> Tensor:  # [B, H, R, D]
-        # In place, half by half: on a GPU the time goes into reading and writing memory.
-        half, rotated = x.shape[-1] // 2, x * self.cos
-        rotated[..., :half].sub_(x[..., half:] * self.sin[..., :half])
-        rotated[..., half:].add_(x[..., :half] * self.sin[..., half:])
-        return rotated.to(x.dtype)
-
-
 class Attention(nn.Module):
     """Bidirectional attention over all valid columns; groups of query heads may share keys."""
 
@@ -135,8 +110,9 @@ class Attention(nn.Module):
         self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, x: Tensor, context: PassContext, layer: int) -> Tensor:  # [B, R, W]
-        query = context.rotate(self._split_heads(self.query(x)))
-        key, value = context.rotate(self._split_heads(self.key(x))), self.values(x)
+        query = rotate(self._split_heads(self.query(x)), context.cos, context.sin)
+        key = rotate(self._split_heads(self.key(x)), context.cos, context.sin)
+        value = self.values(x)
         if context.storage is not None:
             key, value = context.storage.update(layer, context.columns, key, value)
         groups = self.config.num_heads // self.config.num_kv_heads
@@ -172,7 +148,8 @@ class GatedMLP(nn.Module):
 class PassContext:
     """The inputs of a forward pass that all layers share."""
 
-    rotate: Rotation
+    cos: Tensor  # [B, 1, R, D/2] of the rotary embedding of `columns`
+    sin: Tensor
     mask: Tensor | None  # [B, 1, 1, L] the visible keys; None: all
     columns: Tensor  # [B, R] the columns to recompute
     storage: RowStorage | None
@@ -180,7 +157,8 @@ class PassContext:
 
     def at(self, columns: Tensor) -> PassContext:
         """Return the context of a layer that recomputes only some of the columns."""
-        return replace(self, rotate=self.rotate.at(columns), columns=columns)
+        where = columns[:, None, :, None].expand(-1, -1, -1, self.cos.shape[-1])
+        return replace(self, cos=self.cos.gather(2, where), sin=self.sin.gather(2, where), columns=columns)
 
 
 class Block(nn.Module):
@@ -249,9 +227,10 @@ class BidirectionalTransformer(nn.Module):
         # Positions count a row's own tokens, so padding on the left changes nothing but rounding.
         positions = column if valid is None else (valid.cumsum(-1) - 1).clamp(min=0)
         x = self.embedding(tokens.gather(1, columns))
-        rotate = Rotation.from_positions(positions.gather(1, columns), self.config, x.dtype)
+        frequencies = rotary_frequencies(self.config, x.device)
+        cos, sin = rotary_cos_sin(positions.gather(1, columns)[:, None], frequencies, self.config, x.dtype)
         mask = None if valid is None else valid[:, None, None, :]
-        context = PassContext(rotate, mask, columns, storage, causal)
+        context = PassContext(cos, sin, mask, columns, storage, causal)
         for layer, block in enumerate(self.blocks):
             x = block(x, context, layer)
         return x

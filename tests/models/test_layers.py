@@ -1,3 +1,5 @@
+"""The layers of the transformer: rotary embedding, norm, and the columns that a model reads and sees."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -5,80 +7,62 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.passes.shapes import TINY
 from benchmarks.study import fuse
-from lastword.models.layers import RMSNorm, Rotation, TransformerConfig
+from lastword.models import layers
+from lastword.models.kernels.fused import rotate
+from lastword.models.layers import RMSNorm, rotary_cos_sin, rotary_frequencies
 
-SHAPE = TransformerConfig(
-    hidden_size=64,
-    num_layers=1,
-    num_heads=4,
-    num_kv_heads=4,
-    intermediate_size=64,
-    vocab_size=8,
-    rope_theta=500000.0,
-    norm_eps=1e-5,
-    max_seq_len=4096,
-    qkv_bias=False,
-    tied_head=False,
-    rotate_in_float32=True,
-)
-LLADA, DREAM = SHAPE, replace(SHAPE, rotate_in_float32=False)
-FAR = torch.arange(3000, 3064)[None]
+LLADA = replace(TINY.shape, rope_theta=500000.0)
+DREAM = replace(LLADA, rotate_in_float32=False)
+POSITIONS = torch.arange(3000, 3064)
 
 
 def heads(dtype):
     return torch.randn(1, 4, 64, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
-def by_formula(x, positions, theta):
-    """Rotary embedding in float64, straight from the paper."""
-    frequencies = theta ** (-torch.arange(0, 16, 2).double() / 16)
-    angles = positions[0, :, None].double() * frequencies
+def cos_sin(config, dtype):
+    return rotary_cos_sin(POSITIONS, rotary_frequencies(config, POSITIONS.device), config, dtype)
+
+
+@pytest.mark.parametrize("config", [LLADA, DREAM])
+def test_in_float32_both_families_rotate_by_the_formula(config):
+    x = heads(torch.float32)
+    frequencies = config.rope_theta ** (-torch.arange(0, 16, 2).double() / 16)
+    angles = POSITIONS[:, None].double() * frequencies
     left, right = x.double().chunk(2, -1)
     cos, sin = angles.cos(), angles.sin()
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
-
-
-@pytest.mark.parametrize("shape", [LLADA, DREAM])
-def test_in_float32_both_families_rotate_by_the_formula(shape):
-    x = heads(torch.float32)
-    rotated = Rotation.from_positions(FAR, shape, torch.float32)(x)
-    torch.testing.assert_close(rotated.double(), by_formula(x, FAR, shape.rope_theta), atol=2e-3, rtol=0)
+    expected = torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+    rotated = rotate(x, *cos_sin(config, torch.float32))
+    torch.testing.assert_close(rotated.double(), expected, atol=2e-3, rtol=0)
 
 
 def test_in_bfloat16_llada_rotates_in_float32_and_casts_back():
     x = heads(torch.bfloat16)
-    exact = Rotation.from_positions(FAR, LLADA, torch.float32)(x.float()).bfloat16()
-    assert torch.equal(Rotation.from_positions(FAR, LLADA, torch.bfloat16)(x), exact)
+    exact = rotate(x.float(), *cos_sin(LLADA, torch.float32)).bfloat16()
+    assert torch.equal(rotate(x, *cos_sin(LLADA, torch.bfloat16)), exact)
 
 
 def test_in_bfloat16_dream_casts_the_rotation_first():
     x = heads(torch.bfloat16)
-    rotation = Rotation.from_positions(FAR, DREAM, torch.float32)
-    cos, sin = rotation.cos.bfloat16(), rotation.sin.bfloat16()
+    cos, sin = (part.bfloat16() for part in cos_sin(DREAM, torch.float32))
     left, right = x.chunk(2, -1)
-    expected = x * cos + torch.cat((-right, left), -1) * sin
-    assert torch.equal(Rotation.from_positions(FAR, DREAM, torch.bfloat16)(x), expected)
+    expected = torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+    assert torch.equal(rotate(x, *cos_sin(DREAM, torch.bfloat16)), expected)
 
 
 def test_in_bfloat16_the_two_families_differ():
     x = heads(torch.bfloat16)
-    llada, dream = (Rotation.from_positions(FAR, shape, torch.bfloat16)(x) for shape in (LLADA, DREAM))
+    llada, dream = (rotate(x, *cos_sin(config, torch.bfloat16)) for config in (LLADA, DREAM))
     assert (llada != dream).float().mean() > 0.1
 
 
-@pytest.mark.parametrize("shape", [LLADA, DREAM])
-def test_angles_stay_float32_in_a_bfloat16_model(shape):
+@pytest.mark.parametrize("config", [LLADA, DREAM])
+def test_angles_stay_float32_in_a_bfloat16_model(config):
     # Position 3001 times a frequency rounded to bf16 would be off by whole turns.
-    exact = Rotation.from_positions(FAR, shape, torch.float32)
-    rounded = Rotation.from_positions(FAR, shape, torch.bfloat16)
-    torch.testing.assert_close(rounded.cos.float(), exact.cos, atol=4e-3, rtol=0)
-
-
-@pytest.mark.parametrize("name", ["llada", "dream"])
-def test_the_rule_of_each_family_is_in_its_shape(name, request):
-    model = request.getfixturevalue(name)
-    assert model.network.config.rotate_in_float32 == (name == "llada")
+    exact, rounded = cos_sin(config, torch.float32)[0], cos_sin(config, torch.bfloat16)[0]
+    torch.testing.assert_close(rounded.float(), exact, atol=4e-3, rtol=0)
 
 
 def test_rms_norm_is_computed_in_float32_and_weighted_after_the_cast():
@@ -91,9 +75,16 @@ def test_rms_norm_is_computed_in_float32_and_weighted_after_the_cast():
     assert not torch.equal(norm(x), (norm.weight * scaled).bfloat16())
 
 
-@pytest.mark.parametrize("name", ["llada", "dream"])
-def test_padding_on_either_side_changes_nothing(name, request):
-    model = request.getfixturevalue(name)
+@pytest.fixture(params=["llada", "dream"])
+def model(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_the_rotation_of_each_family_is_in_its_config(model):
+    assert model.network.config.rotate_in_float32 == (model.architecture.name == "LLaDA")
+
+
+def test_padding_on_either_side_changes_nothing(model):
     tokens = torch.tensor([[5, 42, 17, 100, 63]])
     read = torch.arange(1, 5)[None]
     alone = model(tokens, read)
@@ -102,9 +93,7 @@ def test_padding_on_either_side_changes_nothing(name, request):
     torch.testing.assert_close(model(padded, read + 3, valid=valid), alone, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["llada", "dream"])
-def test_reading_some_columns_equals_reading_all(name, request):
-    model = request.getfixturevalue(name)
+def test_reading_some_columns_equals_reading_all(model):
     tokens = torch.arange(20)[None] + 30
     every = model(tokens, torch.arange(20)[None])
     some = torch.tensor([[3, 7, 19]])
@@ -119,12 +108,10 @@ def test_every_column_sees_columns_on_its_right(llada):
     assert not torch.allclose(llada(tokens, read), llada(other, read))
 
 
-@pytest.mark.parametrize("name", ["llada", "dream"])
-def test_fused_passes_say_the_same(name, request, monkeypatch):
-    for owner, method in ((RMSNorm, "forward"), (Rotation, "__call__")):
-        monkeypatch.setattr(owner, method, getattr(owner, method))  # put back afterwards
-    model, tokens = request.getfixturevalue(name), torch.arange(20)[None] + 30
-    read = torch.arange(20)[None]
-    apart = model(tokens, read)
+def test_fused_passes_return_the_same_logits(model, monkeypatch):
+    for owner, name in ((RMSNorm, "forward"), (layers, "rotate")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
+    tokens, read = torch.arange(20)[None] + 30, torch.arange(20)[None]
+    separate = model(tokens, read)
     fuse(backend="eager")
-    torch.testing.assert_close(model(tokens, read), apart)
+    torch.testing.assert_close(model(tokens, read), separate)

@@ -26,10 +26,6 @@ def change_tensors(folder, change):
     save_file(tensors, path)
 
 
-def drop_last_layer_norm(tensors):
-    del tensors["model.transformer.blocks.2.attn_norm.weight"]
-
-
 # Names and folders
 
 
@@ -44,107 +40,12 @@ def test_a_misspelt_toy_is_suggested():
         load("tooy")
 
 
-def test_a_folder_without_config_is_refused(checkpoint):
-    folder = checkpoint()
-    (folder / "config.json").unlink()
-    with pytest.raises(CheckpointError, match=r"has no config\.json"):
-        load(folder)
-
-
-@pytest.mark.parametrize("text", ["{broken", "[1, 2]", ""])
-def test_a_config_that_is_no_json_object_is_refused(checkpoint, text):
-    folder = checkpoint()
-    (folder / "config.json").write_text(text)
-    with pytest.raises(CheckpointError, match="JSON"):
-        load(folder)
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "", None, ...])
-def test_an_unknown_architecture_is_refused_with_a_way_out(checkpoint, kind):
-    with pytest.raises(CheckpointError, match=r"model_type.*llada, dream.*Adapter"):
-        load(checkpoint(model_type=kind))
-
-
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [
-        ("llada-tiny", "d_model"),
-        ("llada-tiny", "n_layers"),
-        ("llada-tiny", "max_sequence_length"),
-        ("dream-tiny", "hidden_size"),
-        ("dream-tiny", "rope_theta"),
-    ],
-)
-def test_a_missing_field_is_named(checkpoint, name, field):
-    with pytest.raises(CheckpointError, match=field):
-        load(checkpoint(name, **{field: ...}))
-
-
-@pytest.mark.parametrize(
-    ("name", "switch"),
-    [
-        ("llada-tiny", {"alibi": True}),
-        ("llada-tiny", {"rope": False}),
-        ("llada-tiny", {"activation_type": "swiglu"}),
-        ("llada-tiny", {"block_type": "sequential"}),
-        ("llada-tiny", {"attention_layer_norm": True}),
-        ("llada-tiny", {"include_qkv_bias": True}),
-        ("dream-tiny", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
-        ("dream-tiny", {"use_sliding_window": True}),
-        ("dream-tiny", {"hidden_act": "gelu"}),
-    ],
-)
-def test_a_switch_we_do_not_build_is_refused(checkpoint, name, switch):
-    with pytest.raises(CheckpointError, match=next(iter(switch))):
-        load(checkpoint(name, **switch))
-
-
 def test_null_and_false_mean_the_same_for_a_switch(checkpoint):
     assert load(checkpoint("llada-tiny", alibi=None, multi_query_attention=False))
     assert load(checkpoint("dream-tiny", use_sliding_window=None, use_mrope=None))
 
 
-GARBLED = [
-    '{"mask_token_id": "376"}',
-    '{"eos_token_id": 353.5}',
-    '{"d_model": "64"}',
-    '{"n_heads": 0}',
-    '{"n_layers": "3"}',
-    '{"rope_theta": "many"}',
-    '{"max_sequence_length": "96"}',
-]
-
-
-def test_fields_of_the_wrong_kind_are_refused(checkpoint, in_plain_python):
-    folder = checkpoint()
-    config = json.loads((folder / "config.json").read_text())
-    codes = {}
-    for place, change in enumerate(GARBLED):
-        other = folder.parent / f"garbled-{place}"
-        other.mkdir()
-        (other / "config.json").write_text(json.dumps({**config, **json.loads(change)}))
-        shutil.copyfile(folder / "model.safetensors", other / "model.safetensors")
-        codes[f"lastword.load({str(other)!r}, device='cpu')"] = change
-    outcome = {codes[code]: result for code, result in in_plain_python(codes).items()}
-    assert outcome == dict.fromkeys(GARBLED, "CheckpointError")
-
-
 # Special ids
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"mask_token_id": 384}, "outside the vocabulary of 384"),
-        ({"eos_token_id": 384}, "outside the vocabulary"),
-        ({"pad_token_id": 9999}, "outside the vocabulary"),
-        ({"mask_token_id": 353}, "also an end or pad id"),
-        ({"mask_token_id": ...}, "names no mask token"),
-    ],
-)
-def test_ids_that_cannot_be_decoded_with_are_refused(checkpoint, change, words):
-    with pytest.raises(CheckpointError, match=words):
-        load(checkpoint(**change))
 
 
 def test_ids_missing_everywhere_are_refused(checkpoint):
@@ -187,20 +88,6 @@ def test_a_folder_without_weights_is_refused(checkpoint):
         load(folder)
 
 
-def test_a_missing_tensor_is_named(checkpoint):
-    folder = checkpoint()
-    change_tensors(folder, drop_last_layer_norm)
-    with pytest.raises(CheckpointError, match=r"1 tensors are missing .*blocks\.2\.attn_norm"):
-        load(folder)
-
-
-def test_an_extra_tensor_is_named(checkpoint):
-    folder = checkpoint()
-    change_tensors(folder, lambda tensors: tensors.update(surprise=torch.zeros(2)))
-    with pytest.raises(CheckpointError, match=r"1 are not part .*surprise"):
-        load(folder)
-
-
 def test_stored_rotary_frequencies_are_ignored(checkpoint):
     folder = checkpoint("dream-tiny")
     name = "model.layers.0.self_attn.rotary_emb.inv_freq"
@@ -208,12 +95,7 @@ def test_stored_rotary_frequencies_are_ignored(checkpoint):
     assert load(folder)
 
 
-def test_a_wrong_shape_is_named_with_both_shapes(checkpoint):
-    with pytest.raises(CheckpointError, match=r"shape \[160, 64\].*\[128, 64\]"):
-        load(checkpoint(mlp_hidden_size=128))
-
-
-@pytest.mark.parametrize("size", [0, 5, 2000])
+@pytest.mark.parametrize("size", [0, 5])
 def test_a_truncated_file_is_refused(checkpoint, size):
     path = checkpoint() / "model.safetensors"
     path.write_bytes(path.read_bytes()[:size])
@@ -224,21 +106,6 @@ def test_a_truncated_file_is_refused(checkpoint, size):
 def test_sharded_equals_single(golden):
     single, sharded = load(golden / "llada-tiny"), load(golden / "llada-tiny-sharded")
     assert torch.equal(single(TOKENS, READ), sharded(TOKENS, READ))
-
-
-def test_a_missing_shard_is_named(checkpoint):
-    folder = checkpoint("llada-tiny-sharded")
-    (folder / "model-00002-of-00003.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"lacks .*model-00002-of-00003\.safetensors"):
-        load(folder)
-
-
-@pytest.mark.parametrize("text", ["{broken", "{}", "[]", '{"weight_map": []}', '{"weight_map": 3}'])
-def test_an_index_that_is_none_is_refused(checkpoint, text):
-    folder = checkpoint("llada-tiny-sharded")
-    (folder / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(CheckpointError, match="index"):
-        load(folder)
 
 
 def test_an_index_that_points_to_the_wrong_shard_is_refused(checkpoint):
@@ -279,13 +146,6 @@ def test_a_tied_head_is_the_embedding_stored_or_not(checkpoint, name, switch, he
     assert torch.equal(network.head.weight, load_file(folder / "model.safetensors")[embedding])
 
 
-def test_an_untied_head_that_is_missing_is_refused(checkpoint):
-    folder = checkpoint("dream-tiny")
-    change_tensors(folder, lambda tensors: tensors.pop("lm_head.weight"))
-    with pytest.raises(CheckpointError, match=r"lm_head\.weight"):
-        load(folder)
-
-
 # Device and dtype
 
 
@@ -308,17 +168,6 @@ def test_every_parameter_left_the_meta_device(llada, dream):
         assert {p.device.type for p in model.parameters()} == {"cpu"}
         assert model.device.type == "cpu"
         assert not model.training
-
-
-@pytest.mark.parametrize("setting", [{"dtype": "bf16"}, {"dtype": torch.int8}])
-def test_an_impossible_dtype_is_refused(golden, setting):
-    with pytest.raises(SettingError, match="dtype"):
-        load(golden / "llada-tiny", **setting)
-
-
-def test_an_unknown_device_is_refused(golden):
-    with pytest.raises(SettingError, match="bogus"):
-        lastword.load(golden / "llada-tiny", device="bogus")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -398,25 +247,3 @@ def test_a_checkpoint_says_what_canvas_it_is_made_for(checkpoint):
     generation(folder, max_new_tokens=40)
     assert load(folder).default_max_new_tokens == 40
     assert lastword.predict_length(load(folder), [5, 6]).slots == 40
-
-
-@pytest.mark.parametrize("wrong", [0, "many", 2.5])
-def test_a_canvas_that_is_no_number_of_slots_is_refused(checkpoint, wrong):
-    folder = checkpoint()
-    generation(folder, max_new_tokens=wrong)
-    with pytest.raises(CheckpointError, match="max_new_tokens"):
-        load(folder)
-
-
-@pytest.mark.parametrize(
-    "elsewhere", ["../model.safetensors", "/etc/model.safetensors", "sub/model.safetensors"]
-)
-def test_an_index_that_points_out_of_its_folder_is_refused(elsewhere, checkpoint):
-    folder = checkpoint("llada-tiny-sharded")
-    path = folder / "model.safetensors.index.json"
-    index = json.loads(path.read_text())
-    first = next(iter(index["weight_map"]))
-    index["weight_map"][first] = elsewhere
-    path.write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match="does not lie in the folder itself"):
-        lastword.load(folder, device="cpu")

@@ -1,4 +1,4 @@
-"""A pass on packed columns says what the plain pass says; here through the kernels' plain twins."""
+"""A packed pass computes what the plain pass computes; here with the PyTorch code of the kernels."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def model(request):
 
 @pytest.fixture
 def both(model, monkeypatch):
-    """The same call computed plainly and packed."""
+    """Return a function that computes the same call plainly and packed."""
 
-    def ask(*given, plain_memory=None, packed_memory=None, **named):
+    def run(*arguments, plain_storage=None, packed_storage=None, **keywords):
         monkeypatch.setattr(model, "packs", False)
-        plain = model(*given, storage=plain_memory, **named)
+        plain = model(*arguments, storage=plain_storage, **keywords)
         monkeypatch.setattr(model, "packs", True)
-        return plain, model(*given, storage=packed_memory, **named)
+        return plain, model(*arguments, storage=packed_storage, **keywords)
 
-    return ask
+    return run
 
 
 def same(plain, packed):
@@ -63,7 +63,7 @@ def test_rows_of_unequal_length(both):
 
 
 def test_a_row_with_gaps(both):
-    """Without a memory the columns that are seen need not stand side by side."""
+    """Without storage the visible columns need not be adjacent."""
     gaps = VALID.clone()
     gaps[0, [2, 3, 8]] = False
     read = READ.clone()
@@ -71,11 +71,11 @@ def test_a_row_with_gaps(both):
     same(*both(TOKENS, read, valid=gaps))
 
 
-def opened(model, memory, tokens=TOKENS):
-    """A memory after a pass over everything, computed plainly."""
+def filled(model, storage, tokens=TOKENS):
+    """Return the storage after a plain pass over all columns."""
     every = torch.arange(12).expand(3, -1)
-    model.network.hidden(tokens, VALID, every, memory.at(torch.arange(3)))
-    return memory
+    model.network.hidden(tokens, VALID, every, storage.at(torch.arange(3)))
+    return storage
 
 
 def test_stale_columns_over_a_memory(model, both):
@@ -83,69 +83,69 @@ def test_stale_columns_over_a_memory(model, both):
     stale[0, 3:5] = True
     changed = TOKENS.clone()
     changed[stale] += 3
-    memories = [opened(model, KVStorage(3, 12)) for _ in range(2)]
+    storages = [filled(model, KVStorage(3, 12)) for _ in range(2)]
     rows, nothing = torch.arange(3), torch.zeros_like(stale)
-    asked = [memory.at(rows, stale, nothing, nothing, VALID) for memory in memories]
+    parts = [storage.at(rows, stale, nothing, nothing, VALID) for storage in storages]
     same(
         *both(
-            changed, READ, valid=VALID, stale=asked[0].columns,
-            plain_memory=asked[0], packed_memory=asked[1],
+            changed, READ, valid=VALID, stale=parts[0].columns,
+            plain_storage=parts[0], packed_storage=parts[1],
         )
     )  # fmt: skip
-    assert torch.equal(asked[0].tokens_computed, asked[1].tokens_computed)
+    assert torch.equal(parts[0].tokens_computed, parts[1].tokens_computed)
     for layer in range(model.network.config.num_layers):
         like = torch.zeros(1, model.network.config.num_kv_heads, 1, model.network.config.head_dim)
-        for plain, packed in zip(*(memory.by_row(layer, like) for memory in memories)):
+        for plain, packed in zip(*(storage.by_row(layer, like) for storage in storages)):
             torch.testing.assert_close(packed, plain, atol=2e-5, rtol=1e-5)
 
 
 def test_some_rows_of_a_memory(model, both):
-    memories = [opened(model, KVStorage(3, 12)) for _ in range(2)]
+    storages = [filled(model, KVStorage(3, 12)) for _ in range(2)]
     rows, stale = torch.tensor([0, 2]), torch.tensor([[7, 8], [3, 4]])
-    asked = [memory.at(rows) for memory in memories]
+    parts = [storage.at(rows) for storage in storages]
     same(
         *both(
             TOKENS[rows] + 1, stale, valid=VALID[rows], stale=stale,
-            plain_memory=asked[0], packed_memory=asked[1],
+            plain_storage=parts[0], packed_storage=parts[1],
         )
     )  # fmt: skip
 
 
 def test_all_columns_into_a_memory(model, both):
-    asked = [KVStorage(3, 12).at(torch.arange(3)) for _ in range(2)]
-    same(*both(TOKENS, READ, valid=VALID, plain_memory=asked[0], packed_memory=asked[1]))
+    parts = [KVStorage(3, 12).at(torch.arange(3)) for _ in range(2)]
+    same(*both(TOKENS, READ, valid=VALID, plain_storage=parts[0], packed_storage=parts[1]))
 
 
 BLOCK = torch.tensor([[6, 7, 8], [5, 6, 7], [2, 3, 4]])
 
 
 @pytest.mark.parametrize("reads", [[0, 1, 2], [1, 2]])
-def test_rows_that_carry_as_many_columns_need_no_packing(model, both, monkeypatch, reads):
-    memories = [opened(model, KVStorage(3, 12)) for _ in range(2)]
+def test_rows_with_the_same_number_of_columns(model, both, monkeypatch, reads):
+    storages = [filled(model, KVStorage(3, 12)) for _ in range(2)]
     rows = torch.arange(3)
-    plain = memories[0].at(rows)
-    packed = memories[1].at_columns(rows, BLOCK)
+    plain = storages[0].at(rows)
+    packed = storages[1].at_columns(rows, BLOCK)
     read = BLOCK[:, reads]
-    said = both(TOKENS + 1, read, valid=VALID, stale=BLOCK, plain_memory=plain, packed_memory=packed)
-    same(*said)
+    logits = both(TOKENS + 1, read, valid=VALID, stale=BLOCK, plain_storage=plain, packed_storage=packed)
+    same(*logits)
     monkeypatch.setattr(model, "packs", False)
-    uniform = opened(model, KVStorage(3, 12)).at_columns(rows, BLOCK)
-    same(said[0], model(TOKENS + 1, read, valid=VALID, stale=BLOCK, storage=uniform))
+    uniform = filled(model, KVStorage(3, 12)).at_columns(rows, BLOCK)
+    same(logits[0], model(TOKENS + 1, read, valid=VALID, stale=BLOCK, storage=uniform))
     shifted = model.architecture.shifted_logits
     assert packed.tokens_computed.tolist() == [3 + (shifted and 0 in reads)] * 3
     if shifted:
         assert torch.equal(packed.tokens_computed, plain.tokens_computed)
 
 
-def test_such_a_pass_asks_the_device_nothing(model, monkeypatch):
-    """What a captured pass cannot do: read a number back, or find where something is true."""
-    memory = opened(model, KVStorage(3, 12))
+def test_such_a_pass_does_not_wait_for_the_device(model, monkeypatch):
+    """A captured pass can neither read a number back nor find the true entries of a mask."""
+    storage = filled(model, KVStorage(3, 12))
     monkeypatch.setattr(model, "packs", True)
     from lastword.models import packed
 
-    # The twin of attention reads counts on the host; its kernel does not.
+    # The PyTorch code of attention reads counts on the host; the kernel does not.
     monkeypatch.setattr(packed, "attend", lambda query, keys, values, rows: query)
-    rows = memory.at_columns(torch.arange(3), BLOCK)
+    rows = storage.at_columns(torch.arange(3), BLOCK)
 
     def refuse(*_, **__):
         raise AssertionError("the pass waits for the device")
@@ -156,11 +156,11 @@ def test_such_a_pass_asks_the_device_nothing(model, monkeypatch):
 
 
 def test_such_a_pass_is_packed_in_few_kernels(model):
-    """Each costs more to start than to run."""
-    memory = opened(model, KVStorage(3, 12)).at_columns(torch.arange(3), BLOCK)
-    Packing.from_columns(TOKENS, BLOCK, VALID, BLOCK, memory)  # makes what is kept
+    """A launch costs more than such a kernel."""
+    storage = filled(model, KVStorage(3, 12)).at_columns(torch.arange(3), BLOCK)
+    Packing.from_columns(TOKENS, BLOCK, VALID, BLOCK, storage)  # fills the cache of ranges
     with Launches() as seen:
-        packing = Packing.from_columns(TOKENS, BLOCK, VALID, BLOCK, memory)
+        packing = Packing.from_columns(TOKENS, BLOCK, VALID, BLOCK, storage)
     assert len(seen.names) <= 10, seen.names
     assert packing.rows.key_starts.tolist()[:3] == [0, 12 + 3, 24 + 1]
     assert packing.rows.key_counts.tolist() == [12, 7, 4]
@@ -169,23 +169,23 @@ def test_such_a_pass_is_packed_in_few_kernels(model):
 
 
 class Launches(TorchDispatchMode):
-    """The operations that compute something, where views do not."""
+    """Records the operations that compute something; views do not."""
 
     def __init__(self):
         super().__init__()
         self.names = []
 
-    def __torch_dispatch__(self, operation, types, given=(), named=None):
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
         views = any(result.alias_info for result in operation._schema.returns)
         out = "out" in operation._overloadname
         if (out or not views) and not operation.name().startswith("aten::empty"):
             self.names.append(operation.name())
-        return operation(*given, **named or {})
+        return operation(*arguments, **keywords or {})
 
 
 @pytest.mark.parametrize("opening", [False, True])
-def test_the_keys_of_a_lone_row_are_known_to_the_host(model, both, monkeypatch, opening):
-    """So that its attention can be computed without offsets."""
+def test_the_host_knows_the_keys_of_a_single_row(model, both, monkeypatch, opening):
+    """Its attention can then be computed without offsets."""
     from lastword.models import packed
 
     alone = []
@@ -195,15 +195,15 @@ def test_the_keys_of_a_lone_row_are_known_to_the_host(model, both, monkeypatch, 
         return attend_one_row(query, keys[rows.span], values[rows.span])
 
     monkeypatch.setattr(packed, "attend", attend)
-    given = {"valid": VALID[1:2]}
+    arguments = {"valid": VALID[1:2]}
     if opening:
-        row, whole, own = torch.tensor([0]), torch.arange(3, 10)[None], slice(3, 10)
-        given |= {
-            "plain_memory": KVStorage(1, 12).at(row),
-            "packed_memory": KVStorage(1, 12).at_columns(row, whole, span=own),
+        row, whole, span = torch.tensor([0]), torch.arange(3, 10)[None], slice(3, 10)
+        arguments |= {
+            "plain_storage": KVStorage(1, 12).at(row),
+            "packed_storage": KVStorage(1, 12).at_columns(row, whole, span=span),
             "stale": whole,
         }
-    same(*both(TOKENS[1:2] + 1, torch.arange(5, 10)[None], **given))
+    same(*both(TOKENS[1:2] + 1, torch.arange(5, 10)[None], **arguments))
     assert {*map(str, alone)} == {str(slice(3, 10) if opening else slice(0, 7))}
 
 
@@ -227,8 +227,8 @@ def test_the_mlp_of_many_columns_is_computed_some_at_a_time(golden, monkeypatch,
     assert lengths == [8, 8, 7] * model.network.config.num_layers  # 23 columns, in three parts
 
 
-def test_a_first_column_speaks_for_itself(grouped, monkeypatch):
-    """Dream reads the column before; where a row begins there is none, padded or not."""
+def test_a_first_column_predicts_itself(grouped, monkeypatch):
+    """Shifted logits are read at the column before; a row's first column has none, padded or not."""
     monkeypatch.setattr(grouped, "packs", True)
     alone = grouped(TOKENS[1:2, 3:10], torch.tensor([[0, 1]]))
     together = grouped(TOKENS, torch.tensor([[0, 1], [3, 4], [1, 2]]), valid=VALID)
@@ -255,7 +255,7 @@ def test_packing_keeps_names_values_and_memory(golden, name):
 
 
 def _bytes(*modules):
-    """Memory behind the parameters, shared memory once."""
+    """Return the bytes of every tensor behind the parameters, shared ones once."""
     stores = [p.untyped_storage() for module in modules for p in module.parameters()]
     return {store.data_ptr(): store.nbytes() for store in stores}
 
@@ -270,7 +270,7 @@ def test_a_model_that_was_cast_is_packed_anew(golden):
     assert packed.dtype == torch.float64
 
 
-def test_a_model_that_was_quantised_is_packed_anew(golden):
+def test_a_model_that_was_quantized_is_packed_anew(golden):
     model = lastword.load(golden / "dream-tiny", device="cpu")
     model.packs = True
     before = model(TOKENS, READ)
@@ -281,9 +281,9 @@ def test_a_model_that_was_quantised_is_packed_anew(golden):
     assert not torch.equal(packed, before)
 
 
-@pytest.mark.parametrize("change", ["quantize_rows", "cast"])
+@pytest.mark.parametrize("change", ["quantize", "cast"])
 def test_weights_that_were_replaced_are_gone(golden, change):
-    """Whatever the packed pass made of them must not keep them until the next pass."""
+    """The packed network must not hold them until the next pass."""
     model = lastword.load(golden / "llada-tiny", device="cpu")
     products = sum(_bytes(model.network.blocks).values())
     before = sum(_reachable(model).values())
@@ -301,7 +301,7 @@ def test_weights_that_were_replaced_are_gone(golden, change):
 
 
 def _reachable(model):
-    """Memory behind every tensor that the model keeps alive, shared memory once."""
+    """Return the bytes of every tensor that the model keeps alive, shared ones once."""
     stores, seen, waiting = {}, set(), [model]
     while waiting:
         thing = waiting.pop()
@@ -318,7 +318,7 @@ def _reachable(model):
     return stores
 
 
-def test_on_a_cpu_a_pass_is_not_packed_unless_asked(golden):
+def test_on_a_cpu_a_pass_is_not_packed_by_default(golden):
     model = lastword.load(golden / "llada-tiny", device="cpu", dtype="bfloat16")
     model(TOKENS, READ)
     assert model.network.packed is None

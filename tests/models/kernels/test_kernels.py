@@ -15,18 +15,12 @@ from lastword.decoding.sampling import Sampling
 from lastword.models.kernels import attention
 from lastword.models.kernels.attention import PackedRows, attend
 from lastword.models.kernels.float8 import apply_scales, float8_matmul, quantize_rows
-from lastword.models.kernels.fused import add_rms_norm, rotate_and_store, silu_mul
+from lastword.models.kernels.fused import add_rms_norm, rotate, rotate_and_store, silu_mul
 from lastword.models.kernels.vocabulary import score_columns
-from lastword.models.layers import RMSNorm, Rotation, TransformerConfig
+from lastword.models.layers import RMSNorm
 
 ROOT = Path(__file__).parents[3]
 HALVES = (torch.float32, torch.bfloat16, torch.float16)
-SHAPE = TransformerConfig(
-    hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, intermediate_size=64, vocab_size=8,
-    rope_theta=500000.0,
-    norm_eps=1e-5,
-    max_seq_len=4096, qkv_bias=False, tied_head=False, rotate_in_float32=True,
-)  # fmt: skip
 
 
 def numbers(*shape, dtype=torch.float32, seed=0):
@@ -82,25 +76,19 @@ def test_add_norm_is_the_sum_and_its_norm(dtype):
     assert torch.equal(normed, norm(x))
 
 
-@pytest.mark.parametrize("in_float32", [True, False])
+@pytest.mark.parametrize("working", [torch.float32, None])
 @pytest.mark.parametrize("dtype", HALVES)
-def test_rotation_is_that_of_the_layers_and_what_is_turned_is_stored(dtype, in_float32):
-    positions, slots = torch.tensor([3, 2000, 17]), torch.tensor([4, 0, 2])
-    shape = TransformerConfig(**{**vars(SHAPE), "rotate_in_float32": in_float32})
-    rotation = Rotation.from_positions(positions[None], shape, dtype)
+def test_queries_and_keys_are_rotated_and_keys_and_values_stored(dtype, working):
+    slots, angles = torch.tensor([4, 0, 2]), numbers(3, 8)
+    cos, sin = angles.cos().to(working or dtype), angles.sin().to(working or dtype)
     qkv = numbers(3, 8 * 16, dtype=dtype)
     query, key, value = torch.split(qkv.view(3, 8, 16), [4, 2, 2], 1)
-    store = [torch.zeros(5, 2, 16, dtype=dtype) for _ in "kv"]
-    cos, sin = (x[0, 0, :, :8] for x in (rotation.cos, rotation.sin))
-    turned = rotate_and_store(qkv, cos, sin, slots, *store, 4)
-
-    def by_layers(x):
-        return rotation(x.transpose(0, 1)[None])[0].transpose(0, 1)
-
-    assert torch.equal(turned, by_layers(query))
-    assert torch.equal(store[0][slots], by_layers(key))
-    assert torch.equal(store[1][slots], value)
-    assert not store[0][[1, 3]].any()
+    keys, values = (torch.zeros(5, 2, 16, dtype=dtype) for _ in "kv")
+    rotated = rotate_and_store(qkv, cos, sin, slots, keys, values, 4)
+    assert torch.equal(rotated, rotate(query, cos[:, None], sin[:, None]))
+    assert torch.equal(keys[slots], rotate(key, cos[:, None], sin[:, None]))
+    assert torch.equal(values[slots], value)
+    assert not keys[[1, 3]].any()
 
 
 def test_gate_is_silu_of_the_left_half_times_the_right():
