@@ -128,7 +128,7 @@ def default_length(limit: int | None = None) -> LengthPolicy:
     """The plan that costs least without costing accuracy, on four models' validation prompts.
 
     One probe read for what it is, a block more where the answer has not ended, none behind its end. The
-    paper's own is `Survival()`. docs/decisions/0016-the-default.md has the figures.
+    paper's own is `Survival()`. docs/decisions/0016-default-length.md has the figures.
     """
     return StopAtEnd(GrowWhenFull(Survival(limit, interpretation=Auto()), limit=limit))
 
