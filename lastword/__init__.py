@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from lastword.api import generate as generate
     from lastword.api import predict_length as predict_length
     from lastword.api import stream as stream
+    from lastword.calibration import Calibration as Calibration
+    from lastword.calibration import Ratios as Ratios
     from lastword.calibration.fit import calibrate as calibrate
-    from lastword.calibration.ratios import Calibration as Calibration
-    from lastword.calibration.ratios import Ratios as Ratios
     from lastword.canvas.tokens import TokenIds as TokenIds
     from lastword.decoding.forward import Hooks as Hooks
     from lastword.decoding.loop import Step as Step
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "api": ("Finish", "Generation", "generate", "predict_length", "stream"),
     "calibration.fit": ("calibrate",),
-    "calibration.ratios": ("Calibration", "Ratios"),
+    "calibration": ("Calibration", "Ratios"),
     "canvas.tokens": ("TokenIds",),
     "decoding.forward": ("Hooks",),
     "decoding.loop": ("Step", "decode"),

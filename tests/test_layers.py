@@ -11,14 +11,14 @@ LAYERS = [
     ["version", "errors", "validation", "io", "embedded"],
     ["viz.figures", "viz.html", "sandbox"],
     ["survival"],
-    ["canvas", "calibration.ratios"],
+    ["canvas", "calibration"],
     ["models"],
     ["decoding.sampling", "decoding.prediction", "decoding.forward", "prompts"],
     ["policies"],
     ["recipe"],
     ["decoding"],
     ["viz", "api"],
-    ["engines", "tasks", "evaluate", "paper", "calibration"],
+    ["engines", "tasks", "evaluate", "paper", "calibration.fit"],
     ["bench", "serve", "batch", "cli", "__main__"],
 ]
 RANK = {place: rank for rank, layer in enumerate(LAYERS) for place in layer}

@@ -1,1 +1,239 @@
-"""Calibration: how a model's observed answer lengths compare with its predictions."""
+"""Calibration data: observed answer lengths divided by predicted lengths, and the file they are kept in."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, Field
+
+from lastword.errors import CheckpointError, SettingError
+from lastword.io.schema import STRICT, PositiveSlots, SlotCount, Text, read_json_object, validate
+from lastword.survival.conformal import conformal_quantile, required_factor
+from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.survival.interpretation import (
+    Auto,
+    Boundary,
+    EndedBy,
+    FirstBoundary,
+    Hazard,
+    Interpretation,
+    TurnEnd,
+)
+from lastword.validation import (
+    MAX_NUMBER,
+    MAX_SLOTS,
+    check_choice,
+    check_int,
+    check_list,
+    check_number,
+    check_type,
+)
+
+INTERPRETATIONS: dict[str, type[Interpretation]] = {
+    cls.name: cls for cls in (Hazard, EndedBy, Boundary, FirstBoundary, TurnEnd, Auto)
+}
+ESTIMATES: dict[str, type[Mean | Quantile | Cheapest]] = {cls.name: cls for cls in (Mean, Quantile, Cheapest)}
+FILE_NAME = "lengths.json"
+ALL_FAMILIES = "all"  # the key of the ratios of all answers
+
+
+def check_families(families: Iterable[object]) -> None:
+    """Raise SettingError unless every family is a name or None."""
+    for family in families:
+        if family is not None and (not isinstance(family, str) or family == ALL_FAMILIES):
+            raise SettingError(
+                f"a family called {family!r} was given; a family is text or None, and "
+                f"{ALL_FAMILIES!r} is the name of all answers together: use another name"
+            )
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """The factors by which predictions had to be multiplied to fit their answers, and the truncated answers.
+
+    The length of a truncated answer is unknown. It ranks above all answers that ended, so a factor that
+    would fall among the truncated answers is refused, and any lower factor is exact.
+    """
+
+    ended: tuple[float, ...]  # in ascending order
+    truncated: int = 0  # number of answers
+
+    def __post_init__(self) -> None:
+        check_list("Ratios", "ended", self.ended, "a tuple of numbers")
+        for ratio in self.ended:
+            check_number("Ratios", "ended", ratio, above=0)
+        check_int("Ratios", "truncated", self.truncated, minimum=0)
+        if not self.ended and not self.truncated:
+            raise SettingError("Ratios(()) was given; give at least one ratio or one truncated answer")
+        object.__setattr__(self, "ended", tuple(sorted(self.ended)))
+
+    def __len__(self) -> int:
+        return len(self.ended) + self.truncated
+
+    def factor(self, coverage: float) -> float:
+        """Return the factor with which a share `coverage` of new answers fits."""
+        factor = conformal_quantile([*self.ended, *[math.inf] * self.truncated], coverage)
+        if math.isinf(factor):
+            raise SettingError(
+                f"{self.truncated} of the {len(self)} answers of this calibration were truncated, so no "
+                f"bound that covers {coverage:.0%} is known: calibrate again with a larger limit, or use a "
+                "lower coverage"
+            )
+        return factor
+
+    @property
+    def scale(self) -> float:
+        """The median: 1.2 means that half of the answers needed at least a fifth more than predicted."""
+        return [*self.ended, *[math.inf] * self.truncated][(len(self) - 1) // 2]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Ratios of observed to predicted lengths by task family, for one model and one length prediction.
+
+    `model_key` identifies the model (`models.weights.model_key`); `limit`, `ends` and `interpretation` are
+    the settings of Survival; `estimate` is the denominator of the ratios. The ratios themselves are stored,
+    so every coverage that they suffice for can be computed. `made_with["recipe"]` is the recipe that decoded
+    the answers; only a recipe with the same unmask rule, block, commit rule and sampling may use them. If
+    `made_with["chat"]` is set, prompts must use the chat template (or not) in the same way.
+    """
+
+    model_key: str
+    limit: int
+    interpretation: Interpretation
+    estimate: Mean | Quantile | Cheapest
+    families: Mapping[str, Ratios]
+    ends: str = "document"
+    made_with: Mapping[str, Any] = field(default_factory=dict)  # versions, recipe, requested coverage
+
+    def __post_init__(self) -> None:
+        kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
+            "model_key": (str, "the result of lastword.models.weights.model_key"),
+            "interpretation": (Interpretation, f"one of {', '.join(INTERPRETATIONS)}"),
+            "estimate": ((Mean, Quantile, Cheapest), "Mean(), Quantile() or Cheapest()"),
+            "families": (Mapping, "Ratios by name"),
+            "made_with": (Mapping, "a mapping"),
+        }
+        for name, (kind, expected) in kinds.items():
+            check_type("Calibration", name, getattr(self, name), kind, expected)
+        for ratios in self.families.values():
+            check_type("Calibration", "families", ratios, Ratios, "Ratios by name")
+        check_int("Calibration", "limit", self.limit, minimum=1)
+        check_choice("Calibration", "ends", self.ends, "document", "any")
+        if ALL_FAMILIES not in self.families:
+            raise SettingError(f"families has no {ALL_FAMILIES!r}; add the ratios of all answers together")
+
+    @classmethod
+    def from_answers(
+        cls,
+        predicted: Sequence[float],
+        finished: Sequence[int | None],
+        families: Sequence[str | None],
+        **settings: Any,
+    ) -> Calibration:
+        """Make a calibration from each answer's prediction, its length (None: truncated) and its family."""
+        answers = list(zip(predicted, finished, families, strict=True))
+        names = sorted({family for *_, family in answers if family is not None})
+        check_families(names)
+        ratios = {}
+        for name in (ALL_FAMILIES, *names):
+            lengths = [(guess, length) for guess, length, family in answers if name in (ALL_FAMILIES, family)]
+            ended = tuple(required_factor(guess, length) for guess, length in lengths if length is not None)
+            ratios[name] = Ratios(ended, len(lengths) - len(ended))
+        return cls(families=ratios, **settings)
+
+    def bound(self, coverage: float, family: str | None = None) -> Scaled:
+        """Return the estimate times the factor of a family and coverage."""
+        name = ALL_FAMILIES if family is None else family
+        if name not in self.families:
+            raise SettingError(
+                f"this calibration has no answers of the family {name!r}; known: {', '.join(self.families)}. "
+                "Omit the family, or calibrate on prompts of it"
+            )
+        return Scaled(self.families[name].factor(coverage), self.estimate)
+
+    def check_model(self, model_key: str, source: object) -> None:
+        """Raise CheckpointError unless this calibration was made for the model."""
+        if model_key != self.model_key:
+            raise CheckpointError(
+                f"{source} was made for other weights (or another dtype or end tokens): its model is "
+                f"{self.model_key}, the loaded model is {model_key}. Run lastword calibrate again, or load "
+                "without it (calibration=None, on the command line --calibration none)"
+            )
+
+    def to_json(self) -> str:
+        """Return the content of a lengths.json."""
+        if INTERPRETATIONS.get(self.interpretation.name) is not type(self.interpretation):
+            raise SettingError(
+                f"{self.interpretation!r} is not a built-in interpretation, so a file could not be read back"
+            )
+        estimate = {f.name: getattr(self.estimate, f.name) for f in fields(self.estimate)}
+        data = {
+            "model_key": self.model_key,
+            "limit": self.limit,
+            "ends": self.ends,
+            "interpretation": self.interpretation.name,
+            "estimate": {"name": self.estimate.name, **estimate},
+            "made_with": dict(self.made_with),
+            "families": {
+                name: {"truncated": ratios.truncated, "ended": [float(f"{n:.12g}") for n in ratios.ended]}
+                for name, ratios in self.families.items()
+            },
+        }
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Calibration:
+        """Read a lengths.json; raise CheckpointError if it is not one."""
+        try:
+            file = validate(_File, read_json_object(path))
+            return cls(
+                model_key=file.model_key,
+                limit=file.limit,
+                ends=file.ends,
+                interpretation=INTERPRETATIONS[file.interpretation](),
+                estimate=ESTIMATES[file.estimate.name](**file.estimate.model_extra or {}),
+                made_with=file.made_with.model_dump(exclude_unset=True),
+                families={name: Ratios(tuple(r.ended), r.truncated) for name, r in file.families.items()},
+            )
+        except (OSError, ValueError, TypeError, SettingError) as error:
+            raise CheckpointError(
+                f"{path} is not a calibration ({error}); make one with lastword calibrate, or delete it"
+            ) from error
+
+
+class _Ratios(BaseModel):
+    model_config = STRICT
+    ended: Annotated[list[Annotated[float, Field(gt=0, le=MAX_NUMBER)]], Field(max_length=MAX_SLOTS)]
+    truncated: SlotCount = Field(validation_alias=AliasChoices("truncated", "cut"))
+
+
+class _Estimate(BaseModel):
+    model_config = {**STRICT, "extra": "allow"}  # the class of the estimate checks its settings
+    name: Literal["mean", "quantile", "cheapest"]
+
+
+class _MadeWith(BaseModel):
+    model_config = {**STRICT, "extra": "allow"}  # only these two are used
+    recipe: dict[str, Any] | None = None
+    chat: bool | None = None
+
+
+class _File(BaseModel):
+    """A lengths.json. Files written before version 0.2 have the second name of a field."""
+
+    model_config = STRICT
+    model_key: Text = Field(validation_alias=AliasChoices("model_key", "weights"))
+    limit: PositiveSlots
+    ends: Literal["document", "any"]
+    interpretation: Literal["hazard", "ended-by", "boundary", "first-boundary", "turn-end", "auto"] = Field(
+        validation_alias=AliasChoices("interpretation", "reading")
+    )
+    estimate: _Estimate
+    made_with: _MadeWith = _MadeWith()
+    families: Annotated[dict[Text, _Ratios], Field(min_length=1, max_length=10_000)]

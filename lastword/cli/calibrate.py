@@ -78,9 +78,9 @@ def calibrate(
     from rich.table import Table
 
     import lastword
+    from lastword.calibration import FILE_NAME
     from lastword.calibration.fit import FAST
     from lastword.calibration.fit import calibrate as learn
-    from lastword.calibration.ratios import FILE_NAME
     from lastword.cli.console import progress
     from lastword.cli.watched import Watched
     from lastword.engines import OPENAI, EngineOptions
@@ -109,7 +109,7 @@ def calibrate(
     with closing(asking.open(source)) as opened, progress("answers") as shown:
         found = learn(
             opened.model_info, asked, families, limit=limit, ends=ends, interpretation=read_as,
-            estimate=guess, coverage=coverage, recipe=chosen, rows=rows, seed=seed,
+            estimate=guess, coverage=coverage, recipe=chosen, max_batch_size=rows, seed=seed,
             engine=Watched(opened, shown.waiting), progress=shown.count,
         )  # fmt: skip
     write(target, found.to_json())
@@ -134,7 +134,7 @@ def calibrate(
 
 def target_of(model: str, out: Path | None) -> Path:
     """The file to write, refused before any work if it cannot be, or holds something else already."""
-    from lastword.calibration.ratios import FILE_NAME, Calibration
+    from lastword.calibration import FILE_NAME, Calibration
     from lastword.io.files import check_target, user_path
 
     folder = user_path(model)

@@ -12,7 +12,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import torch
 
-from lastword.calibration.ratios import Calibration
+from lastword.calibration import Calibration
 from lastword.canvas.cost import TokenCost
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import LastwordError, SettingError, WrongTypeError

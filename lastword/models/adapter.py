@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastword.calibration.ratios import Calibration
+from lastword.calibration import Calibration
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import SettingError, WrongTypeError
 from lastword.models.base import (

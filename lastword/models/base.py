@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lastword.calibration.ratios import Calibration
+from lastword.calibration import Calibration
 from lastword.canvas.tokens import TokenIds, is_plain_tensor
 from lastword.errors import NumericError, SettingError, WrongTypeError
 from lastword.models.storage import RowStorage

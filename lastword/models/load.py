@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 import torch
 
-from lastword.calibration.ratios import FILE_NAME, Calibration
+from lastword.calibration import FILE_NAME, Calibration
 from lastword.canvas.tokens import TokenIds
 from lastword.embedded import EMBEDDED
 from lastword.embedded import FOLDER as EMBEDDED_FOLDER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lastword.calibration.ratios import Calibration
+from lastword.calibration import Calibration
 from lastword.canvas.columns import column_indices, locate
 from lastword.canvas.tokens import TokenIds
 from lastword.models.architectures import Architecture

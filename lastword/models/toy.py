@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lastword.calibration.ratios import Calibration
+from lastword.calibration import Calibration
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import PromptError, SettingError
 from lastword.models.storage import RowStorage

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from lastword.calibration.ratios import Calibration, Ratios
+from lastword.calibration import Calibration, Ratios
 from lastword.errors import CheckpointError, RecipeError, SettingError
 from lastword.models.architectures import DreamConfig, LLaDAConfig
 from lastword.models.config import GenerationConfig, WeightIndex

@@ -217,7 +217,7 @@ ROWS = [
     ("calibrate", "recipe=3", TYPE, "it must be a Recipe"),
     ("calibrate", "seed='0'", TYPE, "seed='0'"),
     ("calibrate", "seed=2**63 - 1", SETTING, "seed must be a whole number, at most"),
-    ("calibrate", "rows=2.0", TYPE, "rows=2.0"),
+    ("calibrate", "max_batch_size=2.0", TYPE, "max_batch_size=2.0"),
     ("calibrate", "coverage='90%'", TYPE, "coverage must be a number above 0 and below 1"),
     ("calibrate", "coverage=90", SETTING, "coverage=90"),
     ("lastword", "calibrate(toy, 'bbbbbbbbb')", PROMPT, "one prompt, a str"),

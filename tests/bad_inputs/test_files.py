@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import lastword
-from lastword.calibration.ratios import Calibration, Ratios
+from lastword.calibration import Calibration, Ratios
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import CheckpointError, PromptError, RecipeError, SettingError, WrongTypeError
 from lastword.models.tokenizer import Tokenizer
@@ -645,7 +645,7 @@ CALIBRATIONS = [
     ("nothing", calibration_of(b""), "EOF"),
     ("a list", calibration_of(b"[]"), "it must be an object"),
     ("nested without end", calibration_of(b"[" * 10**5), "recursion limit"),
-    ("other bytes", calibration_of(b"\x80\x81"), "lengths.json is no calibration"),
+    ("other bytes", calibration_of(b"\x80\x81"), "lengths.json is not a calibration"),
     ("a field twice", calibration_of(b'{"limit": 1, "limit": 2}'), "'limit' twice"),
     ("an unknown field", calibration(colour="red"), "colour"),
     ("made with null", calibration(made_with=None), "made_with"),
@@ -660,12 +660,12 @@ CALIBRATIONS = [
     ("a limit without end", calibration(limit=10**18), "limit"),
     ("a limit true", calibration(limit=True), "limit"),
     ("other ends", calibration(ends="all"), "ends"),
-    ("an unknown interpretation", calibration(interpretation="tea leaves"), "it should be one of hazard"),
+    ("an unknown interpretation", calibration(interpretation="tea leaves"), "Input should be 'hazard'"),
     ("an interpretation that is a list", calibration(interpretation=["hazard"]), "interpretation"),
     ("an estimate null", calibration(estimate=None), "estimate"),
     ("an estimate as text", calibration(estimate="mean"), "estimate"),
     ("an estimate of no name", calibration(estimate={"q": 0.5}), "estimate.name"),
-    ("an estimate of another name", calibration(estimate={"name": "scaled"}), "one of mean"),
+    ("an estimate of another name", calibration(estimate={"name": "scaled"}), "Input should be 'mean'"),
     ("an estimate of other fields", calibration(estimate={"name": "mean", "q": 1}), "unexpected"),
     ("an estimate out of range", calibration(estimate={"name": "quantile", "q": 7}), "q=7"),
     ("an estimate of lists", calibration(estimate={"name": "quantile", "q": [1]}), "q=[1]"),
@@ -674,7 +674,7 @@ CALIBRATIONS = [
     ("families without all", calibration(families={"a": {"ended": [1.0], "cut": 0}}), "'all'"),
     ("a family of nothing", calibration(families={"all": {"ended": [], "cut": 0}}), "at least one"),
     ("a family that is a list", calibration(families={"all": [1.0]}), "families.all"),
-    ("ratios NaN", calibration(families={"all": {"ended": [NAN], "cut": 0}}), "no calibration"),
+    ("ratios NaN", calibration(families={"all": {"ended": [NAN], "cut": 0}}), "not a calibration"),
     (
         "ratios zero",
         calibration(families={"all": {"ended": [0], "cut": 0}}),

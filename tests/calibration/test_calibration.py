@@ -25,7 +25,7 @@ from lastword import (
     Survival,
     calibrate,
 )
-from lastword.calibration.ratios import Calibration, Ratios
+from lastword.calibration import Calibration, Ratios
 from lastword.errors import CapacityError, CheckpointError, PromptError, SettingError
 from lastword.io.prompts import read_prompts
 from lastword.models.base import MaskPredictor
@@ -63,7 +63,7 @@ def test_a_cut_answer_is_longer_than_any_that_ended():
     cut = found(ended=range(1, 16), cut=4)
     assert len(cut.families["all"]) == 19
     assert cut.bound(0.75) == found().bound(0.75)  # the fifteenth of nineteen, either way
-    with pytest.raises(SettingError, match=r"4 of the 19 answers .* were cut .* larger limit"):
+    with pytest.raises(SettingError, match=r"4 of the 19 answers .* were truncated.* larger limit"):
         cut.bound(0.8)
 
 
@@ -73,7 +73,7 @@ def test_the_scale_is_the_middle_ratio():
 
 
 def test_no_answers_are_no_ratios():
-    with pytest.raises(SettingError, match="at least one answer"):
+    with pytest.raises(SettingError, match="at least one ratio"):
         Ratios(())
 
 
@@ -131,7 +131,7 @@ def test_a_file_that_is_no_calibration_is_refused_with_its_name(change, tmp_path
     data = {**json.loads(found().to_json()), **change}
     path = tmp_path / "lengths.json"
     path.write_text(json.dumps({key: value for key, value in data.items() if value is not ...}))
-    with pytest.raises(CheckpointError, match=r"lengths\.json is no calibration"):
+    with pytest.raises(CheckpointError, match=r"lengths\.json is not a calibration"):
         Calibration.from_file(path)
 
 
@@ -224,7 +224,7 @@ def test_a_calibration_belongs_to_weights_dtype_and_ends(checkpoint):
     turned = lastword.load(folder, device="cpu", turn_ends=[3, 4])
     assert len({known, model_key(half), model_key(turned), fingerprint(model)}) == 4
     turned.calibration = replace(found(), model_key=known)
-    with pytest.raises(CheckpointError, match="the model's calibration was learnt from other"):
+    with pytest.raises(CheckpointError, match="the model's calibration was made for other"):
         lastword.generate(turned, [1, 2], length=Calibrated(0.5))
 
 
@@ -288,7 +288,7 @@ ONE_BY_ONE = Recipe(length=lastword.Fixed(), block=1)
 
 def test_what_a_model_writes_is_compared_with_what_it_believed():
     model = Counted()
-    made = calibrate(model, PROMPTS, limit=40, interpretation=EndedBy(), recipe=ONE_BY_ONE, rows=4)
+    made = calibrate(model, PROMPTS, limit=40, interpretation=EndedBy(), recipe=ONE_BY_ONE, max_batch_size=4)
     assert made.families["all"].truncated == 0
     # n words and the end were expected, 2 n and the end came.
     expected = sorted(required_factor(n + 1.0, 2 * n + 1) for n in range(3, 12))
@@ -310,7 +310,7 @@ def test_answers_that_are_cut_are_counted_and_a_bound_among_them_is_refused_when
 @pytest.mark.parametrize("recipe", [ONE_BY_ONE, Recipe.named("fixed")], ids=str)
 def test_answers_none_of_which_ended_are_no_calibration(recipe):
     with pytest.raises(
-        SettingError, match=r"none of the 9 answers ended on 5 slots.*larger limit.*another recipe"
+        SettingError, match=r"none of the 9 answers ended within 5 slots.*larger limit.*another recipe"
     ):
         calibrate(Counted(), PROMPTS, limit=5, interpretation=EndedBy(), recipe=recipe)
 
@@ -360,7 +360,7 @@ class Unasked(Counted):
     [
         ({"ends": "some"}, "ends='some'"),
         ({"limit": 0}, "limit=0"),
-        ({"rows": 0}, "rows=0"),
+        ({"max_batch_size": 0}, "max_batch_size=0"),
         ({"families": ["all"] * 9}, "a family called 'all' was given"),
         ({"prompts": "bbbbbbbbb"}, "one prompt, a str; give it a list"),
     ],
@@ -399,7 +399,7 @@ def test_a_lone_message_is_a_prompt():
 
 def test_too_few_prompts_are_refused_before_the_first_pass():
     unasked = Unasked()
-    with pytest.raises(SettingError, match=r"8 prompts cannot .* at least 9 are needed"):
+    with pytest.raises(SettingError, match=r"8 prompts do not .* at least 9 are needed"):
         calibrate(unasked, PROMPTS[:8])
     with pytest.raises(SettingError, match=r"1 prompts of the family 'b' .* at least 9"):
         calibrate(unasked, ["a"] * 10, ["a"] * 9 + ["b"])
@@ -504,7 +504,7 @@ def test_a_folder_s_own_file_is_picked_up_and_another_model_s_is_refused(checkpo
     (folder / "lengths.json").write_text(replace(found(), model_key=weights).to_json())
     assert lastword.load(folder, device="cpu").calibration == replace(found(), model_key=weights)
     (folder / "lengths.json").write_text(found().to_json())
-    with pytest.raises(CheckpointError, match="learnt from other weights"):
+    with pytest.raises(CheckpointError, match="made for other weights"):
         lastword.load(folder, device="cpu")
     assert lastword.load(folder, device="cpu", calibration=None).calibration is None
 
@@ -547,7 +547,7 @@ def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path
         made = Calibration.from_file(out)
         cut = made.families["all"].truncated
         assert 0 < cut < 9
-        assert f"all: {cut} of the 9 answers this was calibrated on were cut" in said
+        assert f"all: {cut} of the 9 answers of this calibration were truncated" in said
         with_it = Recipe.from_json(json.dumps(made.made_with["recipe"]))
         assert (with_it.unmask, with_it.block) == (expected.unmask, expected.block)
 
@@ -583,7 +583,7 @@ def test_the_command_line_writes_nothing_if_no_answer_ended(tmp_path):
     options = ["--prompts", prompts, "--model", "toy", "--out", out, "--limit", 6]
     run = CliRunner().invoke(app, ["calibrate", *map(str, options)])
     assert run.exit_code == 1
-    assert "none of the 9 answers ended on 6 slots" in " ".join(run.output.split())
+    assert "none of the 9 answers ended within 6 slots" in " ".join(run.output.split())
     assert not out.exists()
 
 

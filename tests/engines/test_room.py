@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import lastword
-from lastword.calibration.ratios import Ratios
+from lastword.calibration import Ratios
 from lastword.engines.local import MIN_SLOTS, fit_context
 from lastword.errors import SettingError
 from lastword.evaluate import Journal

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.calibration.ratios import Ratios
+from lastword.calibration import Ratios
 from lastword.models.weights import model_key
 from lastword.prompts import tokenize_prompts
 from lastword.recipe.registry import PARTS

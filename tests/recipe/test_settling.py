@@ -28,7 +28,7 @@ from lastword import (
     Survival,
     SurvivalAtStep,
 )
-from lastword.calibration.ratios import Calibration, Ratios
+from lastword.calibration import Calibration, Ratios
 from lastword.errors import CapacityError, SettingError
 from lastword.models.toy import Toy
 from lastword.models.weights import model_key

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Bool, Int
 from torch import Tensor, cat, long, maximum, minimum
 
-from lastword.calibration.ratios import Calibration
+from lastword.calibration import Calibration
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.cost import BatchCost
 from lastword.canvas.tokens import PromptIds, TokenIds
