@@ -26,15 +26,7 @@ from lastword.models.native import NativeModel
 from lastword.models.quantize import to_float8
 from lastword.models.tokenizer import Tokenizer
 from lastword.models.toy import Toy
-from lastword.models.weights import (
-    HEAD,
-    check_files,
-    load_weights,
-    model_key,
-    stored_dtype,
-    tensor_files,
-    tensor_names,
-)
+from lastword.models.weights import CheckpointWeights, model_key
 from lastword.validation import check_choice, check_list, check_type, short_repr
 
 BUILT_IN = ("toy", *EMBEDDED)
@@ -146,15 +138,13 @@ def _load_folder(
     if turn_ends is not None:
         ids = replace(ids, turn_ends=turn_ends)
     # Names are compared before the model is built, so that a wrong number of layers fails at once.
-    files, head = tensor_files(folder), architecture.tensors[HEAD]
-    names = tensor_names(architecture.tensors, transformer.num_layers, tied_head=transformer.tied_head)
-    check_files(folder, files, names, head)
+    weights = CheckpointWeights(folder, architecture, transformer)
     if dtype is None:
-        dtype = torch.float32 if device.type == "cpu" else stored_dtype(files)
+        dtype = torch.float32 if device.type == "cpu" else weights.dtype
     with torch.device("meta"):
         model = NativeModel(architecture, transformer, ids, tokenizer)
     model.default_max_new_tokens = generation.max_new_tokens or DEFAULT_MAX_NEW_TOKENS
-    load_weights(model.network, names, files, head, device, dtype)
+    weights.load_into(model.network, device, dtype)
     return model
 
 

@@ -104,15 +104,15 @@ class Packing:
         """Pack the same number of adjacent columns in every row, in ten small kernels."""
         (count, width), size = tokens.shape, columns.shape[1]
         valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
-        offsets, column = storage.offsets(tokens.device), storage.arange(width, 1, columns)
-        starts = storage.arange(count + 1, size, columns, torch.int32)
+        offsets, column = storage.offsets(tokens.device), storage.all_rows.arange(width, 1, columns)
+        starts = storage.all_rows.arange(count + 1, size, columns, torch.int32)
         # With a Python number, `where` would launch one more kernel.
-        end = storage.arange(1, 1, columns, start=width - 1)
+        end = storage.all_rows.arange(1, 1, columns, start=width - 1)
         first = torch.where(valid, column, end).amin(-1, keepdim=True)
         key_starts = torch.empty_like(starts)
         torch.add(offsets, first[:, 0], out=key_starts[:-1])
         # Counted from a row's last column, since its first may be there twice (with shifted logits).
-        last = storage.arange(count, size, columns, start=size - 1)[:, None]
+        last = storage.all_rows.arange(count, size, columns, start=size - 1)[:, None]
         read = torch.maximum(read, first) - columns[:, -1:] + last
         slots = (offsets[:, None] + columns).flatten()
         keys = valid.sum(-1, dtype=torch.int32)
@@ -198,7 +198,7 @@ class PackedNetwork:
         delta: Tensor | UnscaledProduct | None = None
         for layer, (block, qkv, out, gate_up, down) in enumerate(self.blocks):
             if storage is not None:
-                keys_values = storage.layer(layer, config.num_kv_heads, like)
+                keys_values = storage.all_rows.layer(layer, config.num_kv_heads, like)
             x, normed = add_rms_norm(x, delta, block.attention_norm.weight, eps, quantize=qkv.float8)
             bias = qkv.bias if qkv.float8 else None
             query = rotate_and_store(qkv(normed), cos, sin, rows.slots, *keys_values, config.num_heads, bias)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ class CacheStorage(ABC):
 
     @abstractmethod
     def fit(self, width: int) -> None:
-        """Follow a canvas that grew or shrank on the right."""
+        """Resize to the width of a canvas that grew or shrank on the right."""
 
     @abstractmethod
     def at(self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor) -> RowStorage:
@@ -33,9 +34,9 @@ class CacheStorage(ABC):
 class RowStorage(ABC):
     """The storage of some rows during one pass: the only part of a cache that a model sees.
 
-    Most storages send only the stale columns through the layers and recompute each of them in every layer. A
-    storage that keeps the outputs of layers may send more and let each layer choose: `select` returns the
-    columns to recompute, and `fill` the outputs of all columns.
+    Usually only the stale columns go through the layers, and every layer recomputes all of them. A storage
+    that keeps the outputs of layers may send more columns and choose per layer: `select` returns the columns
+    to recompute, and `fill` the outputs of all columns.
     """
 
     columns: Tensor | None  # [R, S] sorted, the columns that go through the layers; None: all
@@ -156,36 +157,30 @@ class KVStorage(CacheStorage):
         return F.pad(self._split_rows(stored), padding).flatten(0, 1)
 
 
+@dataclass(eq=False)
 class RowKVStorage(RowStorage):
     """The part of a `KVStorage` that belongs to some rows."""
 
-    def __init__(
-        self,
-        storage: KVStorage,
-        rows: Tensor,
-        columns: Tensor | None,
-        tokens_computed: Tensor,
-        *,
-        uniform: bool = False,
-        span: slice | None = None,
-    ) -> None:
-        self._storage, self._rows = storage, rows
-        self.arange, self.layer = storage.arange, storage.layer
-        self.columns, self.tokens_computed, self.uniform, self.span = columns, tokens_computed, uniform, span
+    all_rows: KVStorage
+    rows: Tensor  # [R]
+    columns: Tensor | None
+    tokens_computed: Tensor
+    uniform: bool = False
+    span: slice | None = None  # the keys of a single row, if the host knows where they lie
 
     def offsets(self, device: torch.device) -> Tensor:  # [R]
         """Return the index in a layer's tensors at which column 0 of each of the rows lies."""
-        offsets = self._storage.offsets(device)
-        return offsets if len(offsets) == len(self._rows) else offsets[self._rows.to(device)]
+        offsets = self.all_rows.offsets(device)
+        return offsets if len(offsets) == len(self.rows) else offsets[self.rows.to(device)]
 
     def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         slots = self.offsets(keys.device)[:, None] + columns
-        flat_keys, flat_values = self.layer(layer, keys.shape[1], keys)
+        flat_keys, flat_values = self.all_rows.layer(layer, keys.shape[1], keys)
         flat_keys[slots], flat_values[slots] = keys.transpose(1, 2), values.transpose(1, 2)
-        all_keys, all_values = self._storage.by_row(layer, keys)
-        if len(self._rows) == len(all_keys):  # every row takes part: no copy
+        all_keys, all_values = self.all_rows.by_row(layer, keys)
+        if len(self.rows) == len(all_keys):  # every row takes part: no copy
             return all_keys, all_values
-        rows = self._rows.to(keys.device)
+        rows = self.rows.to(keys.device)
         return all_keys[rows], all_values[rows]
 
 

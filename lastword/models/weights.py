@@ -13,7 +13,9 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from lastword.errors import CheckpointError, SettingError
+from lastword.models.architectures import Architecture
 from lastword.models.config import WeightIndex, is_plain_file
+from lastword.models.layers import TransformerConfig
 from lastword.validation import short_repr
 
 # The names that safetensors has for the dtypes a model may be stored in.
@@ -49,16 +51,6 @@ def tensor_files(folder: Path) -> dict[str, Path]:
     )
 
 
-def tensor_names(tensors: Mapping[str, str], layers: int, *, tied_head: bool) -> dict[str, str]:
-    """Return our tensor names by the checkpoint's, from the table of an architecture."""
-    return {
-        theirs.format(i=layer): ours.format(i=layer)
-        for ours, theirs in tensors.items()
-        if not (tied_head and ours == HEAD)
-        for layer in range(layers if "{i}" in ours else 1)
-    }
-
-
 def check_files(folder: Path, files: Mapping[str, Path], names: Mapping[str, str], head: str) -> None:
     """Raise CheckpointError unless a folder holds the tensors of its config, in files that exist.
 
@@ -84,42 +76,47 @@ def check_files(folder: Path, files: Mapping[str, Path], names: Mapping[str, str
         )
 
 
-def stored_dtype(files: Mapping[str, Path]) -> torch.dtype:
-    """Return the dtype of the checkpoint's first tensor."""
-    name, path = min(files.items())
-    with _open(path) as file:
-        return _dtype_of(file, name, path)
+class CheckpointWeights:
+    """The tensors of a checkpoint folder, which are those of its config.json."""
 
+    def __init__(self, folder: Path, architecture: Architecture, config: TransformerConfig) -> None:
+        self._files = tensor_files(folder)
+        self._head = architecture.tensors[HEAD]
+        self._names = {  # our names by the checkpoint's
+            theirs.format(i=layer): ours.format(i=layer)
+            for ours, theirs in architecture.tensors.items()
+            if not (config.tied_head and ours == HEAD)
+            for layer in range(config.num_layers if "{i}" in ours else 1)
+        }
+        check_files(folder, self._files, self._names, self._head)
 
-def load_weights(
-    module: nn.Module,
-    names: Mapping[str, str],
-    files: Mapping[str, Path],
-    head: str,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> None:
-    """Fill `module` (built on the meta device) with the tensors `names` from `files`.
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first tensor."""
+        name, path = min(self._files.items())
+        with _open(path) as file:
+            return _dtype_of(file, name, path)
 
-    Each tensor is moved and cast by itself, so no second copy of the model exists in memory.
-    """
-    parameters = dict(module.named_parameters())  # tied parameters appear once, under the first name
-    names_by_id = {id(parameter): ours for ours, parameter in parameters.items()}
-    by_file: dict[Path, list[str]] = {}
-    for theirs in names:
-        by_file.setdefault(files[theirs], []).append(theirs)
-    loaded: dict[str, nn.Parameter] = {}
-    for path, members in by_file.items():
-        with _open(path, device) as file:
-            for theirs in members:
-                ours = names[theirs]
-                tensor = _read_tensor(file, theirs, path, parameters[ours].shape, dtype)
-                if ours == EMBEDDING and HEAD not in parameters and head in files:
-                    _check_tied(tensor, files[head], head)
-                loaded[ours] = nn.Parameter(tensor, requires_grad=False)
-    for owner in module.modules():
-        for name, parameter in list(owner.named_parameters(recurse=False)):
-            setattr(owner, name, loaded[names_by_id[id(parameter)]])
+    def load_into(self, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+        """Fill a module that was built on the meta device.
+
+        Each tensor is moved and cast by itself, so no second copy of the model exists in memory.
+        """
+        parameters = dict(module.named_parameters())  # tied parameters appear once, under the first name
+        names_by_id = {id(parameter): ours for ours, parameter in parameters.items()}
+        loaded: dict[str, nn.Parameter] = {}
+        for path in dict.fromkeys(self._files[name] for name in self._names):
+            with _open(path, device) as file:
+                for name, ours in self._names.items():
+                    if self._files[name] != path:
+                        continue
+                    tensor = _read_tensor(file, name, path, parameters[ours].shape, dtype)
+                    if ours == EMBEDDING and HEAD not in parameters and self._head in self._files:
+                        _check_tied(tensor, self._files[self._head], self._head)
+                    loaded[ours] = nn.Parameter(tensor, requires_grad=False)
+        for owner in module.modules():
+            for name, parameter in list(owner.named_parameters(recurse=False)):
+                setattr(owner, name, loaded[names_by_id[id(parameter)]])
 
 
 def fingerprint(model: Any) -> str:

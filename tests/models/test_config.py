@@ -51,11 +51,7 @@ def test_the_published_configs_are_read():
         rope_theta=500000.0, norm_eps=1e-5, max_seq_len=4096, qkv_bias=False, tied_head=False,
         rotate_in_float32=True,
     )  # fmt: skip
-    assert (llada.mask_token_id, llada.eos_token_id, llada.pad_token_id) == (
-        126336,
-        [126081],
-        126081,
-    )
+    assert (llada.mask_token_id, llada.eos_token_id, llada.pad_token_id) == (126336, [126081], 126081)
     dream = DreamConfig.parse(DREAM_7B, Path("config.json"))
     assert dream.transformer() == TransformerConfig(
         hidden_size=3584, num_layers=28, num_heads=28, num_kv_heads=4, intermediate_size=18944,

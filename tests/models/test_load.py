@@ -122,12 +122,7 @@ def test_an_index_that_points_to_the_wrong_shard_is_refused(checkpoint):
 @pytest.mark.parametrize(
     ("name", "switch", "head", "embedding"),
     [
-        (
-            "llada-tiny",
-            "weight_tying",
-            "model.transformer.ff_out.weight",
-            "model.transformer.wte.weight",
-        ),
+        ("llada-tiny", "weight_tying", "model.transformer.ff_out.weight", "model.transformer.wte.weight"),
         ("dream-tiny", "tie_word_embeddings", "lm_head.weight", "model.embed_tokens.weight"),
     ],
 )

@@ -65,12 +65,7 @@ def test_published_names_have_the_sizes_of_their_shapes(tmp_path):
 def test_a_checkpoint_in_the_cache_says_what_its_files_say(cached):
     cache, _ = cached
     one = listed(cache)[NAME]
-    assert (one.local, one.default_max_new_tokens, one.max_seq_len, one.chat) == (
-        "complete",
-        256,
-        1024,
-        True,
-    )
+    assert (one.local, one.default_max_new_tokens, one.max_seq_len, one.chat) == ("complete", 256, 1024, True)
     assert one.local_bytes == sum(f.stat().st_size for f in (FOLDER / "tiny-llada-instruct").iterdir())
     assert (one.error, one.download_bytes) == (None, 0)
     assert listed(cache)["GSAI-ML/LLaDA-8B-Base"].local == "no"

@@ -81,8 +81,7 @@ def test_recomputing_every_column_through_storage_equals_no_storage(name, reques
 
 ROWS, WIDTH = 4, 16
 MOVES = st.lists(
-    st.tuples(st.integers(0, ROWS - 1), st.integers(0, 3), st.integers(0, 9), st.booleans()),
-    max_size=30,
+    st.tuples(st.integers(0, ROWS - 1), st.integers(0, 3), st.integers(0, 9), st.booleans()), max_size=30
 )
 
 

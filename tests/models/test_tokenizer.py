@@ -117,12 +117,7 @@ def write_llada(folder: Path, **settings: Any) -> Path:
     core.enable_truncation(4)
     core.enable_padding(length=12)
     core.save(str(folder / "tokenizer.json"))
-    content = {
-        "bos_token": bos,
-        "eos_token": "<|endoftext|>",
-        "chat_template": LLADA_TEMPLATE,
-        **settings,
-    }
+    content = {"bos_token": bos, "eos_token": "<|endoftext|>", "chat_template": LLADA_TEMPLATE, **settings}
     write_json(folder / "tokenizer_config.json", content)
     return folder
 
@@ -306,10 +301,7 @@ def test_dream_chat_puts_a_system_turn_first(dream: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
-        (
-            "{% for message in messages %}\n    {% if true %}\nx\n    {% endif %}\n{% endfor %}",
-            "x\n",
-        ),
+        ("{% for message in messages %}\n    {% if true %}\nx\n    {% endif %}\n{% endfor %}", "x\n"),
         ("{% for letter in 'abc' %}{{ letter }}{% break %}{% endfor %}", "a"),
         ("[{{ bos_token }}{{ eos_token }}]", "[<|endoftext|>]"),
         ("{{ tools is none }}", "True"),
@@ -365,8 +357,7 @@ def test_a_tokenizer_can_be_sent_to_another_process(dream: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    "messages",
-    [[{"role": "user"}], [{"content": "a"}], [{"role": "user", "content": None}], ["a"], "ab"],
+    "messages", [[{"role": "user"}], [{"content": "a"}], [{"role": "user", "content": None}], ["a"], "ab"]
 )
 @pytest.mark.usefixtures("unchecked")
 def test_a_message_without_role_or_content_is_refused(dream: Tokenizer, messages: Any) -> None:
@@ -436,13 +427,7 @@ def test_half_the_parts_are_refused(tmp_path: Path, missing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "chat_template.jinja",
-    ],
+    "name", ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"]
 )
 def test_side_files_alone_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}", encoding="utf-8")

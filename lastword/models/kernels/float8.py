@@ -84,12 +84,7 @@ def float8_matmul(x: Float8Rows, weight: Tensor, scale: Tensor) -> UnscaledProdu
     if native and weight.dtype == FLOAT8 and not any(side % 16 for side in weight.shape):
         one = _one(x.values.device)
         values = torch._scaled_mm(
-            x.values,
-            weight.t(),
-            scale_a=one,
-            scale_b=one,
-            out_dtype=torch.bfloat16,
-            use_fast_accum=True,
+            x.values, weight.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
         )
     else:
         values = x.values.float() @ weight.float().t()

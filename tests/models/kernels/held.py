@@ -184,10 +184,7 @@ def hold_model(name, dtype, weights):
     tokens = torch.arange(24, device=DEVICE).view(2, 12) + 40
     valid = torch.ones_like(tokens, dtype=torch.bool)
     valid[1, :3] = valid[1, 10:] = False
-    block, rows = (
-        torch.tensor([[5, 6, 7], [6, 7, 8]], device=DEVICE),
-        torch.arange(2, device=DEVICE),
-    )
+    block, rows = (torch.tensor([[5, 6, 7], [6, 7, 8]], device=DEVICE), torch.arange(2, device=DEVICE))
     said = []
     for model.packs in (False, True):
         memory = KVStorage(2, 12)

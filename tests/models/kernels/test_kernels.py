@@ -61,11 +61,7 @@ def test_kernels_agree_with_their_twins_on_a_gpu():
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_add_norm_is_the_sum_and_its_norm(dtype):
-    x, delta, norm = (
-        numbers(5, 64, dtype=dtype),
-        numbers(5, 64, dtype=dtype, seed=1),
-        RMSNorm(64, 1e-5),
-    )
+    x, delta, norm = (numbers(5, 64, dtype=dtype), numbers(5, 64, dtype=dtype, seed=1), RMSNorm(64, 1e-5))
     norm = norm.to(dtype).requires_grad_(False)
     norm.weight.copy_(numbers(64, seed=2))
     total, normed = add_rms_norm(x, delta, norm.weight, 1e-5)
