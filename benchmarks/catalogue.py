@@ -17,7 +17,7 @@ from benchmarks.study import RECORDS
 from lastword.embedded import FOLDER
 from lastword.evaluate.parquet import load_pyarrow
 from lastword.tasks import BENCHMARKS
-from training.history import HARDWARE, history, shipped_log
+from training.history import HARDWARE, LOGS, history, log_path, read_log, shipped_log
 from training.settings import read as read_settings
 
 ROOT = Path(__file__).parent.parent
@@ -195,7 +195,7 @@ KEPT = (
     ),
     Kept(
         "training",
-        "training logs of the embedded models and of trials: [log](../log.md)",
+        "[training logs](embedded-models.md#training) of the embedded models and of trials",
         "`python -m training.train`, `python -m training.check`",
         _whole,
         "",
@@ -266,4 +266,27 @@ def models() -> str:
             f"Trained on one {HARDWARE}, which other runs may have shared. Accuracy: fixed canvas of 256, "
             f"one token a pass, {asked(MODELS[0]) * len(BENCHMARKS):,} test prompts.",
         ]
+    )
+
+
+def training_runs() -> str:
+    """Validation accuracy during training, by run and step, and of two mixtures of training rows."""
+    scored = [(log_path(name), name) for name in MODELS]
+    scored.append((LOGS / "llada-instruct-seed-2.log.jsonl.xz", "tiny-llada-instruct, seed 2"))
+    runs = [
+        (run, line["step"], line["accuracy"])
+        for path, run in scored
+        for line in read_log(path)
+        if "accuracy" in line
+    ]
+    for line in (LOGS / "checks.jsonl").read_text().splitlines():
+        check = json.loads(line)
+        if check["run"] in ("ahead", "plain"):  # the others are of an earlier version of the tasks
+            runs.append((f"trial, {check['run']}", check["steps"], check))
+    rows = ["| run | steps | mean accuracy | lowest family |", "|---|---:|---:|---|"]
+    for run, steps, shares in runs:
+        lowest = min(BENCHMARKS, key=lambda family: shares[family])
+        rows.append(f"| {run} | {steps:,} | {shares['mean']:.3f} | {lowest} {shares[lowest]:.2f} |")
+    return "\n".join(
+        [*rows, "", "60 validation prompts per family, fixed canvas of 256, one token per pass."]
     )

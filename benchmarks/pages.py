@@ -277,6 +277,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "routing": lambda: routing_table(read_serving(SERVING / f"{ROUTING}.json")),
     "records": catalogue.records,
     "models": catalogue.models,
+    "training-runs": catalogue.training_runs,
     **{name: partial(_read_as, name) for name in readings.TABLES},
     **{name: partial(_covered, name) for name in ("covered-own", "covered-reference", "covered-chance")},
 }

@@ -37,7 +37,12 @@ def history(log: list[dict[str, Any]]) -> History:
 
 def shipped_log(name: str) -> list[dict[str, Any]]:
     """Return the lines of the training log of an embedded model."""
-    return [json.loads(line) for line in lzma.decompress(log_path(name).read_bytes()).splitlines()]
+    return read_log(log_path(name))
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a training log."""
+    return [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
 
 
 def log_path(name: str) -> Path:
