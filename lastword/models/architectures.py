@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
@@ -34,13 +33,14 @@ class ModelConfig(SpecialIds):
 
     qkv_bias: ClassVar[bool]
 
-    @abstractmethod
     def transformer(self) -> TransformerConfig:
         """Return the configuration of the transformer."""
-
-    def _transformer(self, **derived: Any) -> TransformerConfig:
         values = {field.name: getattr(self, field.name) for field in fields(TransformerConfig)}
-        return TransformerConfig(**{**values, **derived})
+        return TransformerConfig(**{**values, **self.derived()})
+
+    def derived(self) -> dict[str, Any]:
+        """Return the values that follow from several fields; none by default."""
+        return {}
 
 
 class LLaDAConfig(ModelConfig):
@@ -78,12 +78,12 @@ class LLaDAConfig(ModelConfig):
     block_group_size: Literal[1] = 1
     clip_qkv: Literal[False] = False
 
-    def transformer(self) -> TransformerConfig:
-        return self._transformer(
-            num_kv_heads=self.num_kv_heads or self.num_heads,
-            intermediate_size=self.intermediate_size or self.mlp_ratio * self.hidden_size,
-            vocab_size=self.embedding_size or self.vocab_size,
-        )
+    def derived(self) -> dict[str, Any]:
+        return {
+            "num_kv_heads": self.num_kv_heads or self.num_heads,
+            "intermediate_size": self.intermediate_size or self.mlp_ratio * self.hidden_size,
+            "vocab_size": self.embedding_size or self.vocab_size,
+        }
 
 
 class DreamConfig(ModelConfig):
@@ -108,9 +108,6 @@ class DreamConfig(ModelConfig):
     rope_scaling: Literal[False] = False
     use_sliding_window: Literal[False] = False
     use_mrope: Literal[False] = False
-
-    def transformer(self) -> TransformerConfig:
-        return self._transformer()
 
 
 # Inside a block the authors call the gate `ff_proj` and the down projection `ff_out`; the `ff_out` outside

@@ -34,10 +34,8 @@ BUILT_IN = ("toy", *EMBEDDED)
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
 DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 }
 
 _Model = TypeVar("_Model", NativeModel, Toy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -128,6 +127,7 @@ class FusedLinear:
         self.weight = _share_memory(linears, "weight")
         self.scale = _share_memory(linears, "scale") if self.float8 else None
         self.bias = None if linears[0].bias is None else _share_memory(linears, "bias")
+        self.late_bias = self.bias if self.float8 else None  # to be added after the scales
 
     def __call__(self, x: Tensor | Float8Rows) -> Tensor | UnscaledProduct:  # [N, I] -> [N, O]
         if self.scale is None:
@@ -136,25 +136,22 @@ class FusedLinear:
         return float8_matmul(x, self.weight, self.scale)
 
 
-class FusedBlock(NamedTuple):
+class FusedBlock:
     """A layer with its seven linear layers fused into four products."""
 
-    block: Block
-    qkv: FusedLinear
-    out: FusedLinear
-    gate_up: FusedLinear
-    down: FusedLinear
-
-    @classmethod
-    def from_block(cls, block: Block) -> FusedBlock:
+    def __init__(self, block: Block) -> None:
         attention, mlp = block.attention, block.mlp
-        return cls(
-            block,
-            FusedLinear(attention.query, attention.key, attention.value),
-            FusedLinear(attention.out),
-            FusedLinear(mlp.gate, mlp.up),
-            FusedLinear(mlp.down),
-        )
+        self.attention_norm, self.mlp_norm = block.attention_norm, block.mlp_norm
+        self._query = attention.query
+        self.qkv = FusedLinear(attention.query, attention.key, attention.value)
+        self.out = FusedLinear(attention.out)
+        self.gate_up = FusedLinear(mlp.gate, mlp.up)
+        self.down = FusedLinear(mlp.down)
+
+    @property
+    def current(self) -> bool:
+        """Return whether these are still the layer's weights."""
+        return self.qkv.weight.data_ptr() == self._query.weight.data_ptr()
 
 
 class PackedNetwork:
@@ -168,25 +165,17 @@ class PackedNetwork:
     @torch.no_grad()
     def __init__(self, network: BidirectionalTransformer) -> None:
         self.config, self.embedding, self.norm = network.config, network.embedding, network.norm
-        self.blocks = [FusedBlock.from_block(block) for block in network.blocks]  # type: ignore[arg-type]
+        self.blocks = [FusedBlock(block) for block in network.blocks]  # type: ignore[arg-type]
         self._frequencies = rotary_frequencies(self.config, network.embedding.weight.device)
 
     @classmethod
     def of(cls, network: BidirectionalTransformer) -> PackedNetwork:
         """Return the packed network that the network holds, made anew if weights were moved or replaced."""
         packed = network.packed
-        if not isinstance(packed, cls) or not packed.current:
+        if not isinstance(packed, cls) or not all(block.current for block in packed.blocks):
             network.packed = None  # free its memory first
             network.packed = packed = cls(network)
         return packed
-
-    @property
-    def current(self) -> bool:
-        """Return whether these are still the network's weights."""
-        return all(
-            fused.qkv.weight.data_ptr() == fused.block.attention.query.weight.data_ptr()
-            for fused in self.blocks
-        )
 
     def hidden(self, packing: Packing, storage: RowKVStorage | None) -> Tensor:  # [N, W]
         """Return the states of the packed columns before the final norm."""
@@ -196,17 +185,17 @@ class PackedNetwork:
         like = x.new_empty(len(x), config.num_kv_heads, config.head_dim)
         keys_values = (like, torch.empty_like(like))
         delta: Tensor | UnscaledProduct | None = None
-        for layer, (block, qkv, out, gate_up, down) in enumerate(self.blocks):
+        for layer, block in enumerate(self.blocks):
             if storage is not None:
                 keys_values = storage.all_rows.layer(layer, config.num_kv_heads, like)
-            x, normed = add_rms_norm(x, delta, block.attention_norm.weight, eps, quantize=qkv.float8)
-            bias = qkv.bias if qkv.float8 else None
-            query = rotate_and_store(qkv(normed), cos, sin, rows.slots, *keys_values, config.num_heads, bias)
-            delta = out(attend(query, *keys_values, rows).flatten(1))
-            x, normed = add_rms_norm(x, delta, block.mlp_norm.weight, eps, quantize=gate_up.float8)
+            x, normed = add_rms_norm(x, delta, block.attention_norm.weight, eps, quantize=block.qkv.float8)
+            rotary = (cos, sin, rows.slots, *keys_values, config.num_heads, block.qkv.late_bias)
+            query = rotate_and_store(block.qkv(normed), *rotary)
+            delta = block.out(attend(query, *keys_values, rows).flatten(1))
+            x, normed = add_rms_norm(x, delta, block.mlp_norm.weight, eps, quantize=block.gate_up.float8)
             del query, delta  # 16 MB each in a probe
-            parts = _split_for_mlp(normed, gate_up)
-            delta = _join([down(silu_mul(gate_up(part), x.dtype)) for part in parts])
+            parts = _split_for_mlp(normed, block.gate_up)
+            delta = _join([block.down(silu_mul(block.gate_up(part), x.dtype)) for part in parts])
         return add_rms_norm(x, delta, self.norm.weight, eps)[0]
 
 

@@ -105,25 +105,11 @@ class Tokenizer:
         known = [index for index in ids if 0 <= index < self.size]
         return self.core.decode(known, skip_special_tokens=skip_special)
 
-    def chat(
-        self,
-        messages: Sequence[Mapping[str, str]],
-        *,
-        add_generation_prompt: bool = True,
-        continue_last: bool = False,
-    ) -> list[int]:
-        """Return the ids of a conversation in the checkpoint's chat template."""
-        return self.encode(
-            self.render(messages, add_generation_prompt=add_generation_prompt, continue_last=continue_last)
-        )
+    def chat(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> list[int]:
+        """Return the ids of a conversation in the checkpoint's chat template; see `render`."""
+        return self.encode(self.render(messages, continue_last=continue_last))
 
-    def render(
-        self,
-        messages: Sequence[Mapping[str, str]],
-        *,
-        add_generation_prompt: bool = True,
-        continue_last: bool = False,
-    ) -> str:
+    def render(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> str:
         """Return the text of a conversation in the checkpoint's chat template.
 
         `continue_last` leaves the last turn open, so that the answer continues it.
@@ -146,7 +132,7 @@ class Tokenizer:
             with _limit_lines(MAX_TEMPLATE_LINES):
                 text = template.render(
                     messages=[dict(message) for message in messages],
-                    add_generation_prompt=add_generation_prompt and not continue_last,
+                    add_generation_prompt=not continue_last,
                     bos_token=self.bos or "",  # None would be printed as a word
                     eos_token=self.eos or "",
                     raise_exception=_raise_in_template,

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import lastword
 from lastword.canvas.columns import column_indices
+from lastword.models.kernels import fused
 from lastword.models.kernels.attention import attend_one_row
-from lastword.models.kernels.fused import silu_mul_plain
 from lastword.models.packed import Packing
 from lastword.models.quantize import to_float8
 from lastword.models.storage import KVStorage
@@ -218,7 +218,7 @@ def test_the_mlp_of_many_columns_is_computed_some_at_a_time(golden, monkeypatch,
 
     def silu_mul(wide, dtype):
         lengths.append(len(wide if isinstance(wide, torch.Tensor) else wide.values))
-        return silu_mul_plain(wide, dtype)
+        return fused.silu_mul(wide, dtype)
 
     monkeypatch.setattr(packed, "silu_mul", silu_mul)
     wide = 2 * model.network.config.intermediate_size
@@ -249,8 +249,8 @@ def test_packing_keeps_names_values_and_memory(golden, name):
     model.packs = True
     model(TOKENS, READ)
     assert (fingerprint(model), model_key(model), [*model.state_dict()]) == (before, key, names)
-    fused = {layer.qkv.weight.untyped_storage().data_ptr() for layer in model.network.packed.blocks}
-    assert fused <= _bytes(model).keys()
+    weights = {layer.qkv.weight.untyped_storage().data_ptr() for layer in model.network.packed.blocks}
+    assert weights <= _bytes(model).keys()
     assert sum(_bytes(model).values()) == sizes
 
 

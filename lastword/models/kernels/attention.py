@@ -63,7 +63,13 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Ten
     Groups of heads share keys.
     """
     if not uses_triton(query):
-        return attend_plain(query, keys, values, rows)
+        output, starts = torch.zeros_like(query), rows.query_starts.tolist()
+        ranges = zip(starts, starts[1:], rows.key_starts.tolist(), rows.key_counts.tolist())
+        for first, end, start, count in ranges:
+            if end > first and count:
+                span = slice(start, start + count)
+                output[first:end] = _attend_one_row(query[first:end], keys[span], values[span])
+        return output
     if query.dtype not in HALVES:
         return attend_tiled(query, keys, values, rows, FLOAT32)
     if rows.max_queries <= MAX_FEW_QUERIES:
@@ -79,24 +85,13 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Ten
     )[0]  # fmt: skip
 
 
-def attend_plain(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows) -> Tensor:
-    """Compute `attend` in PyTorch, row by row."""
-    output, starts = torch.zeros_like(query), rows.query_starts.tolist()
-    ranges = zip(starts, starts[1:], rows.key_starts.tolist(), rows.key_counts.tolist())
-    for first, end, start, count in ranges:
-        if end > first and count:
-            span = slice(start, start + count)
-            output[first:end] = _one_row(query[first:end], keys[span], values[span])
-    return output
-
-
 def attend_one_row(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Compute `attend` for a single row [N, H, D] and its keys [L, K, D], with cuDNN if torch has it."""
     with sdpa_kernel(FOR_ONE_SHAPE, set_priority=True):
-        return _one_row(query, keys, values)
+        return _attend_one_row(query, keys, values)
 
 
-def _one_row(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def _attend_one_row(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     query, keys, values = (x.transpose(0, 1)[None] for x in (query, keys, values))
     grouped = query.shape[1] != keys.shape[1]
     mixed = F.scaled_dot_product_attention(query, keys, values, enable_gqa=grouped)

@@ -39,7 +39,9 @@ def add_rms_norm(
     With `quantize` the norm is returned in fp8.
     """
     if not uses_triton(x):
-        return add_rms_norm_plain(x, delta, weight, eps, quantize=quantize)
+        total = x if delta is None else x + apply_scales(delta, x.dtype)
+        norm = weight * F.rms_norm(total, total.shape[-1:], eps=eps)
+        return total, quantize_rows_plain(norm) if quantize else norm
     rows, width = x.shape
     values, row_scale, column_scale = (None,) * 3 if delta is None else split_scales(delta)
     total = x if delta is None else torch.empty_like(x)
@@ -51,15 +53,6 @@ def add_rms_norm(
         BLOCK=block, num_warps=min(16, max(1, block // 512)),
     )  # fmt: skip
     return total, normed
-
-
-def add_rms_norm_plain(
-    x: Tensor, delta: Tensor | UnscaledProduct | None, weight: Tensor, eps: float, *, quantize: bool = False
-) -> tuple[Tensor, Tensor | Float8Rows]:
-    """Compute `add_rms_norm` in PyTorch."""
-    total = x if delta is None else x + apply_scales(delta, x.dtype)
-    normed = weight * F.rms_norm(total, total.shape[-1:], eps=eps)
-    return total, quantize_rows_plain(normed) if quantize else normed
 
 
 def _add_rms_norm(
@@ -110,7 +103,9 @@ def silu_mul(
     """Return silu(gate) * up in `dtype`, written over the gate; in fp8 for an unscaled product."""
     values, row_scale, column_scale = split_scales(gate_up)
     if not uses_triton(values):
-        return silu_mul_plain(gate_up, dtype)
+        gate, up = apply_scales(gate_up, dtype).chunk(2, -1)
+        product = F.silu(gate) * up
+        return product if row_scale is None else quantize_rows_plain(product)
     rows, width = values.shape[0], values.shape[1] // 2
     quantize = row_scale is not None
     # A matrix product reads rows with any stride.
@@ -123,13 +118,6 @@ def silu_mul(
         BLOCK=block, num_warps=min(32, max(1, block // 512)),
     )  # fmt: skip
     return output if scale is None else Float8Rows(output, scale)
-
-
-def silu_mul_plain(gate_up: Tensor | UnscaledProduct, dtype: torch.dtype) -> Tensor | Float8Rows:
-    """Compute `silu_mul` in PyTorch."""
-    gate, up = apply_scales(gate_up, dtype).chunk(2, -1)
-    product = F.silu(gate) * up
-    return product if isinstance(gate_up, Tensor) else quantize_rows_plain(product)
 
 
 def _silu_mul(
@@ -184,9 +172,14 @@ def rotate_and_store(
     LLaDA rotates in float32, Dream in the model's dtype, rounding at every step.
     """
     packed, row_scale, column_scale = split_scales(qkv)
-    if not uses_triton(packed) or not uses_triton(keys):
-        return rotate_and_store_plain(qkv, cos, sin, slots, keys, values, heads, bias)
     kv_heads, width = keys.shape[1:]
+    if not uses_triton(packed) or not uses_triton(keys):
+        packed = apply_scales(qkv, keys.dtype)
+        packed = packed if bias is None else packed + bias
+        packed = packed.view(-1, heads + 2 * kv_heads, width)
+        query, key, value = torch.split(packed, [heads, kv_heads, kv_heads], 1)
+        keys[slots], values[slots] = rotate(key, cos[:, None], sin[:, None]), value
+        return rotate(query, cos[:, None], sin[:, None])
     query = keys.new_empty(len(packed), heads, width)
     group = min(MAX_HEADS, heads & -heads, kv_heads & -kv_heads)
     grid, half = (len(packed), (heads + 2 * kv_heads) // group), power_of_two(width // 2)
@@ -196,26 +189,6 @@ def rotate_and_store(
         HEADS=group, HALF=half, num_warps=max(1, group * half // 256),
     )  # fmt: skip
     return query
-
-
-def rotate_and_store_plain(
-    qkv: Tensor | UnscaledProduct,
-    cos: Tensor,
-    sin: Tensor,
-    slots: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    heads: int,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """Compute `rotate_and_store` in PyTorch."""
-    group = apply_scales(qkv, keys.dtype)
-    group = group if bias is None else group + bias
-    kv_heads, width = keys.shape[1:]
-    apart = group.view(-1, heads + 2 * kv_heads, width)
-    query, key, value = torch.split(apart, [heads, kv_heads, kv_heads], 1)
-    keys[slots], values[slots] = rotate(key, cos[:, None], sin[:, None]), value
-    return rotate(query, cos[:, None], sin[:, None])
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [..., D], [..., D/2]

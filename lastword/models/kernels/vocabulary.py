@@ -44,7 +44,9 @@ def score_columns(
 ) -> ColumnScores:
     """Return the scores of every column without copying the logits."""
     if not uses_triton(logits):
-        return score_columns_plain(logits, banned=banned, unscored=unscored)
+        chunks = torch.split(logits, max(1, MAX_NUMBERS // logits.shape[-1]))
+        parts = [_score_chunk(chunk, banned, unscored) for chunk in chunks]
+        return ColumnScores(*(torch.cat(field) for field in zip(*parts)))
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     rows, width = logits.shape
     splits = -(-width // BLOCK_TOKENS)
@@ -65,15 +67,6 @@ def score_columns(
         UNSCORED=len(unscored), SPLITS=power_of_two(splits), num_warps=1,
     )  # fmt: skip
     return scores
-
-
-def score_columns_plain(
-    logits: Tensor, *, banned: Sequence[int] = (), unscored: Sequence[int] = ()
-) -> ColumnScores:
-    """Compute `score_columns` in PyTorch, some rows at a time."""
-    rows = max(1, MAX_NUMBERS // logits.shape[-1])
-    parts = [_score_chunk(chunk, banned, unscored) for chunk in torch.split(logits, rows)]
-    return ColumnScores(*(torch.cat(field) for field in zip(*parts)))
 
 
 def _score_chunk(logits: Tensor, banned: Sequence[int], unscored: Sequence[int]) -> ColumnScores:

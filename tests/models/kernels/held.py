@@ -6,6 +6,7 @@ A program, since TRITON_INTERPRET=1 must stand before Triton is imported; KERNEL
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -17,7 +18,6 @@ from lastword.models.kernels.attention import (
     PackedRows,
     attend,
     attend_one_row,
-    attend_plain,
     attend_tiled,
 )
 from lastword.models.kernels.float8 import (
@@ -29,18 +29,25 @@ from lastword.models.kernels.float8 import (
 )
 from lastword.models.kernels.fused import (
     add_rms_norm,
-    add_rms_norm_plain,
     rotate_and_store,
-    rotate_and_store_plain,
     silu_mul,
-    silu_mul_plain,
 )
-from lastword.models.kernels.vocabulary import score_columns, score_columns_plain
+from lastword.models.kernels.vocabulary import score_columns
 from lastword.models.storage import KVStorage
 
 DEVICE = torch.device(os.environ.get("KERNELS_ON", "cpu"))
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 made = torch.Generator(DEVICE).manual_seed(0)
+
+
+def plain(function, *arguments, **keywords):
+    """Compute a function with PyTorch instead of its kernel."""
+    module = sys.modules[function.__module__]
+    module.uses_triton, uses_triton = lambda x: False, module.uses_triton
+    try:
+        return function(*arguments, **keywords)
+    finally:
+        module.uses_triton = uses_triton
 
 
 def numbers(*shape, dtype=torch.float32, scale=1.0):
@@ -82,7 +89,7 @@ def hold_norm(dtype, rows, width):
     for delta in (None, numbers(rows, width, dtype=dtype), raw(rows, width, dtype)):
         for float8 in (False, True):
             given = add_rms_norm(x, delta, weight, 1e-5, quantize=float8)
-            expected = add_rms_norm_plain(x, delta, weight, 1e-5, quantize=float8)
+            expected = plain(add_rms_norm, x, delta, weight, 1e-5, quantize=float8)
             close(given[0], expected[0], dtype, "sum")
             close(given[1], expected[1], dtype, "norm", float8=float8)
     close(quantize_rows(x), quantize_rows_plain(x), dtype, "quantize_rows", float8=True)
@@ -93,10 +100,10 @@ def hold_norm(dtype, rows, width):
 def hold_gate(dtype, rows, width):
     close(
         silu_mul((both := numbers(rows, 2 * width, dtype=dtype)).clone(), dtype),
-        silu_mul_plain(both, dtype), dtype, "gate",
+        plain(silu_mul, both, dtype), dtype, "gate",
     )  # fmt: skip
     product = raw(rows, 2 * width, dtype)
-    close(silu_mul(product, dtype), silu_mul_plain(product, dtype), dtype, "fp8 gate", float8=True)
+    close(silu_mul(product, dtype), plain(silu_mul, product, dtype), dtype, "fp8 gate", float8=True)
 
 
 def hold_rotary(dtype, rows, heads, kv_heads, width):
@@ -116,7 +123,7 @@ def hold_rotary(dtype, rows, heads, kv_heads, width):
                 for _ in range(2)
             ]
             given = rotate_and_store(product, cos, sin, slots, *stores[0], heads, added)
-            expected = rotate_and_store_plain(product, cos, sin, slots, *stores[1], heads, added)
+            expected = plain(rotate_and_store, product, cos, sin, slots, *stores[1], heads, added)
             for name, one, other in zip(
                 ("query", "keys", "values"), (given, *stores[0]), (expected, *stores[1])
             ):
@@ -138,7 +145,7 @@ def hold_attention(dtype, queries, keys, heads, kv_heads, width, max_keys=None):
     rows = PackedRows(
         starts, key_starts, counts, max(queries), max_keys or max(keys), torch.arange(sum(queries))
     )
-    given, expected = attend(query, *store, rows), attend_plain(query, *store, rows)
+    given, expected = attend(query, *store, rows), plain(attend, query, *store, rows)
     close(given, expected, dtype, f"attention of {queries} over {keys}")
     if max(queries) > MAX_FEW_QUERIES and dtype != torch.float32:
         given = attend_tiled(query, *store, rows, MANY)
@@ -159,7 +166,7 @@ def hold_summary(dtype, rows, width):
     logits[6, 1] = 60.0
     for banned, unscored in (((), ()), ((0, 3), ()), ((1,), (1,)), ((), (1, 3)), ((7,), (7, 9))):
         given = score_columns(logits, banned=banned, unscored=unscored)
-        expected = score_columns_plain(logits, banned=banned, unscored=unscored)
+        expected = plain(score_columns, logits, banned=banned, unscored=unscored)
         for lost in (2, 3, 4):
             assert not (given.candidate_logit[lost].isfinite() & given.logsumexp[lost].isfinite()), lost
         fine = [row for row in range(rows) if row not in (2, 3, 4)]
