@@ -50,10 +50,20 @@ def cases(family: str, group: str) -> list[Case]:
     return [Case(family, kind, facts) for facts in listed]
 
 
+def peer_cases(name: str) -> list[dict[str, Any]]:
+    """Return the recorded runs of another project."""
+    return json.loads((FOLDER / f"{name}.json").read_text())["cases"]
+
+
 @cache
 def recording(name: str) -> dict[str, Tensor]:
     """The tensors of a file NAME.safetensors.xz."""
     return load(lzma.decompress((FOLDER / f"{name}.safetensors.xz").read_bytes()))
+
+
+@cache
+def checkpoint(name: str) -> Any:
+    return lastword.load(FOLDER / name, device="cpu")
 
 
 @cache

@@ -1,24 +1,14 @@
 """Both stages of Daedal against runs of DAEDAL's own code: see PEERS.md."""
 
-import json
-from functools import cache
+from functools import partial
 
 import pytest
-import torch
 
 import lastword
-from tests.golden.cases import FOLDER, recording
+from tests.golden.cases import checkpoint, peer_cases, recording
 
-CASES = json.loads((FOLDER / "peers_daedal.json").read_text())["cases"]
-
-
-def recorded() -> dict[str, torch.Tensor]:
-    return recording("peers_daedal")
-
-
-@cache
-def model(name: str):
-    return lastword.load(FOLDER / name, device="cpu")
+CASES = peer_cases("peers_daedal")
+recorded = partial(recording, "peers_daedal")
 
 
 def recipe_of(case) -> lastword.Recipe:
@@ -40,7 +30,7 @@ def recipe_of(case) -> lastword.Recipe:
 
 def run(case):
     prompts = recorded()[f"{case['name']}.prompt"].tolist()
-    return list(lastword.decode(model(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True))
+    return list(lastword.decode(checkpoint(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True))
 
 
 def theirs(case, row) -> list[list[int]]:

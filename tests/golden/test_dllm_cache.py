@@ -1,8 +1,7 @@
 """FeatureCache against runs of dLLM-Cache's own code: see PEERS.md."""
 
-import json
 from dataclasses import replace
-from functools import cache
+from functools import partial
 
 import pytest
 import torch
@@ -12,20 +11,12 @@ from lastword.canvas.canvas import Clock
 from lastword.canvas.columns import Columns
 from lastword.canvas.cost import BatchCost
 from lastword.decoding.forward import Forward, PassInputs
-from tests.golden.cases import FOLDER, recording
+from tests.golden.cases import checkpoint, peer_cases, recording
 
-CASES = json.loads((FOLDER / "peers_dllm_cache.json").read_text())["cases"]
+CASES = peer_cases("peers_dllm_cache")
+recorded = partial(recording, "peers_dllm_cache")
 UNGUIDED = [case for case in CASES if "cfg_scale" not in case["settings"]]
 (GUIDED,) = [case for case in CASES if "cfg_scale" in case["settings"]]
-
-
-def recorded() -> dict[str, torch.Tensor]:
-    return recording("peers_dllm_cache")
-
-
-@cache
-def model(name: str):
-    return lastword.load(FOLDER / name, device="cpu")
 
 
 def recipe_of(case, **choices) -> lastword.Recipe:
@@ -43,7 +34,7 @@ def recipe_of(case, **choices) -> lastword.Recipe:
 def test_pass_by_pass(case):
     name = case["name"]
     prompt = recorded()[f"{name}.prompt"].tolist()
-    steps = list(lastword.decode(model(case["model"]), prompt, recipe_of(case)))
+    steps = list(lastword.decode(checkpoint(case["model"]), prompt, recipe_of(case)))
     ours = [step.canvas.tokens for step in steps]
     theirs = [*recorded()[f"{name}.trace"][1:].long(), recorded()[f"{name}.output"].long()]
     assert len(ours) == len(theirs) == case["forward_calls"]
@@ -64,7 +55,7 @@ class StoredGuidance:
 
     def __init__(self, case):
         self.cache, self.settings = recipe_of(case).cache, case["settings"]
-        self.model = model(case["model"])
+        self.model = checkpoint(case["model"])
         self.forward = Forward(self.model, lastword.Sampling(), lastword.RowGenerators([0]))
         self.cost = BatchCost.zeros(1)
         self.storage, self.clock, self.difference = None, None, None
@@ -107,10 +98,8 @@ def test_stored_guidance_is_a_hook_away():
 def test_our_guidance_computes_the_promptless_branch_in_full():
     scale = lastword.Sampling(guidance=GUIDED["settings"]["cfg_scale"])
     prompt = recorded()[f"{GUIDED['name']}.prompt"].tolist()
-    cost = [
-        lastword.generate(model(GUIDED["model"]), prompt, recipe=recipe_of(GUIDED, sampling=sampling))[0].cost
-        for sampling in (lastword.Sampling(), scale)
-    ]
+    model, recipes = checkpoint(GUIDED["model"]), [recipe_of(GUIDED), recipe_of(GUIDED, sampling=scale)]
+    cost = [lastword.generate(model, prompt, recipe=recipe)[0].cost for recipe in recipes]
     whole = len(prompt[0]) + GUIDED["settings"]["gen_length"]
     assert cost[1].forward_passes == cost[0].forward_passes
     assert cost[1].tokens_computed == cost[0].tokens_computed + cost[0].forward_passes * whole

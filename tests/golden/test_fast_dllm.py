@@ -1,29 +1,20 @@
 """Threshold, prefix cache and dual cache against runs of Fast-dLLM's own code: see PEERS.md."""
 
-import json
-from functools import cache
+from functools import partial
 
 import pytest
 import torch
 
 import lastword
-from tests.golden.cases import FOLDER, computed_per_pass, recording
+from tests.golden.cases import checkpoint, computed_per_pass, peer_cases, recording
 
-CASES = json.loads((FOLDER / "peers_fast_dllm_llada.json").read_text())["cases"]
+CASES = peer_cases("peers_fast_dllm_llada")
+recorded = partial(recording, "peers_fast_dllm_llada")
 CACHES = {
     "none": lastword.NoCache(),
     "prefix": lastword.PrefixCache(),
     "dual": lastword.DualCache(),
 }
-
-
-def recorded() -> dict[str, torch.Tensor]:
-    return recording("peers_fast_dllm_llada")
-
-
-@cache
-def model(name: str):
-    return lastword.load(FOLDER / name, device="cpu")
 
 
 def recipe_of(case) -> lastword.Recipe:
@@ -42,7 +33,7 @@ def recipe_of(case) -> lastword.Recipe:
 def test_pass_by_pass(case):
     name, slots = case["name"], case["settings"]["gen_length"]
     prompt = recorded()[f"{name}.prompt"].tolist()
-    steps = list(lastword.decode(model(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True))
+    steps = list(lastword.decode(checkpoint(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True))
     ours = [step.canvas.tokens[0, step.canvas.start :] for step in steps]
     # Their loop runs a cached pass even when the full one finished the block: it changes nothing.
     after = [*recorded()[f"{name}.trace"][1:].long(), recorded()[f"{name}.output"].long()]
@@ -59,5 +50,5 @@ def test_columns_computed_are_those_they_fed(case):
     counted = zip(spans, case["commits_per_pass"], strict=True)
     fed = [last - first for (first, last), count in counted if count]
     prompt = recorded()[f"{name}.prompt"].tolist()
-    steps = lastword.decode(model(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True)
+    steps = lastword.decode(checkpoint(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True)
     assert computed_per_pass(list(steps)) == fed

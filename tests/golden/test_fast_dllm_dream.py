@@ -1,23 +1,20 @@
 """Fast-dLLM's Dream samplers against runs of their own code: see PEERS.md."""
 
-import json
+from functools import partial
 
 import pytest
 import torch
 
 import lastword
-from tests.golden.cases import FOLDER, computed_per_pass, model, recording
+from tests.golden.cases import computed_per_pass, model, peer_cases, recording
 
-CASES = json.loads((FOLDER / "peers_fast_dllm_dream.json").read_text())["cases"]
+CASES = peer_cases("peers_fast_dllm_dream")
+recorded = partial(recording, "peers_fast_dllm_dream")
 CACHES = {
     "none": lastword.NoCache(),
     "prefix": lastword.PrefixCache(),
     "dual": lastword.DualCache(),
 }
-
-
-def recorded() -> dict[str, torch.Tensor]:
-    return recording("peers_fast_dllm_dream")
 
 
 def recipe_of(case) -> lastword.Recipe:

@@ -1,24 +1,15 @@
 """Early commit against runs of Prophet's own code: see PEERS.md."""
 
-import json
-from functools import cache
+from functools import partial
 
 import pytest
 import torch
 
 import lastword
-from tests.golden.cases import FOLDER, recording
+from tests.golden.cases import checkpoint, peer_cases, recording
 
-CASES = json.loads((FOLDER / "peers_prophet.json").read_text())["cases"]
-
-
-def recorded() -> dict[str, torch.Tensor]:
-    return recording("peers_prophet")
-
-
-@cache
-def model(name: str):
-    return lastword.load(FOLDER / name, device="cpu")
+CASES = peer_cases("peers_prophet")
+recorded = partial(recording, "peers_prophet")
 
 
 def rule_of(case) -> lastword.Prophet:
@@ -41,7 +32,7 @@ def steps_of(case):
         block=s["block_length"],
     )
     prompt = recorded()[f"{case['name']}.prompt"].tolist()
-    return list(lastword.decode(model(case["model"]), prompt, recipe))
+    return list(lastword.decode(checkpoint(case["model"]), prompt, recipe))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

@@ -5,17 +5,17 @@ ours is held to a replay of PEERS.md's words, row by row, in which a cut keeps w
 other rows show that the replay is right.
 """
 
-import json
 import math
-from functools import cache
+from functools import partial
 
 import pytest
 import torch
 
 import lastword
-from tests.golden.cases import FOLDER, recording
+from tests.golden.cases import checkpoint, peer_cases, recording
 
-CASES = json.loads((FOLDER / "peers_rho_eos.json").read_text())["cases"]
+CASES = peer_cases("peers_rho_eos")
+recorded = partial(recording, "peers_rho_eos")
 ROWS = [(case, row) for case in CASES for row in range(case["batch"])]
 SIGNALS = {"density": "density", "released_trailing_confidence": "released"}
 
@@ -23,15 +23,6 @@ SIGNALS = {"density": "density", "released_trailing_confidence": "released"}
 CUT_TO_NOTHING = {("r08_batch_of_two", 1): 2, ("r13_shrinks_to_nothing", 0): 1}
 # Rows that were done and yet resized up and down while another row of their batch was decoding.
 RESIZED_WHEN_DONE = {("r12_density_batch", 0): 17, ("r12_density_batch", 1): 14}
-
-
-def recorded() -> dict[str, torch.Tensor]:
-    return recording("peers_rho_eos")
-
-
-@cache
-def model(name: str):
-    return lastword.load(FOLDER / name, device="cpu")
 
 
 def recipe_of(case) -> lastword.Recipe:
@@ -54,7 +45,7 @@ def recipe_of(case) -> lastword.Recipe:
 
 def run(case) -> list[lastword.Step]:
     prompts = recorded()[f"{case['name']}.prompt"].tolist()
-    return list(lastword.decode(model(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True))
+    return list(lastword.decode(checkpoint(case["model"]), prompts, recipe_of(case), exceed_max_seq_len=True))
 
 
 def ours(case, row) -> list[list[int]]:
@@ -83,7 +74,7 @@ def replayed(case, row) -> list[list[int]]:
         full = full or len(answer) >= limit
         tokens = torch.tensor([[*prompt, *answer]])
         read = torch.arange(len(prompt), tokens.shape[1])[None]
-        chances = model(case["model"])(tokens, read)[0].softmax(-1)
+        chances = checkpoint(case["model"])(tokens, read)[0].softmax(-1)
         sure, best = (part.tolist() for part in chances.max(-1))
         masks = [slot for slot, token in enumerate(answer) if token == mask]
         window = [slot for slot in masks if slot // block == masks[0] // block]

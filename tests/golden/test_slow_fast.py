@@ -1,25 +1,16 @@
 """SlowFast against runs of its own code: see PEERS.md."""
 
-import json
-from functools import cache
+from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
 
 import lastword
-from tests.golden.cases import FOLDER, recording
+from tests.golden.cases import checkpoint, peer_cases, recording
 
-CASES = json.loads((FOLDER / "peers_slowfast.json").read_text())["cases"]
-
-
-def recorded() -> dict[str, torch.Tensor]:
-    return recording("peers_slowfast")
-
-
-@cache
-def model(name: str):
-    return lastword.load(FOLDER / name, device="cpu")
+CASES = peer_cases("peers_slowfast")
+recorded = partial(recording, "peers_slowfast")
 
 
 def recipe_of(case) -> lastword.Recipe:
@@ -44,7 +35,7 @@ def busy(case, name):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_pass_by_pass(case):
     prompt = recorded()[f"{case['name']}.prompt"].tolist()
-    steps = list(lastword.decode(model(case["model"]), prompt, recipe_of(case)))
+    steps = list(lastword.decode(checkpoint(case["model"]), prompt, recipe_of(case)))
     theirs = busy(case, "trace")
     assert len(steps) == len(theirs)
     for step, canvas in zip(steps, theirs):
@@ -55,7 +46,7 @@ def test_pass_by_pass(case):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_every_pass_computes_the_columns_they_fed(case):
     prompt = recorded()[f"{case['name']}.prompt"].tolist()
-    steps = lastword.decode(model(case["model"]), prompt, recipe_of(case))
+    steps = lastword.decode(checkpoint(case["model"]), prompt, recipe_of(case))
     costs = [step.cost for step in steps]
     paid = [0, *(int(cost.tokens_computed[0]) for cost in costs)]
     ours = [after - before for before, after in pairwise(paid)]
@@ -74,8 +65,8 @@ def test_recorded_prompts_in_one_batch_equal_their_solo_runs(name, block):
         unmask=lastword.SlowFast(0.5, 0.2, 3, as_released=True),
         block=block,
     )
-    together = lastword.generate(model(name), prompts, recipe=recipe)
-    alone = [lastword.generate(model(name), prompt, recipe=recipe) for prompt in prompts]
+    together = lastword.generate(checkpoint(name), prompts, recipe=recipe)
+    alone = [lastword.generate(checkpoint(name), prompt, recipe=recipe) for prompt in prompts]
     assert [answer.canvas for answer in together] == [answer.canvas for answer in alone]
     assert [answer.cost for answer in together] == [answer.cost for answer in alone]
     assert len({str(answer.cost) for answer in together}) > 1
