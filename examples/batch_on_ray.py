@@ -10,10 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from lastword.batch.run import run
-from lastword.engines.local import ModelSource
-from lastword.engines.pool import WorkerPool
-from lastword.engines.workers import RayWorkers
+from lastword.batch import Batch
+from lastword.engines import ModelSource, RayWorkers, WorkerPool
 from lastword.tasks.frozen import load_frozen
 
 NAME = "tiny-llada-base"
@@ -26,7 +24,7 @@ prompts.write_text("".join(json.dumps({"prompt": one}) + "\n" for one in asked))
 
 # Every actor loads the model where it runs. Prompts with the longest predicted answers go out first.
 with WorkerPool(RayWorkers(ModelSource(NAME), workers=2, address="local")) as engine:
-    print(run(engine, prompts, answers, name=NAME, recipe="fast"))
+    print(Batch(prompts, answers, name=NAME, recipe="fast").run(engine))
 
 for line in answers.read_text().splitlines():
     answer = json.loads(line)

@@ -1,4 +1,4 @@
-"""A file is written whole or not at all, keeps its rights, and nothing is left beside it."""
+"""Files are written completely or not at all, keep their permissions, and leave nothing behind."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ def fails(code):
     return raising
 
 
-def test_a_file_is_written_and_nothing_stays_beside_it(path):
+def test_a_file_is_written_without_leftovers(path):
     write(path, "né")
     assert path.read_bytes() == "né".encode()
     write(path, b"\x00")
@@ -48,13 +48,13 @@ def test_a_file_is_written_and_nothing_stays_beside_it(path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
-def test_a_file_keeps_its_rights(path, mode):
+def test_a_file_keeps_its_permissions(path, mode):
     path.chmod(mode)
     write(path, "new")
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-def test_a_link_stays_a_link_and_its_file_is_written(path, tmp_path):
+def test_the_target_of_a_link_is_written(path, tmp_path):
     (tmp_path / "folder").mkdir()
     link = tmp_path / "folder" / "link"
     link.symlink_to(path)
@@ -63,25 +63,25 @@ def test_a_link_stays_a_link_and_its_file_is_written(path, tmp_path):
     assert path.read_text() == "new"
 
 
-def test_a_link_to_nothing_yet_makes_its_file(tmp_path):
+def test_a_link_without_target_creates_it(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "later")
     write(tmp_path / "link", "new")
     assert (tmp_path / "later").read_text() == "new"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
-def test_a_disk_that_refuses_leaves_what_was_there(path, monkeypatch, code):
+def test_a_failed_write_leaves_the_file_unchanged(path, monkeypatch, code):
     monkeypatch.setattr(files.os, "fsync", fails(code))
-    with pytest.raises(SettingError, match=f"{os.strerror(code)}.*what was there before is as it"):
+    with pytest.raises(SettingError, match=f"{os.strerror(code)}.*and is unchanged"):
         write(path, "new")
     assert path.read_text() == "old"
     assert beside(path) == []
 
 
 @pytest.mark.parametrize("code", [errno.EBUSY, errno.EXDEV, errno.EPERM])
-def test_work_is_kept_where_a_file_may_be_written_and_not_replaced(path, monkeypatch, code):
+def test_content_is_kept_if_the_file_cannot_be_replaced(path, monkeypatch, code):
     monkeypatch.setattr(files.os, "replace", fails(code))
-    with pytest.raises(SettingError, match=r"cannot be replaced.*what was to be written is in") as e:
+    with pytest.raises(SettingError, match=r"cannot be replaced.*the new content is in") as e:
         write(path, "new")
     assert path.read_text() == "old"
     (name,) = beside(path)
@@ -89,7 +89,7 @@ def test_work_is_kept_where_a_file_may_be_written_and_not_replaced(path, monkeyp
     assert (path.parent / name).read_text() == "new"
 
 
-def test_an_interrupt_leaves_nothing_beside(path, monkeypatch):
+def test_an_interrupt_leaves_no_unfinished_file(path, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
@@ -100,7 +100,7 @@ def test_an_interrupt_leaves_nothing_beside(path, monkeypatch):
     assert beside(path) == []
 
 
-def test_what_a_killed_process_left_has_our_name_and_goes_with_the_next_write(path):
+def test_the_next_write_removes_the_unfinished_file_of_a_killed_process(path):
     (path.parent / ".a.txt.mine").write_text("yours")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     assert killed.returncode == -9
@@ -111,8 +111,8 @@ def test_what_a_killed_process_left_has_our_name_and_goes_with_the_next_write(pa
     assert beside(path) == [".a.txt.mine"]
 
 
-def test_what_another_process_writes_right_now_is_not_taken_for_left(path):
-    name, number = files._beside(path)
+def test_a_file_that_is_being_written_is_not_removed(path):
+    name, number = files._create_beside(path)
     write(path, "new")
     assert os.path.exists(name)
     os.close(number)
@@ -120,7 +120,7 @@ def test_what_another_process_writes_right_now_is_not_taken_for_left(path):
     assert beside(path) == []
 
 
-def test_writers_at_once_leave_one_whole_file(path):
+def test_concurrent_writers_leave_one_complete_file(path):
     contents = [letter * 200_000 for letter in "abcd"]
     writers = [
         threading.Thread(target=lambda content=content: [write(path, content) for _ in range(20)])
@@ -134,7 +134,7 @@ def test_writers_at_once_leave_one_whole_file(path):
     assert beside(path) == []
 
 
-def test_without_locks_files_are_written_all_the_same(path, monkeypatch):
+def test_files_are_written_without_support_for_locks(path, monkeypatch):
     def unsupported(*given, **options):
         raise OSError(errno.ENOLCK, "no locks on this disk")
 
@@ -144,7 +144,7 @@ def test_without_locks_files_are_written_all_the_same(path, monkeypatch):
     assert beside(path) == []
 
 
-def test_a_pipe_is_written_and_stays_one(tmp_path):
+def test_a_pipe_is_written_in_place(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     check_target(tmp_path / "pipe")
@@ -154,28 +154,28 @@ def test_a_pipe_is_written_and_stays_one(tmp_path):
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-def test_a_full_device_is_an_error_of_ours():
+def test_a_full_device_is_a_setting_error():
     with pytest.raises(SettingError, match="No space left"):
         write(files.Path("/dev/full"), "new")
 
 
-def test_where_output_goes_already_is_no_target(path):
+def test_the_file_of_a_redirected_output_is_rejected(path):
     code = "import sys, pathlib; from lastword.io import files; files.write(pathlib.Path(sys.argv[1]), 'new')"
     with path.open("a") as output:
         done = subprocess.run(
             [sys.executable, "-c", code, "/dev/stdout"], stdout=output, stderr=subprocess.PIPE
         )
-    assert b"what the command prints goes there already" in done.stderr
+    assert b"the output of this command is redirected to it" in done.stderr
     assert path.read_text() == "old"
 
 
-def test_a_folder_that_is_missing_is_named_and_no_odd_name_is(tmp_path):
+def test_the_error_names_a_missing_folder_only(tmp_path):
     with pytest.raises(SettingError, match="there is no folder") as refused:
         check_target(tmp_path / "none" / "a.txt")
     assert files.UNFINISHED not in str(refused.value)
 
 
-def test_a_read_only_file_is_not_replaced_behind_its_owners_back(path, monkeypatch):
+def test_a_read_only_file_is_not_replaced(path, monkeypatch):
     monkeypatch.setattr(files.os, "access", lambda *_: False)  # root may write anything
     for refuse in (check_target, lambda path: write(path, "new")):
         with pytest.raises(SettingError, match="the file is read-only"):
@@ -184,7 +184,7 @@ def test_a_read_only_file_is_not_replaced_behind_its_owners_back(path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a\0b", "a.txt/b"])
-def test_a_name_that_cannot_be_is_refused_before_the_work(path, name):
+def test_an_invalid_name_is_rejected(path, name):
     for check in (check_target, check_folder):
         with pytest.raises(SettingError, match=r"write|written"):
             check(path.parent / name)

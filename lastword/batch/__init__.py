@@ -1,6 +1,6 @@
-"""Batch: answers to a file of prompts, by any engine, each written exactly once."""
+"""Batch: answer files of prompts with any engine; every prompt has exactly one line in the answers."""
 
-from lastword.batch.outcome import BatchProgress, BatchSummary
-from lastword.batch.run import run
+from lastword.batch.progress import BatchProgress, BatchSummary
+from lastword.batch.run import Batch
 
-__all__ = ["BatchProgress", "BatchSummary", "run"]
+__all__ = ["Batch", "BatchProgress", "BatchSummary"]

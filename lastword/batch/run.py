@@ -1,176 +1,477 @@
-"""`run`: answer a file of prompts into a file of answers; given again, it goes on where it was."""
+"""Answer a file of prompts into a file of answers; a stopped run is resumed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+import json
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from lastword.batch import columns, parquet
-from lastword.batch.answered import Answering
-from lastword.batch.answers import Answers
-from lastword.batch.asked import Asking
-from lastword.batch.identity import Identity
-from lastword.batch.line import Form
-from lastword.batch.outcome import BatchProgress, BatchSummary
-from lastword.batch.source import LINES, PARQUET, Source
-from lastword.batch.survey import Survey, survey
-from lastword.batch.working import Working
-from lastword.engines.base import Engine
-from lastword.errors import SettingError
-from lastword.io.files import check_folder, check_target
+from lastword.batch.lines import (
+    BatchLine,
+    Format,
+    PlainOutput,
+    RejectedLine,
+    Reply,
+    line_name,
+    parse_plain_line,
+    reply_error,
+    to_request,
+)
+from lastword.batch.openai_format import OpenAIOutput, ServerBody, parse_request_line, to_batch_line
+from lastword.batch.progress import (
+    MAX_PROBES,
+    BatchProgress,
+    BatchSummary,
+    RemainingTime,
+    estimated_work,
+    predicted_work,
+)
+from lastword.engines.base import Engine, GenerationRequest, LengthPredictor
+from lastword.engines.local import error_text
+from lastword.errors import LastwordError, PromptError, SettingError
+from lastword.io.files import (
+    NEWLINE,
+    JournalFile,
+    check_folder,
+    check_target,
+    os_error_reason,
+    replacing,
+    write,
+)
+from lastword.io.prompts import (
+    JSON_LINES,
+    PARQUET,
+    PROMPT_FIELDS,
+    ROWS_PER_BATCH,
+    PromptFile,
+    PromptLine,
+    PromptRecord,
+    import_pyarrow,
+)
+from lastword.io.schema import parse_json, read_json_object
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
+from lastword.serve.request import ServerError
 from lastword.validation import MAX_SEED, check_choice, check_int
+from lastword.version import __version__
 
+PORTION = 4096  # prompts that are tokenized and given to the engine at once
+PORTION_TOKENS = 2**23  # and their tokens, approximately
+MAX_FAILURES = 32  # in a row without an answer: then the prompts are hardly the reason
+MAX_REASON = 2_000  # characters
+
+# The run id is a hash of these facts in this order: another order would orphan the runs on disk.
+FACTS = ("model", "weights", "dtype", "recipe", "seed", "chat", "sha256", "form")
+FACT_NAMES = {"chat": "--chat", "sha256": "prompts", "form": "format of answers"}  # in messages
+
+Output = PlainOutput | OpenAIOutput
 Progress = Callable[[BatchProgress], None]
 
 
-@dataclass(frozen=True)
 class Batch:
-    """A file of prompts that was looked over, and how it is to be answered."""
+    """A file of prompts, plain or OpenAI's batch input, and how it is answered into another file.
 
-    source: Source
-    found: Survey
-    out: Path
-    name: str
-    recipe: Recipe
-    form: Form  # of the answers
-    seed: int = 0
-    limit: int | None = None
-    rows: int = 8
-    chat: bool = False
-    in_order: bool = True
+    Everything that does not need a model is checked here. `name` is the name of the model in requests and in
+    the identity of the run. A line without a seed gets `seed` plus its index. A worker decodes `rows` prompts
+    at once. `limit` answers the first lines only; `chat` wraps text in the chat template; `in_order` sorts
+    the lines by prompt at the end; `plain` writes plain lines for OpenAI's input as well.
+    """
+
+    def __init__(
+        self,
+        prompts: Path | str,
+        out: Path | str,
+        *,
+        name: str,
+        recipe: Recipe | str | None = None,
+        seed: int = 0,
+        limit: int | None = None,
+        rows: int = 8,
+        chat: bool = False,
+        in_order: bool = True,
+        plain: bool = False,
+    ) -> None:
+        check_int("batch", "rows", rows, minimum=1)
+        if limit is not None:
+            check_int("batch", "limit", limit, minimum=1)
+        for option, value in {"chat": chat, "in_order": in_order, "plain": plain}.items():
+            check_choice("batch", option, value, True, False)
+        self.name, self.recipe, self.seed, self.rows = name, Recipe.coerce(recipe), seed, rows
+        self.chat, self.in_order = chat, in_order
+        self.out, prompts = Path(out), Path(prompts)
+        if prompts.suffix.lower() not in JSON_LINES + PARQUET:
+            raise PromptError(
+                f"{prompts.name} ends in {prompts.suffix or 'nothing'}; give prompts as .jsonl or .parquet "
+                "(an object per line or row)"
+            )
+        self.file = PromptFile(prompts)
+        self._check_out()
+        self._scan()
+        self.total = min(self.count, limit or self.count)
+        check_int("batch", "seed", seed, minimum=-MAX_SEED, maximum=MAX_SEED - self.count)
+        self.output_format: Format = "lines" if plain else self.input_format
+
+    @property
+    def journal_path(self) -> Path:
+        """The file to which lines are appended; a Parquet file is written at the end."""
+        return self.out.with_name(self.out.name + ".jsonl") if self._is_parquet else self.out
+
+    @property
+    def _is_parquet(self) -> bool:
+        return self.out.suffix.lower() in PARQUET
 
     def run(self, engine: Engine, progress: Progress = lambda state: None) -> BatchSummary:
-        """Ask the engine every prompt that has no line yet, and write what comes of each."""
-        resolved = resolve(self.recipe, engine.model_info, in_chat=self.found.in_chat)
-        identity = Identity.of(
-            engine, self.name, resolved, self.found, seed=self.seed, chat=self.chat, form=self.form
-        )
-        answering = Answering(identity.run, self.name, self.form)
-        asking = Asking(
-            engine.model_info,
-            self.name,
-            self.recipe,
-            resolved,
-            self.found.form,
-            seed=self.seed,
-            chat=self.chat,
-            single=self.form == "lines",
-        )
-        answers = Answers(journal_of(self.out), answering, partial(identity.check, self.out))
-        with answers.writing():
+        """Answer each prompt that has no line yet, and append lines as answers arrive.
+
+        A run that was stopped or killed is resumed; the answers of another run are refused.
+        """
+        model = engine.model_info
+        recipe = resolve(self.recipe, model, in_chat=self.in_chat)
+        facts = {
+            "model": self.name,
+            "weights": model.fingerprint,
+            "dtype": model.dtype,
+            "recipe": json.loads(recipe.to_json()),
+            "seed": self.seed,
+            "chat": self.chat,
+            "sha256": self.file.digest(),
+            "form": self.output_format,
+        }
+        content = json.dumps([facts[name] for name in FACTS], sort_keys=True)
+        run_id = sha256(content.encode()).hexdigest()[:12]
+        plain = self.output_format == "lines"
+        output = PlainOutput(run_id) if plain else OpenAIOutput(run_id, self.name)
+        answers = AnswerFile(self.journal_path, output)
+        with answers.journal.writing():
+            self._claim(facts, run_id, is_new=answers.journal.is_empty())
+            answers.load()
             before = len(answers.done)
-            working = Working(
-                self.source,
-                min(self.found.count, self.limit or self.found.count),
-                engine,
-                self.rows,
-                asking,
-                answering,
-                answers,
-                progress,
-            )
-            seconds = working.through()
-            if _is_parquet(self.out):
-                parquet.write(self.out, columns.rows(answers.read(), self.form), columns.of(self.form))
+            work = _Run(self, engine, recipe, output, answers, progress)
+            seconds = work.answer_all()
+            if self._is_parquet:
+                _write_parquet(self.out, answers.sorted_lines(), output.columns)
             elif self.in_order:
                 answers.sort()
         failed = len(answers.failed)
         return BatchSummary(
             path=self.out,
-            prompts=self.found.count,
+            prompts=self.count,
             answered=len(answers.done) - failed,
             failed=failed,
             before=before,
-            tokens=working.tokens,
+            tokens=work.num_tokens,
             seconds=seconds,
         )
 
+    def _scan(self) -> None:
+        """Find the format, the number of lines and the use of the chat template; raise without a prompt.
 
-def prepare(
-    prompts: Path,
-    out: Path,
-    *,
-    name: str,
-    recipe: Recipe | str | None = None,
-    seed: int = 0,
-    limit: int | None = None,
-    rows: int = 8,
-    chat: bool = False,
-    in_order: bool = True,
-    plain: bool = False,
-) -> Batch:
-    """Look a file of prompts over and check all that can be checked without a model."""
-    check_int("batch", "rows", rows, minimum=1)
-    if limit is not None:
-        check_int("batch", "limit", limit, minimum=1)
-    for word, value in {"chat": chat, "in_order": in_order, "plain": plain}.items():
-        check_choice("batch", word, value, True, False)
-    chosen = Recipe.coerce(recipe)
-    source = Source(prompts)
-    _check_out(out, prompts)
-    found = survey(source, chat=chat)
-    check_int("batch", "seed", seed, minimum=-MAX_SEED, maximum=MAX_SEED - found.count)
-    form: Form = "lines" if plain else found.form
-    return Batch(source, found, out, name, chosen, form, seed, limit, rows, chat, in_order)
-
-
-def run(
-    engine: Engine,
-    prompts: Path | str,
-    out: Path | str,
-    *,
-    name: str,
-    recipe: Recipe | str | None = None,
-    seed: int = 0,
-    limit: int | None = None,
-    rows: int = 8,
-    chat: bool = False,
-    in_order: bool = True,
-    plain: bool = False,
-    progress: Progress = lambda state: None,
-) -> BatchSummary:
-    """Answer a file of prompts (.jsonl or .parquet, ours or OpenAI's batch input) into another.
-
-    Lines are appended as answers come. A run that was stopped or killed goes on where it was: call it again;
-    answers of another run are refused. `name` is what the model is called, in requests and for the run to be
-    known by. A line without a seed of its own gets `seed` plus its index. `rows` prompts are decoded at once
-    by a worker; with `limit` only the first lines are asked. `chat` wraps text in the chat template. With
-    `in_order` lines stand in the order of the prompts at the end; `plain` writes our lines for OpenAI's
-    input, too.
-    """
-    batch = prepare(
-        Path(prompts), Path(out), name=name, recipe=recipe, seed=seed, limit=limit, rows=rows, chat=chat,
-        in_order=in_order, plain=plain,
-    )  # fmt: skip
-    return batch.run(engine, progress)
-
-
-def journal_of(out: Path) -> Path:
-    """Where lines are appended: the file, or one beside a Parquet file, which is written at the end."""
-    return out.with_name(out.name + ".jsonl") if _is_parquet(out) else out
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.suffix.lower() in PARQUET
-
-
-def _check_out(out: Path, prompts: Path) -> None:
-    if out.suffix.lower() not in LINES + PARQUET:
-        raise SettingError(
-            f"{out} was given for the answers; end it in .jsonl (a line each) or .parquet (a row each)"
-        )
-    if out.exists() and out.samefile(prompts):
-        raise SettingError(f"{out} holds the prompts; give the answers another file (--out)")
-    check_folder(out.parent)
-    if _is_parquet(out):
-        parquet.check_installed()
-        check_target(out)
-        if out.exists() and not journal_of(out).exists():
-            raise SettingError(
-                f"{out} is there already, and nothing beside it says that it is ours; give another file with "
-                "--out, or move it away"
+        Lines after the first prompt are checked when they are answered.
+        """
+        self.input_format: Format = "lines"
+        self.in_chat: set[bool | None] = set()
+        self.count, error, has_format, has_prompt = 0, "", False, False
+        for record in self.file:
+            self.count += 1
+            fields = record.data if isinstance(record.data, dict) else {}
+            if record.error is None and not has_format:
+                self.input_format, has_format = "openai" if "body" in fields else "lines", True
+            if not has_prompt:
+                try:
+                    self.parse(record)
+                    has_prompt = True
+                except ServerError:  # a request, although it cannot be answered
+                    has_prompt = True
+                except PromptError as reason:
+                    error = error or f"{record.where}: {reason}"
+            kinds = [name for name in PROMPT_FIELDS if fields.get(name) is not None]
+            if "url" in fields:
+                self.in_chat.add(fields["url"] == "/v1/chat/completions" or None)
+            elif len(kinds) == 1:
+                self.in_chat.add({"messages": True, "prompt": self.chat}.get(kinds[0]))
+        example = 'give it such as {"prompt": "What is 6 x 7?"}'
+        if not self.count:
+            raise PromptError(f"{self.file.path} has no prompts; {example}, an object per line")
+        if not has_prompt:
+            raise PromptError(
+                f"{self.file.path} is not a file of prompts: none of its {self.count} lines is one. {error}; "
+                f"{example}"
             )
+
+    def parse(self, record: PromptRecord) -> PromptLine | ServerBody:
+        """Return the prompt or the request of a line; raise PromptError, or ServerError for a request."""
+        if record.error is not None:
+            raise PromptError(record.error)
+        return (
+            parse_plain_line(record.data) if self.input_format == "lines" else parse_request_line(record.data)
+        )
+
+    def _check_out(self) -> None:
+        """Refuse a file that cannot be written, that has another format, or that is not from a batch."""
+        if self.out.suffix.lower() not in JSON_LINES + PARQUET:
+            raise SettingError(
+                f"{self.out} was given for the answers; end it in .jsonl (lines) or .parquet (rows)"
+            )
+        if self.out.exists() and self.out.samefile(self.file.path):
+            raise SettingError(f"{self.out} holds the prompts; give the answers another file (--out)")
+        check_folder(self.out.parent)
+        if self._is_parquet:
+            import_pyarrow()
+            check_target(self.out)
+            if self.out.exists() and not self.journal_path.exists():
+                raise SettingError(
+                    f"{self.out} exists, and no file beside it shows that a batch wrote it; give another "
+                    "file with --out, or move it away"
+                )
+
+    def _claim(self, facts: dict[str, Any], run_id: str, *, is_new: bool) -> None:
+        """Write the identity of a new run beside its answers, or refuse the answers of another run."""
+        path = self.out.with_name(self.out.name + ".run.json")
+        if is_new:
+            write(path, json.dumps({"run": run_id, "lastword": __version__, **facts}, indent=1))
+            return
+        try:
+            other = read_json_object(path)
+        except (OSError, ValueError) as error:
+            raise SettingError(
+                f"{self.out} exists, and {path.name} beside it does not identify its run "
+                f"({os_error_reason(error)}); it was left unchanged: give another file with --out, or move "
+                "it away"
+            ) from error
+        for name in FACTS:
+            if other.get(name) != facts[name]:
+                then, now = (json.dumps(values.get(name), sort_keys=True) for values in (other, facts))
+                raise SettingError(
+                    f"{self.out} holds answers of another run: another {FACT_NAMES.get(name, name)} "
+                    f"({then:.300} then, {now:.300} now); give another file with --out, use the settings of "
+                    f"that run, or move it and {path.name} away"
+                )
+
+
+class AnswerFile:
+    """The lines of one run, one per prompt, by their places in the file; their content is not kept."""
+
+    def __init__(self, path: Path, output: Output) -> None:
+        self.path, self._output = path, output
+        self.journal = JournalFile(path, kind="answers of this run", remedy="give another file (--out)")
+        self.done: set[int] = set()
+        self.failed: set[int] = set()
+        self._indices, self._offsets, self._end = array("q"), array("q"), 0
+
+    def load(self) -> None:
+        """Read the lines of the open journal, and repair its end."""
+        prefix = self._output.prefix
+        self.journal.recover(self._read, lambda line: line[: len(prefix)] == prefix[: len(line)])
+
+    def append(self, lines: Sequence[tuple[int, bytes, bool]]) -> None:
+        """Write lines to disk, all or none: an index, the content, and whether the answer failed."""
+        if lines:
+            self.journal.append(b"".join(line + NEWLINE for _, line, _ in lines))
+        for index, line, failed in lines:
+            self._note(index, len(line) + 1, failed)
+
+    def sorted_lines(self) -> Iterator[bytes]:
+        """Yield the lines by prompt."""
+        with self.path.open("rb") as file:
+            for number in sorted(range(len(self._indices)), key=self._indices.__getitem__):
+                file.seek(self._offsets[number])
+                yield file.readline()
+
+    def sort(self) -> None:
+        """Replace the file by one with the lines sorted by prompt, unless they are."""
+        if any(first > second for first, second in zip(self._indices, islice(self._indices, 1, None))):
+            with replacing(self.path) as file:
+                file.writelines(self.sorted_lines())
+
+    def _note(self, index: int, length: int, failed: bool) -> None:
+        self._indices.append(index)
+        self._offsets.append(self._end)
+        self._end += length
+        self.done.add(index)
+        if failed:
+            self.failed.add(index)
+
+    def _read(self, line: bytes) -> None:
+        """Note a line of the file; raise ValueError if it is not a line of this run."""
+        run, index, failed = self._output.read(parse_json(line))
+        if run != self._output.run:
+            raise ValueError(f"it belongs to the run {run}, and this is {self._output.run}")
+        if index in self.done:
+            raise ValueError(f"it is the second line of prompt {index}")
+        self._note(index, len(line) + 1, failed)
+
+
+class _Run:
+    """The state of a batch while it is answered."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        engine: Engine,
+        recipe: Recipe,
+        output: Output,
+        answers: AnswerFile,
+        progress: Progress,
+    ) -> None:
+        self.batch, self.engine, self.recipe = batch, engine, recipe
+        self.output, self.answers, self.progress = output, answers, progress
+        self.done = sum(index < batch.total for index in answers.done)
+        self.failed = sum(index < batch.total for index in answers.failed)
+        self.num_tokens = 0
+        self._sample: dict[int, BatchLine | RejectedLine] = {}  # lines whose lengths were predicted
+        self._open: dict[int, tuple[BatchLine, dict[int, Reply]]] = {}
+        self._unwritten: list[tuple[int, bytes, bool]] = []  # failures, until there is an answer
+
+    def answer_all(self) -> float:
+        """Answer the prompts without a line, portion by portion; return the seconds."""
+        waiting = self.batch.total - self.done
+        self.remaining = RemainingTime(waiting, self._predict(waiting))
+        self._report()
+        for portion in self._portions():
+            for line in portion:
+                if isinstance(line, RejectedLine):
+                    self._unwritten.append((line.index, self.output.rejected(line), True))
+                    self.remaining.skip(line.index)
+            self._write()
+            self._open = {line.index: (line, {}) for line in portion if isinstance(line, BatchLine)}
+            for recipe, requests in _by_recipe(portion).items():
+                for replies in self.engine.generate(requests, recipe, max_batch_size=self.batch.rows):
+                    self._take(replies)
+        self._write()
+        return self.remaining.seconds if waiting else 0.0
+
+    def _waiting(self) -> Iterator[PromptRecord]:
+        records = islice(self.batch.file, self.batch.total)
+        return (record for record in records if record.index not in self.answers.done)
+
+    def _portions(self) -> Iterator[list[BatchLine | RejectedLine]]:
+        portion: list[BatchLine | RejectedLine] = []
+        num_tokens = 0
+        for record in self._waiting():
+            line = self._sample.pop(record.index, None) or self._prepare(record)
+            portion.append(line)
+            if isinstance(line, BatchLine):
+                num_tokens += sum(len(request.prompt_ids) for request in line.requests)
+            if len(portion) == PORTION or num_tokens > PORTION_TOKENS:
+                yield portion
+                portion, num_tokens = [], 0
+        yield portion
+
+    def _prepare(self, record: PromptRecord) -> BatchLine | RejectedLine:
+        """Check and tokenize a line."""
+        batch, model, index = self.batch, self.engine.model_info, record.index
+        name, seed = line_name(record.data), batch.seed + index
+        request_error = None
+        try:
+            line = batch.parse(record)
+            if isinstance(line, PromptLine):
+                request = to_request(line, model, chat=batch.chat, seed=seed)
+                return BatchLine(index, name, (request,), (self.recipe,))
+            max_answers = 1 if batch.output_format == "lines" else None
+            return to_batch_line(
+                index, name, line, model, batch.name, batch.recipe, seed=seed, max_answers=max_answers
+            )
+        except LastwordError as error:
+            reason = str(error)
+            request_error = error if isinstance(error, ServerError) else None
+        except Exception as error:  # tokenizers and chat templates may raise anything
+            reason = f"the prompt could not be tokenized ({error_text(error)})"
+        return RejectedLine(index, name, f"{record.where}: {reason}"[:MAX_REASON], request_error)
+
+    def _predict(self, waiting: int) -> dict[int, float]:
+        """Return the predicted work of some prompts, spread over the file, if the engine can predict it."""
+        if not isinstance(self.engine, LengthPredictor) or not waiting:
+            return {}
+        chosen = {number * waiting // MAX_PROBES for number in range(MAX_PROBES)}
+        for number, record in enumerate(islice(self._waiting(), max(chosen) + 1)):
+            if number in chosen:
+                self._sample[record.index] = self._prepare(record)
+        work: dict[int, float] = {}
+        for recipe, requests in _by_recipe(self._sample.values()).items():
+            for lengths in self.engine.predict_lengths(requests, recipe, max_batch_size=MAX_PROBES):
+                for key, slots in lengths.items():
+                    estimate = estimated_work(recipe, len(requests[key].prompt_ids), float(slots))
+                    work[key[0]] = work.get(key[0], 0.0) + estimate
+        return work
+
+    def _take(self, replies: Sequence[Reply]) -> None:
+        """Write the lines that these replies complete; failures wait until there is an answer."""
+        any_answer = False
+        for reply in replies:
+            index, number = reply.key
+            line, parts = self._open[index]
+            parts[number] = reply
+            if len(parts) == len(line.requests):
+                del self._open[index]
+                self._complete(line, [parts[number] for number in range(len(parts))])
+                any_answer |= all(part.error is None for part in parts.values())
+        if any_answer:
+            self._write()
+        elif len(self._unwritten) >= MAX_FAILURES:
+            reason = next(error for reply in replies if (error := reply_error(reply)))
+            raise SettingError(
+                f"{len(self._unwritten)} prompts in a row failed, the last one with: {reason}. The prompts "
+                "are hardly the reason, so these failures were not written; earlier lines are kept: fix the "
+                "cause and give the same command again"
+            )
+
+    def _complete(self, line: BatchLine, replies: Sequence[Reply]) -> None:
+        error = next((error for reply in replies if (error := reply_error(reply))), None)
+        if error is None:
+            content = self.output.answered(line, replies)
+            self.num_tokens += sum(reply.details["length"] or 0 for reply in replies)
+        else:
+            content = self.output.failed(line, error)
+        self._unwritten.append((line.index, content, error is not None))
+        predicted = [predicted_work(recipe, reply.details) for recipe, reply in zip(line.recipes, replies)]
+        known = [work for work in predicted if work is not None]
+        self.remaining.finish(line.index, sum(known) if len(known) == len(predicted) else None)
+
+    def _write(self) -> None:
+        self.answers.append(self._unwritten)
+        self.done += len(self._unwritten)
+        self.failed += sum(failed for _, _, failed in self._unwritten)
+        self._unwritten = []
+        self._report()
+
+    def _report(self) -> None:
+        state = self.remaining
+        self.progress(
+            BatchProgress(self.done, self.batch.total, self.failed, state.seconds, state.seconds_left)
+        )
+
+
+def _by_recipe(
+    lines: Iterable[BatchLine | RejectedLine],
+) -> dict[Recipe, dict[tuple[int, int], GenerationRequest]]:
+    """Return the requests of lines by recipe and key."""
+    by_recipe: dict[Recipe, dict[tuple[int, int], GenerationRequest]] = {}
+    for line in lines:
+        if isinstance(line, BatchLine):
+            for number, (recipe, request) in enumerate(zip(line.recipes, line.requests)):
+                by_recipe.setdefault(recipe, {})[line.index, number] = request
+    return by_recipe
+
+
+def _write_parquet(path: Path, lines: Iterable[bytes], columns: dict[str, str]) -> None:
+    """Write lines as rows; objects become JSON text."""
+    pyarrow = import_pyarrow()
+    schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in columns.items()])
+
+    def to_row(line: bytes) -> dict[str, Any]:
+        row: dict[str, Any] = parse_json(line)
+        for name, value in row.items():
+            if isinstance(value, dict):
+                row[name] = json.dumps(value, ensure_ascii=False)
+            elif columns[name] == "string" and value is not None:
+                row[name] = str(value)
+        return row
+
+    rows = map(to_row, lines)
+    with replacing(path) as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
+        while some := list(islice(rows, ROWS_PER_BATCH)):
+            writer.write_table(pyarrow.Table.from_pylist(some, schema=schema))

@@ -12,7 +12,7 @@ from lastword.cli.errors import resumable
 from lastword.cli.options import path_option
 
 if TYPE_CHECKING:
-    from lastword.batch.outcome import BatchProgress
+    from lastword.batch.progress import BatchProgress
     from lastword.cli.console import Showing
     from lastword.engines import EngineOptions
     from lastword.engines.base import Engine
@@ -88,7 +88,7 @@ def batch(
     from contextlib import closing
     from functools import partial
 
-    from lastword.batch.run import prepare
+    from lastword.batch.run import Batch
     from lastword.cli.console import progress
     from lastword.engines import EngineOptions
     from lastword.engines.local import ModelSource
@@ -98,7 +98,7 @@ def batch(
     chosen = options.build_recipe(
         recipe, sampling, length=length, unmask=unmask, commit=commit, cache=cache, block=block
     )
-    prepared = prepare(
+    prepared = Batch(
         prompts, out, name=name or model, recipe=chosen, seed=seed, limit=limit, rows=rows, chat=chat,
         in_order=in_order, plain=plain,
     )  # fmt: skip

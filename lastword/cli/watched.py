@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-from lastword.batch.estimate import PROBED, RemainingTime, estimated_work, predicted_work
+from lastword.batch.progress import MAX_PROBES, RemainingTime, estimated_work, predicted_work
 from lastword.decoding.loop import Step
 from lastword.engines.base import (
     Engine,
@@ -85,7 +85,7 @@ class Watched:
         if not isinstance(self._engine, LocalEngine):
             return {}
         keys = list(questions)
-        step = max(ONE_OF, -(-len(keys) // PROBED))
+        step = max(ONE_OF, -(-len(keys) // MAX_PROBES))
         some = {at: questions[keys[at]] for at in range(0, len(keys), step)}
         return {
             at: float(slots)

@@ -23,8 +23,7 @@ from lastword.evaluate.records import (
     identity,
     to_line,
 )
-from lastword.io.files import os_error_reason
-from lastword.io.journal import NEWLINE, JournalFile
+from lastword.io.files import NEWLINE, JournalFile, os_error_reason
 from lastword.io.schema import read_bytes
 
 BEGINNING = b'{"model":"'  # of every line

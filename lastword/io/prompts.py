@@ -1,147 +1,262 @@
-"""Read files of prompts."""
+"""Files of prompts: JSON lines, rows of Parquet, or lines of text."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from string import whitespace
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
-from lastword.errors import PromptError
-from lastword.io.schema import IGNORE_EXTRA, UTF8_MARK, LongText, Text, parse_json, read_bytes, validate
-from lastword.validation import MAX_SLOTS, short_repr
+from lastword.errors import ExtraError, PromptError, install_command
+from lastword.io.files import os_error_reason
+from lastword.io.schema import IGNORE_EXTRA, LongText, Seed, Text, parse_json, validate
+from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
 
-MOST_LINES = 2**20
-LINE_END = re.compile(rb"\r\n|\r|\n")
+JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
+MAX_LINE_LENGTH = 64 * 2**20  # characters
+ROWS_PER_BATCH = 1024
+PROMPT_FIELDS = ("prompt", "messages", "tokens")
 
+LineId = Annotated[Text, Field(min_length=1)] | Annotated[int, Strict(), Field(ge=-MAX_COUNT, le=MAX_COUNT)]
 PromptText = Annotated[LongText, Field(min_length=1)]
-Id = Annotated[int, Field(ge=0, lt=2**31)]
+PromptIds = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, max_length=MAX_SLOTS)]
 
 
-class Message(BaseModel):
-    """One message of a conversation; a template may know more fields."""
+class ChatMessage(BaseModel):
+    """A message of a conversation; chat templates may use more fields, which are kept."""
 
-    model_config = IGNORE_EXTRA
+    model_config = ConfigDict(strict=True, extra="allow")
 
     role: Annotated[Text, Field(min_length=1)]
     content: LongText
 
 
+ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_SLOTS)]
+
+
 def _kind(value: object) -> str | None:
-    """What a prompt is meant to be, so that what is wrong with it is said of that."""
+    """Return the kind of prompt that a value resembles, so that its errors are about that kind."""
     if isinstance(value, list):
-        return "messages" if any(isinstance(one, (dict, Message)) for one in value) else "ids"
+        return "messages" if any(isinstance(item, (dict, ChatMessage)) for item in value) else "ids"
     return "text" if isinstance(value, str) else "message" if isinstance(value, dict) else None
 
 
-class Line(BaseModel):
-    """What a line of a .jsonl file says; its other fields are the user's."""
+AnyPrompt = Annotated[
+    Annotated[PromptText, Tag("text")]
+    | Annotated[PromptIds, Tag("ids")]
+    | Annotated[ChatMessages, Tag("messages")]
+    | Annotated[ChatMessage, Tag("message")],
+    Discriminator(
+        _kind,
+        custom_error_type="prompt",
+        custom_error_message="Input should be text, a list of token ids, or chat messages",
+    ),
+]
+
+
+class PromptLine(BaseModel):
+    """A line of a file of prompts: one prompt, and its settings; other fields are ignored."""
 
     model_config = IGNORE_EXTRA
 
-    prompt: Annotated[
-        Annotated[PromptText, Tag("text")]
-        | Annotated[list[Id], Field(min_length=1, max_length=MAX_SLOTS), Tag("ids")]
-        | Annotated[list[Message], Field(max_length=MAX_SLOTS), Tag("messages")]
-        | Annotated[Message, Tag("message")],
-        Discriminator(
-            _kind,
-            custom_error_type="prompt",
-            custom_error_message="Input should be text, a list of token ids, or chat messages",
-        ),
-    ]
+    prompt: AnyPrompt | None = None
+    messages: ChatMessages | None = None
+    tokens: PromptIds | None = None
+    id: LineId | None = None
+    custom_id: LineId | None = None
+    seed: Seed | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
+
+    def as_prompt(self, *, chat: bool) -> Any:
+        """Return the prompt as text, token ids or messages; with `chat`, text becomes a user message."""
+        prompt = next(value for value in (self.prompt, self.messages, self.tokens) if value is not None)
+        if isinstance(prompt, ChatMessage):
+            prompt = [prompt]
+        if isinstance(prompt, str):
+            return [{"role": "user", "content": prompt}] if chat else prompt
+        return [item.model_dump() if isinstance(item, ChatMessage) else item for item in prompt]
 
 
-class Family(BaseModel):
-    """The family a line names; None: it belongs to none."""
+def parse_prompt_line(data: object) -> PromptLine:
+    """Return a line with exactly one prompt, or raise PromptError."""
+    if not isinstance(data, dict):
+        raise PromptError(f'it is not an object with a "prompt": {short_repr(data)}')
+    kinds = [name for name in PROMPT_FIELDS if data.get(name) is not None]
+    if not kinds:
+        names = ", ".join(map(short_repr, data)) or "none"
+        raise PromptError(f"it has no field prompt, messages or tokens; it has {names:.200}")
+    if len(kinds) > 1:
+        raise PromptError(f"it has {' and '.join(kinds)}; give one of them")
+    try:
+        return validate(PromptLine, data)
+    except ValueError as error:
+        raise PromptError(str(error)) from error
 
-    model_config = IGNORE_EXTRA
 
-    family: Annotated[Text, Field(min_length=1)] | None
+@dataclass(frozen=True)
+class PromptRecord:
+    """The data of a line or row, or the reason why it cannot be read."""
+
+    index: int  # from 0, without blank lines
+    where: str  # "line 7" or "row 7"
+    data: Any
+    error: str | None = None
+
+
+class PromptFile:
+    """A file of prompts that is read as often as necessary and must not change in the meantime.
+
+    A line of text, in a file that is neither .jsonl nor .parquet, becomes an object with a "prompt".
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._suffix = path, path.suffix.lower()
+        self._status = self._stat()
+
+    def __iter__(self) -> Iterator[PromptRecord]:
+        self._check_unchanged()
+        try:
+            yield from self._rows() if self._suffix in PARQUET else self._lines()
+        except (OSError, ValueError) as error:
+            raise self._unreadable(error) from error
+        self._check_unchanged()
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the content."""
+        digest = sha256()
+        try:
+            with self.path.open("rb") as file:
+                while block := file.read(2**20):
+                    digest.update(block)
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return digest.hexdigest()
+
+    def _rows(self) -> Iterator[PromptRecord]:
+        parquet, index = import_pyarrow().parquet, 0
+        with parquet.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
+                for row in batch.to_pylist():
+                    yield PromptRecord(index, f"row {index + 1}", _without_nulls(row))
+                    index += 1
+
+    def _lines(self) -> Iterator[PromptRecord]:
+        index = 0
+        newline = "\n" if self._suffix in JSON_LINES else None  # None: any line end
+        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline=newline) as file:
+            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_LENGTH + 1), ""), 1):
+                too_long = len(line) > MAX_LINE_LENGTH and not line.endswith("\n")
+                if line.strip(whitespace) or too_long:
+                    where, error = f"line {number}", f"it has more than {MAX_LINE_LENGTH} characters"
+                    yield (
+                        PromptRecord(index, where, None, error)
+                        if too_long
+                        else self._parse(index, where, line)
+                    )
+                    index += 1
+                while too_long and (rest := file.readline(MAX_LINE_LENGTH)) and not rest.endswith("\n"):
+                    pass
+
+    def _parse(self, index: int, where: str, line: str) -> PromptRecord:
+        try:
+            content = line.removesuffix("\n").encode()
+            if self._suffix in JSON_LINES:
+                return PromptRecord(index, where, parse_json(content))
+            error = "it contains a NUL byte; is it a text file?" if b"\0" in content else None
+            return PromptRecord(index, where, {"prompt": content.decode()}, error)
+        except UnicodeEncodeError:
+            return PromptRecord(index, where, None, "it is not UTF-8; save the file as UTF-8 text")
+        except ValueError as error:
+            return PromptRecord(index, where, None, f"it is not JSON ({error})")
+
+    def _stat(self) -> tuple[int, ...]:
+        try:
+            status = self.path.stat()
+            if not self.path.is_file():
+                raise ValueError("it is not a regular file")
+        except (OSError, ValueError) as error:
+            raise self._unreadable(error) from error
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    def _check_unchanged(self) -> None:
+        if self._stat() != self._status:
+            raise PromptError(
+                f"{self.path} was changed while it was read, so its lines may have other answers; give the "
+                "command again, with another --out"
+            )
+
+    def _unreadable(self, error: Exception) -> PromptError:
+        return PromptError(
+            f"the prompts in {short_repr(str(self.path))} cannot be read ({os_error_reason(error)}); give a "
+            ".jsonl, .parquet or text file"
+        )
+
+
+def import_pyarrow() -> Any:
+    """Import pyarrow with its Parquet module, or raise ExtraError."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ExtraError(
+            f"Parquet needs pyarrow, which is not installed: give .jsonl files, or {install_command('eval')}"
+        ) from error
+    return pyarrow
+
+
+def _without_nulls(value: Any) -> Any:
+    """Remove null fields: every row of a table has all columns."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def read_prompts(
     path: Path, family_field: str | None = None, *, chat: bool = False
 ) -> tuple[list[Any], list[str | None]]:
-    """The prompts of a file and their families: a line each, or objects with a "prompt" in a .jsonl.
+    """Return all prompts of a file, and their families in the field `family_field` of a .jsonl file.
 
-    With `chat`, a text becomes a user's message.
+    With `chat`, text becomes a user message.
     """
-    kind = path.suffix.lower()
-    if kind == ".json":
+    suffix = path.suffix.lower()
+    if suffix == ".json":
         raise PromptError(
-            f"{path.name} ends in .json; give a .jsonl file (an object a line), or text (a prompt a line)"
+            f"{path.name} ends in .json; give a .jsonl file (an object per line), or text (a prompt per line)"
         )
-    if kind != ".jsonl" and family_field is not None:
+    if family_field is not None and suffix not in JSON_LINES + PARQUET:
         raise PromptError(
             f"a family field was given for {path.name}, whose lines are prompts; families need a .jsonl "
             "file: give one, or leave the field out"
         )
     prompts: list[Any] = []
     families: list[str | None] = []
-    for number, text in _lines(path):
-        where = f"line {number} of {path.name}"
-        prompt, family = (text, None) if kind != ".jsonl" else _line(text, where, family_field)
-        if chat and isinstance(prompt, list) and not isinstance(prompt[0], dict):
-            raise PromptError(
-                f"{where} holds token ids, which cannot go through the chat template; give text or chat "
-                "messages, or ask without it"
-            )
-        if chat and isinstance(prompt, str):
-            prompt = [{"role": "user", "content": prompt}]
+    for record in PromptFile(path):
+        try:
+            if record.error is not None:
+                raise PromptError(record.error)
+            prompt = parse_prompt_line(record.data).as_prompt(chat=chat)
+            if chat and not isinstance(prompt[0], dict):
+                raise PromptError(
+                    "it has token ids, which cannot go through the chat template; give text or chat "
+                    "messages, or leave out --chat"
+                )
+            families.append(None if family_field is None else _read_family(record.data, family_field))
+        except PromptError as error:
+            raise PromptError(f"{record.where} of {path.name}: {error}") from error
         prompts.append(prompt)
-        families.append(family)
     if not prompts:
-        raise PromptError(f"{path.name} holds no prompts; give it one a line")
+        raise PromptError(f"{path.name} has no prompts; give it one per line")
     return prompts, families
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers."""
-    try:
-        data = read_bytes(path)
-    except (OSError, ValueError) as wrong:
-        raise PromptError(
-            f"the prompts in {short_repr(str(path))} cannot be read ({wrong}); give a text file with one "
-            "a line, "
-            "or a .jsonl file"
-        ) from wrong
-    lines = LINE_END.split(data.removeprefix(UTF8_MARK))
-    if len(lines) > MOST_LINES:
-        raise PromptError(
-            f"{path.name} has {len(lines)} lines, and at most {MOST_LINES} are read; give it in parts"
-        )
-    for number, line in enumerate(lines, 1):
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as wrong:
-            raise PromptError(
-                f"line {number} of {path.name} is not UTF-8 ({wrong}); save the file as UTF-8 text"
-            ) from wrong
-        if "\0" in text:
-            raise PromptError(f"line {number} of {path.name} holds a NUL byte; is it a text file?")
-        if text.strip():
-            yield number, text
-
-
-def _line(text: str, where: str, family_field: str | None) -> tuple[Any, str | None]:
-    """The prompt and the family of an object."""
-    try:
-        data = parse_json(text)
-    except ValueError as broken:
-        raise PromptError(f"{where} is not JSON ({broken})") from broken
-    if not isinstance(data, dict):
-        raise PromptError(f'{where} is no object with a "prompt": {short_repr(text)}')
-    for field in ("prompt", *(() if family_field is None else (family_field,))):
-        if field not in data:
-            known = ", ".join(map(short_repr, data)) or "none"
-            raise PromptError(f"{where} has no field {field!r}; it has {known:.200}")
-    try:
-        validate(Line, data)
-        family = None if family_field is None else data[family_field]
-        named = str(family) if type(family) is int else family  # a family may be numbered
-        return data["prompt"], validate(Family, {"family": named}).family
-    except ValueError as wrong:
-        raise PromptError(f"{where} cannot be used: {wrong}") from wrong
+def _read_family(data: dict[str, Any], field: str) -> str | None:
+    if field not in data:
+        raise PromptError(f"it has no field {field!r}; it has {', '.join(map(short_repr, data)):.200}")
+    family = str(data[field]) if type(data[field]) is int else data[field]  # families may be numbered
+    if family is not None and not (isinstance(family, str) and 0 < len(family) <= 1_000):
+        raise PromptError(f"family: {short_repr(family)} is not a name")
+    return family

@@ -7,12 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lastword.batch import source
-from lastword.batch.run import run
 from lastword.errors import ExtraError, PromptError
 from lastword.io.schema import parse_json
-from tests.batch.made import Echo, answers, put, read
-from tests.batch.test_formats import request
+from tests.batch.batches import EchoEngine, answer, read_lines, request_line, run, write_lines
 
 GOOD = {"prompt": "abc"}
 
@@ -22,16 +19,16 @@ GOOD = {"prompt": "abc"}
     [
         (b"{", "line 2: it is not JSON"),
         (b'{"prompt": NaN}', "line 2: it is not JSON"),
-        (b"\xff\xfe", "line 2: it is not JSON"),
+        (b"\xff\xfe", "line 2: it is not UTF-8"),
         (b"[" * 10_000, "line 2: it is not JSON"),
-        ("abc", 'line 2: it is no object with a "prompt"'),
-        ([1, 2], 'it is no object with a "prompt"'),
+        ("abc", 'line 2: it is not an object with a "prompt"'),
+        ([1, 2], 'it is not an object with a "prompt"'),
         ({}, "it has no field prompt, messages or tokens; it has none"),
         ({"Prompt": "x"}, "it has no field prompt, messages or tokens; it has 'Prompt'"),
         ({"prompt": None}, "it has no field prompt"),
         ({"prompt": "a", "tokens": [1]}, "it has prompt and tokens; give one of them"),
-        ({"prompt": ""}, "prompt: String should have at least 1 character"),
-        ({"prompt": 3}, "prompt: Input should be a valid string"),
+        ({"prompt": ""}, "prompt.text: String should have at least 1 character"),
+        ({"prompt": 3}, "prompt: Input should be text, a list of token ids, or chat messages"),
         ({"prompt": "a", "seed": 1.5}, "seed: Input should be a valid integer"),
         ({"prompt": "a", "seed": 2**63}, "seed: Input should be less than"),
         (
@@ -40,8 +37,8 @@ GOOD = {"prompt": "abc"}
         ),
         ({"prompt": "a", "max_tokens": True}, "max_tokens: Input should be a valid integer"),
         ({"prompt": "a", "id": [1]}, "id"),
-        ({"prompt": "a", "temperature": 0.5}, "temperature is not set line by line"),
-        ({"prompt": "a", "n": 3}, "n is not set line by line"),
+        ({"prompt": "a", "temperature": 0.5}, "temperature cannot be set per line"),
+        ({"prompt": "a", "n": 3}, "n cannot be set per line"),
         ({"tokens": []}, "tokens: List should have at least 1 item"),
         ({"tokens": [1, "a"]}, "tokens.1: Input should be a valid integer"),
         ({"tokens": [10_000]}, "10000"),
@@ -50,11 +47,11 @@ GOOD = {"prompt": "abc"}
         ({"messages": [{"role": "user"}]}, "messages.0.content: Field required"),
         ({"messages": [{"role": "user", "content": "a"}]}, "no chat template"),
         ({"prompt": "A?"}, "cannot encode"),
-        (request("a", {}), "it has no field prompt, messages or tokens"),
+        (request_line("a", {}), "it has no field prompt, messages or tokens"),
     ],
 )
 def test_a_line_that_is_no_prompt_fails_alone(toy, tmp_path, line, reason):
-    found, outcome = answers(toy, put(tmp_path / "p.jsonl", GOOD, line, GOOD), tmp_path / "a.jsonl")
+    found, outcome = answer(toy, write_lines(tmp_path / "p.jsonl", GOOD, line, GOOD), tmp_path / "a.jsonl")
     assert [one["failed"] is None for one in found] == [True, False, True]
     assert reason in found[1]["failed"]
     assert found[1]["failed"].startswith("line 2: ")
@@ -81,13 +78,13 @@ def test_a_line_that_is_no_prompt_fails_alone(toy, tmp_path, line, reason):
 )
 def test_a_request_that_cannot_be_answered_has_a_status(toy, tmp_path, change, status, code):
     body = {"model": "m", "prompt": "abc"}
-    good = request("good", body, "/v1/completions")
-    bad = request("bad", body | change, "/v1/completions")
+    good = request_line("good", body)
+    bad = request_line("bad", body | change)
     if "messages" in change or "tools" in change:
-        bad = request("bad", {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | change)
-    source = put(tmp_path / "p.jsonl", good, bad)
-    run(Echo(toy), source, tmp_path / "a.jsonl", name="m")
-    first, second = read(tmp_path / "a.jsonl")
+        bad = request_line("bad", {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | change)
+    source = write_lines(tmp_path / "p.jsonl", good, bad)
+    run(EchoEngine(toy), source, tmp_path / "a.jsonl", name="m")
+    first, second = read_lines(tmp_path / "a.jsonl")
     assert (first["custom_id"], first["response"]["status_code"]) == ("good", 200)
     assert (second["custom_id"], second["error"]) == ("bad", None)
     assert second["response"]["status_code"] == status
@@ -97,15 +94,15 @@ def test_a_request_that_cannot_be_answered_has_a_status(toy, tmp_path, change, s
 @pytest.mark.parametrize(
     "line",
     [
-        b"{", GOOD, {"custom_id": "x"}, request("x", {}, "/v1/embeddings"), request("x", 3),
-        request("x", "{"), {**request("x", {}), "method": "GET"}, {**request("x", {}), "more": 1},
-        request("", {}),
+        b"{", GOOD, {"custom_id": "x"}, request_line("x", {}, "/v1/embeddings"), request_line("x", 3),
+        request_line("x", "{"), request_line("", {}), {**request_line("x", {}), "method": "GET"},
+        {**request_line("x", {}), "more": 1},
     ],
 )  # fmt: skip
 def test_a_line_that_is_no_request_is_an_error_of_the_line(toy, tmp_path, line):
-    good = request("good", {"model": "m", "prompt": "abc"}, "/v1/completions")
-    run(Echo(toy), put(tmp_path / "p.jsonl", good, line), tmp_path / "a.jsonl", name="m")
-    second = read(tmp_path / "a.jsonl")[1]
+    good = request_line("good", {"model": "m", "prompt": "abc"})
+    run(EchoEngine(toy), write_lines(tmp_path / "p.jsonl", good, line), tmp_path / "a.jsonl", name="m")
+    second = read_lines(tmp_path / "a.jsonl")[1]
     assert second["response"] is None
     assert second["error"]["code"] == "invalid_line"
     assert second["error"]["message"].startswith("line 2: ")
@@ -114,11 +111,11 @@ def test_a_line_that_is_no_request_is_an_error_of_the_line(toy, tmp_path, line):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("p.jsonl", b"", "holds no prompts"),
-        ("p.jsonl", b"\n \n\r\n", "holds no prompts"),
+        ("p.jsonl", b"", "has no prompts"),
+        ("p.jsonl", b"\n \n\r\n", "has no prompts"),
         ("p.jsonl", b"my notes\nmore\n", "none of its 2 lines is one. line 1: it is not JSON"),
         ("p.jsonl", b'{"text": "a"}\n', "it has no field prompt, messages or tokens"),
-        ("p.jsonl", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "is no file of prompts"),
+        ("p.jsonl", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "is not a file of prompts"),
         ("p.parquet", b"PAR1 not at all", "cannot be read"),
         ("p.parquet", b"", "cannot be read"),
         ("p.json", b"[]", "give prompts as .jsonl"),
@@ -128,35 +125,35 @@ def test_a_line_that_is_no_request_is_an_error_of_the_line(toy, tmp_path, line):
 def test_what_is_no_file_of_prompts_is_refused_before_anything_is_done(toy, tmp_path, name, content, reason):
     pytest.importorskip("pyarrow", reason="needs the package pyarrow")
     (tmp_path / name).write_bytes(content)
-    engine = Echo(toy)
+    engine = EchoEngine(toy)
     with pytest.raises(PromptError) as refused:
         run(engine, tmp_path / name, tmp_path / "a.jsonl", name="m")
     assert reason in str(refused.value)
-    assert not engine.asked
+    assert not engine.num_requests
     assert not (tmp_path / "a.jsonl").exists()
 
 
 def test_a_file_that_is_not_there_or_is_none_is_refused(toy, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
-    for name, reason in (("none.jsonl", "No such file"), ("folder.jsonl", "no plain file")):
+    for name, reason in (("none.jsonl", "No such file"), ("folder.jsonl", "not a regular file")):
         with pytest.raises(PromptError, match=reason):
-            run(Echo(toy), tmp_path / name, tmp_path / "a.jsonl", name="m")
+            run(EchoEngine(toy), tmp_path / name, tmp_path / "a.jsonl", name="m")
 
 
 def test_a_line_without_end_is_not_held(toy, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "MOST_LINE", 100)
-    path = put(tmp_path / "p.jsonl", GOOD, {"prompt": "a" * 500}, GOOD, {"prompt": "a" * 80})
-    found, _ = answers(toy, path, tmp_path / "a.jsonl")
+    monkeypatch.setattr("lastword.io.prompts.MAX_LINE_LENGTH", 100)
+    path = write_lines(tmp_path / "p.jsonl", GOOD, {"prompt": "a" * 500}, GOOD, {"prompt": "a" * 80})
+    found, _ = answer(toy, path, tmp_path / "a.jsonl")
     assert [line["failed"] is None for line in found] == [True, False, True, True]
-    assert "more than 100 bytes" in found[1]["failed"]
+    assert "more than 100 characters" in found[1]["failed"]
 
 
 def test_a_file_that_changes_while_it_is_read_is_told(toy, tmp_path):
-    path = put(tmp_path / "p.jsonl", GOOD, GOOD)
+    path = write_lines(tmp_path / "p.jsonl", GOOD, GOOD)
     with pytest.raises(PromptError, match="was changed while it was read"):
         run(
-            Echo(toy), path, tmp_path / "a.jsonl", name="m",
-            progress=lambda state: put(path, {"prompt": "other"}),
+            EchoEngine(toy), path, tmp_path / "a.jsonl", name="m",
+            progress=lambda state: write_lines(path, {"prompt": "other"}),
         )  # fmt: skip
 
 
@@ -181,7 +178,7 @@ any_line = st.one_of(
     st.fixed_dictionaries({"tokens": st.lists(st.integers(-1, 40), max_size=3)}).map(
         lambda value: json.dumps(value).encode()
     ),
-    json_values.map(lambda body: json.dumps(request("x", body, "/v1/completions")).encode()),
+    json_values.map(lambda body: json.dumps(request_line("x", body)).encode()),
 )
 
 
@@ -190,16 +187,16 @@ any_line = st.one_of(
 def test_whatever_stands_in_a_file_every_line_has_one_of_its_own(toy, tmp_path, lines):
     for old in tmp_path.iterdir():
         old.unlink()
-    path = put(tmp_path / "p.jsonl", *lines)
+    path = write_lines(tmp_path / "p.jsonl", *lines)
     try:
-        outcome = run(Echo(toy), path, tmp_path / "a.jsonl", name="m")
+        outcome = run(EchoEngine(toy), path, tmp_path / "a.jsonl", name="m")
     except PromptError:  # none of them is a prompt
         assert not (tmp_path / "a.jsonl").exists()
         return
     stands = [line for line in path.read_bytes().split(b"\n") if line.strip()]
     found = [parse_json(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
     assert len(found) == len(stands) == outcome.answered + outcome.failed
-    again = run(Echo(toy), path, tmp_path / "a.jsonl", name="m")
+    again = run(EchoEngine(toy), path, tmp_path / "a.jsonl", name="m")
     assert (again.answered, again.failed, again.before) == (
         outcome.answered, outcome.failed, len(found),
     )  # fmt: skip
@@ -209,7 +206,7 @@ def test_whatever_stands_in_a_file_every_line_has_one_of_its_own(toy, tmp_path, 
 def test_without_pyarrow_parquet_is_refused_at_once(toy, tmp_path, monkeypatch, prompts, out):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    path = put(tmp_path / prompts, GOOD)
+    path = write_lines(tmp_path / prompts, GOOD)
     with pytest.raises(ExtraError, match="Parquet needs pyarrow"):
-        run(Echo(toy), path, tmp_path / out, name="m")
+        run(EchoEngine(toy), path, tmp_path / out, name="m")
     assert [found.name for found in tmp_path.iterdir()] == [prompts]

@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from lastword.batch.answered import Line
-from lastword.batch.columns import PLAIN
-from lastword.batch.estimate import PROBED
-from lastword.batch.identity import WORDS
-from lastword.batch.line import OF_THE_RUN
-from lastword.batch.working import MOST_FAILED, PORTION
+from lastword.batch.lines import RUN_FIELDS, AnswerLine
+from lastword.batch.progress import MAX_PROBES
+from lastword.batch.run import FACTS, MAX_FAILURES, PORTION
 from lastword.cli import COMMANDS, main
 from lastword.engines.local import MAX_ATTEMPTS, MIN_SLOTS
-from tests.batch.made import read
+from tests.batch.batches import read_lines
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "use" / "batch.md").read_text()
 FILES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
@@ -37,7 +34,7 @@ def test_commands_run_on_the_files_that_are_shown(content, line, tmp_path, monke
     count = len(content.splitlines())
     assert capsys.readouterr().out.startswith(f"{count} answered, 0 failed; ")
     assert f"{count} answered" in PAGE or count == 2
-    assert len(read(Path(words[4]))) == count
+    assert len(read_lines(Path(words[4]))) == count
 
 
 def test_the_python_example_prints_what_is_shown(tmp_path, monkeypatch):
@@ -56,19 +53,19 @@ def test_there_are_two_commands_and_two_files():
 def test_every_field_of_a_line_is_listed():
     table = PAGE.split("## What is written")[1].split("OpenAI's output")[0]
     listed = re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if "|" in row))
-    assert listed == list(Line.model_fields) == list(PLAIN)
+    assert listed == list(AnswerLine.model_fields)
 
 
 def test_numbers_and_names_are_those_of_the_code():
-    assert f"up to {PROBED} of the prompts" in PAGE
-    assert f"{MOST_FAILED} in a row" in PAGE
+    assert f"up to {MAX_PROBES} of the prompts" in PAGE
+    assert f"{MAX_FAILURES} in a row" in PAGE
     assert f"{PORTION:,} at a time" in PAGE
     assert f"less than {MIN_SLOTS} positions" in PAGE
     assert "tried twice" in PAGE
     assert MAX_ATTEMPTS == 2
-    for name in OF_THE_RUN:
+    for name in RUN_FIELDS:
         assert f"`{name}`" in PAGE
-    assert len(WORDS) == 8  # named in "Going on"
+    assert len(FACTS) == 8  # named in "Going on"
 
 
 def test_every_option_that_is_named_is_there():

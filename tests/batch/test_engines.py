@@ -3,13 +3,11 @@
 import pytest
 
 import lastword
-from lastword.batch.run import run
 from lastword.engines.local import LocalEngine, ModelSource
 from lastword.engines.pool import WorkerPool
 from lastword.engines.workers import ProcessWorkers
 from lastword.models.toy import Toy
-from tests.batch.made import FIVE, put, read, told
-from tests.batch.test_formats import request
+from tests.batch.batches import FIVE, read_lines, request_line, run, without_times, write_lines
 
 LINES = [
     {"prompt": "abc", "id": "a"},
@@ -18,19 +16,19 @@ LINES = [
     {"prompt": "hello there"},
 ]
 REQUESTS = [
-    request("a", {"model": "toy", "prompt": ["abc", "hello"], "n": 2}, "/v1/completions"),
-    request("b", {"model": "toy", "prompt": "abc", "stop": "f", "max_tokens": 4}, "/v1/completions"),
-    request("c", {"model": "toy", "prompt": "abc", "tools": [1]}, "/v1/completions"),
-    request("d", {"model": "toy", "prompt": "UPPER?"}, "/v1/completions"),
+    request_line("a", {"model": "toy", "prompt": ["abc", "hello"], "n": 2}),
+    request_line("b", {"model": "toy", "prompt": "abc", "stop": "f", "max_tokens": 4}),
+    request_line("c", {"model": "toy", "prompt": "abc", "tools": [1]}),
+    request_line("d", {"model": "toy", "prompt": "UPPER?"}),
 ]
 WARM = lastword.Recipe(length=lastword.Survival(16), sampling=lastword.Sampling(temperature=2.0, top_k=5))
 
 
 def written(engine, folder, lines, recipe=WARM):
     folder.mkdir()
-    source = put(folder / "p.jsonl", *lines)
+    source = write_lines(folder / "p.jsonl", *lines)
     run(engine, source, folder / "a.jsonl", name="toy", recipe=recipe, rows=2)
-    return told(read(folder / "a.jsonl"))
+    return without_times(read_lines(folder / "a.jsonl"))
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,15 @@
 import pytest
 
 from lastword import DualCache, Recipe
-from lastword.batch import estimate, working
-from lastword.batch.estimate import RemainingTime, estimated_work
-from lastword.batch.run import run
-from tests.batch.made import Echo, put
+from lastword.batch import progress
+from lastword.batch.progress import RemainingTime, estimated_work
+from tests.batch.batches import EchoEngine, run, write_lines
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(estimate.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
     return now
 
 
@@ -72,7 +71,7 @@ def test_promises_that_were_used_up_leave_something_to_do(clock):
     assert rest.work_left >= 2
 
 
-class Telling(Echo):
+class Telling(EchoEngine):
     """An engine that predicts, too."""
 
     probed = 0
@@ -83,8 +82,8 @@ class Telling(Echo):
 
 
 def test_some_of_those_that_wait_are_probed_evenly(toy, tmp_path, monkeypatch):
-    monkeypatch.setattr(working, "PROBED", 4)
-    source = put(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 41)])
+    monkeypatch.setattr("lastword.batch.run.MAX_PROBES", 4)
+    source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 41)])
     engine, states = Telling(toy), []
     run(engine, source, tmp_path / "a.jsonl", name="m", limit=20, rows=4, progress=states.append)
     assert engine.probed == 4

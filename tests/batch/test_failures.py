@@ -4,13 +4,10 @@ import pytest
 import torch
 
 import lastword
-from lastword.batch import working
-from lastword.batch.run import run
 from lastword.engines.local import MAX_ATTEMPTS
 from lastword.errors import SettingError
 from lastword.models.toy import Letters, Toy
-from tests.batch.made import FIVE, Echo, answers, put, read
-from tests.batch.test_formats import request
+from tests.batch.batches import FIVE, EchoEngine, answer, read_lines, request_line, run, write_lines
 
 POISON = 25  # the id of "z"
 
@@ -25,9 +22,9 @@ class Poisoned(Toy):
 
 def test_poison_is_written_as_failed_and_the_others_are_answered(toy, tmp_path):
     lines = [{"prompt": text} for text in ("abc", "zzz", "def", "ghi", "zaa")]
-    source = put(tmp_path / "p.jsonl", *lines)
-    found, outcome = answers(Poisoned(), source, tmp_path / "a.jsonl")
-    healthy, _ = answers(toy, source, tmp_path / "b.jsonl")
+    source = write_lines(tmp_path / "p.jsonl", *lines)
+    found, outcome = answer(Poisoned(), source, tmp_path / "a.jsonl")
+    healthy, _ = answer(toy, source, tmp_path / "b.jsonl")
     assert [line["failed"] is None for line in found] == [True, False, True, True, False]
     for at in (0, 2, 3):
         assert found[at]["text"] == healthy[at]["text"]
@@ -35,19 +32,19 @@ def test_poison_is_written_as_failed_and_the_others_are_answered(toy, tmp_path):
         assert f"tried {MAX_ATTEMPTS} times alone" in found[at]["failed"]
         assert (found[at]["text"], found[at]["prompt_tokens"]) == (None, 3)
     assert (outcome.answered, outcome.failed) == (3, 2)
-    again, outcome = answers(Poisoned(), source, tmp_path / "a.jsonl")
+    again, outcome = answer(Poisoned(), source, tmp_path / "a.jsonl")
     assert again == found  # what failed is not asked again
     assert outcome.before == 5
 
 
 def test_poison_in_a_request_has_a_status_and_its_reason(tmp_path):
-    source = put(
+    source = write_lines(
         tmp_path / "p.jsonl",
-        request("a", {"model": "m", "prompt": "zzz"}, "/v1/completions"),
-        request("b", {"model": "m", "prompt": ["abc", "zzz"]}, "/v1/completions"),
-        request("c", {"model": "m", "prompt": "abc"}, "/v1/completions"),
+        request_line("a", {"model": "m", "prompt": "zzz"}),
+        request_line("b", {"model": "m", "prompt": ["abc", "zzz"]}),
+        request_line("c", {"model": "m", "prompt": "abc"}),
     )
-    found, _ = answers(Poisoned(), source, tmp_path / "a.jsonl")
+    found, _ = answer(Poisoned(), source, tmp_path / "a.jsonl")
     assert [line["response"]["status_code"] for line in found] == [500, 500, 200]
     error = found[0]["response"]["body"]["error"]
     assert error["code"] == "decoding_failed"
@@ -66,9 +63,9 @@ def test_a_prompt_that_is_too_long_fails_alone_and_says_what_to_do(tmp_path, for
     recipe = lastword.Recipe(length=lastword.Fixed(20))
     lines = [{"tokens": tokens} for tokens in prompts]
     if form == "openai":
-        lines = [request("a", {"model": "m", "prompt": tokens}, "/v1/completions") for tokens in prompts]
-    source = put(tmp_path / "p.jsonl", *lines)
-    found, outcome = answers(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
+        lines = [request_line("a", {"model": "m", "prompt": tokens}) for tokens in prompts]
+    source = write_lines(tmp_path / "p.jsonl", *lines)
+    found, outcome = answer(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
     assert (outcome.answered, outcome.failed) == (1, 2)
     for at in (0, 2):
         if form == "lines":
@@ -81,44 +78,44 @@ def test_a_prompt_that_is_too_long_fails_alone_and_says_what_to_do(tmp_path, for
 
 
 def test_a_canvas_that_was_shortened_says_so(tmp_path):
-    source = put(tmp_path / "p.jsonl", {"tokens": [5] * 30}, {"tokens": [5, 6, 7]})
+    source = write_lines(tmp_path / "p.jsonl", {"tokens": [5] * 30}, {"tokens": [5, 6, 7]})
     recipe = lastword.Recipe(length=lastword.Fixed(80))
-    found, _ = answers(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
+    found, _ = answer(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
     assert [(line["shortened"], line["horizon"]) for line in found] == [(True, 70), (False, 80)]
 
 
 def test_what_an_engine_gave_up_is_written(toy, tmp_path):
-    source = put(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 9)])
-    engine = Echo(toy, fails=lambda question: len(question.prompt_ids) == 4)
+    source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 9)])
+    engine = EchoEngine(toy, fails=lambda question: len(question.prompt_ids) == 4)
     outcome = run(engine, source, tmp_path / "a.jsonl", name="m", rows=2)
-    failed = [line["failed"] for line in read(tmp_path / "a.jsonl")]
-    assert failed == [None] * 3 + ["three workers died over it"] + [None] * 4
+    failed = [line["failed"] for line in read_lines(tmp_path / "a.jsonl")]
+    assert failed == [None] * 3 + ["three workers died"] + [None] * 4
     assert outcome.failed == 1
 
 
 def test_when_all_fail_in_a_row_nothing_is_written_and_the_run_stops(toy, tmp_path, monkeypatch):
-    monkeypatch.setattr(working, "MOST_FAILED", 6)
+    monkeypatch.setattr("lastword.batch.run.MAX_FAILURES", 6)
     lines = [{"prompt": "a" * n} for n in range(1, 21)]
-    source, out = put(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl"
-    engine = Echo(toy, fails=lambda question: len(question.prompt_ids) > 5)
-    with pytest.raises(SettingError, match=r"in a row failed.*three workers died over it"):
+    source, out = write_lines(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl"
+    engine = EchoEngine(toy, fails=lambda question: len(question.prompt_ids) > 5)
+    with pytest.raises(SettingError, match=r"in a row failed.*three workers died"):
         run(engine, source, out, name="m", rows=2)
-    assert [line["failed"] for line in read(out)] == [None] * 5 + ["three workers died over it"]
-    outcome = run(Echo(toy), source, out, name="m", rows=2)
+    assert [line["failed"] for line in read_lines(out)] == [None] * 5 + ["three workers died"]
+    outcome = run(EchoEngine(toy), source, out, name="m", rows=2)
     assert (outcome.answered, outcome.failed, outcome.before) == (19, 1, 6)
 
 
 def test_a_few_that_all_fail_are_written(tmp_path):
-    source = put(tmp_path / "p.jsonl", *[{"prompt": "zzz"}] * 3)
-    found, outcome = answers(Poisoned(), source, tmp_path / "a.jsonl")
+    source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "zzz"}] * 3)
+    found, outcome = answer(Poisoned(), source, tmp_path / "a.jsonl")
     assert outcome.failed == 3
     assert all(line["failed"] for line in found)
 
 
 def test_a_recipe_that_cannot_run_is_refused_before_anything_is_written(toy, tmp_path):
-    source = put(tmp_path / "p.jsonl", {"prompt": "abc"})
+    source = write_lines(tmp_path / "p.jsonl", {"prompt": "abc"})
     with pytest.raises(SettingError):
-        answers(toy, source, tmp_path / "a.jsonl", recipe=FIVE.with_choices(cache="dual"))
+        answer(toy, source, tmp_path / "a.jsonl", recipe=FIVE.with_choices(cache="dual"))
     assert not (tmp_path / "a.jsonl").exists()
 
 
@@ -135,7 +132,7 @@ def test_a_tokenizer_that_raises_anything_fails_the_line(tmp_path):
     class Broken(Toy):
         tokenizer = Halves()
 
-    source = put(tmp_path / "p.jsonl", {"prompt": "bad"}, {"prompt": "good"})
-    found, _ = answers(Broken(), source, tmp_path / "a.jsonl")
-    assert "could not be tokenised (KeyError: 'no such word')" in found[0]["failed"]
+    source = write_lines(tmp_path / "p.jsonl", {"prompt": "bad"}, {"prompt": "good"})
+    found, _ = answer(Broken(), source, tmp_path / "a.jsonl")
+    assert "could not be tokenized (KeyError: 'no such word')" in found[0]["failed"]
     assert found[1]["text"] == "?", found[1]["failed"]

@@ -5,12 +5,11 @@ import json
 import pytest
 
 import lastword
-from lastword.batch.run import run
 from lastword.engines.local import LocalEngine
 from lastword.errors import SettingError
 from lastword.io.schema import validate
 from lastword.serve.protocol import ChatResponse, CompletionResponse
-from tests.batch.made import FIVE, Echo, answers, put, read
+from tests.batch.batches import FIVE, EchoEngine, answer, read_lines, request_line, run, write_lines
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
 import pyarrow.parquet as parquet  # noqa: E402
@@ -29,7 +28,7 @@ def instruct():
 
 
 def test_lines_are_answered_as_generate_would(toy, tmp_path):
-    found, outcome = answers(toy, put(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
+    found, outcome = answer(toy, write_lines(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
     texts = [lastword.generate(toy, line.get("prompt") or line["tokens"], recipe=FIVE).text for line in LINES]
     assert [line["index"] for line in found] == [0, 1, 2, 3]
     assert [line["text"] for line in found] == [texts[0], found[1]["text"], *texts[2:]]
@@ -44,8 +43,8 @@ def test_lines_are_answered_as_generate_would(toy, tmp_path):
 
 def test_seeds_are_the_lines_own_or_the_runs_and_the_index(toy, tmp_path):
     recipe = lastword.Recipe(length=lastword.Fixed(9), sampling=lastword.Sampling(temperature=5.0))
-    source = put(tmp_path / "p.jsonl", *[{"prompt": "abc"}] * 3, {"prompt": "abc", "seed": 11})
-    found, _ = answers(toy, source, tmp_path / "a.jsonl", recipe=recipe, seed=10)
+    source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "abc"}] * 3, {"prompt": "abc", "seed": 11})
+    found, _ = answer(toy, source, tmp_path / "a.jsonl", recipe=recipe, seed=10)
     for line, seed in zip(found, (10, 11, 12, 11)):
         alone = lastword.generate(toy, "abc", recipe=recipe, seed=seed)
         assert line["text"] == alone.text
@@ -55,9 +54,9 @@ def test_seeds_are_the_lines_own_or_the_runs_and_the_index(toy, tmp_path):
 def test_messages_and_text_with_chat_go_through_the_template(instruct, tmp_path):
     turn = {"role": "user", "content": "What is 3 + 4? \N{SNOWMAN} \U0001f600"}
     lines = [{"messages": [turn]}, {"prompt": turn["content"]}]
-    source = put(tmp_path / "p.jsonl", *lines)
-    with_chat, _ = answers(instruct, source, tmp_path / "a.jsonl", chat=True)
-    without, _ = answers(instruct, source, tmp_path / "b.jsonl")
+    source = write_lines(tmp_path / "p.jsonl", *lines)
+    with_chat, _ = answer(instruct, source, tmp_path / "a.jsonl", chat=True)
+    without, _ = answer(instruct, source, tmp_path / "b.jsonl")
     whole = lastword.generate(instruct, [turn], recipe=FIVE)
     assert with_chat[0]["text"] == with_chat[1]["text"] == without[0]["text"] == whole.text
     assert without[1]["prompt_tokens"] < without[0]["prompt_tokens"] == len(whole.prompt)
@@ -67,7 +66,7 @@ def test_what_is_foreign_is_written_as_it_is(tmp_path):
     model = lastword.load("tiny-llada-base")
     names = ["\N{SNOWMAN}", 'quote " and \\', "two\nlines", "\U0001f600", "\x00", "\u2028"]
     lines = [{"prompt": f"Problem {name}", "id": name} for name in names]
-    found, outcome = answers(model, put(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl")
+    found, outcome = answer(model, write_lines(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl")
     assert [line["id"] for line in found] == names
     assert outcome.failed == 0
     assert len((tmp_path / "a.jsonl").read_bytes().split(b"\n")) == len(names) + 1
@@ -77,7 +76,7 @@ def test_what_is_foreign_is_written_as_it_is(tmp_path):
 def test_blank_lines_are_no_prompts_and_a_mark_is_no_letter(toy, tmp_path, ends):
     path = tmp_path / "p.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + ends.join([b'{"prompt":"a"}', b"  ", b'{"prompt":"b"}']))
-    found, outcome = answers(toy, path, tmp_path / "a.jsonl")
+    found, outcome = answer(toy, path, tmp_path / "a.jsonl")
     assert [line["index"] for line in found] == [0, 1]
     assert outcome.failed == 0
 
@@ -88,7 +87,7 @@ def test_parquet_is_read_and_written_as_lines_are(toy, tmp_path):
     rows[2]["id"] = "three"
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
     outcome = run(LocalEngine(toy), tmp_path / "p.parquet", tmp_path / "a.parquet", name="m", recipe=FIVE)
-    lines, _ = answers(toy, put(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
+    lines, _ = answer(toy, write_lines(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
     found = parquet.read_table(tmp_path / "a.parquet").to_pylist()
     aside = ("run", "seconds", "id")
     for row, line in zip(found, lines):
@@ -104,22 +103,18 @@ def test_parquet_is_read_and_written_as_lines_are(toy, tmp_path):
 def test_messages_and_requests_come_from_parquet_too(instruct, tmp_path):
     turns = [{"role": "user", "content": "What is 3 + 4?"}]
     parquet.write_table(pyarrow.Table.from_pylist([{"messages": turns}]), tmp_path / "p.parquet")
-    found, _ = answers(instruct, tmp_path / "p.parquet", tmp_path / "a.jsonl")
+    found, _ = answer(instruct, tmp_path / "p.parquet", tmp_path / "a.jsonl")
     body = {"model": "m", "messages": turns, "seed": None, "max_tokens": 4}
     other = {"model": "m", "messages": turns, "seed": 4, "max_tokens": None}
-    requests = [request("a", other), request("b", body)]
+    requests = [request_line("a", other), request_line("b", body)]
     parquet.write_table(pyarrow.Table.from_pylist(requests), tmp_path / "r.parquet")
-    as_text = [request("c", json.dumps(other))]
+    as_text = [request_line("c", json.dumps(other))]
     parquet.write_table(pyarrow.Table.from_pylist(as_text), tmp_path / "t.parquet")
-    replies, _ = answers(instruct, tmp_path / "r.parquet", tmp_path / "r.jsonl")
-    (reply,), _ = answers(instruct, tmp_path / "t.parquet", tmp_path / "t.jsonl")
+    replies, _ = answer(instruct, tmp_path / "r.parquet", tmp_path / "r.jsonl")
+    (reply,), _ = answer(instruct, tmp_path / "t.parquet", tmp_path / "t.jsonl")
     contents = [content_of(line) for line in (*replies, reply)]
     assert contents == [found[0]["text"], contents[1], found[0]["text"]]
     assert replies[1]["response"]["body"]["usage"]["completion_tokens"] == 4
-
-
-def request(name, body, url="/v1/chat/completions"):
-    return {"custom_id": name, "method": "POST", "url": url, "body": body}
 
 
 def content_of(line):
@@ -128,18 +123,18 @@ def content_of(line):
 
 def test_openais_format_is_answered_in_openais_format(instruct, tmp_path):
     turns = [{"role": "user", "content": "What is 3 + 4?"}]
-    source = put(
+    source = write_lines(
         tmp_path / "p.jsonl",
-        request("chat", {"model": "m", "messages": turns}),
-        request("stopped", {"model": "m", "messages": turns, "length": "fixed:30", "stop": "="}),
-        request(
+        request_line("chat", {"model": "m", "messages": turns}),
+        request_line("stopped", {"model": "m", "messages": turns, "length": "fixed:30", "stop": "="}),
+        request_line(
             "text",
             {"model": "m", "prompt": ["Problem: 2", "Problem: 3"], "n": 2, "temperature": 3.0},
             "/v1/completions",
         ),
-        request("capped", {"model": "m", "prompt": [5, 6, 7], "max_tokens": 2}, "/v1/completions"),
+        request_line("capped", {"model": "m", "prompt": [5, 6, 7], "max_tokens": 2}),
     )
-    found, outcome = answers(instruct, source, tmp_path / "a.jsonl")
+    found, outcome = answer(instruct, source, tmp_path / "a.jsonl")
     assert [line["custom_id"] for line in found] == ["chat", "stopped", "text", "capped"]
     assert [line["response"]["status_code"] for line in found] == [200] * 4
     assert outcome.failed == 0
@@ -166,23 +161,23 @@ def test_openais_format_is_answered_in_openais_format(instruct, tmp_path):
 
 def test_openais_format_in_plain_lines(instruct, tmp_path):
     turns = [{"role": "user", "content": "What is 3 + 4?"}]
-    source = put(
+    source = write_lines(
         tmp_path / "p.jsonl",
-        request("one", {"model": "m", "messages": turns}),
-        request("two", {"model": "m", "messages": turns, "n": 2}),
+        request_line("one", {"model": "m", "messages": turns}),
+        request_line("two", {"model": "m", "messages": turns, "n": 2}),
     )
-    found, outcome = answers(instruct, source, tmp_path / "a.jsonl", plain=True)
+    found, outcome = answer(instruct, source, tmp_path / "a.jsonl", plain=True)
     assert found[0]["text"] == lastword.generate(instruct, turns, recipe=FIVE).text
-    assert "a plain line holds one" in found[1]["failed"]
+    assert "a plain line has one" in found[1]["failed"]
     assert (outcome.answered, outcome.failed) == (1, 1)
 
 
 def test_lines_stand_in_order_at_the_end_unless_they_may_not(toy, tmp_path):
     lines = [{"prompt": "a" * length} for length in (9, 2, 7, 1)]
-    source = put(tmp_path / "p.jsonl", *lines)
+    source = write_lines(tmp_path / "p.jsonl", *lines)
     sort = lambda **options: [  # noqa: E731
         line["index"]
-        for line in answers(toy, source, tmp_path / f"{len(options)}.jsonl", rows=1, **options)[0]
+        for line in answer(toy, source, tmp_path / f"{len(options)}.jsonl", rows=1, **options)[0]
     ]
     assert sort() == [0, 1, 2, 3]
     assert sort(in_order=False) == [3, 1, 2, 0]  # shortest prompts first
@@ -190,36 +185,36 @@ def test_lines_stand_in_order_at_the_end_unless_they_may_not(toy, tmp_path):
 
 @pytest.mark.parametrize("out", ["a.csv", "a", "a.json"])
 def test_an_ending_says_how_answers_are_written(toy, tmp_path, out):
-    source = put(tmp_path / "p.jsonl", *LINES)
+    source = write_lines(tmp_path / "p.jsonl", *LINES)
     with pytest.raises(SettingError, match=r"end it in .jsonl"):
-        answers(toy, source, tmp_path / out)
+        answer(toy, source, tmp_path / out)
 
 
 def test_prompts_are_not_written_over(toy, tmp_path):
-    source = put(tmp_path / "p.jsonl", *LINES)
+    source = write_lines(tmp_path / "p.jsonl", *LINES)
     before = source.read_bytes()
     (tmp_path / "link.jsonl").symlink_to(source)
     for out in (source, tmp_path / "link.jsonl"):
         with pytest.raises(SettingError, match="holds the prompts"):
-            answers(toy, source, out)
+            answer(toy, source, out)
     assert source.read_bytes() == before
 
 
 def test_a_table_of_somebody_elses_is_not_replaced(toy, tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"mine")
-    with pytest.raises(SettingError, match="nothing beside it says that it is ours"):
-        run(LocalEngine(toy), put(tmp_path / "p.jsonl", *LINES), tmp_path / "a.parquet", name="m")
+    with pytest.raises(SettingError, match="no file beside it shows that a batch wrote it"):
+        run(LocalEngine(toy), write_lines(tmp_path / "p.jsonl", *LINES), tmp_path / "a.parquet", name="m")
     assert (tmp_path / "a.parquet").read_bytes() == b"mine"
 
 
 def test_requests_as_a_table_are_text(toy, tmp_path):
-    source = put(
+    source = write_lines(
         tmp_path / "p.jsonl",
-        request("a", {"model": "m", "prompt": "abc"}, "/v1/completions"),
-        request("b", {"model": "m", "prompt": "ABC?"}, "/v1/completions"),
+        request_line("a", {"model": "m", "prompt": "abc"}),
+        request_line("b", {"model": "m", "prompt": "ABC?"}),
     )
-    run(Echo(toy), source, tmp_path / "a.parquet", name="m")
+    run(EchoEngine(toy), source, tmp_path / "a.parquet", name="m")
     first, second = parquet.read_table(tmp_path / "a.parquet").to_pylist()
     assert json.loads(first["response"])["body"]["choices"][0]["text"] == "3"
     assert json.loads(second["response"])["status_code"] == 400
-    assert {line["custom_id"] for line in read(tmp_path / "a.parquet.jsonl")} == {"a", "b"}
+    assert {line["custom_id"] for line in read_lines(tmp_path / "a.parquet.jsonl")} == {"a", "b"}

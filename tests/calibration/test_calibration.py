@@ -432,10 +432,10 @@ def test_prompts_are_lines_or_objects(tmp_path):
     ("name", "line", "field", "words"),
     [
         ("p.txt", "a", "task", "families need a .jsonl file"),
-        ("p.txt", "", None, "holds no prompts"),
-        ("p.jsonl", "{", None, "line 1 of p.jsonl is not JSON"),
-        ("p.jsonl", "[1]", None, "no object"),
-        ("p.jsonl", '{"text": "a"}', None, "no field 'prompt'; it has 'text'"),
+        ("p.txt", "", None, "has no prompts"),
+        ("p.jsonl", "{", None, "line 1 of p.jsonl: it is not JSON"),
+        ("p.jsonl", "[1]", None, "not an object"),
+        ("p.jsonl", '{"text": "a"}', None, "no field prompt, messages or tokens; it has 'text'"),
         ("p.jsonl", '{"prompt": "a"}', "task", "no field 'task'"),
     ],
 )

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from lastword.batch.outcome import BatchProgress
+from lastword.batch.progress import BatchProgress
 from lastword.cli import main
 from lastword.cli.batch import batch as command  # the function; the module has its name
-from tests.batch.made import put, read
+from tests.batch.batches import read_lines, write_lines
 
 cli = sys.modules["lastword.cli.batch"]
 TOY = ("-m", "toy", "--length", "fixed:5")
@@ -32,7 +32,7 @@ def batch(capsys, monkeypatch, tmp_path):
 
 @pytest.fixture
 def prompts(tmp_path):
-    return put(tmp_path / "p.jsonl", {"prompt": "abc"}, b"oops", {"prompt": "xyz", "max_tokens": 2})
+    return write_lines(tmp_path / "p.jsonl", {"prompt": "abc"}, b"oops", {"prompt": "xyz", "max_tokens": 2})
 
 
 def test_a_file_is_answered_and_the_last_line_says_what_was_written(batch, prompts, tmp_path):
@@ -40,7 +40,7 @@ def test_a_file_is_answered_and_the_last_line_says_what_was_written(batch, promp
     assert (code, err) == (0, "")
     assert out.startswith("2 answered, 1 failed; 7 tokens in ")
     assert out.endswith("tokens/s; wrote new/a.jsonl\n")
-    found = read(tmp_path / "new" / "a.jsonl")
+    found = read_lines(tmp_path / "new" / "a.jsonl")
     assert [line["text"] for line in found] == ["defgh", None, found[2]["text"]]
     code, out, _ = batch("p.jsonl", "--out", "new/a.jsonl", *TOY)
     assert code == 0
@@ -58,19 +58,19 @@ def test_options_reach_the_run(batch, prompts, tmp_path):
     assert said["recipe"]["sampling"]["temperature"] == 2.0
     assert said["recipe"]["sampling"]["top_k"] == 5
     assert said["recipe"]["length"] == {"name": "fixed", "slots": 5}
-    assert [line["seed"] for line in read(tmp_path / "a.jsonl")] == [9]
+    assert [line["seed"] for line in read_lines(tmp_path / "a.jsonl")] == [9]
 
 
 def test_nothing_is_loaded_for_a_file_that_is_none(batch, tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "open_engine", None)
-    put(tmp_path / "notes.jsonl", b"my notes")
+    write_lines(tmp_path / "notes.jsonl", b"my notes")
     cases = {
         ("notes.jsonl", "--out", "a.jsonl"): '; give it such as {"prompt": ',
         (
             "none.jsonl",
             "--out",
             "a.jsonl",
-        ): "(No such file or directory); give a .jsonl or .parquet",
+        ): "(No such file or directory); give a .jsonl, .parquet or text file",
         ("notes.jsonl", "--out", "a.txt"): "end it in .jsonl",
         (
             "notes.jsonl",

@@ -38,7 +38,7 @@ def path(tmp_path):
 def test_a_file_of_the_users_is_refused_and_left_alone(theirs, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(theirs)
-    with pytest.raises(SettingError, match="holds something other than records"):
+    with pytest.raises(SettingError, match="contains something other than records"):
         Journal(path).append(THREE)
     assert path.read_text() == theirs
 
@@ -86,7 +86,7 @@ def test_a_full_disk_loses_no_record_that_was_written(path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 100, before[1]))
     try:
-        with pytest.raises(SettingError, match="what was written before is kept"):
+        with pytest.raises(SettingError, match="lines that were written before are kept"):
             Journal(path).append([answer(index=3)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -107,7 +107,7 @@ def test_another_dtype_is_another_question():
 def test_a_last_line_of_the_users_is_refused_and_left_alone(theirs, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(theirs)
-    with pytest.raises(SettingError, match="holds something other than records"):
+    with pytest.raises(SettingError, match="contains something other than records"):
         Journal(path).append(THREE)
     assert path.read_text() == theirs
 
@@ -128,7 +128,7 @@ def test_a_pipe_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "a.jsonl")
     with pytest.raises(SettingError, match="it is not a regular file"):
         Journal(tmp_path / "a.jsonl").append(THREE)
-    with pytest.raises(SettingError, match="it is no plain file"):
+    with pytest.raises(SettingError, match="it is not a regular file"):
         read_records(tmp_path)
 
 
@@ -161,7 +161,7 @@ def test_where_there_are_no_locks_it_is_said_and_records_are_written(path, monke
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr("fcntl.flock", none)
-    with pytest.warns(UserWarning, match="cannot be locked.*see that no other process writes it"):
+    with pytest.warns(UserWarning, match="cannot be locked.*check that no other process writes it"):
         Journal(path).append([answer(index=3)])
     assert len(read_records(path)) == 4
 
@@ -188,7 +188,7 @@ def test_a_disk_that_cannot_be_mended_is_no_traceback(path, monkeypatch, last):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), limits[1]))
     try:
-        with pytest.raises(SettingError, match="what was written before is kept"):
+        with pytest.raises(SettingError, match="lines that were written before are kept"):
             Journal(path).append([answer(index=3)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -1,0 +1,198 @@
+"""The lines of a batch: prompts in the plain format, plain answers, and the types that both formats share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+from lastword.canvas.canvas import validate_prompts
+from lastword.decoding.sampling import check_seed
+from lastword.engines.base import TOO_LONG, GenerationReply, GenerationRequest, ModelInfo, RemoteModelInfo
+from lastword.errors import CapacityError, EngineError, LastwordError, PromptError
+from lastword.io.prompts import LineId, PromptLine, parse_prompt_line
+from lastword.io.schema import STRICT, Count, LongText, Seed, Share, SlotCount, Text, validate
+from lastword.prompts import tokenize_prompts
+from lastword.recipe.recipe import Recipe
+from lastword.validation import MAX_SLOTS
+
+Format = Literal["lines", "openai"]
+LINE_ID: TypeAdapter[str | int] = TypeAdapter(LineId)
+Reply = GenerationReply[tuple[int, int]]  # the index of a line, and the number of the answer in it
+
+# Fields that set something in other formats, and are the same for all plain lines of a run.
+RUN_FIELDS = ("temperature", "top_p", "top_k", "stop", "n", "recipe", "length", "max_new_tokens")
+
+
+class AnswerLine(BaseModel):
+    """A plain line with the answer to a prompt and its cost, or with the reason of a failure."""
+
+    model_config = STRICT
+
+    index: Count
+    id: LineId | None = None
+    text: LongText | None
+    failed: Annotated[str, Field(max_length=10_000)] | None
+    finish: Literal["ended", "truncated", "masks_left"] | None = None
+    prompt_tokens: Count | None = None
+    tokens: SlotCount | None = None  # of the text
+    horizon: SlotCount | None = None
+    expected_length: float | None = None
+    tail: Share | None = None
+    forward_passes: Count | None = None  # with the probe
+    tokens_computed: Count | None = None
+    seconds: float | None = None
+    seed: Seed | None = None
+    shortened: bool = False  # the canvas was cut to the context length
+    run: Text
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """A line of the input with its requests, one per answer, and the resolved recipe of each."""
+
+    index: int
+    name: str | int | None
+    requests: tuple[GenerationRequest, ...]
+    recipes: tuple[Recipe, ...]
+    answers_per_prompt: int = 1
+    stop: tuple[str, ...] = ()
+    is_chat: bool = False
+
+
+@dataclass(frozen=True)
+class RejectedLine:
+    """A line of the input that cannot be answered; `error` is that of a request that could be read."""
+
+    index: int
+    name: str | int | None
+    reason: str
+    error: LastwordError | None = None
+
+
+def line_name(data: object) -> str | int | None:
+    """Return the user's id of a line, if it can be read."""
+    fields = data if isinstance(data, dict) else {}
+    for name in (fields.get("id"), fields.get("custom_id")):
+        with suppress(ValueError):
+            if name is not None:
+                return LINE_ID.validate_python(name)
+    return None
+
+
+def parse_plain_line(data: object) -> PromptLine:
+    """Return a plain line, or raise PromptError."""
+    line = parse_prompt_line(data)
+    for name in RUN_FIELDS:
+        if isinstance(data, dict) and data.get(name) is not None:
+            raise PromptError(
+                f"{name} cannot be set per line: set it on the command line for all lines, or use OpenAI's "
+                "batch format; a column with other content needs another name"
+            )
+    return line
+
+
+def to_request(
+    line: PromptLine, model: ModelInfo | RemoteModelInfo, *, chat: bool, seed: int
+) -> GenerationRequest:
+    """Tokenize the prompt of a plain line; `seed` is for a line without one."""
+    prompt: Any = line.as_prompt(chat=chat)
+    if isinstance(model, RemoteModelInfo):
+        ids, text = split_remote_prompt(prompt)
+    else:
+        (ids,), text = tokenize_prompts(model, prompt), None
+        validate_prompts([ids], model.ids)
+    seed = line.seed if line.seed is not None else check_seed("batch", seed)
+    return GenerationRequest(ids, seed, line.max_tokens and min(line.max_tokens, MAX_SLOTS), text)
+
+
+def split_remote_prompt(prompt: Any) -> tuple[list[int], str | tuple[dict[str, str], ...] | None]:
+    """Return the token ids of a prompt, or else its text or messages, which a server tokenizes."""
+    if isinstance(prompt, str):
+        return [], prompt
+    if isinstance(prompt[0], int):
+        return prompt, None
+    messages = tuple({"role": message["role"], "content": message["content"]} for message in prompt)
+    if messages[-1]["role"] == "assistant":
+        raise PromptError("the last message is an answer; end with a message of the user")
+    return [], messages
+
+
+def reply_error(reply: Reply) -> LastwordError | None:
+    """Return the reason why a reply has no answer."""
+    if reply.error is not None:
+        return EngineError(reply.error)
+    if reply.details.get("finish") == TOO_LONG:
+        return CapacityError(
+            f"the prompt has {reply.details['prompt_tokens']} tokens, which leaves too little of the model's "
+            "context length for an answer; give a shorter prompt, or a model with a longer context"
+        )
+    return None
+
+
+def total_cost(reply: Reply) -> tuple[int | None, int | None]:
+    """Return the forward passes and computed tokens with the probe, or None if they are not known."""
+    costs = [cost for cost in (reply.details["probe_cost"], reply.details["cost"]) if cost is not None]
+    return (sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)) if costs else (None, None)
+
+
+def valid_unicode(text: str) -> str:
+    """Return text without half characters, which some tokenizers decode."""
+    return text.encode(errors="replace").decode()
+
+
+class PlainOutput:
+    """Writes and reads plain lines with the answers of a run."""
+
+    columns: dict[str, str] = dict.fromkeys(AnswerLine.model_fields, "int64") | {
+        **dict.fromkeys(("id", "text", "failed", "finish", "run"), "string"),
+        **dict.fromkeys(("expected_length", "tail", "seconds"), "float64"),
+        "shortened": "bool_",
+    }  # names of pyarrow types
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.prefix = b'{"index":'
+
+    def answered(self, line: BatchLine, replies: Sequence[Reply]) -> bytes:
+        """Return the line of an answer."""
+        (reply,), (request,) = replies, line.requests
+        forward_passes, tokens_computed = total_cost(reply)
+        names = ("finish", "prompt_tokens", "horizon", "expected_length", "tail", "seconds", "shortened")
+        return self._dump(
+            line,
+            text=valid_unicode(reply.text),
+            tokens=reply.details["length"],
+            forward_passes=forward_passes,
+            tokens_computed=tokens_computed,
+            seed=request.seed,
+            **{name: reply.details[name] for name in names if name in reply.details},
+        )
+
+    def failed(self, line: BatchLine, error: LastwordError) -> bytes:
+        """Return the line of an answer that failed."""
+        (request,) = line.requests
+        settings = {"seed": request.seed, "prompt_tokens": len(request.prompt_ids)}
+        return self._dump(line, failed=str(error), **settings)
+
+    def rejected(self, line: RejectedLine) -> bytes:
+        """Return the line of a rejected line."""
+        return self._dump(line, failed=line.reason)
+
+    def read(self, data: Any) -> tuple[str, int, bool]:
+        """Return the run and the index of a written line, and whether it failed; or raise ValueError."""
+        line = validate(AnswerLine, data)
+        return line.run, line.index, line.failed is not None
+
+    def _dump(self, line: BatchLine | RejectedLine, **fields: Any) -> bytes:
+        fields = {
+            "text": None,
+            "failed": None,
+            "index": line.index,
+            "id": line.name,
+            "run": self.run,
+        } | fields
+        return AnswerLine(**fields).model_dump_json().encode()

@@ -1,0 +1,271 @@
+"""OpenAI's batch format: requests of the server's API in, its responses out."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from lastword.api import Finish
+from lastword.batch.lines import (
+    BatchLine,
+    RejectedLine,
+    Reply,
+    split_remote_prompt,
+    total_cost,
+    valid_unicode,
+)
+from lastword.decoding.sampling import check_seed
+from lastword.engines.base import GenerationRequest, ModelInfo, RemoteModelInfo
+from lastword.errors import CapacityError, LastwordError, PromptError
+from lastword.io.schema import STRICT, Text, parse_json_object, validate
+from lastword.recipe.recipe import Recipe
+from lastword.recipe.resolve import resolve
+from lastword.serve import protocol
+from lastword.serve.conversion import (
+    FINGERPRINT,
+    choose_recipe,
+    combined_details,
+    to_server_requests,
+    tokens_per_forward,
+)
+from lastword.serve.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    InvalidRequestError,
+    NotFoundError,
+    errors_of_field,
+    from_validation_error,
+    http_failure,
+)
+from lastword.serve.request import DecodingFailedError, ServerError
+from lastword.serve.settings import ServerSettings
+from lastword.validation import MAX_SLOTS
+
+ServerBody = ChatRequest | CompletionRequest
+
+SETTINGS = ServerSettings()
+BODIES: dict[str, type[ChatRequest] | type[CompletionRequest]] = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+}
+LINE_ID = re.compile(r"batch_req_([0-9a-f]{12})_([0-9]{1,12})")  # with the run and the index
+ENDED = Finish.ENDED.name.lower()
+
+
+class RequestLine(BaseModel):
+    """A line of OpenAI's batch input."""
+
+    model_config = STRICT
+
+    custom_id: Annotated[Text, Field(min_length=1)]
+    method: Literal["POST"]
+    url: Literal["/v1/chat/completions", "/v1/completions"]
+    body: dict[str, Any] | str  # JSON text, if a table cannot have objects
+
+
+def parse_request_line(data: object) -> ServerBody:
+    """Return the request of a line; raise PromptError for another line, InvalidRequestError for its body."""
+    try:
+        line = validate(RequestLine, data)
+        body = line.body if isinstance(line.body, dict) else parse_json_object(line.body)
+    except ValueError as error:
+        raise PromptError(f"it is not a line of OpenAI's batch input ({error})") from error
+    kind = BODIES[line.url]
+    try:
+        request = kind.model_validate(body)
+    except ValidationError as error:
+        raise from_validation_error(kind, error) from error
+    for name in ("stream", "timeout"):
+        if getattr(request, name):
+            raise InvalidRequestError(
+                f"{name} is not supported in a batch, which writes complete answers; leave it out",
+                name,
+                "unsupported_field",
+            )
+    return request
+
+
+def to_batch_line(
+    index: int,
+    custom_id: str | int | None,
+    body: ServerBody,
+    model: ModelInfo | RemoteModelInfo,
+    name: str,
+    recipe: Recipe,
+    *,
+    seed: int,
+    max_answers: int | None = None,
+) -> BatchLine:
+    """Return the line of a request to the model `name`; `recipe` and `seed` are for requests without them."""
+    if body.model != name:
+        raise NotFoundError(
+            f"the model {body.model!r:.80} does not exist; this batch uses {name!r} (--name sets the name in "
+            "requests)",
+            "model",
+            "model_not_found",
+        )
+    defaults: dict[str, Any] = {} if body.seed is not None else {"seed": seed}
+    if body.recipe is None:
+        defaults["recipe"] = json.loads(recipe.to_json())
+    body = body.model_copy(update=defaults)
+    if isinstance(model, RemoteModelInfo):
+        requests, recipes = _remote_requests(body, model)
+    else:
+        answers = to_server_requests(body, model, SETTINGS)
+        requests = [
+            GenerationRequest(list(answer.prompt), answer.seed, answer.most and min(answer.most, MAX_SLOTS))
+            for answer in answers
+        ]
+        recipes = [answer.recipe for answer in answers]
+    if max_answers is not None and len(requests) > max_answers:
+        raise InvalidRequestError(
+            f"{len(requests)} answers were requested, and a plain line has one: request them in separate "
+            "lines, or write OpenAI's format",
+            "n",
+        )
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    is_chat = isinstance(body, ChatRequest)
+    return BatchLine(index, custom_id, tuple(requests), tuple(recipes), body.n or 1, stop, is_chat)
+
+
+def _remote_requests(
+    body: ServerBody, model: RemoteModelInfo
+) -> tuple[list[GenerationRequest], list[Recipe]]:
+    """Return the requests of a line whose prompts a server tokenizes and checks, with their recipes."""
+    prompts: list[Any]
+    if isinstance(body, ChatRequest):
+        prompts = [[{"role": turn.role, "content": turn.text} for turn in body.messages]]
+    else:
+        is_list = isinstance(body.prompt, list) and isinstance(body.prompt[0], (str, list))
+        prompts = list(body.prompt) if is_list else [body.prompt]
+    prompts = [prompt for prompt in prompts for _ in range(body.n or 1)]
+    if len(prompts) > SETTINGS.answers:
+        raise InvalidRequestError(
+            f"{len(prompts)} answers were requested; at most {SETTINGS.answers} are allowed", "n"
+        )
+    with errors_of_field("recipe"):
+        recipe = resolve(choose_recipe(body, SETTINGS), model)
+    requests = []
+    for number, prompt in enumerate(prompts):
+        ids, text = split_remote_prompt(prompt)
+        seed = check_seed("batch", (body.seed or 0) + number)
+        requests.append(GenerationRequest(ids, seed, body.cap and min(body.cap, MAX_SLOTS), text))
+    return requests, [recipe] * len(requests)
+
+
+class OpenAIOutput:
+    """Writes and reads lines of OpenAI's batch output with the answers of a run.
+
+    The bodies are those of the server, without quantiles, which engines do not report.
+    """
+
+    columns: dict[str, str] = dict.fromkeys(("id", "custom_id", "response", "error"), "string")
+
+    def __init__(self, run: str, name: str) -> None:
+        self.run, self.name = run, name
+        self.prefix = f'{{"id":"batch_req_{run}_'.encode()
+
+    def answered(self, line: BatchLine, replies: Sequence[Reply]) -> bytes:
+        """Return the line of all answers to a request."""
+        return self._line(line, (200, self._body(line, replies)), None)
+
+    def failed(self, line: BatchLine, error: LastwordError) -> bytes:
+        """Return the line of a request of which an answer failed."""
+        kind: type[ServerError] = DecodingFailedError
+        code = kind.code
+        if isinstance(error, CapacityError):
+            kind, code = InvalidRequestError, "context_length_exceeded"
+        body = protocol.ErrorBody(message=str(error), type=kind.kind, code=code)
+        return self._line(line, (kind.status, protocol.ErrorResponse(error=body).model_dump()), None)
+
+    def rejected(self, line: RejectedLine) -> bytes:
+        """Return the line of a rejected line."""
+        if line.error is None:
+            return self._line(line, None, {"code": "invalid_line", "message": line.reason})
+        failure = http_failure(line.error)
+        return self._line(line, (failure.status, failure.reply.model_dump()), None)
+
+    def read(self, data: Any) -> tuple[str, int, bool]:
+        """Return the run and the index of a written line, and whether it failed; or raise ValueError."""
+        match = isinstance(data, dict) and LINE_ID.match(str(data.get("id")))
+        if not match or set(data) != {"id", "custom_id", "response", "error"}:
+            raise ValueError("it is not a line of OpenAI's batch output")
+        response = data["response"]
+        answered = isinstance(response, dict) and response.get("status_code") == 200
+        return match[1], int(match[2]), not answered
+
+    def _line(
+        self,
+        line: BatchLine | RejectedLine,
+        response: tuple[int, Mapping[str, Any]] | None,
+        error: Mapping[str, str] | None,
+    ) -> bytes:
+        number = f"{self.run}_{line.index}"
+        content = {
+            "id": f"batch_req_{number}",
+            "custom_id": line.name,
+            "response": response
+            and {"status_code": response[0], "request_id": f"req_{number}", "body": response[1]},
+            "error": error,
+        }
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def _body(self, line: BatchLine, replies: Sequence[Reply]) -> dict[str, Any]:
+        details: list[protocol.AnswerDetails] = []
+        choices: list[Any] = []
+        for number, reply in enumerate(replies):
+            text, ended_by = _cut_at_stop(line, number, reply)
+            details.append(_details(line, number, reply, ended_by))
+            content = {"message": protocol.AssistantMessage(content=text)} if line.is_chat else {"text": text}
+            reason = "stop" if ended_by in ("model", "stop") else "length"
+            choices.append({"index": number, "finish_reason": reason, "lastword": details[-1], **content})
+        num_tokens = sum(reply.details["length"] or 0 for reply in replies)
+        read = sum(reply.details["prompt_tokens"] for reply in replies[:: line.answers_per_prompt])
+        response = protocol.ChatResponse if line.is_chat else protocol.CompletionResponse
+        return response(
+            id=f"{'chatcmpl' if line.is_chat else 'cmpl'}-{self.run}_{line.index}",
+            created=int(time.time()),
+            model=self.name,
+            system_fingerprint=FINGERPRINT,
+            choices=choices,
+            usage=protocol.Usage(
+                prompt_tokens=read, completion_tokens=num_tokens, total_tokens=read + num_tokens
+            ),
+            lastword=combined_details(details, num_tokens),
+        ).model_dump()
+
+
+def _cut_at_stop(line: BatchLine, number: int, reply: Reply) -> tuple[str, protocol.EndedBy]:
+    """Return the text before the stop string that is complete first, and what ended it."""
+    text, limit = valid_unicode(reply.text), line.requests[number].max_new_tokens
+    matches = [(text.find(stop) + len(stop), text.find(stop)) for stop in line.stop if stop in text]
+    if matches:
+        return text[: min(matches)[1]], "stop"
+    if reply.details["finish"] == ENDED:
+        return text, "model"
+    return text, "cap" if limit is not None and (reply.details["length"] or 0) >= limit else "canvas"
+
+
+def _details(
+    line: BatchLine, number: int, reply: Reply, ended_by: protocol.EndedBy
+) -> protocol.AnswerDetails:
+    expected = reply.details.get("expected_length")
+    forward_passes, tokens_computed = (count or 0 for count in total_cost(reply))
+    return protocol.AnswerDetails(
+        predicted_length=None if expected is None else round(expected, 3),
+        quantiles=None,
+        horizon=reply.details["horizon"],
+        forward_passes=forward_passes,
+        tokens_computed=tokens_computed,
+        tokens_per_forward=tokens_per_forward(reply.details["length"] or 0, forward_passes),
+        seconds_queued=0.0,
+        seconds_decoding=reply.details["seconds"],
+        recipe=line.recipes[number].label(),
+        seed=line.requests[number].seed,
+        ended_by=ended_by,
+    )

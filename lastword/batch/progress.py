@@ -1,0 +1,131 @@
+"""Progress of a batch: the predicted remaining time, and the summary at the end.
+
+Some prompts, spread over the file, are probed first. The other prompts are assumed to be like these until
+their answers report their own predictions. The remaining time is the predicted work of the unanswered prompts
+divided by the measured speed, so the order of the answers does not matter.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lastword.recipe.recipe import Recipe
+
+MAX_PROBES = 64  # enough for the mean to be accurate to about a tenth
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """The state of a run."""
+
+    done: int  # prompts with a line, including those of earlier runs
+    total: int
+    failed: int  # of those done
+    seconds: float  # since the first request of this run
+    seconds_left: float | None  # predicted; None: not known yet
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """The result of a run; `path` is the file of answers."""
+
+    path: Path
+    prompts: int
+    answered: int
+    failed: int
+    before: int  # answered or failed in earlier runs
+    tokens: int  # written by this run
+    seconds: float
+
+    def __str__(self) -> str:
+        speed = f"{self.tokens / self.seconds:.1f} tokens/s" if self.seconds else "nothing to do"
+        before = f", {self.before} of them before" if self.before else ""
+        skipped = self.prompts - self.answered - self.failed
+        unanswered = f", {skipped} not asked" if skipped else ""
+        return (
+            f"{self.answered} answered, {self.failed} failed{before}{unanswered}; {self.tokens} tokens in "
+            f"{self.seconds:.1f} s, {speed}; wrote {self.path}"
+        )
+
+
+class RemainingTime:
+    """The predicted remaining seconds of a run with `waiting` requests.
+
+    `predicted` is the work of the requests that were probed, by index.
+    """
+
+    def __init__(self, waiting: int, predicted: Mapping[int, float]) -> None:
+        self._probed = {index: work for index, work in predicted.items() if work < math.inf}
+        self._mean = sum(self._probed.values()) / len(self._probed) if self._probed else None
+        self._unprobed = waiting - len(self._probed)
+        self._unprobed_work = self._unprobed * (self._mean or 0.0)
+        self._reported_work, self._reports = 0.0, 0  # of finished requests without a probe
+        self._finished_work = 0.0
+        self._start = time.perf_counter()
+
+    def finish(self, index: int, work: float | None) -> None:
+        """Count an answered request, with the work that its reply reports as predicted."""
+        if index not in self._probed and work is not None:
+            self._reported_work, self._reports = self._reported_work + work, self._reports + 1
+        self._finished_work += self._remove(index, work)
+
+    def skip(self, index: int) -> None:
+        """Remove a request that needs no work."""
+        self._remove(index, None)
+
+    def _remove(self, index: int, work: float | None) -> float:
+        """Remove a request and return the work that was expected of it."""
+        if (probed := self._probed.pop(index, None)) is not None:
+            return probed
+        work = work if work is not None else self._mean or 0.0
+        self._unprobed -= 1
+        self._unprobed_work -= work
+        return work
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the first request."""
+        return time.perf_counter() - self._start
+
+    @property
+    def work_left(self) -> float | None:
+        """The predicted work of the unanswered requests; None: not known yet."""
+        if not self._unprobed:
+            work = 0.0
+        elif self._mean is not None:
+            work = max(self._unprobed_work, float(self._unprobed))  # earlier requests may have needed more
+        elif self._reports:
+            work = self._unprobed * self._reported_work / self._reports
+        else:
+            return None
+        return sum(self._probed.values()) + work
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The predicted remaining seconds; None: not known yet."""
+        work = self.work_left
+        if work == 0:
+            return 0.0
+        return None if work is None or not self._finished_work else work * self.seconds / self._finished_work
+
+
+def estimated_work(recipe: Recipe, prompt_tokens: int, slots: float) -> float:
+    """Return the approximate number of computed tokens of an answer with `slots` slots.
+
+    Forward passes grow with the slots; without a cache each computes the prompt and the answer.
+    """
+    return float(slots if recipe.cache.traits.stores_states else slots * (prompt_tokens + slots))
+
+
+def predicted_work(recipe: Recipe, details: Mapping[str, Any]) -> float | None:
+    """Return the work that was predicted of an answer, from its reply; None: the reply does not report it."""
+    horizon, expected = (details.get(name) for name in ("horizon", "expected_length"))
+    if not horizon:
+        return None
+    slots = float(horizon) if expected is None else min(float(expected), float(horizon))
+    return estimated_work(recipe, details["prompt_tokens"], slots)
