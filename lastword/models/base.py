@@ -124,8 +124,10 @@ def check_logits(logits: object, columns: Sequence[int], model: MaskPredictor) -
         if fits and logits.dtype in LOGIT_DTYPES and logits.device.type == device:
             return logits if logits.shape[2] == vocab_size else logits[..., :vocab_size]
         description = f"{logits.dtype} {tuple(logits.shape)} on {logits.device.type}"
+    elif isinstance(logits, Tensor):
+        description = "a sparse, nested or meta tensor"
     else:
-        description = "no plain tensor" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        description = f"a {type(logits).__name__}"
     raise NumericError(
         f"the model returned {description}; it must return floating-point logits of shape ({columns[0]}, "
         f"{columns[1]}, {vocab_size} or more) on {device}"

@@ -200,8 +200,8 @@ def _find_folder(name: str | Path, revision: str | None) -> Path:
         return Path(snapshot_download(text, revision=revision, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise CheckpointError(
-            f"{short_repr(text)} is no local folder and could not be fetched from the hub ({error!s:.500}); "
-            "check the name and the network, or download the folder and give its path"
+            f"{short_repr(text)} is not a local folder and could not be fetched from the hub "
+            f"({error!s:.500}); check the name and the network, or download the folder and give its path"
         ) from error
 
 

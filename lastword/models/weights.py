@@ -158,7 +158,7 @@ def _read_tensor(file: Any, name: str, path: Path, shape: torch.Size, dtype: tor
     stored = file.get_slice(name).get_shape()
     if tuple(stored) != tuple(shape):
         raise CheckpointError(
-            f"tensor {name} in {path.name} has shape {list(stored)} but config.json asks for "
+            f"tensor {name} in {path.name} has shape {list(stored)} but config.json requires "
             f"{list(shape)}; config and weights belong to different models"
         )
     tensor: torch.Tensor = file.get_tensor(name).to(dtype)

@@ -470,7 +470,7 @@ ASKED = [
     ("a list", asked(["toy"]), WrongTypeError, "load(name=['toy'])"),
     ("no letters", asked(""), CheckpointError, "there is no folder ''"),
     ("5,000 letters", asked("a" * 5_000), CheckpointError, "there is no folder 'aaaa"),
-    ("5,000 letters of a hub", asked("a/" + "b" * 5_000), CheckpointError, "is no local folder"),
+    ("5,000 letters of a hub", asked("a/" + "b" * 5_000), CheckpointError, "is not a local folder"),
     ("a home that is not there", asked("~nosuchuser/x"), SettingError, "home folder"),
     ("NUL", asked("a\0b"), CheckpointError, r"there is no folder 'a\x00b'"),
     ("a lone surrogate", asked("\ud800"), CheckpointError, r"'\ud800'"),

@@ -212,7 +212,7 @@ def test_a_hub_name_that_cannot_be_fetched_is_refused_with_advice(monkeypatch):
         raise LocalEntryNotFoundError("offline")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
-    with pytest.raises(CheckpointError, match=r"no local folder.*could not be fetched.*give its path"):
+    with pytest.raises(CheckpointError, match=r"not a local folder.*could not be fetched.*give its path"):
         load("nobody/no-such-model")
 
 
