@@ -11,8 +11,9 @@ from typing import Any
 
 import lastword
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.resolve import resolve
 from lastword.serve.engine import Engine
-from lastword.serve.metrics import EngineObserver
+from lastword.serve.metrics import EngineMetrics
 from lastword.serve.request import RequestFinished, ServerRequest
 from lastword.serve.settings import ServerSettings
 from lastword.tasks import BENCHMARKS
@@ -23,13 +24,14 @@ MODEL = "tiny-llada-instruct"
 JOBS, SLOTS = 24, 4
 
 
-class Passes(EngineObserver):
+class Passes(EngineMetrics):
     """When each pass ended: what happens is dated by passes, which are the same on every machine."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ends: list[float] = []
 
-    def passed(self, rows: int, columns: int, computed: int, seconds: float) -> None:
+    def count_pass(self, rows: int, tokens: int, padded_tokens: int, seconds: float) -> None:
         self.ends.append(time.monotonic())
 
     def before(self, moment: float) -> int:
@@ -47,28 +49,30 @@ async def _answers() -> list[dict[str, Any]]:
     families = [load_frozen("test", family) for family in BENCHMARKS]
     examples = [families[n % len(families)][n // len(families)] for n in range(JOBS)]
     prompts = [model.tokenizer.chat([{"role": "user", "content": e.prompt}]) for e in examples]
-    jobs = [ServerRequest(tuple(prompt), Recipe(), in_chat=True) for prompt in prompts]
+    requests = [
+        ServerRequest(tuple(prompt), resolve(Recipe(), model, [prompt], in_chat=[True])) for prompt in prompts
+    ]
     passes = Passes()
-    engine = Engine(model, ServerSettings(slots=SLOTS, queue=JOBS), observer=passes)
+    engine = Engine(model, ServerSettings(max_batch_size=SLOTS, max_queue_size=JOBS), metrics=passes)
     engine.start()
     while engine.state == "starting":
         await asyncio.sleep(0.01)
     try:
         arrived = time.monotonic()
-        answers = await asyncio.gather(*(stream.answer() for stream in engine.submit(*jobs)))
+        answers = await engine.submit(requests).answers()
         return [_told(answer, arrived, passes) for answer in answers]
     finally:
         await engine.stop()
 
 
 def _told(answer: RequestFinished, arrived: float, passes: Passes) -> dict[str, Any]:
-    lengths, began = answer.generation.lengths, arrived + answer.queued
+    lengths, began = answer.generation.lengths, arrived + answer.seconds_queued
     assert lengths is not None
     return {
         "predicted": round(lengths.mean.item(), 2),
-        "written": len(answer.generation.tokens) + (not answer.cut),
+        "written": len(answer.generation.tokens) + (not answer.truncated),
         "began": passes.before(began),
-        "ended": passes.before(began + answer.decoding),
+        "ended": passes.before(began + answer.seconds_decoding),
     }
 
 

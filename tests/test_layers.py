@@ -30,12 +30,12 @@ ALLOWED = {"models.storage"}
 # Heavy extras are imported only where they are needed, inside the function that needs them.
 EXTRAS = {
     "matplotlib", "reasoning_gym", "transformers", "lm_eval", "datasets", "evaluate", "ray", "fastapi",
-    "triton", "uvicorn", "prometheus_client", "starlette", "pyarrow",
+    "triton", "uvicorn", "prometheus_client", "starlette", "sse_starlette", "pyarrow",
 }  # fmt: skip
 
 # FastAPI reads the types of routes as their file is run, and Ray wants a child of its router. Who serves
 # imports these, inside of a function.
-ROUTES = {"serve.app", "serve.ray", "serve.ray_router"}
+ROUTES = {"serve.app", "serve.ray", "serve.routing"}
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -37,7 +37,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     add("--arms", nargs="+", default=[*ARMS], help=f"{', '.join(ARMS)}, overtaking=N")
     add("--requests", type=int, default=1000)
     add("--clients", type=int, default=64)
-    add("--slots", type=int, default=ServerSettings().slots)
+    add("--slots", type=int, default=ServerSettings().max_batch_size)
     add(
         "--mix",
         nargs="+",
@@ -97,7 +97,7 @@ def main(given: list[str] | None = None) -> Record:
 
 def _line(told: argparse.Namespace, model: Any, name: str, how: How) -> Line:
     arm = arm_of(name)
-    limits = ServerSettings(slots=told.slots, queue=max(told.clients, told.requests))
+    limits = ServerSettings(max_batch_size=told.slots, max_queue_size=max(told.clients, told.requests))
     if told.shape is not None:
         asked = shaped_requests(
             model, told.requests, arm,

@@ -35,9 +35,9 @@ Ask = Callable[[Asked], Awaitable[Heard]]
 async def ask_engine(engine: Engine, asked: Asked) -> Heard:
     """Ask an engine of this process."""
     began, first, texts = time.monotonic(), None, list[str]()
-    (stream,) = engine.submit(asked.job)
+    events = engine.submit([asked.job]).events()
     answer: RequestFinished | None = None
-    async for event in stream:
+    async for _, event in events:
         if isinstance(event, TextDelta):
             first = first or time.monotonic() - began
             texts.append(event.text)
@@ -50,14 +50,14 @@ async def ask_engine(engine: Engine, asked: Asked) -> Heard:
     return Heard(
         asked,
         answer.text,
-        answer.tokens if asked.useful is None else asked.useful,
+        answer.num_tokens if asked.useful is None else asked.useful,
         float(made.horizon) if made.lengths is None else made.lengths.mean.item(),
         made.horizon,
         made.cost.forward_passes,
         made.cost.tokens_computed,
         time.monotonic() - began,
         first,
-        answer.decoding,
+        answer.seconds_decoding,
     )
 
 
@@ -105,6 +105,5 @@ def warm(model_slots: int, asked: Sequence[Asked]) -> list[ServerRequest]:
     for own in asked:
         seen.setdefault(own.recipe, own.job)
     return [
-        ServerRequest(own.prompt, own.recipe, most=min(8, model_slots), in_chat=own.in_chat)
-        for own in seen.values()
+        ServerRequest(own.prompt_ids, own.recipe, max_new_tokens=min(8, model_slots)) for own in seen.values()
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
@@ -21,6 +22,13 @@ OVERTAKING = (0.0, 2.0, 4.0, 8.0, 32.0, 1e6)
 SHARES = (0.9, 1.05)  # of what the slots can do
 WORK = (1, 1, 1, 1, 1, 1, 5, 5, 5, 8)  # of ten requests: passes by recipe, in those of `fast`
 A_TOKEN = 0.01  # seconds
+
+
+@dataclass(eq=False)
+class QueuedJob(QueuedRequest):
+    """A job in the queue."""
+
+    job: Coming
 
 
 class Coming(NamedTuple):
@@ -45,15 +53,15 @@ def coming(count: int, slots: int, share: float, seed: int = 0) -> list[Coming]:
 
 def latencies(jobs: Sequence[Coming], slots: int, schedule: Scheduler) -> list[float]:
     """Seconds from the coming of each job to its end, in the order in which they began."""
-    ends, waiting, found = list[float](), list[QueuedRequest[Coming]](), list[float]()
+    ends, waiting, found = list[float](), list[QueuedJob](), list[float]()
     left, now = list(reversed(jobs)), 0.0
     while left or waiting:
         while left and left[-1].at <= now:
             own = left.pop()
-            waiting.append(QueuedRequest(own, own.at, own.predicted, 1))
+            waiting.append(QueuedJob(own.at, own.predicted, 1, own))
         while ends and ends[0] <= now:
             heapq.heappop(ends)
-        while len(ends) < slots and (chosen := schedule.first(waiting, 1, alone=False)):
+        while len(ends) < slots and (chosen := schedule.next_request(waiting, 1, batch_is_empty=False)):
             waiting.remove(chosen)
             heapq.heappush(ends, now + chosen.job.seconds)
             found.append(now + chosen.job.seconds - chosen.job.at)

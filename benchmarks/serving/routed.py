@@ -1,7 +1,7 @@
 """Routed: the router's rule in simulated time, on columns that requests did take.
 
-Seconds of a machine with other work say little of a router. Here a replica computes so many columns a second,
-shared by the rows that have a slot; the rule, the reports and how old they are are of `lastword.serve.ray`.
+Seconds of a machine with other work say little about a router. Here a replica computes a fixed number of
+tokens per second, shared by its running rows; the rule and the reports are those of `lastword.serve.routing`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from benchmarks.serving.figures import percentile
 from benchmarks.serving.heard import Heard
-from lastword.serve.ray import REPORT_SECONDS
-from lastword.serve.scheduler import (
+from lastword.serve.routing import (
+    REPORT_SECONDS,
     ReplicaReport,
     less_loaded_of_two,
     mean_request_tokens,
     predicted_load,
-    uncached_tokens,
 )
+from lastword.serve.scheduler import uncached_tokens
 
 
 class Work(NamedTuple):
@@ -34,7 +34,7 @@ class Work(NamedTuple):
 def works(heard: Sequence[Heard]) -> list[Work]:
     """By the share of its guess that each recipe takes, as replicas learn it."""
     guesses = [
-        uncached_tokens(own.predicted or float(own.horizon), len(own.asked.job.prompt) + own.horizon)
+        uncached_tokens(own.predicted or float(own.horizon), len(own.asked.job.prompt_ids) + own.horizon)
         for own in heard
     ]
     shares = {}
@@ -80,7 +80,7 @@ class Server:
     def say(self) -> None:
         """A report, as a replica makes it."""
         columns = sum((max(own[2] - own[3], 1.0) for own in (*self.active, *self.waiting)), 0.0)
-        each = columns / self.in_hand if self.in_hand else self.report.each
+        each = columns / self.in_hand if self.in_hand else self.report.tokens_per_request
         self.report = ReplicaReport(columns, each, self.in_hand)
 
 

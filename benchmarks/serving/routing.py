@@ -42,7 +42,8 @@ def fleet(told: argparse.Namespace, routing: str) -> Iterator[str]:
     """Where replicas of an embedded model are served; they leave when told to."""
     command = [sys.executable, "-m", "lastword", "serve", "--model", told.model, "--port", "0"]
     command += ["--engine", "ray", "--replicas", str(told.replicas), "--cpus", "0.5"]
-    command += ["--routing", routing, "--slots", str(told.slots), "--queue", str(told.requests)]
+    command += ["--routing", routing, "--max-batch-size", str(told.slots)]
+    command += ["--max-queue-size", str(told.requests)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     assert process.stdout is not None

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.serving.figures import Line, line_of
@@ -18,29 +18,23 @@ from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators
 from lastword.models.base import MaskPredictor
 from lastword.serve.engine import Engine
-from lastword.serve.metrics import EngineObserver
+from lastword.serve.metrics import EngineMetrics
 from lastword.serve.request import ServerRequest
 from lastword.serve.settings import ServerSettings
 
 FIFTH = 5  # memory is compared between a fifth of the answers and the last
 
 
-@dataclass
-class Work(EngineObserver):
-    """What an engine did, in numbers."""
+class Work(EngineMetrics):
+    """The work of an engine in numbers."""
 
-    done: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("passes", "rows", "columns", "computed"), 0.0)
-    )
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = dict.fromkeys(("passes", "rows", "columns", "computed"), 0.0)
 
-    def passed(self, rows: int, columns: int, computed: int, seconds: float) -> None:
-        for name, more in (
-            ("passes", 1),
-            ("rows", rows),
-            ("columns", columns),
-            ("computed", computed),
-        ):
-            self.done[name] += more
+    def count_pass(self, rows: int, tokens: int, padded_tokens: int, seconds: float) -> None:
+        for name, count in (("passes", 1), ("rows", rows), ("columns", tokens), ("computed", padded_tokens)):
+            self.done[name] += count
 
 
 @dataclass(frozen=True)
@@ -88,8 +82,7 @@ async def in_process(
     work = Work()
     engine = Engine(model, limits, arm.schedule, work)
     engine.start()
-    for stream in engine.submit(*warm(model.default_max_new_tokens, asked)):
-        await stream.answer()
+    await engine.submit(warm(model.default_max_new_tokens, asked)).answers()
     work.done.update(dict.fromkeys(work.done, 0.0))
     memory, began = Memory(os.getpid(), len(asked)), time.monotonic()
     heard = await how(partial(ask_engine, engine), asked, memory)
@@ -123,10 +116,10 @@ async def over_http(
         seconds = time.monotonic() - began
         after = counted((await client.get("/metrics")).text)
     names = {
-        "passes": "passes_total",
+        "passes": "forward_passes_total",
         "rows": "diffusion_num_denoising_steps_total",
         "columns": "diffusion_num_canvas_positions_total",
-        "computed": "computed_columns_total",
+        "computed": "tokens_computed_total",
     }
     work = {own: after[theirs] - before[theirs] for own, theirs in names.items()}
     return line_of(
@@ -161,10 +154,10 @@ def alone(model: MaskPredictor, job: ServerRequest) -> str | None:
     """The text of a request that has the model to itself."""
     steps = decode(
         model,
-        [list(job.prompt)],
+        [list(job.prompt_ids)],
         job.recipe,
         generators=RowGenerators([job.seed], model.device),
         in_chat={job.in_chat},
     )
     ((done, recipe),) = [(done, step.recipe) for step in steps for done in step.finished]
-    return build_generation(model, done, recipe, list(job.prompt), 0.0).text
+    return build_generation(model, done, recipe, list(job.prompt_ids), 0.0).text

@@ -35,8 +35,8 @@ class Served:
 @contextlib.contextmanager
 def served(model: str, arm: str, limits: ServerSettings, threads: int = 1) -> Iterator[Served]:
     """A server of an embedded model for as long as it is wanted; it leaves when told to."""
-    command = [sys.executable, "-m", "benchmarks.serving.served", model, arm, str(limits.slots)]
-    command += [str(limits.queue)]
+    command = [sys.executable, "-m", "benchmarks.serving.served", model, arm, str(limits.max_batch_size)]
+    command += [str(limits.max_queue_size)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     assert process.stdout is not None
@@ -54,7 +54,7 @@ async def ask_server(client: Any, model: str, asked: Asked) -> Heard:
     job, began, first, texts = asked.job, time.monotonic(), None, list[str]()
     body = {
         "model": model,
-        "prompt": list(job.prompt),
+        "prompt": list(job.prompt_ids),
         "recipe": json.loads(job.recipe.to_json()),
         "seed": job.seed,
         "stream": True,
@@ -113,14 +113,14 @@ def main() -> None:
     from lastword.serve.app import create_server
 
     model, arm, slots, queue = sys.argv[1:]
-    limits = ServerSettings(slots=int(slots), queue=int(queue))
+    limits = ServerSettings(max_batch_size=int(slots), max_queue_size=int(queue))
     create_server(
         lastword.load(model),
         name=model,
         port=0,
-        limits=limits,
-        schedule=arm_of(arm).schedule,
-        say=partial(print, flush=True),
+        settings=limits,
+        scheduler=arm_of(arm).schedule,
+        print_line=partial(print, flush=True),
     ).run()
 
 

@@ -26,23 +26,21 @@ from lastword.io.schema import STRICT, Text, parse_json_object, validate
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve import protocol
-from lastword.serve.conversion import (
+from lastword.serve.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    errors_of_field,
+    from_validation_error,
+    http_failure,
+)
+from lastword.serve.request import InvalidRequestError, ServerError
+from lastword.serve.serving import (
     FINGERPRINT,
     choose_recipe,
     combined_details,
     to_server_requests,
     tokens_per_forward,
 )
-from lastword.serve.protocol import (
-    ChatRequest,
-    CompletionRequest,
-    InvalidRequestError,
-    NotFoundError,
-    errors_of_field,
-    from_validation_error,
-    http_failure,
-)
-from lastword.serve.request import DecodingFailedError, ServerError
 from lastword.serve.settings import ServerSettings
 from lastword.validation import MAX_SLOTS
 
@@ -79,7 +77,7 @@ def parse_request_line(data: object) -> ServerBody:
     try:
         request = kind.model_validate(body)
     except ValidationError as error:
-        raise from_validation_error(kind, error) from error
+        raise from_validation_error(kind, error.errors(include_url=False)) from error
     for name in ("stream", "timeout"):
         if getattr(request, name):
             raise InvalidRequestError(
@@ -103,7 +101,7 @@ def to_batch_line(
 ) -> BatchLine:
     """Return the line of a request to the model `name`; `recipe` and `seed` are for requests without them."""
     if body.model != name:
-        raise NotFoundError(
+        raise InvalidRequestError(
             f"the model {body.model!r:.80} does not exist; this batch uses {name!r} (--name sets the name in "
             "requests)",
             "model",
@@ -117,10 +115,10 @@ def to_batch_line(
         requests, recipes = _remote_requests(body, model)
     else:
         answers = to_server_requests(body, model, SETTINGS)
-        requests = [
-            GenerationRequest(list(answer.prompt), answer.seed, answer.most and min(answer.most, MAX_SLOTS))
-            for answer in answers
-        ]
+        requests = []
+        for answer in answers:
+            cap = answer.max_new_tokens and min(answer.max_new_tokens, MAX_SLOTS)
+            requests.append(GenerationRequest(list(answer.prompt_ids), answer.seed, cap))
         recipes = [answer.recipe for answer in answers]
     if max_answers is not None and len(requests) > max_answers:
         raise InvalidRequestError(
@@ -144,9 +142,9 @@ def _remote_requests(
         is_list = isinstance(body.prompt, list) and isinstance(body.prompt[0], (str, list))
         prompts = list(body.prompt) if is_list else [body.prompt]
     prompts = [prompt for prompt in prompts for _ in range(body.n or 1)]
-    if len(prompts) > SETTINGS.answers:
+    if len(prompts) > SETTINGS.max_choices:
         raise InvalidRequestError(
-            f"{len(prompts)} answers were requested; at most {SETTINGS.answers} are allowed", "n"
+            f"{len(prompts)} answers were requested; at most {SETTINGS.max_choices} are allowed", "n"
         )
     with errors_of_field("recipe"):
         recipe = resolve(choose_recipe(body, SETTINGS), model)
@@ -154,7 +152,8 @@ def _remote_requests(
     for number, prompt in enumerate(prompts):
         ids, text = split_remote_prompt(prompt)
         seed = check_seed("batch", (body.seed or 0) + number)
-        requests.append(GenerationRequest(ids, seed, body.cap and min(body.cap, MAX_SLOTS), text))
+        cap = body.max_new_tokens and min(body.max_new_tokens, MAX_SLOTS)
+        requests.append(GenerationRequest(ids, seed, cap, text))
     return requests, [recipe] * len(requests)
 
 
@@ -176,11 +175,9 @@ class OpenAIOutput:
 
     def failed(self, line: BatchLine, error: LastwordError) -> bytes:
         """Return the line of a request of which an answer failed."""
-        kind: type[ServerError] = DecodingFailedError
-        code = kind.code
-        if isinstance(error, CapacityError):
-            kind, code = InvalidRequestError, "context_length_exceeded"
-        body = protocol.ErrorBody(message=str(error), type=kind.kind, code=code)
+        code = "context_length_exceeded" if isinstance(error, CapacityError) else "decoding_failed"
+        kind = ServerError(str(error), code).kind
+        body = protocol.ErrorBody(message=str(error), type=kind.type, code=code)
         return self._line(line, (kind.status, protocol.ErrorResponse(error=body).model_dump()), None)
 
     def rejected(self, line: RejectedLine) -> bytes:

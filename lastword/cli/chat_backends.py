@@ -125,9 +125,9 @@ class LocalBackend:
         from lastword.decoding.sampling import RowGenerators
         from lastword.models.base import decode_text
         from lastword.prompts import prompts_in_chat, tokenize_prompts
-        from lastword.serve.conversion import answer_details
         from lastword.serve.detokenizer import IncrementalDetokenizer
         from lastword.serve.request import RequestFinished, ServerRequest
+        from lastword.serve.serving import answer_details
         from lastword.viz.frames import BatchTrace
 
         model, started = self._model, time.perf_counter()
@@ -159,7 +159,7 @@ class LocalBackend:
                     forward_passes=frame.forward_passes,
                     end=frame.end,
                 )
-            if new := detokenizer.read(step.canvas.answer_ids(0), complete=bool(step.finished)):
+            if new := detokenizer.update(step.canvas.answer_ids(0), finished=bool(step.finished)):
                 yield NewText(new)
             for row in step.finished:
                 seconds = time.perf_counter() - started
@@ -168,7 +168,7 @@ class LocalBackend:
                     generation, frames=tuple(trace), prompt_text=decode_text(self._tokenizer, prompt)
                 )
                 cut = generation.finish.name != "ENDED"
-                text, count = detokenizer.text, detokenizer.count
+                text, count = detokenizer.text, detokenizer.num_tokens
                 result = RequestFinished(generation, text, count, cut, None, 0.0, seconds)
                 request = ServerRequest(tuple(prompt), step.recipe, seed, limit)
                 cost = AnswerCost.model_validate(answer_details(request, result).model_dump())

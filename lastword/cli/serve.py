@@ -11,60 +11,72 @@ import typer
 from lastword.cli import options
 from lastword.cli.options import path_option
 from lastword.errors import SettingError
-from lastword.serve.settings import ServerSettings
+from lastword.serve.settings import (
+    ReplicaSettings,
+    ServerSettings,
+    check_exposed,
+    check_free,
+    parse_replicas,
+    require_serve_extra,
+)
 
-_USUAL = ServerSettings()
+_DEFAULT = ServerSettings()
 KEY = "LASTWORD_API_KEY"
-SERVED = "tiny-llada-instruct"  # it can chat
+DEFAULT_MODEL = "tiny-llada-instruct"  # it has a chat template
 ENGINES = ("local", "ray")
 
 
 def serve(
-    model: options.Model = SERVED,
+    model: options.Model = DEFAULT_MODEL,
     name: Annotated[
-        Optional[str], typer.Option(help="What requests call the model. Default: as --model says.")
+        Optional[str], typer.Option(help="The name of the model in requests. Default: the value of --model.")
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one and says which.")
+        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one and prints it.")
     ] = 8000,
     key_file: Annotated[
-        Optional[Path], path_option(f"A file of API keys, one a line; {KEY} holds one as well.")
+        Optional[Path], path_option(f"A file of API keys, one per line; {KEY} holds one as well.")
     ] = None,
     without_key: Annotated[
-        bool, typer.Option("--without-key", help="Let other machines in without a key.")
+        bool, typer.Option("--without-key", help="Allow other machines without a key.")
     ] = False,
-    slots: Annotated[int, typer.Option(min=1, help="Answers decoded at once.")] = _USUAL.slots,
-    columns: Annotated[
+    max_batch_size: Annotated[
+        int, typer.Option(min=1, help="Answers decoded at once.")
+    ] = _DEFAULT.max_batch_size,
+    max_reserved_tokens: Annotated[
         Optional[int],
-        typer.Option(min=1, help="Columns they may reserve together. Default: all that they could."),
+        typer.Option(min=1, help="Tokens that running answers reserve together. Default: no limit."),
     ] = None,
-    queue: Annotated[int, typer.Option(min=1, help="Answers that may wait.")] = _USUAL.queue,
-    body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = _USUAL.body,
-    prompt: Annotated[Optional[int], typer.Option(min=1, help="Tokens of a prompt.")] = None,
-    answers: Annotated[int, typer.Option(min=1, help="Answers of a request.")] = _USUAL.answers,
-    horizon: Annotated[
-        Optional[int], typer.Option(min=1, help="Slots of a canvas. Default: the model's own.")
+    max_queue_size: Annotated[
+        int, typer.Option(min=1, help="Answers that may wait.")
+    ] = _DEFAULT.max_queue_size,
+    max_body_bytes: Annotated[int, typer.Option(min=1, help="Bytes per request.")] = _DEFAULT.max_body_bytes,
+    max_prompt_tokens: Annotated[
+        Optional[int], typer.Option(min=1, help="Tokens per prompt. Default: the model's limit.")
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(help="Longest that a request may take; `timeout` asks for less.")
-    ] = _USUAL.seconds,
-    reading: Annotated[
-        float, typer.Option(help="Seconds in which a client must read what it was sent.")
-    ] = _USUAL.reading,
-    drain: Annotated[
-        float, typer.Option(help="Seconds that answers are given once the server is told to stop.")
-    ] = _USUAL.drain,
-    named_only: Annotated[
-        bool, typer.Option("--named-recipes", help="Take recipes by name alone, none as JSON.")
+    max_choices: Annotated[int, typer.Option(min=1, help="Answers per request.")] = _DEFAULT.max_choices,
+    max_horizon: Annotated[
+        Optional[int], typer.Option(min=1, help="Slots per answer. Default: the model's default.")
+    ] = None,
+    request_timeout: Annotated[
+        float, typer.Option(help="Longest time per request in seconds; `timeout` in a request shortens it.")
+    ] = _DEFAULT.request_timeout,
+    client_timeout: Annotated[
+        float, typer.Option(help="Seconds for a client to send a request, and to read what it was sent.")
+    ] = _DEFAULT.client_timeout,
+    drain_timeout: Annotated[
+        float, typer.Option(help="Seconds to finish running answers when the server stops.")
+    ] = _DEFAULT.drain_timeout,
+    named_recipes: Annotated[
+        bool, typer.Option("--named-recipes", help="Accept recipes by name only, not as JSON.")
     ] = False,
     recipe: Annotated[
         Optional[str],
         typer.Option(
             parser=options.as_name_or_path,
             metavar="NAME|PATH",
-            help="Of requests that name none: careful, fast, paper, fixed, or a file of JSON. "
-            "Default: careful.",
+            help="Of requests without one: careful, fast, paper, fixed, or a JSON file. Default: careful.",
         ),
     ] = None,
     device: options.Device = "auto",
@@ -76,34 +88,34 @@ def serve(
     ] = "local",
     replicas: Annotated[
         Optional[str],
-        typer.Option(help="With ray: how many (2), or the least and the most (1:8). Default: 1."),
+        typer.Option(help="With ray: a number (2), or a minimum and maximum (1:8). Default: 1."),
     ] = None,
     address: Annotated[
         Optional[str],
-        typer.Option(help="With ray: auto or host:port of a cluster. Default: one of its own."),
+        typer.Option(help="With ray: auto or HOST:PORT of a cluster. Default: a new local one."),
     ] = None,
     cpus: Annotated[
-        Optional[float], typer.Option(min=0, help="With ray: CPUs of a replica. Default: 1.")
+        Optional[float], typer.Option(min=0, help="With ray: CPUs per replica. Default: 1.")
     ] = None,
     gpus: Annotated[
         Optional[float],
-        typer.Option(min=0, help="With ray: GPUs of a replica. Default: 1 where there are any."),
+        typer.Option(min=0, help="With ray: GPUs per replica. Default: 1 if the cluster has any."),
     ] = None,
     routing: Annotated[
         Optional[str],
-        typer.Option(help="With ray: predicted (the default: least predicted work) or random."),
+        typer.Option(help="With ray: predicted (least predicted work, the default) or random."),
     ] = None,
-    work: Annotated[
+    target_load: Annotated[
         Optional[float],
-        typer.Option(help="With ray: predicted seconds of work a replica should have. Default: 10."),
+        typer.Option(help="With ray: seconds of predicted work per replica. Default: 10."),
     ] = None,
-    up: Annotated[
+    upscale_delay: Annotated[
         Optional[float],
-        typer.Option(help="With ray: seconds of too much work before one is added. Default: 10."),
+        typer.Option(help="With ray: seconds of too few replicas before one is added. Default: 10."),
     ] = None,
-    down: Annotated[
+    downscale_delay: Annotated[
         Optional[float],
-        typer.Option(help="With ray: seconds of too little before one leaves. Default: 120."),
+        typer.Option(help="With ray: seconds of too many replicas before one is removed. Default: 120."),
     ] = None,
 ) -> None:
     """Serve a model: the OpenAI API, /v1/lengths, /health, /metrics, and a page at /.
@@ -114,104 +126,85 @@ def serve(
 
       lastword serve
 
-      LASTWORD_API_KEY=... lastword serve --model GSAI-ML/LLaDA-8B-Instruct --host 0.0.0.0 --slots 32
+      LASTWORD_API_KEY=... lastword serve --model GSAI-ML/LLaDA-8B-Instruct --host 0.0.0.0
 
-      lastword serve --recipe fast --slots 32
+      lastword serve --recipe fast --max-batch-size 32
 
       lastword serve --engine ray --replicas 2
     """
-    given = {
-        "replicas": replicas, "address": address, "cpus": cpus, "gpus": gpus, "routing": routing,
-        "work": work, "up": up, "down": down,
-    }  # fmt: skip
-
-    _check_engine(engine, given)
-    limits = ServerSettings(
-        slots,
-        columns,
-        queue,
-        body,
-        prompt,
-        answers,
-        horizon,
-        seconds,
-        reading,
-        drain,
-        not named_only,
-        None if recipe is None else options.read_recipe(recipe),
+    ray_options: dict[str, Any] = {
+        "cpus": cpus,
+        "gpus": gpus,
+        "routing": routing,
+        "target_load": target_load,
+        "upscale_delay": upscale_delay,
+        "downscale_delay": downscale_delay,
+    }
+    ray_options = {name: value for name, value in ray_options.items() if value is not None}
+    _check_engine(engine, replicas=replicas, address=address, **ray_options)
+    settings = ServerSettings(
+        max_batch_size=max_batch_size,
+        max_reserved_tokens=max_reserved_tokens,
+        max_queue_size=max_queue_size,
+        max_body_bytes=max_body_bytes,
+        max_prompt_tokens=max_prompt_tokens,
+        max_choices=max_choices,
+        max_horizon=max_horizon,
+        request_timeout=request_timeout,
+        client_timeout=client_timeout,
+        drain_timeout=drain_timeout,
+        named_recipes_only=named_recipes,
+        recipe=None if recipe is None else options.read_recipe(recipe),
     )
-    keys = _keys(key_file)
+    keys = _read_keys(key_file)
     from lastword.engines.local import ModelSource
-    from lastword.serve.settings import check_exposed, check_free, require_serve_extra
 
     check_exposed(host, keys, without_key)
     check_free(host, port)  # a large model takes minutes to load
-    source = ModelSource(model, device, dtype, None if calibration == "none" else calibration, weights)
+    source = ModelSource(model, device, dtype, options.calibration_source(calibration), weights)
+    common: dict[str, Any] = {
+        "name": name or model,
+        "host": host,
+        "port": port,
+        "settings": settings,
+        "keys": keys,
+        "print_line": typer.echo,
+    }
     if engine == "ray":
-        with require_serve_extra():
+        minimum, maximum = parse_replicas(replicas or "1")
+        replica_settings = ReplicaSettings(minimum, maximum, **ray_options)
+        with require_serve_extra("ray", "serve"):
             from lastword.serve.ray import serve_on_ray
-        from lastword.serve.settings import ReplicaSettings, parse_replicas
-
-        least, most = parse_replicas(replicas or "1")
-        told = {"cpus": cpus, "gpus": gpus, "routing": routing, "seconds": work}
-        told |= {"up": up, "down": down}
-        serve_on_ray(
-            source,
-            name=name or model,
-            replicas=ReplicaSettings(least, most, **_said(told)),
-            address=address,
-            host=host,
-            port=port,
-            limits=limits,
-            keys=keys,
-            without_key=without_key,
-            say=typer.echo,
-        )
+        serve_on_ray(source, replicas=replica_settings, address=address, **common)
         return
-    with require_serve_extra():
-        from lastword.serve.app import serve as run
-
-    run(
-        source.load(),
-        name=name or model,
-        host=host,
-        port=port,
-        limits=limits,
-        keys=keys,
-        without_key=without_key,
-        say=typer.echo,
-    )
+    with require_serve_extra("serve"):
+        from lastword.serve.app import create_server
+    create_server(source.load(), **common).run()
 
 
-def _check_engine(engine: str, given: dict[str, Any]) -> None:
-    """Refuse an engine that does not serve, and options of another one."""
+def _check_engine(engine: str, **ray_options: object) -> None:
+    """Raise SettingError for an engine that cannot serve, and for options of another engine."""
     if engine not in ENGINES:
-        raise SettingError(f"there is no engine {engine!r} that serves; give --engine {' or '.join(ENGINES)}")
-    if engine != "ray" and (said := _said(given)):
-        name = next(iter(said))
-        raise SettingError(
-            f"--{name} was given, which goes with --engine ray; add that, or leave --{name} out"
-        )
+        raise SettingError(f"engine {engine!r} cannot serve; use --engine {' or '.join(ENGINES)}")
+    given = [name for name, value in ray_options.items() if value is not None]
+    if engine != "ray" and given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise SettingError(f"{option} was given, which needs --engine ray; add that, or leave {option} out")
 
 
-def _said(given: dict[str, Any]) -> dict[str, Any]:
-    """Options that were given."""
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _keys(file: Path | None) -> list[str]:
-    """Keys of the environment and of a file."""
+def _read_keys(path: Path | None) -> list[str]:
+    """Return the keys in the environment and in a file."""
     keys = [os.environ[KEY]] if os.environ.get(KEY) else []
-    if file is not None:
+    if path is not None:
         try:
-            lines = file.read_text("utf-8-sig").splitlines()  # some editors mark UTF-8
-        except (OSError, UnicodeDecodeError) as wrong:
+            lines = path.read_text("utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
             raise SettingError(
-                f"the key file {file} could not be read ({wrong}); give one with a key a line, or leave "
+                f"the key file {path} cannot be read ({error}); give a file with one key per line, or leave "
                 "--key-file out"
-            ) from wrong
-        found = [line.strip() for line in lines if line.strip()]
-        if not found:
-            raise SettingError(f"the key file {file} holds no key; write one a line, or leave it out")
-        keys += found
+            ) from error
+        file_keys = [line.strip() for line in lines if line.strip()]
+        if not file_keys:
+            raise SettingError(f"the key file {path} holds no key; write one per line, or leave it out")
+        keys += file_keys
     return keys

@@ -108,12 +108,7 @@ class RemoteModelInfo:
         report = entry.get("lastword")
         if not isinstance(report, dict):
             return cls(is_lastword=False)
-        renamed = {
-            "chat": "has_chat_template",
-            "slots": "default_max_new_tokens",
-            "positions": "max_seq_len",
-            "weights": "fingerprint",
-        }
+        renamed = {"chat": "has_chat_template", "weights": "fingerprint"}
         known = {renamed.get(name, name): value for name, value in report.items()}
         return cls(True, **{one.name: known[one.name] for one in fields(cls)[1:] if one.name in known})
 

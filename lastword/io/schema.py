@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -98,12 +98,12 @@ def validate(kind: type[Value], data: object) -> Value:
 
 def error_reason(error: ValidationError) -> str:
     """Return the first wrong field with the reason and the given value."""
-    field, details = first_error(error)
+    field, details = first_error(error.errors(include_url=False))
     return f"{field or 'a line'}: {details['msg']} (given: {short_repr(details['input'])})"
 
 
-def first_error(error: ValidationError) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of the first wrong field, and pydantic's details."""
-    details = error.errors(include_url=False)[0]
+def first_error(errors: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of the first wrong field, and pydantic's details, given all errors."""
+    details = errors[0]
     field = ".".join(str(step) for step in details["loc"] if step not in ("answer", "drift"))
     return (field if field.isprintable() and len(field) <= MAX_REPR_LENGTH else short_repr(field)), details

@@ -56,7 +56,7 @@ class Document(BaseModel):
 
     @classmethod
     def _describe(cls, error: ValidationError) -> str:
-        field, first = first_error(error)
+        field, first = first_error(error.errors(include_url=False))
         published = "use the configuration published with the weights"
         if first["type"] == "missing":
             return f"lacks the field {field}, which is needed; {published}"

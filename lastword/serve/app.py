@@ -4,258 +4,267 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from asyncio import TimerHandle
+from collections.abc import AsyncGenerator, Callable, Collection
 from functools import cache
 from hashlib import sha256
 from socket import socket
 from types import FrameType
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from pydantic import BaseModel, ValidationError
-from pydantic.json_schema import models_json_schema
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn import Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from lastword.engines.base import compute_dtype, environment
 from lastword.errors import LastwordError, SettingError
 from lastword.io.schema import parse_json_object
 from lastword.models.base import MaskPredictor
-from lastword.models.weights import fingerprint
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
-from lastword.recipe.text import to_text
-from lastword.serve.conversion import QUANTILES, ChunkBuilder, IndexedEvents, ResponseBuilder, merge_events
-from lastword.serve.conversion import to_lengths_query as to_probe
-from lastword.serve.conversion import to_server_requests as to_jobs
 from lastword.serve.engine import Engine, EngineState
 from lastword.serve.protocol import (
-    AuthenticationError,
-    BodyTimeoutError,
-    BodyTooLargeError,
     ChatRequest,
     ChatResponse,
     CompletionRequest,
     CompletionResponse,
     ErrorResponse,
     HealthResponse,
-    InvalidRequestError,
     LengthsRequest,
     LengthsResponse,
-    MediaTypeError,
     ModelResponse,
     ModelsResponse,
-    NotFoundError,
     ServedModel,
     from_validation_error,
     http_failure,
 )
-from lastword.serve.request import RequestFinished
+from lastword.serve.request import InvalidRequestError
 from lastword.serve.scheduler import Scheduler
-from lastword.serve.settings import ServerSettings, allowed_hosts, check_exposed
+from lastword.serve.serving import ModelService
+from lastword.serve.settings import ServerSettings, allowed_hosts
 from lastword.tasks import BENCHMARKS
 from lastword.tasks.frozen import load_frozen
 from lastword.validation import short_repr
 from lastword.version import __version__
 from lastword.viz.replay import RUNS, for_script, inlined, player
 
-Result = TypeVar("Result")
+log = logging.getLogger("lastword.serve")
 
-
-class ClientDisconnected(Exception):
-    """The client closed the connection."""
-
-
-async def cancel_on_disconnect(receive: Receive, work: Awaitable[Result]) -> Result:
-    """The result of the work, which is cancelled as soon as the client leaves. Its body has been read."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnected
-        return working.result()
-    finally:
-        leaving.cancel()
-        if not working.done():
-            working.cancel()
-            await asyncio.wait({working})  # so that what it holds is given back now
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def with_send_timeout(send: Send, seconds: float) -> Send:
-    """Send, and cut the connection of a client that does not take a message within so many seconds.
-
-    The server in front of us then says that the client left. Behind no server there is no connection.
-    """
-    transport = getattr(getattr(send, "__self__", None), "transport", None)  # uvicorn's
-    if transport is None:
-        return send
-
-    async def sending(message: Message) -> None:
-        cut = asyncio.get_running_loop().call_later(seconds, transport.abort)
-        try:
-            await send(message)
-        finally:
-            cut.cancel()
-
-    return sending
-
-
-Kind = TypeVar("Kind", bound=BaseModel)
+MAX_CONNECTIONS = 1000  # a process may have 1,024 files open
+SHUTDOWN_SECONDS = 5  # to send the last messages
+PING_SECONDS = 15  # without an event; proxies close silent connections after 30 seconds or more
+PUBLIC_PATHS = {"/", "/health", "/openapi.json"}  # without a key
 JSON_TYPE = "application/json"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def read_request(request: Request, kind: type[Kind], limits: ServerSettings) -> Kind:
-    """The body as a value of this kind; an Invalid says what is wrong with it."""
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != JSON_TYPE:
-        raise MediaTypeError(
-            f"a body of type {short_repr(media)} was sent; send JSON with the header "
-            f"`Content-Type: {JSON_TYPE}`"
-        )
-    try:
-        return kind.model_validate(parse_json_object(await read_body(request, limits)))
-    except ValidationError as wrong:
-        raise from_validation_error(kind, wrong) from wrong
-    except ValueError as broken:
-        raise InvalidRequestError(
-            f"the body is not JSON as we read it ({broken})", code="invalid_json"
-        ) from broken
+@runtime_checkable
+class Service(Protocol):
+    """Answers the requests of the application: an engine of this process, or replicas."""
+
+    def answer(self, body: ChatRequest | CompletionRequest) -> AsyncGenerator[dict[str, Any], None]: ...
+    async def lengths(self, body: LengthsRequest) -> LengthsResponse: ...
+    async def served_model(self) -> ServedModel: ...
+    async def health(self) -> HealthResponse: ...
+    async def metrics(self) -> bytes: ...
 
 
-async def read_body(request: Request, limits: ServerSettings) -> bytes:
-    """The bytes of a body that is no longer, and arrives no later, than limits say."""
-    try:
-        return await asyncio.wait_for(_bytes(request, limits.body), limits.reading)
-    except asyncio.TimeoutError:
-        raise BodyTimeoutError(f"the body did not arrive within {limits.reading:g} seconds") from None
+@runtime_checkable
+class Lifecycle(Protocol):
+    """An engine, or replicas, that start and stop with the server."""
+
+    fault: BaseException | None  # the error that stopped it
+
+    @property
+    def state(self) -> EngineState: ...
+    def start(self) -> None: ...
+    def drain(self, seconds: float | None = None) -> None: ...
+    async def stop(self, seconds: float | None = None) -> None: ...
 
 
-async def _bytes(request: Request, most: int) -> bytes:
-    """All of it, unless it is too much; a header that says so is believed, one that does not is not."""
-    length = request.headers.get("content-length", "")
-    read_body = bytearray()
-    if not (length.isdecimal() and int(length[:20]) > most):
-        async for chunk in request.stream():
-            read_body += chunk
-            if len(read_body) > most:
-                break
-        else:
-            return bytes(read_body)
-    raise BodyTooLargeError(f"the body has more than {most} bytes, which is all that is read")
+def error_response(error: Exception) -> JSONResponse:
+    """Return the response to an error in OpenAI's shape."""
+    failure = http_failure(error)
+    return JSONResponse(failure.reply.model_dump(), failure.status, failure.headers)
 
 
-KEEPALIVE_SECONDS = 15.0  # seconds without an event: proxies hang up after 30 or more
-KEEPALIVE_COMMENT = b": waiting\n\n"  # clients pass over it
+class RequestGuard:
+    """ASGI middleware: checks host and API key, bounds the body, and cancels work for a closed connection."""
 
-
-class EventStreamResponse(Response):
-    """Server-sent events; whatever makes them is closed at the end. While none comes, comments are sent."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncGenerator[bytes, None], close: Callable[[], Awaitable[None]]) -> None:
-        self.events, self.close = events, close
-        self.status_code, self.background = 200, None
-        self.init_headers({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await cancel_on_disconnect(receive, self._send(send))
-        except ClientDisconnected:
-            pass
-        finally:
-            await self.events.aclose()
-            await self.close()  # an event that was never asked for closes nothing
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-
-        async def body(chunk: bytes, *, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": chunk, "more_body": more})
-
-        while True:
-            coming = asyncio.ensure_future(anext(self.events, None))
-            try:
-                while not (await asyncio.wait({coming}, timeout=KEEPALIVE_SECONDS))[0]:
-                    await body(KEEPALIVE_COMMENT)
-                chunk = coming.result()
-            finally:
-                if coming.cancel():  # the client left, and what is at work cannot be closed
-                    await asyncio.wait({coming})
-            if chunk is None:
-                break
-            await body(chunk)
-        await body(b"", more=False)
-
-
-AUTH_SCHEME = "bearer"
-
-
-class ApiKeys:
-    """The keys that open the server; where there are none, it is open."""
-
-    def __init__(self, keys: Collection[str] = ()) -> None:
-        if isinstance(keys, str) or not all(isinstance(key, str) and key.strip() for key in keys):
-            raise SettingError(
-                "keys must be a list of texts, none of them empty: an empty key would let everybody in"
-            )
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, keys: Collection[str], hosts: Collection[str]
+    ) -> None:
+        self._app, self._settings, self._hosts = app, settings, hosts
         self._digests = [_digest(key.strip().encode()) for key in keys]
 
-    def __bool__(self) -> bool:
-        return bool(self._digests)
-
-    def check(self, header: str | None) -> None:
-        """Refuse a request whose `Authorization` header holds no key of ours.
-
-        Every key is compared, and by its digest, so that the time taken says nothing of any.
-        """
-        if not self._digests:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
-        scheme, _, given = (header or "").partition(" ")
-        # A header's letters are the bytes that came, and a key is sent as UTF-8.
-        found = _digest(given.strip(" \t").encode("latin-1", errors="replace"))
-        fits = [hmac.compare_digest(found, digest) for digest in self._digests]
-        if scheme.lower() != AUTH_SCHEME or not any(fits):
-            raise AuthenticationError(
-                "this server asks for a key: send the header `Authorization: Bearer KEY`"
-                if not given
-                else "this is not a key of this server; ask its operator for one"
+        headers, timeout = Headers(scope=scope), self._settings.client_timeout
+        try:
+            self._check_host(headers.get("host", ""))
+            if self._digests and scope["path"] not in PUBLIC_PATHS:
+                self._check_key(headers.get("authorization", ""))
+            body = await asyncio.wait_for(self._read_body(headers, receive), timeout)
+        except ClientDisconnect:
+            return
+        except asyncio.TimeoutError:
+            message = f"the body did not arrive within {timeout:g} seconds"
+            await error_response(InvalidRequestError(message, code="request_timeout"))(scope, receive, send)
+            return
+        except LastwordError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_body() -> Message:
+            return messages.pop() if messages else await _disconnect(receive)
+
+        response = asyncio.ensure_future(self._app(scope, receive_body, send))
+        disconnect = asyncio.ensure_future(_disconnect(receive))
+        try:
+            await asyncio.wait({response, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            if response.done():
+                response.result()
+        finally:
+            disconnect.cancel()
+            response.cancel()
+            await asyncio.wait({response})
+
+    def _check_host(self, host: str) -> None:
+        if self._hosts and re.sub(r":\d*$", "", host) not in self._hosts:
+            raise InvalidRequestError(
+                f"Host header {short_repr(host)} is not allowed; allowed: {', '.join(sorted(self._hosts))}"
             )
+
+    def _check_key(self, authorization: str) -> None:
+        """Raise an error without a valid key. Digests of all keys are compared, in constant time."""
+        scheme, _, key = authorization.partition(" ")
+        # Header bytes are decoded as Latin-1, and keys are sent as UTF-8.
+        digest = _digest(key.strip(" \t").encode("latin-1", errors="replace"))
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]
+        if scheme.lower() != "bearer" or not any(matches):
+            problem = "the API key is wrong" if key else "an API key is needed"
+            raise InvalidRequestError(
+                f"{problem}; send the header `Authorization: Bearer KEY`", code="invalid_api_key"
+            )
+
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
+        limit, body, more = self._settings.max_body_bytes, bytearray(), True
+        length = headers.get("content-length", "")
+        too_large = length.isdecimal() and int(length[:20]) > limit
+        while more and not too_large:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            body += message.get("body", b"")
+            too_large, more = len(body) > limit, message.get("more_body", False)
+        if too_large:
+            problem = f"the body has more than {limit} bytes, which is the limit"
+            raise InvalidRequestError(problem, code="request_too_large")
+        return bytes(body)
+
+
+async def _disconnect(receive: Receive) -> Message:
+    """Wait until the client disconnects, and return the message that says it."""
+    while (message := await receive())["type"] != "http.disconnect":
+        pass
+    return message
 
 
 def _digest(key: bytes) -> bytes:
     return sha256(key).digest()
 
 
-SERVER_RECIPE = "the server's"  # what the page calls a recipe that has no name
-EXAMPLE_INDEX = 3  # of the example among each family's test prompts: none was picked for its answer
+class StrictRequest(Request):
+    """A request whose JSON may not hold duplicate names, NaN or deep nesting."""
+
+    async def json(self) -> Any:
+        if not hasattr(self, "_document"):
+            self._document = parse_json_object(await self.body())
+        return self._document
+
+
+class StrictRoute(APIRoute):
+    """A route that takes only strict JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+
+        async def handle(request: Request) -> Response:
+            media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media_type != JSON_TYPE:
+                raise InvalidRequestError(
+                    f"a body of type {short_repr(media_type)} was sent; send JSON with the header "
+                    f"`Content-Type: {JSON_TYPE}`",
+                    code="unsupported_media_type",
+                )
+            request = StrictRequest(request.scope, request.receive)
+            try:
+                await request.json()
+            except ValueError as error:
+                message = f"the body is not valid JSON ({error})"
+                raise InvalidRequestError(message, code="invalid_json") from error
+            return await handler(request)
+
+        return handle
+
+
+async def server_sent_events(
+    first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any], None]
+) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield chunks as events, then [DONE]; an error is the last event instead."""
+    try:
+        yield _event(first)
+        async for chunk in chunks:
+            yield _event(chunk)
+        yield ServerSentEvent("[DONE]", sep="\n")
+    except Exception as error:
+        failure = http_failure(error)
+        if failure.status == 500:
+            log.exception("a stream failed")
+        yield _event(failure.reply.model_dump())
+    finally:
+        await chunks.aclose()
+
+
+def _event(data: dict[str, Any]) -> ServerSentEvent:
+    # A tokenizer may return half of a surrogate pair, which UTF-8 cannot encode.
+    text = json.dumps(data, ensure_ascii=False).encode(errors="replace").decode()
+    return ServerSentEvent(text, sep="\n")
+
+
+SERVER_RECIPE = "the server's"  # how the page calls a recipe without a name
+EXAMPLE_INDEX = 3  # the example among the test prompts of each family, not picked by its answer
 
 
 @cache
 def render_page(recipe: Recipe | None = None) -> str:
-    """The whole page as HTML; `recipe` is the server's own. Nothing else in it depends on the server."""
+    """Return the page as HTML; `recipe` is the server's default."""
     recipes = {name: named.description for name, named in RECIPES.items()}
-    usual = DEFAULT_RECIPE
+    default = DEFAULT_RECIPE
     if recipe is not None:
-        usual = next((name for name in RECIPES if Recipe.named(name) == recipe), SERVER_RECIPE)
-        recipes.setdefault(usual, "What whoever runs this server chose.")  # who has no key sees it too
+        default = next((name for name in RECIPES if Recipe.named(name) == recipe), SERVER_RECIPE)
+        recipes.setdefault(default, "The recipe that this server was started with.")
     known = {
         "version": __version__,
         "recipes": recipes,
-        "recipe": usual,
+        "recipe": default,
         "lengths": [*SHORTHANDS["length"], *PARTS["length"]],
         "examples": {family: load_frozen("test", family)[EXAMPLE_INDEX].prompt for family in BENCHMARKS},
         "replay": player(),
@@ -264,381 +273,281 @@ def render_page(recipe: Recipe | None = None) -> str:
     return inlined("page/index.html", "lastword.serve").replace("{{known}}", for_script(known))
 
 
-REQUEST_MODELS: tuple[type[BaseModel], ...] = (ChatRequest, CompletionRequest, LengthsRequest)
-REFERENCE = "#/components/schemas/{model}"
-RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
-STATUS_DESCRIPTIONS = {
-    400: "The request cannot be answered as it stands; the message names the field.",
-    401: "No key, or none of this server's.",
+STATUSES = {
+    400: "The request is invalid; the message names the field.",
+    401: "The API key is missing or wrong.",
     404: "There is no such model.",
-    405: "The path takes another method.",
+    405: "The path does not support the method.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The body is not sent as JSON.",
-    429: "Too much work waits; Retry-After says how long to.",
+    429: "The queue is full; Retry-After says how long to wait.",
     500: "The server failed at this request.",
-    503: "The server is stopping, or the deadline cannot be met.",
+    503: "The server is starting or stopping, or the deadline cannot be met.",
     504: "The deadline passed before the answer was complete.",
 }
-
-CHUNK = {"type": "string", "description": "A chunk as JSON, an error as JSON, or [DONE]."}
-EVENT = {"type": "object", "properties": {"data": CHUNK}, "required": ["data"]}
-STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": EVENT}}}}
-
-PLAIN: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route answers beside 200, all in one shape."""
-    found: dict[int | str, dict[str, Any]] = {
-        status: {"model": ErrorResponse, "description": STATUS_DESCRIPTIONS[status]} for status in statuses
+    """Return the documentation of error responses."""
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"model": ErrorResponse, "description": STATUSES[status]} for status in statuses
     }
-    if 429 in found:
-        found[429]["headers"] = RETRY
-    return found
+    if 429 in responses:
+        responses[429]["headers"] = RETRY_AFTER
+    return responses
 
 
-def request_body(kind: type[BaseModel]) -> dict[str, Any]:
-    """The body of a route that reads it by itself."""
-    schema = {"$ref": REFERENCE.format(model=kind.__name__)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def openapi_document(app: FastAPI, name: str, *, keyed: bool) -> Callable[[], dict[str, Any]]:
-    """What to put in the place of `app.openapi`."""
-    plain = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = plain()
-            _, requests = models_json_schema(
-                [(kind, "validation") for kind in REQUEST_MODELS], ref_template=REFERENCE
-            )
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            schemas.update(requests["$defs"])
-            for kind in REQUEST_MODELS:
-                schemas[kind.__name__]["properties"]["model"]["enum"] = [name]
-            for unused in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(unused, None)
-            for path in document["paths"].values():
-                for operation in path.values():
-                    operation["responses"].pop("422", None)  # ours are 400
-            if keyed:
-                _add_security(document)
-        return app.openapi_schema or {}
-
-    return openapi
-
-
-def _add_security(document: dict[str, Any]) -> None:
-    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    for path in document["paths"].values():
-        for operation in path.values():
-            if "401" in operation["responses"]:
-                operation["security"] = [{"key": []}]
-
-
-class AnswerHandlers:
-    """What routes do, once a body is read."""
-
-    def __init__(self, engine: Engine, name: str, limits: ServerSettings) -> None:
-        self._engine, self._name, self._limits = engine, name, limits
-
-    async def answer(self, receive: Receive, asking: ChatRequest | CompletionRequest) -> Response:
-        """The whole reply, or a stream of it."""
-        from starlette.responses import JSONResponse
-
-        if asking.stream:
-            return await cancel_on_disconnect(receive, self._begun(asking))
-        reply = await cancel_on_disconnect(receive, self._whole(asking))
-        return JSONResponse(reply.model_dump())
-
-    async def _whole(self, asking: ChatRequest | CompletionRequest) -> ChatResponse | CompletionResponse:
-        answered, heard = await self._asked(asking)
-        answers: dict[int, RequestFinished] = {}
-        try:
-            async for index, event in heard:
-                if isinstance(event, RequestFinished):
-                    answers[index] = event
-        finally:
-            await heard.aclose()
-        return answered.reply([answers[index] for index in range(len(answers))])
-
-    async def _begun(self, asking: ChatRequest | CompletionRequest) -> Response:
-        """A stream, once the engine has said a first word: what it refuses before that has a status."""
-
-        answered, heard = await self._asked(asking)
-        try:
-            first = await anext(heard)
-        except BaseException:
-            await heard.aclose()
-            raise
-        chunks = ChunkBuilder(answered, asking, self._engine.model)
-        return EventStreamResponse(chunks.events(first, heard), heard.aclose)
-
-    async def _asked(self, asking: ChatRequest | CompletionRequest) -> tuple[ResponseBuilder, IndexedEvents]:
-        engine = self._engine
-        jobs = await asyncio.to_thread(to_jobs, asking, engine.model, self._limits)
-        answered = ResponseBuilder(jobs, self._name, chat=isinstance(asking, ChatRequest))
-        return answered, merge_events(engine.submit(*jobs))
-
-    async def lengths(self, receive: Receive, asking: LengthsRequest) -> Response:
-        """How long the answer will be."""
-        from starlette.responses import JSONResponse
-
-        return JSONResponse((await cancel_on_disconnect(receive, self._lengths(asking))).model_dump())
-
-    async def _lengths(self, asking: LengthsRequest) -> LengthsResponse:
-        probe = await asyncio.to_thread(to_probe, asking, self._engine.model, self._limits)
-        found = await self._engine.lengths(*probe)
-        wanted = QUANTILES if asking.quantiles is None else asking.quantiles
-        return LengthsResponse(
-            model=self._name,
-            prompt_tokens=len(probe.prompt),
-            limit=found.slots,
-            mean=found.mean.item(),
-            quantiles={str(q): int(found.quantile(q)) for q in wanted},
-            curve=[round(share, 9) for share in found.survival.tolist()],
-            tail=found.tail.item(),
-            reading=to_text(probe.reading) if found.explanation is None else str(found.explanation),
-        )
-
-
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-POST_ERRORS = error_responses(400, 401, 404, 405, 408, 413, 415, 429, 500, 503, 504)
-GET_ERRORS = error_responses(401, 405, 500)
-CLIENT_CLOSED_REQUEST = 499  # nobody reads it; access logs show it
-
-
-class LastwordApp(FastAPI):
-    """FastAPI's, whose every answer must be taken in time, and which may heed by what name it is called."""
-
-    reading: float
-    hosts: Collection[str]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer: ASGIApp = super().__call__
-        if scope["type"] == "http" and self.hosts:
-            called = Headers(scope=scope).get("host", "")
-            if re.sub(r":\d*$", "", called) not in self.hosts:
-                status, reply, headers = http_failure(
-                    InvalidRequestError(
-                        f"this server is not called {called!r:.80}; ask it by its own address"
-                    )
-                )
-                answer = JSONResponse(reply.model_dump(), status, headers)
-        await answer(scope, receive, with_send_timeout(send, self.reading))
+EVENT_DATA = {"type": "string", "description": "A chunk as JSON, an error as JSON, or [DONE]."}
+EVENT = {"type": "object", "properties": {"data": EVENT_DATA}, "required": ["data"]}
+STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": EVENT}}}}
+TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+POST_ERRORS = error_responses(*STATUSES)
+GET_ERRORS = error_responses(401, 405, 500, 503)
+BODIES: dict[str, type[BaseModel]] = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+    "/v1/lengths": LengthsRequest,
+}
 
 
 def create_app(
-    engine: Engine,
+    service: Service,
     *,
     name: str,
-    limits: ServerSettings | None = None,
+    settings: ServerSettings = ServerSettings(),
     keys: Collection[str] = (),
     hosts: Collection[str] = (),
 ) -> FastAPI:
-    """The application that serves an engine's model under a name, to who has a key where there are any.
+    """Return the application that serves a model under a name.
 
-    With `hosts` it answers only requests that call it by one of these: a page of another site that lets its
-    own name point to this machine would else be answered like one of ours.
+    With `keys`, all paths but `PUBLIC_PATHS` need one of them. With `hosts`, other Host headers are rejected.
     """
-    limits, lock = limits or engine.limits, ApiKeys(keys)
-    described_model = ModelResponse(
-        id=name,
-        created=int(time.time()),
-        lastword=ServedModel(
-            chat=engine.tokenizer.chat_template is not None,
-            slots=limits.horizon or engine.model.default_max_new_tokens,
-            positions=engine.model.max_seq_len,
-            weights=fingerprint(engine.model),
-            dtype=compute_dtype(engine.model),
-            hardware=environment(engine.model)["hardware"],
-            recipe=engine.recipe.label(),
-        ),
+    if isinstance(keys, str) or not all(isinstance(key, str) and key.strip() for key in keys):
+        raise SettingError("keys must be a list of strings that are not empty")
+    app = FastAPI(
+        title="lastword", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    app = LastwordApp(
-        title="lastword",
-        version=__version__,
-        docs_url=None,  # theirs load scripts from elsewhere
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    app.reading, app.hosts = limits.reading, hosts
-    answering = AnswerHandlers(engine, name, limits)
+    app.router.route_class = StrictRoute
+    app.add_middleware(RequestGuard, settings=settings, keys=keys, hosts=hosts)
+    started = int(time.time())
 
-    async def keyed(request: Request) -> None:
-        lock.check(request.headers.get("authorization"))
-
-    def served(model: str | None) -> None:
+    def check_model(model: str | None) -> None:
         if model not in (None, name):
-            raise NotFoundError(
-                f"there is no model {model!r:.80} here; this server has {name!r}",
-                "model",
-                "model_not_found",
-            )
+            message = f"there is no model {model!r:.80}; this server has {name!r}"
+            raise InvalidRequestError(message, "model", "model_not_found")
 
-    locked = APIRouter(dependencies=[Depends(keyed)])
+    async def answer(body: ChatRequest | CompletionRequest) -> Response:
+        check_model(body.model)
+        chunks = service.answer(body)
+        first = await anext(chunks)  # a refusal before the first chunk has a status
+        if body.stream:
+            events = server_sent_events(first, chunks)
+            return EventSourceResponse(events, ping=PING_SECONDS, ping_message_factory=_ping, sep="\n")
+        await chunks.aclose()
+        return JSONResponse(first)
 
-    @locked.post(
-        "/v1/chat/completions",
-        response_model=ChatResponse,
-        responses=STREAMED | POST_ERRORS,
-        openapi_extra=request_body(ChatRequest),
-    )
-    async def chat(request: Request) -> Response:
+    async def model_card() -> ModelResponse:
+        return ModelResponse(id=name, created=started, lastword=await service.served_model())
+
+    @app.post("/v1/chat/completions", response_model=ChatResponse, responses=STREAM | POST_ERRORS)
+    async def chat(body: ChatRequest) -> Response:
         """Answer a conversation."""
-        asking = await read_request(request, ChatRequest, limits)
-        served(asking.model)
-        return await answering.answer(request.receive, asking)
+        return await answer(body)
 
-    @locked.post(
-        "/v1/completions",
-        response_model=CompletionResponse,
-        responses=STREAMED | POST_ERRORS,
-        openapi_extra=request_body(CompletionRequest),
-    )
-    async def complete(request: Request) -> Response:
-        """Answer a prompt, or several."""
-        asking = await read_request(request, CompletionRequest, limits)
-        served(asking.model)
-        return await answering.answer(request.receive, asking)
+    @app.post("/v1/completions", response_model=CompletionResponse, responses=STREAM | POST_ERRORS)
+    async def complete(body: CompletionRequest) -> Response:
+        """Answer one or more prompts."""
+        return await answer(body)
 
-    @locked.post(
-        "/v1/lengths",
-        response_model=LengthsResponse,
-        responses=POST_ERRORS,
-        openapi_extra=request_body(LengthsRequest),
-    )
-    async def lengths(request: Request) -> Response:
-        """Say how long the answer will be, without writing it."""
-        asking = await read_request(request, LengthsRequest, limits)
-        served(asking.model)
-        return await answering.lengths(request.receive, asking)
+    @app.post("/v1/lengths", response_model=LengthsResponse, responses=POST_ERRORS)
+    async def lengths(body: LengthsRequest) -> LengthsResponse:
+        """Predict the length of an answer without decoding it."""
+        check_model(body.model)
+        return await service.lengths(body)
 
-    @locked.get("/v1/models", response_model=ModelsResponse, responses=GET_ERRORS)
-    async def models() -> Response:
-        """The model that is served."""
-        return _json(ModelsResponse(data=[described_model]))
-
-    @locked.get(
-        "/v1/models/{model:path}",
-        response_model=ModelResponse,
-        responses={**GET_ERRORS, **error_responses(404)},
-    )
-    async def model(model: str) -> Response:
-        """The model of this name."""
-        served(model)
-        return _json(described_model)
-
-    @locked.get("/metrics", response_class=Response, responses=PLAIN | GET_ERRORS)
-    async def metrics() -> Response:
-        """Counters for Prometheus."""
-        return Response(engine.metrics.text(), media_type=METRICS_TYPE)
-
-    app.include_router(locked)
+    @app.get("/v1/models", response_model=ModelsResponse, responses=GET_ERRORS)
+    async def models() -> ModelsResponse:
+        """List the model of this server."""
+        return ModelsResponse(data=[await model_card()])
 
     @app.get(
-        "/health",
-        response_model=HealthResponse,
-        responses={503: {"model": HealthResponse}, **error_responses(405, 500)},
+        "/v1/models/{model:path}", response_model=ModelResponse, responses=GET_ERRORS | error_responses(404)
     )
+    async def model(model: str) -> ModelResponse:
+        """Describe the model of this name."""
+        check_model(model)
+        return await model_card()
+
+    @app.get("/metrics", response_class=Response, responses=TEXT | GET_ERRORS)
+    async def metrics() -> Response:
+        """Return metrics for Prometheus."""
+        return Response(await service.metrics(), media_type=METRICS_TYPE)
+
+    unready = {503: {"model": HealthResponse}, **error_responses(405, 500)}
+
+    @app.get("/health", response_model=HealthResponse, responses=unready)
     async def health() -> Response:
-        """Is the server alive, and does it take requests? 503 where it does not."""
-        state = engine.state
-        reply = HealthResponse(
-            ready=state == "ready",
-            draining=state == "draining",
-            state=state,
-            counts=engine.counts(),
-        )
-        return _json(reply, 200 if reply.ready else 503)
+        """Return the state of the server; the status is 503 unless it takes requests."""
+        state = await service.health()
+        return JSONResponse(state.model_dump(), 200 if state.ready else 503)
 
     @app.get("/", include_in_schema=False)
-    async def home() -> Response:
-        """The page."""
-        return HTMLResponse(render_page(limits.recipe))
+    async def page() -> Response:
+        return HTMLResponse(render_page(settings.recipe))
 
-    add_error_handlers(app)
-    app.openapi = openapi_document(app, name, keyed=bool(lock))  # type: ignore[method-assign]
+    _add_error_handlers(app)
+    _complete_openapi(app, name, needs_key=bool(keys))
     return app
 
 
-def _json(reply: BaseModel, status: int = 200) -> JSONResponse:
-    return JSONResponse(reply.model_dump(), status)
+def _ping() -> ServerSentEvent:
+    return ServerSentEvent(comment="waiting", sep="\n")
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Whatever goes wrong is told in one shape."""
-
+def _add_error_handlers(app: FastAPI) -> None:
     async def failed(request: Request, error: Exception) -> Response:
-        status, reply, headers = http_failure(error)
-        return JSONResponse(reply.model_dump(), status, headers)
+        return error_response(error)
 
-    async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        words = {
-            404: f"there is nothing at {request.url.path!r:.80}",
-            405: f"{request.method} is not a method of {request.url.path!r:.80}",
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        details = {**first, "loc": first["loc"][1:]}  # without "body"
+        return error_response(from_validation_error(BODIES[request.url.path], [details]))
+
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        path = f"{request.url.path!r:.80}"
+        problems = {
+            404: InvalidRequestError(f"there is nothing at {path}", code="not_found"),
+            405: InvalidRequestError(f"{path} does not support {request.method}", code="method_not_allowed"),
         }
-        told = InvalidRequestError(words.get(error.status_code, str(error.detail)))
-        told.code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, told.code)
-        reply = http_failure(told).reply
-        return JSONResponse(reply.model_dump(), error.status_code, dict(error.headers or {}))
+        response = error_response(problems.get(error.status_code, InvalidRequestError(str(error.detail))))
+        response.headers.update(error.headers or {})
+        return response
 
-    async def left(request: Request, error: Exception) -> Response:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-
-    app.add_exception_handler(HTTPException, refused)
+    app.add_exception_handler(HTTPException, unknown)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
     app.add_exception_handler(LastwordError, failed)
-    app.add_exception_handler(Exception, failed)  # logged by the server in front
-    for gone in (ClientDisconnected, ClientDisconnect):
-        app.add_exception_handler(gone, left)
+    app.add_exception_handler(Exception, failed)  # uvicorn logs it
 
 
-log = logging.getLogger("lastword.serve")
+def _complete_openapi(app: FastAPI, name: str, *, needs_key: bool) -> None:
+    """Add the name of the model and the API key to the OpenAPI document, and remove FastAPI's 422."""
+    generate = app.openapi
 
-MAX_CONNECTIONS = 1000  # at once; a process may have 1,024 files open
-SHUTDOWN_SECONDS = 5  # seconds to send what was said last
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is not None:
+            return app.openapi_schema
+        document = generate()
+        schemas = document["components"]["schemas"]
+        for kind in BODIES.values():
+            schemas[kind.__name__]["properties"]["model"]["enum"] = [name]
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        if needs_key:
+            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+                if needs_key and path not in PUBLIC_PATHS:
+                    operation["security"] = [{"key": []}]
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
-@runtime_checkable
-class EngineLifecycle(Protocol):
-    """What starts, drains and stops with the process that listens: an engine, or all replicas."""
+class ClientTimeoutProtocol(H11Protocol):
+    """Aborts the connection of a client that does not read what it was sent within `client_timeout`.
 
-    fault: BaseException | None
-
-    @property
-    def state(self) -> EngineState:
-        """Where it stands."""
-
-    def start(self) -> None:
-        """Take requests as soon as that can be."""
-
-    def drain(self, seconds: float | None = None) -> None:
-        """Take no more; those in hand have so long."""
-
-    async def stop(self, seconds: float | None = None) -> None:
-        """Drain, and wait until that is done."""
-
-
-def serve(
-    model: MaskPredictor,
-    *,
-    name: str,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    limits: ServerSettings = ServerSettings(),
-    keys: Collection[str] = (),
-    without_key: bool = False,
-    say: Callable[[str], None] = log.info,
-) -> None:
-    """Serve a model until a signal comes: the first drains, a second one stops.
-
-    Whoever reaches the address may ask: one that others reach needs keys, or the word that it is meant.
+    asyncio calls `pause_writing` when the write buffer is full and `resume_writing` once it is drained.
     """
-    check_exposed(host, keys, without_key)
-    create_server(model, name=name, host=host, port=port, limits=limits, keys=keys, say=say).run()
+
+    client_timeout: float
+    _abort: TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._abort = self.loop.call_later(self.client_timeout, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._cancel_abort()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_abort()
+        super().connection_lost(exc)
+
+    def _cancel_abort(self) -> None:
+        if self._abort is not None:
+            self._abort.cancel()
+            self._abort = None
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that starts its engine once it listens, and drains it before it exits."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        engine: Lifecycle,
+        *,
+        name: str,
+        host: str,
+        port: int,
+        settings: ServerSettings,
+        print_line: Callable[[str], None],
+    ) -> None:
+        class HttpProtocol(ClientTimeoutProtocol):
+            client_timeout = settings.client_timeout
+
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            http=HttpProtocol,
+            log_level="warning",
+            lifespan="off",
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            limit_concurrency=MAX_CONNECTIONS,
+            server_header=False,
+        )
+        super().__init__(config)
+        self._engine, self._name, self._settings, self._print = engine, name, settings, print_line
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)  # exits if it cannot listen
+        self._engine.start()
+        for server in self.servers:
+            for listener in server.sockets:
+                host, port = listener.getsockname()[:2]
+                host = f"[{host}]" if ":" in host else host
+                self._print(f"lastword serves {self._name} at http://{host}:{port}")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal, and exit at the second."""
+        if self._engine.state in ("draining", "stopped"):
+            self.should_exit = self.force_exit = True
+            self._engine.drain(0.0)
+        else:
+            self._print(f"lastword drains: at most {self._settings.drain_timeout:g} seconds")
+            self._engine.drain()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to exit: once the engine has stopped."""
+        return await super().on_tick(counter) or self._engine.state == "stopped"
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        await self._engine.stop(0.0)
+
+    def run(self, sockets: list[socket] | None = None) -> None:
+        """Serve until a signal or a fault of the engine, which is raised."""
+        super().run(sockets)
+        fault = self._engine.fault
+        if isinstance(fault, LastwordError):
+            raise fault
+        if fault is not None:
+            raise RuntimeError("the engine stopped") from fault
 
 
 def create_server(
@@ -647,74 +556,12 @@ def create_server(
     name: str,
     host: str = "127.0.0.1",
     port: int = 8000,
-    limits: ServerSettings = ServerSettings(),
+    settings: ServerSettings = ServerSettings(),
     keys: Collection[str] = (),
-    schedule: Scheduler = Scheduler(),
-    say: Callable[[str], None] = log.info,
+    scheduler: Scheduler = Scheduler(),
+    print_line: Callable[[str], None] = log.info,
 ) -> Server:
-    """A uvicorn server of a model, which starts and stops the engine with itself."""
-    engine = Engine(model, limits, schedule)
-    hosts = allowed_hosts(host, keys)
-    app = create_app(engine, name=name, limits=limits, keys=keys, hosts=hosts)
-    return build_server(app, engine, name=name, host=host, port=port, limits=limits, say=say)
-
-
-def build_server(
-    app: FastAPI,
-    engine: EngineLifecycle,
-    *,
-    name: str,
-    host: str,
-    port: int,
-    limits: ServerSettings,
-    say: Callable[[str], None],
-) -> Server:
-    """A uvicorn server that starts and stops an engine with itself, and says where it listens."""
-    import uvicorn
-
-    class Draining(uvicorn.Server):
-        """It says where it listens, and drains before it leaves."""
-
-        async def startup(self, sockets: list[socket] | None = None) -> None:
-            await super().startup(sockets)  # leaves the process where it cannot listen
-            engine.start()
-            for served in self.servers:
-                for build_server in served.sockets:
-                    at, number = build_server.getsockname()[:2]
-                    shown = f"[{at}]" if ":" in at else at
-                    say(f"lastword serves {name} at http://{shown}:{number}")
-
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            if engine.state in ("draining", "stopped"):
-                self.should_exit = self.force_exit = True
-                engine.drain(0.0)
-            else:
-                say(f"lastword drains: at most {limits.drain:g} seconds")
-                engine.drain()
-
-        async def on_tick(self, counter: int) -> bool:
-            """Those in hand are answered, and others told that it stops, until the engine has."""
-            return await super().on_tick(counter) or engine.state == "stopped"
-
-        async def shutdown(self, sockets: list[socket] | None = None) -> None:
-            await super().shutdown(sockets)
-            await engine.stop(0.0)
-
-        def run(self, sockets: list[socket] | None = None) -> None:
-            super().run(sockets)
-            if isinstance(engine.fault, LastwordError):  # it says what to do
-                raise engine.fault
-            if engine.fault is not None:  # a supervisor starts it again
-                raise RuntimeError("the engine stopped") from engine.fault
-
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_level="warning",
-        lifespan="off",  # we start and stop the engine; a second signal would show a traceback of theirs
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        limit_concurrency=MAX_CONNECTIONS,
-        server_header=False,
-    )
-    return Draining(config)
+    """Return a server of a model; its `run` serves until a signal."""
+    engine, hosts = Engine(model, settings, scheduler), allowed_hosts(host, keys)
+    app = create_app(ModelService(engine, name), name=name, settings=settings, keys=keys, hosts=hosts)
+    return Server(app, engine, name=name, host=host, port=port, settings=settings, print_line=print_line)

@@ -9,62 +9,64 @@ from lastword.canvas.tokens import TokenIds
 from lastword.errors import NumericError
 from lastword.models.base import TextTokenizer
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are the beginning of a character
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # incomplete UTF-8 sequences decode to this
 
 
 class IncrementalDetokenizer:
-    """Text before the first mask, the first end token and the first stop string; it only ever grows.
+    """Turns a canvas that is still being decoded into text that can be streamed.
 
-    What could still be the beginning of a character or of a stop string is held back. Of several stop
-    strings the first is the one that is complete first, so it does not matter how the text came.
+    Only text before the first mask, end token or stop string is emitted. Its end is withheld while it may
+    still become part of a multi-byte character or of a stop string. Of several stop strings, the one that
+    is complete first ends the text.
     """
 
     def __init__(self, tokenizer: TextTokenizer, ids: TokenIds, stop: Sequence[str] = ()) -> None:
-        self._tokenizer, self._ends, self._mask, self._stop = tokenizer, ids.ends, ids.mask, stop
-        self.text = ""  # what was committed
-        self.tokens: list[int] = []  # before the first mask and the first end token
-        self.stopped: str | None = None  # the stop string that ended it
+        self._tokenizer, self._ids, self._stop_strings = tokenizer, ids, stop
+        self.text = ""  # all text emitted so far
+        self.token_ids: list[int] = []  # before the first mask and the first end token
+        self.stop_reason: str | None = None  # the stop string that ended the text
 
-    def read(self, answer: Sequence[int], *, complete: bool = False) -> str:
-        """What can be added, given the canvas of the answer; all of it once that is complete."""
-        prefix = self._prefix(answer)
-        if self.stopped is not None or (prefix == self.tokens and not complete):
+    def update(self, answer_ids: Sequence[int], *, finished: bool = False) -> str:
+        """Return the text that became final with this canvas.
+
+        Raises NumericError if a restarted row contradicts text that was emitted before.
+        """
+        prefix = self._decided_prefix(answer_ids)
+        if self.stop_reason is not None or (prefix == self.token_ids and not finished):
             return ""
-        self.tokens = prefix
-        text, held = self._tokenizer.decode(prefix), 0
-        if not complete:
+        self.token_ids = prefix
+        text, withheld = self._tokenizer.decode(prefix), 0
+        if not finished:
             text = text.rstrip(REPLACEMENT)
-        found = [(text.find(stop) + len(stop), stop) for stop in self._stop if stop in text]
-        if found:
-            ends, self.stopped = min(found, key=lambda own: (own[0], -len(own[1])))
-            text = text[: ends - len(self.stopped)]
-        elif not complete:
-            held = max((_partial_match(text, stop) for stop in self._stop), default=0)
+        matches = [(text.find(stop) + len(stop), stop) for stop in self._stop_strings if stop in text]
+        if matches:
+            end, self.stop_reason = min(matches, key=lambda match: (match[0], -len(match[1])))
+            text = text[: end - len(self.stop_reason)]
+        elif not finished:
+            withheld = max((_partial_match(text, stop) for stop in self._stop_strings), default=0)
         if not text.startswith(self.text[: len(text)]):
-            raise NumericError(
-                "a row that began anew wrote something else than before: what was sent is no longer true"
-            )
-        more = text[len(self.text) : len(text) - held]
-        self.text += more
-        return more
+            raise NumericError("a restarted row decoded different text than was already streamed")
+        delta = text[len(self.text) : len(text) - withheld]
+        self.text += delta
+        return delta
 
     @property
-    def count(self) -> int:
-        """Tokens of the text: all but those that a stop string cut."""
-        if self.stopped is None:
-            return len(self.tokens)
-        decode, tokens = self._tokenizer.decode, self.tokens
-        return bisect_left(range(len(tokens)), True, key=lambda n: decode(tokens[:n]).startswith(self.text))
+    def num_tokens(self) -> int:
+        """Number of tokens in `text`, without those removed by a stop string."""
+        if self.stop_reason is None:
+            return len(self.token_ids)
+        decode, ids = self._tokenizer.decode, self.token_ids
+        return bisect_left(range(len(ids)), True, key=lambda count: decode(ids[:count]).startswith(self.text))
 
-    def _prefix(self, answer: Sequence[int]) -> list[int]:
-        prefix = list[int]()
-        for token in answer:
-            if token == self._mask or token in self._ends:
-                break
-            prefix.append(token)
-        return prefix
+    def _decided_prefix(self, answer_ids: Sequence[int]) -> list[int]:
+        undecided = {self._ids.mask, *self._ids.ends}
+        for position, token in enumerate(answer_ids):
+            if token in undecided:
+                return list(answer_ids[:position])
+        return list(answer_ids)
 
 
 def _partial_match(text: str, stop: str) -> int:
-    """How many characters at the end of the text the stop string begins with."""
-    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)
+    """Return the length of the longest suffix of `text` that is a proper prefix of `stop`."""
+    lengths = range(min(len(stop) - 1, len(text)), 0, -1)
+    return next((length for length in lengths if text.endswith(stop[:length])), 0)

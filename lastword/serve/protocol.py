@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
@@ -21,29 +21,29 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from lastword.errors import LastwordError
 from lastword.io.schema import STRICT, LongText, Seed, Text, first_error
-from lastword.serve.request import REQUEST_ERRORS, DecodingFailedError, ServerError
+from lastword.serve.request import REQUEST_ERRORS, InvalidRequestError, ServerError
 from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
 
 
-@dataclass(frozen=True, eq=False)  # neutral 0 is not neutral False, and typing keeps one of equals
+@dataclass(frozen=True, eq=False)  # typing caches equal annotations, and 0 equals False
 class Unsupported:
-    """Annotates a field: null and these neutral values are taken and dropped, others refused with the reason.
+    """Annotation of a field that is not supported, with the values that are accepted and ignored.
 
-    Clients send values unasked that change nothing: a penalty of 0, an empty list of tools.
+    Clients send by default values that change nothing, such as a penalty of 0 or an empty list of tools.
     """
 
-    why: str
+    reason: str
     neutral: tuple[Any, ...] = ()
 
     def check(self, value: Any) -> None:
-        """Is it a value that asks for nothing?"""
+        """Raise an error unless the value is null or neutral."""
         if not any(_same(value, allowed) for allowed in (None, *self.neutral)):
             allowed = ", ".join(map(json.dumps, self.neutral))
             raise PydanticCustomError(
                 "unsupported",
-                "{why}; leave it out{instead} (given: {given})",
+                "{reason}; leave it out{instead} (given: {given})",
                 {
-                    "why": self.why,
+                    "reason": self.reason,
                     "instead": f", or give {allowed}" if allowed else "",
                     "given": short_repr(value),
                 },
@@ -55,24 +55,24 @@ class Unsupported:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return {"enum": [None, *self.neutral], "description": f"Not supported: {self.why}."}
+        return {"enum": [None, *self.neutral], "description": f"Not supported: {self.reason}."}
 
 
 def _same(value: object, allowed: object) -> bool:
-    """Equal as JSON has it: 0 and 0.0 are, 0 and false are not."""
+    """Return whether two JSON values are equal: 0 equals 0.0, but not false."""
     if isinstance(value, bool) or isinstance(allowed, bool):
         return value is allowed
     return value == allowed
 
 
-def _explain(words: str) -> WrapValidator:
-    """One sentence in the place of what each branch of a union has to say."""
+def _explain(allowed: str) -> WrapValidator:
+    """Return a validator that reports one sentence instead of an error per branch of a union."""
 
-    def check(value: object, inner: Callable[[object], object]) -> object:
+    def check(value: object, validate: Callable[[object], object]) -> object:
         try:
-            return inner(value)
-        except ValidationError as wrong:
-            raise PydanticCustomError("shape", "{words}", {"words": words}) from wrong
+            return validate(value)
+        except ValidationError as error:
+            raise PydanticCustomError("shape", "{allowed}", {"allowed": allowed}) from error
 
     return WrapValidator(check)
 
@@ -97,16 +97,16 @@ MaxTokens = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Seconds = Annotated[float, Field(gt=0)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
 
-NO_TOOLS = "the model writes text and calls no tools"
-NO_LOGPROBS = "tokens are written out of order and are not scored one after the other"
-NO_PENALTY = "tokens are written out of order, so there is no text so far to count in"
-NO_BIAS = "tokens are chosen by the recipe's rule, which takes no bias"
-NO_STORE = "nothing is kept of a request"
+NO_TOOLS = "the model writes text and does not call tools"
+NO_LOGPROBS = "tokens are decoded out of order and have no left-to-right probabilities"
+NO_PENALTY = "tokens are decoded out of order, so there is no preceding text in which to count them"
+NO_BIAS = "the unmask rule of the recipe chooses tokens and takes no bias"
+NO_STORE = "requests are not stored"
 TEXT_ONLY = "the model reads and writes text"
 
 
 class TextPart(BaseModel):
-    """A piece of a message; pieces are joined as they are."""
+    """A part of a message; parts are joined without separators."""
 
     model_config = STRICT
 
@@ -116,18 +116,18 @@ class TextPart(BaseModel):
 
 TurnContent = Annotated[
     LongText | Annotated[list[TextPart], Field(min_length=1)],
-    _explain("give text, or a list of parts of type text; images, sound and files are not read"),
+    _explain("give text, or a list of parts of type text; images, sound and files are not supported"),
 ]
 
 
 class ChatTurn(BaseModel):
-    """One turn of a conversation. What clients send back of an answer of ours is taken."""
+    """One turn of a conversation; clients may send back an answer of this server unchanged."""
 
     model_config = STRICT
 
     role: Literal["system", "developer", "user", "assistant"]
     content: TurnContent
-    name: Annotated[Any, Unsupported("the chat template has no names")] = None
+    name: Annotated[Any, Unsupported("the chat template has no field for names")] = None
     refusal: Annotated[Any, Unsupported("an answer is text")] = None
     annotations: Annotated[Any, Unsupported("an answer is text", ([],))] = None
     audio: Annotated[Any, Unsupported(TEXT_ONLY)] = None
@@ -136,65 +136,67 @@ class ChatTurn(BaseModel):
 
     @property
     def text(self) -> str:
-        """The content in one piece."""
+        """The content as one string."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content)
 
 
-# The first wrong one is told, so the others are not looked for: a body can hold a million of them.
+# Only the first error is reported, and a body can hold a million turns.
 ChatTurns = Annotated[list[ChatTurn], Field(min_length=1, fail_fast=True)]
 
 
 class StreamOptions(BaseModel):
-    """What a stream says beside the text."""
+    """Options of a stream."""
 
     model_config = STRICT
 
-    include_usage: bool | None = Field(None, description="A last chunk with the usage.")
+    include_usage: bool | None = Field(None, description="End the stream with a chunk that holds the usage.")
     include_obfuscation: Annotated[Any, Unsupported("chunks are not padded", (False,))] = None
 
 
 class AnswerRequest(BaseModel):
-    """What a request for answers may hold, whatever its prompt looks like."""
+    """Fields that chat and completion requests share."""
 
     model_config = STRICT
 
-    model: Text = Field(description="the name of the model, as /v1/models has it")
-    n: int | None = Field(None, ge=1, description="Answers to each prompt.")
-    stream: bool | None = Field(None, description="Text as soon as it can no longer change.")
+    model: Text = Field(description="the name of the model, as listed by /v1/models")
+    n: int | None = Field(None, ge=1, description="Number of answers per prompt.")
+    stream: bool | None = Field(None, description="Send text as soon as it is final.")
     stream_options: StreamOptions | None = None
-    max_tokens: MaxTokens | None = Field(None, description="Tokens at most; it does not size the canvas.")
-    temperature: float | None = Field(None, description="Left out, it is the recipe's.")
-    top_p: float | None = Field(None, description="1 changes nothing.")
-    seed: Seed | None = Field(None, description="The first answer's; the next one's is one more.")
-    stop: StopTexts | None = Field(None, description="The text ends before the first of these.")
-    user: Text | None = Field(None, description="Taken, and not used.")
+    max_tokens: MaxTokens | None = Field(
+        None, description="Maximum number of tokens; it does not set the size of the canvas."
+    )
+    temperature: float | None = Field(None, description="Default: the recipe's.")
+    top_p: float | None = Field(None, description="1 has no effect.")
+    seed: Seed | None = Field(None, description="Seed of the first answer; each further answer adds one.")
+    stop: StopTexts | None = Field(None, description="Strings that end the text; they are not part of it.")
+    user: Text | None = Field(None, description="Accepted and ignored.")
 
     recipe: PartOrRecipe | None = Field(
-        None, description="A recipe's name, or one as JSON. Left out, it is the server's."
+        None, description="The name of a recipe, or a recipe as JSON. Default: the server's."
     )
-    length: PartOrRecipe | None = Field(None, description="A length policy: its text, or as JSON.")
-    timeout: Seconds | None = Field(None, description="Seconds until the answer is of no use.")
-    diffusing: bool | None = Field(None, description="Stream the whole canvas after each pass.")
+    length: PartOrRecipe | None = Field(None, description="A length policy as text or JSON.")
+    timeout: Seconds | None = Field(None, description="Deadline in seconds.")
+    diffusing: bool | None = Field(None, description="Stream the whole canvas after each forward pass.")
 
     frequency_penalty: Annotated[Any, Unsupported(NO_PENALTY, (0,))] = None
     presence_penalty: Annotated[Any, Unsupported(NO_PENALTY, (0,))] = None
     logit_bias: Annotated[Any, Unsupported(NO_BIAS, ({},))] = None
 
     @property
-    def cap(self) -> int | None:
-        """Tokens at most."""
+    def max_new_tokens(self) -> int | None:
+        """The cap on the number of tokens."""
         return self.max_tokens
 
 
 class ChatRequest(AnswerRequest):
-    """A request to /v1/chat/completions."""
+    """The body of a request to /v1/chat/completions."""
 
     messages: ChatTurns = Field(description="the conversation so far, a list")
-    max_completion_tokens: MaxTokens | None = Field(None, description="The newer name of max_tokens.")
-    safety_identifier: Text | None = Field(None, description="Taken, and not used.")
-    prompt_cache_key: Text | None = Field(None, description="Taken, and not used.")
+    max_completion_tokens: MaxTokens | None = Field(None, description="Same as max_tokens.")
+    safety_identifier: Text | None = Field(None, description="Accepted and ignored.")
+    prompt_cache_key: Text | None = Field(None, description="Accepted and ignored.")
 
     logprobs: Annotated[Any, Unsupported(NO_LOGPROBS, (False,))] = None
     top_logprobs: Annotated[Any, Unsupported(NO_LOGPROBS, (0,))] = None
@@ -204,52 +206,54 @@ class ChatRequest(AnswerRequest):
     functions: Annotated[Any, Unsupported(NO_TOOLS, ([],))] = None
     function_call: Annotated[Any, Unsupported(NO_TOOLS, ("none", "auto"))] = None
     response_format: Annotated[
-        Any, Unsupported("no grammar is enforced on an answer", ({"type": "text"},))
+        Any, Unsupported("answers cannot be constrained to a grammar", ({"type": "text"},))
     ] = None
     modalities: Annotated[Any, Unsupported(TEXT_ONLY, ([], ["text"]))] = None
     audio: Annotated[Any, Unsupported(TEXT_ONLY)] = None
-    prediction: Annotated[Any, Unsupported("an answer starts from masks alone")] = None
-    reasoning_effort: Annotated[Any, Unsupported("the recipe says how much work is done", ("none",))] = None
-    verbosity: Annotated[Any, Unsupported("length policies say how long an answer gets", ("medium",))] = None
-    web_search_options: Annotated[Any, Unsupported("nothing is searched for")] = None
+    prediction: Annotated[Any, Unsupported("an answer starts from masks only")] = None
+    reasoning_effort: Annotated[Any, Unsupported("the recipe sets the effort", ("none",))] = None
+    verbosity: Annotated[Any, Unsupported("the length policy sets the length", ("medium",))] = None
+    web_search_options: Annotated[Any, Unsupported("the server does not search")] = None
     store: Annotated[Any, Unsupported(NO_STORE, (False,))] = None
     metadata: Annotated[Any, Unsupported(NO_STORE, ({},))] = None
     prompt_cache_retention: Annotated[Any, Unsupported(NO_STORE)] = None
     service_tier: Annotated[
-        Any, Unsupported("shorter answers go first, and there are no tiers", ("auto", "default"))
+        Any, Unsupported("there is one tier; shorter answers go first", ("auto", "default"))
     ] = None
 
     @property
-    def cap(self) -> int | None:
+    def max_new_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
 
 class CompletionRequest(AnswerRequest):
-    """A request to /v1/completions."""
+    """The body of a request to /v1/completions."""
 
     prompt: Prompts = Field(description="text or token ids, one of them or a list")
 
-    best_of: Annotated[Any, Unsupported("answers are not ranked: ask for n", (1,))] = None
-    echo: Annotated[Any, Unsupported("the answer comes without its prompt", (False,))] = None
+    best_of: Annotated[Any, Unsupported("answers are not ranked; use n", (1,))] = None
+    echo: Annotated[Any, Unsupported("the prompt is not part of the answer", (False,))] = None
     logprobs: Annotated[Any, Unsupported(NO_LOGPROBS, (False,))] = None
-    suffix: Annotated[Any, Unsupported("the answer ends where the model ends it", ("",))] = None
+    suffix: Annotated[Any, Unsupported("nothing can follow the answer", ("",))] = None
 
 
 class LengthsRequest(BaseModel):
-    """A request to /v1/lengths: a prompt, or messages."""
+    """The body of a request to /v1/lengths: a prompt or messages."""
 
     model_config = STRICT
 
-    model: Text | None = Field(None, description="The name of the model; left out, the one here.")
+    model: Text | None = Field(None, description="The name of the model; optional.")
     prompt: OnePrompt | None = None
     messages: ChatTurns | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = Field(
-        None, description="Masks that the probe looks at."
+        None, description="Number of masks of the probe."
     )
     ends: Literal["document", "any"] | None = Field(
-        None, description="document: the paper's signal; any: the turn end counts, too."
+        None, description="document: the paper's end signal; any: end-of-turn tokens count as well."
     )
-    reading: PartOrRecipe | None = Field(None, description="What the signal is taken for; auto picks.")
+    interpretation: PartOrRecipe | None = Field(
+        None, description="The interpretation of the end signal. Default: auto."
+    )
     quantiles: Annotated[list[Quantile], Field(max_length=16)] | None = None
 
 
@@ -258,7 +262,7 @@ EndedBy = Literal["model", "stop", "cap", "canvas"]
 
 
 class ErrorBody(BaseModel):
-    """What went wrong, in words and for programs."""
+    """An error: a message for people and a code for programs."""
 
     message: str
     type: str
@@ -267,35 +271,30 @@ class ErrorBody(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """Every answer with a status of 400 or more."""
+    """The body of every response with a status of 400 or more."""
 
     error: ErrorBody
 
 
 class Usage(BaseModel):
-    """Tokens that were read and written; a prompt counts once, however many answers it gets."""
+    """Numbers of tokens; a prompt with several answers counts once."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
 
 
-class PredictedLength(BaseModel):
-    """What was known before the first token."""
+class AnswerDetails(BaseModel):
+    """Predicted length, cost and end of an answer.
 
-    predicted_length: float | None  # the mean; None: the recipe's length policy reads none
-    quantiles: dict[str, int] | None
-    horizon: int  # slots of the canvas
-
-
-class AnswerDetails(PredictedLength):
-    """What an answer was predicted to be, what it took, and how it ended.
-
-    Of several answers together: sums, the longest seconds, and None where they differ.
+    For several answers together: sums, the longest times, and null for values that differ.
     """
 
-    forward_passes: int  # of the model, probe included
-    tokens_computed: int  # those passes computed
+    predicted_length: float | None  # the mean; None: the length policy predicts nothing
+    quantiles: dict[str, int] | None
+    horizon: int  # planned number of slots
+    forward_passes: int  # including the probe
+    tokens_computed: int
     tokens_per_forward: float
     seconds_queued: float
     seconds_decoding: float
@@ -304,86 +303,74 @@ class AnswerDetails(PredictedLength):
     ended_by: EndedBy | None
 
 
-class FramePayload(BaseModel):
-    """The canvas after a pass, an entry per slot: null where a mask stands."""
-
-    forward_passes: int
-    texts: list[str | None]
-    filled_at: list[int | None]  # by which pass
-    confidence: list[float | None]
-    tokens_computed: int
-    end: int | None  # the slot of the first end token, counted from 0
-
-
 class AssistantMessage(BaseModel):
-    """The answer's turn."""
+    """The turn of the assistant."""
 
     role: Literal["assistant"] = "assistant"
     content: str
     refusal: None = None
 
 
-class ChatChoice(BaseModel):
-    """One answer to a conversation."""
+class Choice(BaseModel):
+    """One answer."""
 
     index: int
-    message: AssistantMessage
     logprobs: None = None
     finish_reason: FinishReason
     lastword: AnswerDetails
 
 
+class ChatChoice(Choice):
+    """One answer to a conversation."""
+
+    message: AssistantMessage
+
+
+class CompletionChoice(Choice):
+    """One answer to a prompt."""
+
+    text: str
+
+
 class AnswerResponse(BaseModel):
-    """What all replies with answers begin with."""
+    """Fields that chat and completion responses share."""
 
     id: str
     created: int
     model: str
     system_fingerprint: str
+    usage: Usage
+    lastword: AnswerDetails
 
 
 class ChatResponse(AnswerResponse):
-    """The answer of /v1/chat/completions."""
+    """The response of /v1/chat/completions."""
 
     object: Literal["chat.completion"] = "chat.completion"
     choices: list[ChatChoice]
-    usage: Usage
-    lastword: AnswerDetails
-
-
-class CompletionChoice(BaseModel):
-    """One answer to a prompt."""
-
-    index: int
-    text: str
-    logprobs: None = None
-    finish_reason: FinishReason
-    lastword: AnswerDetails
 
 
 class CompletionResponse(AnswerResponse):
-    """The answer of /v1/completions."""
+    """The response of /v1/completions."""
 
     object: Literal["text_completion"] = "text_completion"
     choices: list[CompletionChoice]
-    usage: Usage
-    lastword: AnswerDetails
 
 
 class ServedModel(BaseModel):
-    """What can be asked of a model, and what its answers depend on."""
+    """Limits of the model and everything its answers depend on."""
 
-    chat: bool  # has it a chat template?
-    slots: int  # of a canvas, at most
-    positions: int  # of prompt and answer together
-    weights: str  # a fingerprint: other weights under the same name are another model
+    chat: bool  # whether it has a chat template
+    default_max_new_tokens: int  # largest horizon that the server allows
+    max_seq_len: int  # tokens of prompt and answer together
+    weights: str  # fingerprint
     dtype: str
     hardware: str
-    recipe: str  # of a request that names none
+    recipe: str  # of requests without one
 
 
 class ModelResponse(BaseModel):
-    """The model that is served."""
+    """The model that the server has."""
 
     id: str
     object: Literal["model"] = "model"
@@ -393,28 +380,28 @@ class ModelResponse(BaseModel):
 
 
 class ModelsResponse(BaseModel):
-    """All of them: one."""
+    """The list of models, which has one entry."""
 
     object: Literal["list"] = "list"
     data: list[ModelResponse]
 
 
 class LengthsResponse(BaseModel):
-    """How long the answer will be; a length counts the end token."""
+    """The length distribution of an answer; lengths include the end token."""
 
     object: Literal["lengths"] = "lengths"
     model: str
     prompt_tokens: int
-    limit: int  # slots the probe looked at
-    mean: float  # what lies beyond the last slot counts as `limit`
+    limit: int  # number of masks of the probe
+    mean: float  # lengths beyond the limit count as `limit`
     quantiles: dict[str, int]
-    curve: list[float]  # how likely the answer is longer than 0, 1, ... limit
-    tail: float  # how likely it is longer than the probe
-    reading: str
+    curve: list[float]  # survival function at 0, 1, ... limit
+    tail: float  # probability of a longer answer than `limit`
+    interpretation: str
 
 
 class HealthResponse(BaseModel):
-    """Is it alive, does it take requests, is it stopping?"""
+    """State of the server."""
 
     live: bool = True
     ready: bool
@@ -422,67 +409,34 @@ class HealthResponse(BaseModel):
     state: str
     counts: dict[str, int]
 
-
-class InvalidRequestError(ServerError):
-    """A request that cannot be answered as it stands; `param` is the field to change."""
-
-    status, kind, code = 400, "invalid_request_error", "invalid_request"
-
-    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.param, self.code = param, code or type(self).code
-
-
-class AuthenticationError(InvalidRequestError):
-    """No key was given, or none of ours."""
-
-    status, kind, code = 401, "authentication_error", "invalid_api_key"
-
-
-class NotFoundError(InvalidRequestError):
-    """A path or a model that this server does not have."""
-
-    status, code = 404, "not_found"
-
-
-class BodyTimeoutError(InvalidRequestError):
-    """A body that did not arrive in time."""
-
-    status, code = 408, "request_timeout"
-
-
-class BodyTooLargeError(InvalidRequestError):
-    """A body of more bytes than are read."""
-
-    status, code = 413, "request_too_large"
-
-
-class MediaTypeError(InvalidRequestError):
-    """A body that says it is something else."""
-
-    status, code = 415, "unsupported_media_type"
+    @classmethod
+    def of(cls, state: str, **counts: int) -> HealthResponse:
+        """Return the response for a state."""
+        return cls(ready=state == "ready", draining=state == "draining", state=state, counts=counts)
 
 
 @contextmanager
 def errors_of_field(param: str) -> Iterator[None]:
-    """Whatever is refused inside is said of this field."""
+    """Raise errors of lastword inside as InvalidRequestError of this field."""
     try:
         yield
     except ServerError:
         raise
-    except LastwordError as wrong:
-        raise InvalidRequestError(str(wrong), param) from wrong
+    except LastwordError as error:
+        raise InvalidRequestError(str(error), param) from error
 
 
-def from_validation_error(kind: type[BaseModel], wrong: ValidationError) -> InvalidRequestError:
-    """The first thing that is wrong with a request, in a sentence that names the field."""
-    field, first = first_error(wrong)
+def from_validation_error(kind: type[BaseModel], errors: Sequence[Mapping[str, Any]]) -> InvalidRequestError:
+    """Return the first error that pydantic found in a body, in a sentence that names the field."""
+    field, first = first_error(errors)
     if first["type"] == "extra_forbidden":
-        return InvalidRequestError(
-            f"there is no field {field}{_suggestion(field, kind.model_fields)}", field, "unknown_field"
-        )
+        near = difflib.get_close_matches(field, kind.model_fields, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(kind.model_fields)}"
+        return InvalidRequestError(f"there is no field {field}; {hint}", field, "unknown_field")
     if first["type"] == "missing":
-        return InvalidRequestError(f"{field} is missing: {_description(kind, field)}", field, "missing_field")
+        known = kind.model_fields.get(field)
+        description = (known and known.description) or "give it"
+        return InvalidRequestError(f"{field} is missing: {description}", field, "missing_field")
     if first["type"] == "unsupported":
         return InvalidRequestError(f"{field} is not supported: {first['msg']}", field, "unsupported_field")
     if not field:
@@ -490,18 +444,8 @@ def from_validation_error(kind: type[BaseModel], wrong: ValidationError) -> Inva
     return InvalidRequestError(f"{field}: {first['msg']} (given: {short_repr(first['input'])})", field)
 
 
-def _suggestion(field: str, names: Collection[str]) -> str:
-    near = difflib.get_close_matches(field, names, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(names)}"
-
-
-def _description(kind: type[BaseModel], field: str) -> str:
-    known = kind.model_fields.get(field)
-    return (known and known.description) or "give it"
-
-
 class HttpFailure(NamedTuple):
-    """What is sent."""
+    """The response to a request that failed."""
 
     status: int
     reply: ErrorResponse
@@ -509,21 +453,19 @@ class HttpFailure(NamedTuple):
 
 
 def http_failure(error: Exception) -> HttpFailure:
-    """What to say of an error: a refusal's own words; of what went wrong inside, only that it did."""
-    if isinstance(error, DecodingFailedError):
-        error = DecodingFailedError("decoding this answer failed; others were not touched")
-    elif isinstance(error, REQUEST_ERRORS):
+    """Return the response to an error; internal errors are reported without their details."""
+    if isinstance(error, REQUEST_ERRORS):
         error = InvalidRequestError(str(error))
     elif not isinstance(error, ServerError):
         error = ServerError("the server failed at this request; its log says why")
-    headers = {}
-    if error.retry_after is not None:
-        headers["Retry-After"] = str(error.retry_after)
-    if error.again is not None:
-        headers["X-Should-Retry"] = str(error.again).lower()  # OpenAI's clients heed it
-    if error.status == 401:
+    elif error.code == "decoding_failed":
+        error = ServerError("decoding this answer failed; other requests are not affected", error.code)
+    kind, headers = error.kind, {}
+    if kind.retry_after is not None:
+        headers["Retry-After"] = str(kind.retry_after)
+    if kind.retryable is not None:
+        headers["X-Should-Retry"] = str(kind.retryable).lower()  # read by OpenAI's clients
+    if kind.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    body = ErrorBody(
-        message=str(error), type=error.kind, param=getattr(error, "param", None), code=error.code
-    )
-    return HttpFailure(error.status, ErrorResponse(error=body), headers)
+    body = ErrorBody(message=str(error), type=kind.type, param=error.param, code=error.code)
+    return HttpFailure(kind.status, ErrorResponse(error=body), headers)

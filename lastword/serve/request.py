@@ -1,207 +1,184 @@
-"""Requests as the engine takes them, and the events and errors it answers with."""
+"""Requests to the engine, and the events and errors that answer them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from threading import Lock
+from typing import NamedTuple
 
 from lastword.api import Generation
-from lastword.errors import (
-    CapacityError,
-    LastwordError,
-    PromptError,
-    RecipeError,
-    SettingError,
-)
+from lastword.errors import CapacityError, LastwordError, PromptError, RecipeError, SettingError
 from lastword.recipe.recipe import Recipe
 from lastword.survival.distribution import LengthDistribution
 from lastword.viz.frames import Frame
 
-# What the one who asked can put right, whenever it is found: some parts say no only once they are at work.
+# Errors that a changed request can avoid, whenever they are raised: some parts check only while decoding.
 REQUEST_ERRORS = (CapacityError, PromptError, RecipeError, SettingError)
 
 
-class ServerError(LastwordError):
-    """An answer that is not given, and why; `code` is what a program tells them apart by."""
+class ErrorKind(NamedTuple):
+    """The HTTP response to an error."""
 
-    status = 500
-    kind = "server_error"
-    code = "server_error"
+    status: int
+    type: str = "server_error"
     retry_after: int | None = None  # seconds
-    again: bool | None = None  # would asking again help? None: whoever asked may judge by the status
+    retryable: bool | None = None  # whether the same request may succeed later; None: the status says it
 
 
-class OverloadedError(ServerError):
-    """Too much work waits already."""
+INVALID_REQUEST = ErrorKind(400, "invalid_request_error")
+ERROR_KINDS = {  # by code; other codes are kinds of invalid requests
+    "invalid_api_key": ErrorKind(401, "authentication_error"),
+    "not_found": INVALID_REQUEST._replace(status=404),
+    "model_not_found": INVALID_REQUEST._replace(status=404),
+    "method_not_allowed": INVALID_REQUEST._replace(status=405),
+    "request_timeout": INVALID_REQUEST._replace(status=408),
+    "request_too_large": INVALID_REQUEST._replace(status=413),
+    "unsupported_media_type": INVALID_REQUEST._replace(status=415),
+    "overloaded": ErrorKind(429, "rate_limit_error"),
+    "server_error": ErrorKind(500),
+    "decoding_failed": ErrorKind(500, retryable=False),
+    "draining": ErrorKind(503),
+    "starting": ErrorKind(503, retry_after=5),
+    "replica_lost": ErrorKind(503, retry_after=1, retryable=True),
+    "deadline_unreachable": ErrorKind(503, retryable=False),
+    "deadline_exceeded": ErrorKind(504, "timeout_error", retryable=False),
+}
 
-    status, kind, code = 429, "rate_limit_error", "overloaded"
 
-    def __init__(self, message: str, retry_after: int) -> None:
+class ServerError(LastwordError):
+    """A request that is not answered; programs tell errors apart by `code`."""
+
+    def __init__(
+        self,
+        message: str,
+        code: str = "server_error",
+        param: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
         super().__init__(message)
-        self.retry_after = retry_after
+        kind = ERROR_KINDS.get(code, INVALID_REQUEST)
+        self.kind = kind if retry_after is None else kind._replace(retry_after=retry_after)
+        self.code, self.param = code, param  # the field to change
 
 
-class DeadlineUnreachableError(ServerError):
-    """The fewest passes that the answer can take would miss its deadline."""
+class InvalidRequestError(ServerError):
+    """A request that cannot be answered unless the field `param` is changed."""
 
-    status, code, again = 503, "deadline_unreachable", False
-
-
-class DrainingError(ServerError):
-    """The server is stopping."""
-
-    status, code = 503, "draining"
-
-
-class StartingError(ServerError):
-    """No replica is ready yet."""
-
-    status, code, retry_after = 503, "starting", 5
-
-
-class ReplicaLostError(ServerError):
-    """The replica that made the answer is gone; another one gives the same."""
-
-    status, code, retry_after, again = 503, "replica_lost", 1, True
-
-
-class DeadlineExceededError(ServerError):
-    """The deadline passed before the answer was complete."""
-
-    status, kind, code = 504, "timeout_error", "deadline_exceeded"
-    again = False
-
-
-class DecodingFailedError(ServerError):
-    """Decoding this answer failed; others were not touched."""
-
-    code, again = "decoding_failed", False
+    def __init__(self, message: str, param: str | None = None, code: str = "invalid_request") -> None:
+        super().__init__(message, code, param)
 
 
 @dataclass(frozen=True)
 class ServerRequest:
-    """One answer to be made. Whoever asks for several answers to a prompt hands in as many jobs."""
+    """A validated request for one answer. An HTTP request for several answers becomes several of these."""
 
-    prompt: tuple[int, ...]
-    recipe: Recipe  # as it was asked for; the engine settles it
+    prompt_ids: tuple[int, ...]
+    recipe: Recipe  # resolved
     seed: int = 0
-    most: int | None = None  # tokens at most; it does not size the canvas
-    stop: tuple[str, ...] = ()  # the text ends before the first of these
-    seconds: float | None = None  # from handing it in to the last token; None: as long as it takes
-    in_chat: bool | None = None  # did the prompt go through the chat template?
-    frames: bool = False  # is every pass to be shown?
+    max_new_tokens: int | None = None  # a cap; it does not size the canvas
+    stop: tuple[str, ...] = ()  # the text ends before the first of these strings
+    timeout: float | None = None  # seconds from submission to the last token; None: no deadline
+    in_chat: bool | None = None  # whether the prompt went through the chat template; None: unknown
+    stream_frames: bool = False  # stream the canvas after each pass instead of text
 
 
 @dataclass(frozen=True, eq=False)
 class RequestPlanned:
-    """The probe was read: the first thing heard of a job that was taken."""
+    """The first event: the predicted length."""
 
-    lengths: LengthDistribution | None  # None: the recipe's policy reads none
-    horizon: int  # slots of the canvas
-    passes: int  # that decoding it takes at most, as far as is known
+    lengths: LengthDistribution | None  # None: the length policy of the recipe predicts nothing
+    horizon: int  # planned number of slots
 
 
 @dataclass(frozen=True)
 class TextDelta:
-    """More of the answer, which will not change any more."""
+    """Text to append to the answer; it does not change any more."""
 
     text: str
 
 
 @dataclass(frozen=True, eq=False)
 class FrameEvent:
-    """The canvas after a pass; only of a job that asked for frames, and only the newest is kept."""
+    """The canvas after a pass."""
 
     frame: Frame
 
 
 @dataclass(frozen=True, eq=False)
 class RequestFinished:
-    """The last thing heard of a job."""
+    """The last event: the whole answer."""
 
     generation: Generation
-    text: str  # as far as its stop strings let it go
-    tokens: int  # of the text
-    cut: bool  # is it shorter than what the model would have written: by its cap, or a canvas that was full?
-    stopped: str | None  # the stop string that ended it
-    queued: float  # seconds until it had a slot
-    decoding: float  # seconds since
+    text: str  # without what follows a stop string
+    num_tokens: int  # of the text
+    truncated: bool  # whether a cap or a full canvas cut the answer
+    stop_reason: str | None  # the stop string that ended the text
+    seconds_queued: float
+    seconds_decoding: float
 
 
 RequestEvent = RequestPlanned | TextDelta | FrameEvent | RequestFinished
 
 
 class EventStream:
-    """Events of one job in order, the answer or an error last. The engine never waits for its reader.
+    """The events of the answers to one HTTP request, each with the index of its answer.
 
-    What is not read yet takes no more room than the answer: texts are joined, and of snapshots the newest
-    is kept.
+    The engine never waits for a reader. Unread texts are joined and of unread frames the latest is kept, so
+    a slow reader costs no more memory than the answer.
     """
 
-    def __init__(self, job: ServerRequest, loop: asyncio.AbstractEventLoop) -> None:
-        self.job = job
-        self._loop, self._ready, self._lock = loop, asyncio.Event(), Lock()
-        self._events: deque[RequestEvent | BaseException] = deque()
-        self._cancelled = False
+    def __init__(self, num_answers: int) -> None:
+        self._loop, self._ready = asyncio.get_running_loop(), asyncio.Event()
+        self._unread: dict[int, list[RequestEvent]] = {}
+        self._error: BaseException | None = None
+        self._unfinished = num_answers
+        self.cancelled = False  # the engine frees the rows of a cancelled stream before its next pass
 
-    @property
-    def cancelled(self) -> bool:
-        """Does nobody want the answer any more?"""
-        return self._cancelled
-
-    def cancel(self) -> None:
-        """Free the slot between two passes; nothing more is heard."""
-        self._cancelled = True
-
-    def put(self, event: RequestEvent | BaseException) -> None:
-        """From the engine's thread."""
-        with self._lock:
-            kept = self._events
-            if isinstance(event, FrameEvent):
-                for old in [own for own in kept if isinstance(own, FrameEvent)]:
-                    kept.remove(old)
-                self._join()
-            kept.append(event)
-            self._join()
+    def put(self, index: int, event: RequestEvent | BaseException) -> None:
+        """Add an event of an answer; called by the engine's thread."""
         try:
-            self._loop.call_soon_threadsafe(self._ready.set)
-        except RuntimeError:  # the loop is closed: nobody reads any more
-            self._cancelled = True
+            self._loop.call_soon_threadsafe(self._put, index, event)
+        except RuntimeError:  # the event loop is closed
+            self.cancelled = True
 
-    def _join(self) -> None:
-        """Make one text of the last two events, if both are."""
-        if len(self._events) > 1:
-            before, last = self._events[-2], self._events[-1]
-            if isinstance(before, TextDelta) and isinstance(last, TextDelta):
-                self._events.pop()
-                self._events[-1] = TextDelta(before.text + last.text)
+    def _put(self, index: int, event: RequestEvent | BaseException) -> None:
+        if isinstance(event, BaseException):
+            self._error = event
+        else:
+            unread = self._unread.setdefault(index, [])
+            last = unread[-1] if unread else None
+            if isinstance(event, TextDelta) and isinstance(last, TextDelta):
+                unread[-1] = TextDelta(last.text + event.text)
+            elif isinstance(event, FrameEvent) and isinstance(last, FrameEvent):
+                unread[-1] = event
+            else:
+                unread.append(event)
+        self._ready.set()
 
-    async def __aiter__(self) -> AsyncIterator[RequestEvent]:
-        """Every event; whoever stops listening before the end has cancelled the job."""
-        ended = False
+    async def events(self) -> AsyncGenerator[tuple[int, RequestEvent], None]:
+        """Yield all events; raise the error of the first answer that failed.
+
+        An error, or closing this generator early, cancels the answers that are unfinished.
+        """
         try:
-            while not ended:
+            while self._unfinished:
                 await self._ready.wait()
-                with self._lock:
-                    self._ready.clear()
-                    events = [*self._events]
-                    self._events.clear()
-                for event in events:
-                    if isinstance(event, BaseException):
-                        ended = True
-                        raise event
-                    ended = isinstance(event, RequestFinished)
-                    yield event
+                self._ready.clear()
+                unread, self._unread = self._unread, {}
+                for index, events in unread.items():
+                    for event in events:
+                        self._unfinished -= isinstance(event, RequestFinished)
+                        yield index, event
+                if self._error is not None:
+                    raise self._error
         finally:
-            if not ended:
-                self.cancel()
+            self.cancelled = True
 
-    async def answer(self) -> RequestFinished:
-        """The last event."""
-        async for event in self:
+    async def answers(self) -> list[RequestFinished]:
+        """Return all finished answers in order."""
+        finished = {}
+        async for index, event in self.events():
             if isinstance(event, RequestFinished):
-                return event
-        raise AssertionError("a stream ends with an answer or an error")
+                finished[index] = event
+        return [finished[index] for index in sorted(finished)]

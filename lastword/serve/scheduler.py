@@ -1,203 +1,228 @@
-"""Scheduling: cost estimates of requests, their order, and the replica that takes them."""
+"""Scheduling: predicted work of requests, the order in which they start, and the running batches."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
-from lastword.decoding.planning import RESERVED_QUANTILE
+from lastword.canvas.cost import TokenCost
+from lastword.decoding.loop import Step, decode_steps
+from lastword.decoding.planning import RESERVED_QUANTILE, PlannedRequest
+from lastword.decoding.running_batch import RequestQueue
+from lastword.models.base import MaskPredictor
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.wrappers import combined_traits
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 
-EARLY_QUANTILE = 0.05  # of answers are shorter than this: what a deadline is held against
-MAX_OVERTAKEN = 32  # jobs that may go before one that does not fit; then nobody does
-MAX_RECIPES = 256  # whose pace is known: every temperature is another, and the oldest is forgotten
-LEARNING_RATE = 0.1  # weight of the newest observation
-DEFAULT_PASS_SECONDS = 0.02  # seconds a pass, before the first one
-MINIMUM_GROWTH = 1.02  # by which the shortest pass is forgotten, pass by pass
+EARLY_QUANTILE = 0.05  # deadlines are compared with this quantile of the predicted length
+MIN_PROMPT_TOKENS = 256  # room for the prompt in every row
+MAX_OVERTAKEN = 32  # times that others may start before a request that does not fit
+MAX_RECIPES = 256  # recipes with an average; each temperature is another recipe
+LEARNING_RATE = 0.1  # weight of the latest observation
+DEFAULT_PASS_SECONDS = 0.02  # until the first pass
+SHORTEST_PASS_GROWTH = 1.02  # per pass, so that an old minimum is forgotten
 
 
 class PredictedWork(NamedTuple):
-    """What one probe says of a job's work."""
+    """Predicted work of a request."""
 
-    slots: int  # of the canvas, or as many more as nine of ten such answers take
-    tokens: float  # expected
-    fewest: int  # passes that the shortest likely answer takes
+    slots: int  # to reserve
+    tokens: float  # expected number
+    min_passes: int  # of the shortest likely answer
 
     @classmethod
     def of(cls, recipe: Recipe, plan: Plan) -> PredictedWork:
-        """From the plan of one row."""
+        """Return the predicted work of a plan of one row."""
         horizon, lengths = plan.max_horizon, plan.lengths
-        # A canvas that keeps its length is filled; how short another may become the probe says, or nobody.
-        keeps = combined_traits(recipe.length).resizes == "never"
-        tokens, early = float(horizon), horizon if keeps else 1
+        keeps_length = combined_traits(recipe.length).resizes == "never"
+        tokens, shortest = float(horizon), horizon if keeps_length else 1
         if lengths is not None:
             tokens = min(float(lengths.mean), float(horizon))
-            early = horizon if keeps else min(int(lengths.quantile(EARLY_QUANTILE)), horizon)
-        return cls(plan.reserved(RESERVED_QUANTILE), tokens, min_forward_passes(recipe, early))
+            shortest = horizon if keeps_length else min(int(lengths.quantile(EARLY_QUANTILE)), horizon)
+        return cls(plan.reserved(RESERVED_QUANTILE), tokens, min_forward_passes(recipe, shortest))
 
 
 def min_forward_passes(recipe: Recipe, tokens: int) -> int:
-    """The fewest passes that so many tokens can take.
+    """Return the fewest forward passes in which the recipe can decode this number of tokens.
 
-    A way to commit an answer may fill all of it in one pass, and a rule a block; equal shares fill as many
-    as they say, and no pass fewer than one, however slow they are.
+    A commit rule that reads the answer may fill all of it in one pass, and most unmask rules may fill a
+    block in one. Equal shares fill as many tokens per pass as they declare, but at least one.
     """
     if recipe.commit.traits.reads_answer:
         return 1
     block = min(recipe.block or tokens, tokens)
     blocks, rest = divmod(tokens, block)
-    equal = isinstance(getattr(recipe.unmask, "schedule", None), EqualShares)
-    passes = (recipe.unmask.max_passes(block) or 1) if equal else 1
+    has_equal_shares = isinstance(getattr(recipe.unmask, "schedule", None), EqualShares)
+    passes = (recipe.unmask.max_passes(block) or 1) if has_equal_shares else 1
     return blocks * min(passes, block) + (1 if rest else 0)
 
 
+class RecipeAverages:
+    """An exponential moving average per recipe; the least recently updated recipe is forgotten."""
+
+    def __init__(self) -> None:
+        self._averages: dict[Recipe, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._averages)
+
+    def __getitem__(self, recipe: Recipe) -> float:
+        return self._averages.get(recipe, 1.0)
+
+    def update(self, recipe: Recipe, value: float) -> None:
+        """Add an observation."""
+        average = self._averages.pop(recipe, value)
+        self._averages[recipe] = average + LEARNING_RATE * (value - average)
+        if len(self._averages) > MAX_RECIPES:
+            del self._averages[next(iter(self._averages))]
+
+
 @dataclass
-class PaceEstimator:
-    """How fast answers are made: passes a token by recipe, and seconds a pass, learnt on the way."""
+class WorkEstimator:
+    """Estimates the remaining work of requests from finished ones, in seconds and in computed tokens.
 
-    passes_a_token: dict[Recipe, float] = field(default_factory=dict)
-    seconds_a_pass: float = 0.0
-    shortest_pass: float = 0.0  # seconds; of those not long ago
+    Computed tokens do not depend on the machine or its load, so they compare replicas; seconds are for
+    deadlines and `Retry-After`.
+    """
 
-    def learn(self, recipe: Recipe, tokens: float, passes: int) -> None:
-        """From an answer that is done, and the tokens that were predicted."""
-        seen = passes / max(tokens, 1.0)
-        before = self.passes_a_token.pop(recipe, seen)
-        self.passes_a_token[recipe] = before + LEARNING_RATE * (seen - before)
-        if len(self.passes_a_token) > MAX_RECIPES:
-            del self.passes_a_token[next(iter(self.passes_a_token))]
+    passes_per_token: RecipeAverages = field(default_factory=RecipeAverages)
+    cost_ratio: RecipeAverages = field(default_factory=RecipeAverages)  # to `uncached_tokens`
+    pass_seconds: float = 0.0
+    shortest_pass: float = 0.0  # seconds; among recent passes
 
-    def passed(self, seconds: float) -> None:
-        """From a pass."""
-        before = self.seconds_a_pass or seconds
-        self.seconds_a_pass = before + LEARNING_RATE * (seconds - before)
-        self.shortest_pass = min(seconds, MINIMUM_GROWTH * (self.shortest_pass or seconds))
+    def observe_pass(self, seconds: float) -> None:
+        """Update the seconds per pass."""
+        average = self.pass_seconds or seconds
+        self.pass_seconds = average + LEARNING_RATE * (seconds - average)
+        self.shortest_pass = min(seconds, SHORTEST_PASS_GROWTH * (self.shortest_pass or seconds))
 
-    def seconds(self, recipe: Recipe, tokens: float, taken: int = 0) -> float:
-        """How long so many tokens are likely to take with a slot, of which passes were taken already."""
-        passes = self.passes_a_token.get(recipe, 1.0) * tokens
-        left = max(passes - taken, 1.0) if taken else passes  # who is not done takes one more at least
-        return left * (self.seconds_a_pass or DEFAULT_PASS_SECONDS)
+    def observe_answer(
+        self, recipe: Recipe, predicted: PredictedWork, prompt_tokens: int, cost: TokenCost
+    ) -> None:
+        """Update the averages of a recipe with a finished answer."""
+        self.passes_per_token.update(recipe, cost.forward_passes / max(predicted.tokens, 1.0))
+        guess = uncached_tokens(predicted.tokens, prompt_tokens + predicted.slots)
+        self.cost_ratio.update(recipe, cost.tokens_computed / max(guess, 1.0))
+
+    def seconds(self, recipe: Recipe, tokens: float, passes_taken: int = 0) -> float:
+        """Estimate the remaining seconds of an answer after `passes_taken` passes."""
+        passes = self.passes_per_token[recipe] * tokens
+        remaining = max(passes - passes_taken, 1.0) if passes_taken else passes
+        return remaining * (self.pass_seconds or DEFAULT_PASS_SECONDS)
+
+    def remaining_tokens(self, recipe: Recipe, tokens: float, width: int, computed: int) -> float:
+        """Estimate the tokens still to compute for an answer in a row of this width; at least one pass."""
+        return max(self.cost_ratio[recipe] * uncached_tokens(tokens, width) - computed, float(width))
 
 
-Item = TypeVar("Item")
+def uncached_tokens(tokens: float, width: int) -> float:
+    """Return the tokens computed by an answer with one pass per token and without a cache."""
+    return tokens * width
 
 
 @dataclass(eq=False)
-class QueuedRequest(Generic[Item]):
-    """A job that waits for a slot."""
+class QueuedRequest:
+    """A request that waits to join the running batch."""
 
-    job: Item
     arrived: float  # seconds
-    seconds: float  # that it is predicted to take
-    columns: int  # that it reserves
-    passed: int = 0  # jobs that went before it because it did not fit
+    predicted_seconds: float
+    reserved_tokens: int
+    overtaken: int = field(default=0, init=False)  # times that others started first because it did not fit
+
+
+Request = TypeVar("Request", bound=QueuedRequest)
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Who takes free slots, and when."""
+    """Shortest predicted request first, with ageing.
 
-    # A job is overtaken by shorter ones that come up to so many times the difference later.
+    Requests are ordered by arrival time plus `overtaking` times their predicted seconds, so a request that
+    arrives later by more than that multiple of the difference does not overtake, and none starves.
+    """
+
     overtaking: float = 8.0  # 0: first come, first served
-    refills: bool = True  # else free slots wait until nobody is at work: whole batches, as others have them
+    refills: bool = True  # False: free rows wait until the whole batch is finished
 
-    def first(
-        self, waiting: Sequence[QueuedRequest[Item]], free: int, *, alone: bool
-    ) -> QueuedRequest[Item] | None:
-        """Who goes next, given the columns that are free: the shortest predicted, with ageing.
+    def next_request(
+        self, waiting: Sequence[Request], free_tokens: int, *, batch_is_empty: bool
+    ) -> Request | None:
+        """Return the request that starts next, or None if it has to wait for more free tokens.
 
-        Jobs stand in the order of the time they came plus a multiple of the seconds they are predicted to
-        take: who comes later by more than that multiple of the difference does not overtake, so nobody
-        starves. A job that needs more columns than are free lets others go before it, so many times. With
-        nobody at work (`alone`) the first one goes, whatever it needs.
+        A request that needs more tokens than are free lets others start first, at most `MAX_OVERTAKEN`
+        times. If the batch is empty, the first request starts whatever it needs.
         """
-        order = sorted(waiting, key=lambda own: own.arrived + self.overtaking * own.seconds)
-        for index, chosen in enumerate(order):
-            if chosen.columns <= free or (alone and index == 0):
-                for before in order[:index]:
-                    before.passed += 1
-                return chosen
-            if chosen.passed >= MAX_OVERTAKEN:
+        order = sorted(waiting, key=lambda item: item.arrived + self.overtaking * item.predicted_seconds)
+        for index, request in enumerate(order):
+            if request.reserved_tokens <= free_tokens or (batch_is_empty and index == 0):
+                for earlier in order[:index]:
+                    earlier.overtaken += 1
+                return request
+            if request.overtaken >= MAX_OVERTAKEN:
                 return None
         return None
 
 
-@dataclass
-class TokenCostEstimator:
-    """Columns of answers by what was guessed of them: a pass a token, all columns of the row in each.
+class DecodeSession(RequestQueue):
+    """A running batch of one resolved recipe, for prompts of up to `max_prompt_tokens` tokens."""
 
-    Unlike seconds they say nothing of the machine, nor of who shared the passes: what replicas have before
-    them can be compared by them.
-    """
+    def __init__(
+        self,
+        model: MaskPredictor,
+        recipe: Recipe,
+        *,
+        max_batch_size: int,
+        prompt_tokens: int,
+        pool_tokens: int | None,
+    ) -> None:
+        self.recipe, self.max_batch_size = recipe, max_batch_size
+        self.max_prompt_tokens = max(MIN_PROMPT_TOKENS, 1 << (prompt_tokens - 1).bit_length())
+        self.row_seconds = 0.0  # time of its passes divided by their rows, to share time between sessions
+        self.running: set[int] = set()  # ids of requests, including those added since the last step
+        self._added: list[PlannedRequest] = []
+        self._removed: set[int] = set()
+        self._steps = decode_steps(
+            model,
+            recipe,
+            self,
+            max_batch_size=max_batch_size,
+            max_prompt_tokens=self.max_prompt_tokens,
+            use_cuda_graphs=True,
+            pool_tokens=pool_tokens,
+        )
 
-    shares: dict[Recipe, float] = field(default_factory=dict)
+    def has_room(self, recipe: Recipe, prompt_tokens: int) -> bool:
+        """Return whether a row of this recipe and prompt length can join."""
+        fits = recipe == self.recipe and prompt_tokens <= self.max_prompt_tokens
+        return fits and len(self.running) < self.max_batch_size
 
-    def learn(self, recipe: Recipe, uncached_tokens: float, columns: int) -> None:
-        """From an answer that is done."""
-        seen = columns / max(uncached_tokens, 1.0)
-        before = self.shares.pop(recipe, seen)
-        self.shares[recipe] = before + LEARNING_RATE * (seen - before)
-        if len(self.shares) > MAX_RECIPES:
-            del self.shares[next(iter(self.shares))]
+    def add(self, request: PlannedRequest) -> None:
+        """Start a request in the next step; `has_room` must hold."""
+        self._added.append(request)
+        self.running.add(request.request_id)
 
-    def left(self, recipe: Recipe, tokens: float, width: int, taken: int) -> float:
-        """Columns still to come of so many tokens in rows of such a width: those of a pass at least."""
-        return max(self.shares.get(recipe, 1.0) * uncached_tokens(tokens, width) - taken, float(width))
+    def remove(self, request_id: int) -> None:
+        """Free the row of a request before the next step."""
+        self._added = [request for request in self._added if request.request_id != request_id]
+        self._removed.add(request_id)
+        self.running.discard(request_id)
 
+    def step(self) -> Step | None:
+        """Run one forward pass; None if no row is running. An error ends the session."""
+        step = next(self._steps, None)
+        self.running.difference_update(() if step is None else (row.request_id for row in step.finished))
+        return step
 
-def uncached_tokens(tokens: float, width: int) -> float:
-    """Columns of an answer that takes a pass a token and no cache."""
-    return tokens * width
+    def close(self) -> None:
+        """Free the memory of the session, which a reference cycle would keep."""
+        self._steps.close()
 
+    def take(self, free_rows: int) -> Sequence[PlannedRequest]:
+        taken, self._added = self._added[:free_rows], self._added[free_rows:]
+        return taken
 
-ReplicaName = TypeVar("ReplicaName")
-
-
-@dataclass(frozen=True)
-class ReplicaReport:
-    """Predicted work of a replica, as it said a moment ago. Nothing is known of one that said nothing yet."""
-
-    columns: float = 0.0  # that answers with a slot and those that wait are predicted to take yet
-    each: float = 0.0  # of them by request
-    asking: int = 0  # requests in hand
-    working: int = 0  # answers that have a slot
-    waiting: int = 0  # answers that have none
-    seconds: float = 0.0  # that all of it is predicted to take
-
-    def to_data(self) -> dict[str, Any]:
-        """As plain data, which Ray carries."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> ReplicaReport:
-        """From what Ray carried; empty: the replica said nothing yet."""
-        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
-
-
-def predicted_load(report: ReplicaReport, in_hand: int, default: float) -> float:
-    """Columns before a replica that was handed so many requests which are not answered.
-
-    Those that its report does not count yet are taken to be as long as its others, or as `default`.
-    """
-    return report.columns + max(0, in_hand - report.asking) * (report.each or default)
-
-
-def less_loaded_of_two(work: Mapping[ReplicaName, float], draw: random.Random) -> ReplicaName:
-    """Of two replicas drawn at random the one with less work: power of two choices.
-
-    The least of all would send everything that comes between two reports to the same one.
-    """
-    drawn = draw.sample(list(work), min(2, len(work)))
-    return min(drawn, key=lambda own: work[own])
-
-
-def mean_request_tokens(reports: Sequence[ReplicaReport]) -> float:
-    """Columns that a request is taken to need where nothing is known of it."""
-    known = [report.each for report in reports if report.each]
-    return sum(known) / len(known) if known else 1.0
+    def cancelled(self) -> Collection[int]:
+        removed, self._removed = self._removed, set()
+        return removed

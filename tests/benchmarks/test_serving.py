@@ -36,7 +36,7 @@ def test_arms_have_the_same_rules_and_differ_in_one_thing():
         assert theirs.job.recipe.length == Fixed(256)
         for axis in ("unmask", "commit", "cache", "block", "sampling"):
             assert getattr(mine.job.recipe, axis) == getattr(theirs.job.recipe, axis)
-        assert mine.job.prompt == theirs.job.prompt
+        assert mine.job.prompt_ids == theirs.job.prompt_ids
     for name in ("batches", "batches-fcfs", "fcfs", "overtaking=32"):
         assert asked_by(arm_of(name), asked) == asked
     assert len({arm_of(name).schedule for name in ("predicted", "batches", "batches-fcfs", "fcfs")}) == 4
@@ -93,7 +93,7 @@ def loaded(count, clients, slots, *, check, threads=1, **load):
     """Send requests over HTTP to a server process; `check` of the answers are compared with solo runs."""
     model = lastword.load("tiny-llada-base", device="cpu")
     asked = requests(model, count, **load)
-    limits = ServerSettings(slots=slots, queue=clients)
+    limits = ServerSettings(max_batch_size=slots, max_queue_size=clients)
     with served("tiny-llada-base", "predicted", limits, threads) as server:
         how = How(clients)
         return asyncio.run(over_http("predicted", server, model, asked, how, check))

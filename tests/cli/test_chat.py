@@ -167,7 +167,7 @@ def test_the_command_asks_a_server_with_its_key(lastword, server, monkeypatch):
     assert "a replay needs the model in this process" in err
     monkeypatch.setenv("LASTWORD_API_KEY", "shut")
     code, _, err = lastword("chat", "--url", server.url)
-    assert (code, "the server (401): this is not a key" in err) == (1, True)
+    assert (code, "the server (401): the API key is wrong" in err) == (1, True)
     monkeypatch.setenv("LASTWORD_API_KEY", "open")
     code, _, err = lastword("chat", "--url", server.url, "-m", "other")
     assert (code, "it has: tiny" in err) == (1, True)
@@ -210,13 +210,13 @@ def test_text_is_added_as_the_server_commits_it(server):
 def test_whoever_stops_listening_frees_the_slot(server):
     heard = there(server).answer([{"role": "user", "content": QUESTION}], frames=True)
     next(heard)
-    assert server.engine.waiting == 1
+    assert server.engine.num_unfinished == 1
     heard.close()
     for _ in range(200):
-        if not server.engine.waiting:
+        if not server.engine.num_unfinished:
             break
         threading.Event().wait(0.02)
-    assert server.engine.waiting == 0
+    assert server.engine.num_unfinished == 0
 
 
 def test_a_model_without_a_template_is_asked_line_by_line(toy):

@@ -1,108 +1,149 @@
-"""A server in a thread, for everybody who wants to talk to one."""
+"""Servers for tests: a live one in a thread, one without a network, and `lastword serve` as a process."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import json
+import os
+import re
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
+import httpx
 import pytest
+
+import lastword
+from lastword.serve.settings import ServerSettings
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = ServerSettings(drain_timeout=5.0)
 
 
 @contextlib.contextmanager
-def serving(model: Any, *, name="toy", keys=(), limits=None, send_buffer=None) -> Iterator[Any]:
-    """A live server on a free port of 127.0.0.1: its `url`, `port`, `engine` and `name`."""
-    import uvicorn
-
-    from lastword.serve.app import create_app
+def serving(model, *, name="toy", keys=(), settings=SETTINGS, send_buffer=None, wrap=None):
+    """Run a server on a free port of 127.0.0.1; `wrap` may add middleware to its application."""
+    from lastword.serve.app import Server, create_app
     from lastword.serve.engine import Engine
-    from lastword.serve.settings import ServerSettings
+    from lastword.serve.serving import ModelService
 
-    limits = limits or ServerSettings(drain=5.0)
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if send_buffer is not None:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    listening.bind(("127.0.0.1", 0))
-    engine = Engine(model, limits)
-    app = create_app(engine, name=name, limits=limits, keys=keys)
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=2)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    listener.bind(("127.0.0.1", 0))
+    engine = Engine(model, settings)
+    app = create_app(ModelService(engine, name), name=name, settings=settings, keys=keys)
+    if wrap is not None:
+        wrap(app)
+    server = Server(
+        app, engine, name=name, host="127.0.0.1", port=0, settings=settings, print_line=lambda line: None
     )
-
-    async def run() -> None:
-        engine.start()
-        await server.serve(sockets=[listening])
-        await engine.stop()
-
-    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
-    until = time.monotonic() + 10
-    while not (server.started and engine.state == "ready") and time.monotonic() < until:
-        time.sleep(0.01)
-    assert server.started
-    assert engine.state == "ready"
-    port = listening.getsockname()[1]
+    wait_until(lambda: server.started and engine.state == "ready")
+    port = listener.getsockname()[1]
     try:
-        yield SimpleNamespace(url=f"http://127.0.0.1:{port}", port=port, engine=engine, name=name, app=app)
+        yield SimpleNamespace(url=f"http://127.0.0.1:{port}", port=port, engine=engine, name=name)
     finally:
         server.should_exit = True
         thread.join(10)
         assert not thread.is_alive(), "the server did not stop"
 
 
+def wait_until(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
+        time.sleep(0.01)
+
+
+def is_idle(engine):
+    return engine.num_unfinished == 0
+
+
 @pytest.fixture
 def live():
-    """`live(model, keys=..., limits=...)` starts a server, which stops at the end of the test."""
+    """`live(model, keys=..., settings=...)` starts a server, which stops at the end of the test."""
     with contextlib.ExitStack() as stack:
         yield lambda *args, **options: stack.enter_context(serving(*args, **options))
 
 
 @pytest.fixture(scope="session")
 def live_toy(toy):
-    """One server of the toy model for all tests that do not change it."""
+    """A server of the toy model for all tests that do not change it."""
     with serving(toy) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def instruct():
-    import lastword
-
     return lastword.load("tiny-llada-instruct", device="cpu")
 
 
 @pytest.fixture(scope="session")
 def live_instruct(instruct):
-    """One server of a model with a chat template."""
+    """A server of a model with a chat template."""
     with serving(instruct, name="tiny-llada-instruct") as server:
         yield server
 
 
 @pytest.fixture
 def asgi(toy):
-    """`async with asgi(model, ...) as client`: the application without a network; the engine runs."""
-    import httpx
-
+    """`async with asgi(model, ...) as client`: the application without a network, with its engine."""
     from lastword.serve.app import create_app
     from lastword.serve.engine import Engine
-    from lastword.serve.settings import ServerSettings
+    from lastword.serve.serving import ModelService
 
     @contextlib.asynccontextmanager
-    async def client(model=toy, *, name="toy", keys=(), limits=None, headers=None, raising=True):
-        limits = limits or ServerSettings(drain=5.0)
-        engine = Engine(model, limits)
+    async def client(model=toy, *, name="toy", settings=SETTINGS):
+        engine = Engine(model, settings)
         engine.start()
-        app = create_app(engine, name=name, limits=limits, keys=keys)
-        transport = httpx.ASGITransport(app, raise_app_exceptions=raising)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as opened:
+        app = create_app(ModelService(engine, name), name=name, settings=settings)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as opened:
             opened.engine = engine
             yield opened
         await engine.stop()
 
     return client
+
+
+class Process:
+    """`lastword serve` as an operator starts it."""
+
+    def __init__(self, *options, model="toy"):
+        command = [sys.executable, "-c", "from lastword.cli import main; main()", "serve"]
+        self.process = subprocess.Popen(
+            [*command, "--model", model, "--port", "0", *map(str, options)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        )
+        self.lines = [self.process.stdout.readline()]
+        while self.lines[-1] and not (match := re.search(r" at (http://\S+)$", self.lines[-1].strip())):
+            self.lines.append(self.process.stdout.readline())
+        assert match, self.lines
+        self.url = match[1]
+
+
+@contextlib.contextmanager
+def served(*options, **more):
+    server = Process(*options, **more)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait(10)
+
+
+def chunks_of(lines):
+    """Return the chunks of a complete stream."""
+    data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    assert data[-1] == "[DONE]", data[-1]
+    return [json.loads(chunk) for chunk in data[:-1]]

@@ -111,7 +111,7 @@ ASKED_LENGTHS = [
     *one("messages", [HELLO], prompt=None),  # the toy has no template
     *one("limit", 0, 65, 1.5, "5", HUGE, True),
     *one("ends", "turn", 3),
-    *one("reading", "nope", 3, {}, "", {"name": "hazard", "x": 1}),
+    *one("interpretation", "nope", 3, {}, "", {"name": "hazard", "x": 1}),
     *one("quantiles", 0.5, [0], [1], [1.5], ["0.5"], [0.5] * 17),
     *one("model", "gpt", 3, status=(400, 404)),
     *one("max_tokens", 5),

@@ -21,16 +21,16 @@ PROMISED = [
 ]
 CHAT = "/v1/chat/completions"
 # What the document cannot describe: parts check their own values.
-REFUSED_BY_PARTS = ["recipe", "length", "reading", "n", "limit", "temperature", "top_p", "timeout"]
+REFUSED_BY_PARTS = ["recipe", "length", "interpretation", "n", "limit", "temperature", "top_p", "timeout"]
 
 
 @pytest.fixture(scope="module")
 def published(toy, instruct):
     """The document of a path, from a server of small answers, so that many fit in a test."""
-    limits = ServerSettings(answers=2, horizon=6, seconds=5.0, drain=5.0)
+    limits = ServerSettings(max_choices=2, max_horizon=6, request_timeout=5.0, drain_timeout=5.0)
     with (
-        serving(toy, limits=limits) as toys,
-        serving(instruct, name="tiny", limits=limits) as chats,
+        serving(toy, settings=limits) as toys,
+        serving(instruct, name="tiny", settings=limits) as chats,
     ):
         by_toy, by_chat = (
             schemathesis.openapi.from_url(f"{server.url}/openapi.json") for server in (toys, chats)

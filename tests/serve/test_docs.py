@@ -1,4 +1,4 @@
-"""docs/use/serve.md and docs/use/operate.md say what is true: examples run, tables are complete."""
+"""The pages on serving agree with the code: examples run, and tables of options and names are complete."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,34 @@ import pytest
 from lastword.cli import COMMANDS, main
 from lastword.engines.local import ModelSource
 from lastword.recipe.recipe import Recipe
-from lastword.serve import protocol as invalid
-from lastword.serve import request as errors
+from lastword.serve.metrics import EngineMetrics
 from lastword.serve.protocol import AnswerDetails, ChatRequest, CompletionRequest
-from lastword.serve.settings import ServerSettings
+from lastword.serve.request import ERROR_KINDS
+from lastword.serve.settings import ReplicaSettings, ServerSettings
 
-ROOT = Path(__file__).parent.parent.parent
-CALL, OPERATE = (ROOT / "docs" / "use" / name for name in ("serve.md", "operate.md"))
+ROOT = Path(__file__).parents[2]
+CALL, OPERATE, CLUSTER = (
+    (ROOT / "docs" / "use" / name).read_text() for name in ("serve.md", "operate.md", "cluster.md")
+)
 ADDRESS = "http://127.0.0.1:8000"
+OPTIONS = {name.replace("_", "-") for name in inspect.signature(COMMANDS["serve"]).parameters}
+GENERAL = {
+    "model",
+    "name",
+    "host",
+    "port",
+    "key-file",
+    "without-key",
+    "device",
+    "dtype",
+    "weights",
+    "calibration",
+}
+OF_REPLICAS = {"engine", "replicas", "address", "cpus", "gpus", "routing"} | {
+    "target-load", "upscale-delay", "downscale-delay",
+}  # fmt: skip
 
-# An example, what the page says it prints, and whether the page says that it is not run.
+# An example, the output that the page shows, and whether the page says that it is not run.
 BLOCK = re.compile(
     r"(?P<skipped><!-- not run: [^\n]+ -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```\n"
     r"(?:\n```text\n(?P<printed>.*?)```)?",
@@ -36,10 +55,9 @@ BLOCK = re.compile(
 
 
 def blocks(language: str, *, skipped: bool) -> list[tuple[str, str | None]]:
-    found = [match for page in (CALL, OPERATE) for match in BLOCK.finditer(page.read_text())]
     return [
         (match["code"], match["printed"])
-        for match in found
+        for match in BLOCK.finditer(CALL + OPERATE)
         if match["language"] == language and bool(match["skipped"]) == skipped
     ]
 
@@ -58,9 +76,9 @@ def test_python_examples_run_and_print_what_is_shown(code, printed, live_instruc
 def test_commands_run(block, live_instruct):
     if shutil.which("curl") is None:
         pytest.skip("needs the program curl")
-    ours = f'lastword() {{ "{sys.executable}" -m lastword "$@"; }}; curl() {{ command curl -f "$@"; }}'
+    functions = f'lastword() {{ "{sys.executable}" -m lastword "$@"; }}; curl() {{ command curl -f "$@"; }}'
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", f"{ours}\n{block.replace(ADDRESS, live_instruct.url)}"],
+        ["bash", "-euo", "pipefail", "-c", f"{functions}\n{block.replace(ADDRESS, live_instruct.url)}"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
@@ -71,107 +89,97 @@ def test_commands_run(block, live_instruct):
     assert done.stdout.strip()
 
 
-def test_what_is_not_run_is_python_all_the_same():
-    left = blocks("python", skipped=True)
-    assert len(left) == 2
-    for code, _ in left:
+def test_examples_that_are_not_run_compile():
+    skipped = blocks("python", skipped=True)
+    assert len(skipped) == 2
+    for code, _ in skipped:
         compile(code, "example", "exec")
+    assert all(re.findall(r"(<!-- not run: [^\n]+ -->\n)?```(?:bash|yaml)\n", CLUSTER))
 
 
-def served() -> list[str]:
-    text = CALL.read_text() + OPERATE.read_text()
-    return re.findall(r"^(?:ExecStart=\S*/)?(lastword serve .*)$", text, re.MULTILINE)
+@pytest.fixture
+def started(monkeypatch):
+    """Return the arguments of the server that a command line starts."""
+
+    def start(line):
+        arguments = {}
+
+        class Server:
+            def run(self):
+                pass
+
+        def create_server(model, **options):
+            arguments.update(options, model=model)
+            return Server()
+
+        monkeypatch.setattr("lastword.engines.local.ModelSource.load", lambda source: source)
+        monkeypatch.setattr("lastword.serve.app.create_server", create_server)
+        monkeypatch.setattr(sys, "argv", shlex.split(line))
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 0
+        return arguments
+
+    return start
 
 
-@pytest.mark.parametrize("line", served())
-def test_servers_are_started_with_options_that_there_are(line, monkeypatch, tmp_path):
-    seen = {}
+SERVERS = re.findall(r"^(?:ExecStart=\S*/)?(lastword serve .*)$", CALL + OPERATE, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", SERVERS)
+def test_commands_that_start_a_server_have_valid_options(line, started, monkeypatch, tmp_path):
+    assert len(SERVERS) == 3
     monkeypatch.chdir(tmp_path)
     Path("keys.txt").write_text("secret\n")
-    monkeypatch.setattr("lastword.engines.local.ModelSource.load", lambda source: source)
-    monkeypatch.setattr("lastword.serve.app.serve", lambda model, **given: seen.update(given))
-    monkeypatch.setattr(sys, "argv", shlex.split(line))
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 0
-    assert ("0.0.0.0" in line) == bool(seen["keys"])
+    assert ("0.0.0.0" in line) == bool(started(line)["keys"])
 
 
-def test_a_server_is_given_what_its_options_say(monkeypatch, tmp_path):
-    seen = {}
-    monkeypatch.setattr("lastword.engines.local.ModelSource.load", lambda source: source)
-    monkeypatch.setattr("lastword.serve.app.serve", lambda model, **given: seen.update(given, model=model))
-    line = "lastword serve --port 0 --model toy --recipe fast --weights fp8 --calibration none --slots 3"
-    line += " --columns 4 --queue 5 --body 6 --prompt 7 --answers 8 --horizon 9 --seconds 10 --reading 11"
-    monkeypatch.setattr(sys, "argv", f"{line} --drain 12 --named-recipes --dtype float32".split())
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 0
-    assert seen["model"] == ModelSource("toy", "auto", "float32", None, "fp8")
-    assert seen["limits"] == ServerSettings(
-        slots=3, columns=4, queue=5, body=6, prompt=7, answers=8, horizon=9, seconds=10.0, reading=11.0,
-        drain=12.0, recipes=False, recipe=Recipe.named("fast"),
+def test_settings_are_those_of_the_options(started):
+    settings = ServerSettings(
+        max_batch_size=3, max_reserved_tokens=4, max_queue_size=5, max_body_bytes=6, max_prompt_tokens=7,
+        max_choices=8, max_horizon=9, request_timeout=10.0, client_timeout=11.0, drain_timeout=12.0,
+        named_recipes_only=True, recipe=Recipe.named("fast"),
     )  # fmt: skip
+    numbers = [field.name for field in fields(settings)][:10]
+    options = " ".join(f"--{name.replace('_', '-')} {getattr(settings, name):g}" for name in numbers)
+    line = f"lastword serve --port 0 --model toy --weights fp8 --calibration none --dtype float32 {options}"
+    arguments = started(f"{line} --named-recipes --recipe fast")
+    assert arguments["model"] == ModelSource("toy", "auto", "float32", None, "fp8")
+    assert arguments["settings"] == settings
 
 
-def test_three_ways_to_start_are_shown():
-    assert len(served()) == 3
-
-
-def test_every_limit_is_listed():
-    listed = set(re.findall(r"^\| `--([a-z-]+)` \|", OPERATE.read_text(), re.MULTILINE))
-    others = {"model", "name", "host", "port", "key-file", "without-key"}
-    others |= {
-        "device",
-        "dtype",
-        "weights",
-        "calibration",
-        "engine",
-        "replicas",
-        "address",
-        "cpus",
-        "gpus",
-        "routing",
-        "work",
-        "up",
-        "down",
-    }
-    options = {
-        {"named_only": "named-recipes"}.get(name, name).replace("_", "-")
-        for name in inspect.signature(COMMANDS["serve"]).parameters
-    }
-    assert listed == options - others
+def test_every_option_is_listed():
+    listed = set(re.findall(r"^\| `--([a-z-]+)` \|", OPERATE, re.MULTILINE))
+    assert listed == OPTIONS - GENERAL - OF_REPLICAS
+    for name in OF_REPLICAS:
+        assert f"`--{name}" in CLUSTER, name
+    default = ReplicaSettings()
+    assert f"`--target-load` ({default.target_load:g}" in CLUSTER
+    assert f"`--upscale-delay` ({default.upscale_delay:g})" in CLUSTER
+    assert f"`--downscale-delay` ({default.downscale_delay:g})" in CLUSTER
 
 
 def test_every_metric_is_listed():
-    from lastword.serve.metrics import PrometheusMetrics
-
-    table = OPERATE.read_text().split("## Metrics")[1].split("\n## ")[0]
+    table = OPERATE.split("## Metrics")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
     listed = {name.partition("{")[0] for row in rows for name in re.findall(r"`(.*?)`", row.split("|")[1])}
-    kinds = re.findall(rb"^# TYPE lastword:(\w+) (\w+)", PrometheusMetrics().text(), re.MULTILINE)
+    kinds = re.findall(rb"^# TYPE lastword:(\w+) (\w+)", EngineMetrics().text(), re.MULTILINE)
     assert listed == {name.decode() for name, _ in kinds if not name.endswith(b"_created")}
 
 
 def test_every_error_is_listed():
-    told = CALL.read_text().split("**Errors**")[1]
-    kinds = [
-        kind
-        for module in (errors, invalid)
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, errors.ServerError)
-    ]
-    for kind in kinds:
-        assert f"`{kind.code}`" in told
-        assert str(kind.status) in told
+    errors = CALL.split("**Errors**")[1]
+    for code, kind in ERROR_KINDS.items():
+        assert f"`{code}`" in errors
+        assert str(kind.status) in errors
 
 
-def test_every_field_of_ours_is_listed():
-    table = CALL.read_text().split("## How we differ")[1]
+def test_every_field_that_openai_lacks_is_listed():
+    table = CALL.split("## How we differ")[1]
     for field in AnswerDetails.model_fields:
         assert f"`{field}`" in table
-    told = {"messages", "prompt", "model", "stream", "stream_options"}  # as elsewhere
+    same = {"messages", "prompt", "model", "stream", "stream_options"}
     for kind in (ChatRequest, CompletionRequest):
-        for field, known in kind.model_fields.items():
-            refused = any(type(own).__name__ == "Unsupported" for own in known.metadata)
-            assert refused or field in told or f"`{field}`" in table, field
+        for name, field in kind.model_fields.items():
+            is_unsupported = any(type(item).__name__ == "Unsupported" for item in field.metadata)
+            assert is_unsupported or name in same or f"`{name}`" in table, name

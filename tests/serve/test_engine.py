@@ -1,4 +1,4 @@
-"""The engine in process: every answer is its solo run, whatever happens to others."""
+"""The engine without HTTP: each answer equals its solo run, whatever happens to other requests."""
 
 import asyncio
 import gc
@@ -14,20 +14,17 @@ from lastword.models.toy import Letters
 from lastword.policies.unmask.ranked import MostConfident
 from lastword.policies.unmask.rule import UnmaskRule
 from lastword.recipe.recipe import Recipe
+from lastword.recipe.resolve import resolve
 from lastword.serve.request import (
-    DeadlineExceededError,
-    DeadlineUnreachableError,
-    DecodingFailedError,
-    DrainingError,
     FrameEvent,
-    OverloadedError,
     RequestFinished,
     RequestPlanned,
+    ServerError,
     ServerRequest,
     TextDelta,
 )
 from lastword.survival.interpretation import Auto
-from tests.serve.engines import (
+from tests.serve.helpers import (
     MARK,
     SHORT,
     Misbehaving,
@@ -36,400 +33,437 @@ from tests.serve.engines import (
     Stumbling,
     alone,
     engine_of,
-    heard,
-    job,
+    frames_of,
     outcome,
-    prompt_of,
+    outcomes,
+    prompt_ids_of,
+    read,
+    request_of,
     run,
     until,
 )
 
 CAREFUL, FAST, PAPER = (Recipe.named(name) for name in ("careful", "fast", "paper"))
-DRAWN = replace(CAREFUL, sampling=Sampling(temperature=0.7))
-FULL = replace(CAREFUL, length=lastword.Fixed(8))  # eight passes, whatever comes
-MIXED = (CAREFUL, FAST, PAPER, DRAWN, FULL)
+SAMPLED = replace(CAREFUL, sampling=Sampling(temperature=0.7))
+FULL = replace(CAREFUL, length=lastword.Fixed(8))  # always eight passes
+RECIPES = (CAREFUL, FAST, PAPER, SAMPLED, FULL)
 WORDS = ("abc", "m", "the cat", "xyz", "lorem ipsum dolor", "q r s t u v w", "aa", "zebra")
+ABC = request_of("abc", FULL)
+MARKED = request_of(MARK + "bc", FULL)
 
 
-def mixed(count, **more):
-    """So many jobs that differ in prompt, recipe, seed, cap and stop strings."""
+def mixed(count):
+    """Return requests that differ in prompt, recipe, seed, cap and stop strings."""
     return [
-        job(
+        request_of(
             WORDS[at % len(WORDS)],
-            MIXED[at % len(MIXED)],
+            RECIPES[at % len(RECIPES)],
             seed=at,
-            most=(None, 5, None, 3)[at % 4],
+            max_new_tokens=(None, 5, None, 3)[at % 4],
             stop=((), ("k",), ("uv", "fg"))[at % 3],
-            **more,
         )
         for at in range(count)
     ]
 
 
-def marked(recipe=FULL, **more):
-    return job(MARK + "bc", recipe, **more)
+def solo(requests):
+    return [alone(SHORT, request) for request in requests]
 
 
-async def all_of(engine, jobs):
-    streams = engine.submit(*jobs)
-    return await asyncio.gather(*(outcome(stream) for stream in streams))
+def decoded(model, requests, **settings):
+    """Return the outcomes of requests in one engine, and the engine."""
+
+    async def decode():
+        async with engine_of(model, **settings) as engine:
+            return await outcomes(engine, requests), engine
+
+    return run(decode())
 
 
-@pytest.mark.parametrize("slots", [1, 4])
-def test_mixed_jobs_equal_their_solo_runs(slots):
-    model, jobs = Misbehaving(), mixed(20)
-
-    async def ask():
-        async with engine_of(model, slots=slots) as engine:
-            return await all_of(engine, jobs)
-
-    assert run(ask()) == [alone(SHORT, own) for own in jobs]
+@pytest.mark.parametrize("max_batch_size", [1, 4])
+def test_mixed_requests_equal_their_solo_runs(max_batch_size):
+    requests = mixed(20)
+    assert decoded(Misbehaving(), requests, max_batch_size=max_batch_size)[0] == solo(requests)
 
 
-def test_a_networks_answers_equal_their_solo_runs():
+def test_answers_of_a_network_equal_their_solo_runs():
     model = lastword.load("tiny-llada-base", device="cpu")
-    ask_for = ["Tom has 3 apples and buys 4.", "def add(a, b):", "Solve x + 3 = 5.", "1"]
+    texts = ["Tom has 3 apples and buys 4.", "def add(a, b):", "Solve x + 3 = 5.", "1"]
     recipes = (FAST, replace(FAST, sampling=Sampling(temperature=0.7)), CAREFUL, PAPER)
-    jobs = [
-        ServerRequest(tuple(model.tokenizer.encode(text)), recipe, at, most=16, stop=(".",) if at % 2 else ())
-        for at, (text, recipe) in enumerate(zip(ask_for, recipes))
-    ]
-
-    async def ask():
-        async with engine_of(model, slots=3) as engine:
-            return await all_of(engine, jobs)
-
-    assert run(ask()) == [alone(model, own) for own in jobs]
+    requests = []
+    for at, (text, recipe) in enumerate(zip(texts, recipes)):
+        ids = tuple(model.tokenizer.encode(text))
+        stop = (".",) if at % 2 else ()
+        requests.append(ServerRequest(ids, resolve(recipe, model, [ids]), at, max_new_tokens=16, stop=stop))
+    expected = [alone(model, request) for request in requests]
+    assert decoded(model, requests, max_batch_size=3)[0] == expected
 
 
-def test_what_an_answer_says_of_itself_is_its_own():
-    model, jobs = Misbehaving(), mixed(12)
+def test_an_answer_has_its_own_prompt_cost_and_end():
+    model, requests = Misbehaving(), mixed(12)
 
-    async def ask():
-        async with engine_of(model, slots=4) as engine:
-            return [(await heard(stream))[1] for stream in engine.submit(*jobs)]
+    async def decode():
+        async with engine_of(model, max_batch_size=4) as engine:
+            return await engine.submit(requests).answers()
 
-    for own, answer in zip(jobs, run(ask())):
-        solo = lastword.generate(SHORT, list(own.prompt), recipe=own.recipe, seed=own.seed)
-        assert tuple(answer.generation.prompt) == own.prompt
-        assert answer.stopped is None or answer.stopped in own.stop
-        assert answer.tokens == len(answer.text)  # a letter each
-        if own.most is None and answer.stopped is None:
-            assert answer.generation.canvas == solo.canvas
-            assert answer.generation.cost == solo.cost
-            assert answer.cut == (solo.finish is not lastword.api.Finish.ENDED)
+    for request, answer in zip(requests, run(decode())):
+        expected = lastword.generate(
+            SHORT, list(request.prompt_ids), recipe=request.recipe, seed=request.seed
+        )
+        assert tuple(answer.generation.prompt) == request.prompt_ids
+        assert answer.stop_reason is None or answer.stop_reason in request.stop
+        assert answer.num_tokens == len(answer.text)  # one letter per token
+        if request.max_new_tokens is None and answer.stop_reason is None:
+            assert answer.generation.canvas == expected.canvas
+            assert answer.generation.cost == expected.cost
+            assert answer.truncated == (expected.finish is not lastword.api.Finish.ENDED)
 
 
-def test_a_job_that_is_cancelled_leaves_its_slot_between_two_passes():
+def test_a_cancelled_request_frees_its_row_between_two_passes():
     model, others = Misbehaving(pause=0.005), mixed(3)
 
-    async def ask():
-        async with engine_of(model, slots=1) as engine:
-            leaving, coming = engine.submit(job("abc", FULL), job("m", replace(FULL, block=4)))
-            async for event in leaving:
+    async def decode():
+        async with engine_of(model, max_batch_size=1) as engine:
+            leaving = engine.submit([ABC])
+            waiting = engine.submit([request_of("m", replace(FULL, block=4))])
+            events = leaving.events()
+            async for _, event in events:
                 if isinstance(event, TextDelta):
                     break
-            began = model.calls
-            _, answer = await heard(coming)
-            passes = model.calls - began
-            rest = await all_of(engine, others)
-            return passes, answer, rest
+            await events.aclose()
+            calls = model.calls
+            _, answer = await read(waiting)
+            passes = model.calls - calls
+            return passes, answer, await outcomes(engine, others)
 
-    passes, answer, rest = run(ask())
+    passes, answer, rest = run(decode())
     assert passes <= answer.generation.cost.forward_passes + 1  # the one under way
-    assert rest == [alone(SHORT, own) for own in others]
+    assert rest == solo(others)
 
 
-def test_cancelling_changes_nobody_else():
-    model, jobs = Misbehaving(pause=0.001), mixed(12)
+def test_cancelled_requests_change_no_other_answer():
+    model, requests = Misbehaving(pause=0.001), mixed(12)
 
     async def leave(stream):
-        async for event in stream:
+        async for _, event in stream.events():
             if isinstance(event, TextDelta):
-                return None
+                return
 
-    async def ask():
-        async with engine_of(model, slots=4) as engine:
-            streams = engine.submit(*jobs)
+    async def decode():
+        async with engine_of(model, max_batch_size=4) as engine:
+            streams = [engine.submit([request]) for request in requests]
             return await asyncio.gather(
-                *(leave(own) if at % 2 else outcome(own) for at, own in enumerate(streams))
+                *(leave(stream) if at % 2 else outcome(stream) for at, stream in enumerate(streams))
             )
 
-    assert run(ask())[::2] == [alone(SHORT, own) for own in jobs[::2]]
+    assert run(decode())[::2] == solo(requests[::2])
 
 
 def test_a_deadline_that_cannot_be_met_is_refused_before_the_first_pass():
-    model = Misbehaving(pause=0.01)
+    async def decode():
+        async with engine_of(Misbehaving(pause=0.01), max_batch_size=2) as engine:
+            await outcomes(engine, [ABC])  # the engine measures the time of a pass
+            with pytest.raises(ServerError, match=r"8 tokens are predicted.* at least 8 forward") as refused:
+                await read(engine.submit([replace(ABC, timeout=0.04)]))
+            assert refused.value.code == "deadline_unreachable"
+            assert engine.num_unfinished == 0
+            return await outcome(engine.submit([replace(ABC, timeout=5.0)]))
 
-    async def ask():
-        async with engine_of(model, slots=2) as engine:
-            await all_of(engine, [job("abc", FULL)])  # it learns how long a pass takes
-            (stream,) = engine.submit(job("abc", FULL, seconds=0.04))
-            with pytest.raises(DeadlineUnreachableError, match=r"8 tokens are predicted.* at least 8 passes"):
-                await stream.answer()
-            assert engine.waiting == 0
-            (stream,) = engine.submit(job("abc", FULL, seconds=5.0))
-            return (await stream.answer()).text
-
-    assert run(ask()) == alone(SHORT, job("abc", FULL))
+    assert run(decode()) == alone(SHORT, ABC)
 
 
-def test_a_deadline_that_passes_gives_the_slot_back():
-    model = Misbehaving(pause=0.01)
+def test_a_deadline_that_passes_frees_the_row():
+    model, other = Misbehaving(pause=0.01), request_of("xyz", FULL)
 
-    async def ask():
-        async with engine_of(model, slots=1) as engine:
-            late, other = engine.submit(job("abc", FULL, seconds=0.1), job("xyz", FULL))
-            with pytest.raises(DeadlineExceededError, match=r"not complete after 0\.1 seconds"):
-                await late.answer()
-            began = model.calls
-            answer = await other.answer()
-            return answer, model.calls - began
+    async def decode():
+        async with engine_of(model, max_batch_size=1) as engine:
+            late, waiting = engine.submit([replace(ABC, timeout=0.1)]), engine.submit([other])
+            with pytest.raises(ServerError, match=r"not complete after 0\.1 seconds") as expired:
+                await read(late)
+            assert expired.value.code == "deadline_exceeded"
+            calls = model.calls
+            return await outcome(waiting), model.calls - calls
 
-    answer, passes = run(ask())
-    assert answer.text == alone(SHORT, job("xyz", FULL))
+    text, passes = run(decode())
+    assert text == alone(SHORT, other)
     assert passes <= 8 + 1
 
 
-def test_a_full_queue_refuses_all_of_a_request_or_nothing():
-    model = Misbehaving(pause=0.005)
+def test_a_full_queue_refuses_all_answers_of_a_request_or_none():
+    async def decode():
+        async with engine_of(Misbehaving(pause=0.005), max_batch_size=1, max_queue_size=3) as engine:
+            accepted = engine.submit([ABC] * 3)
+            with pytest.raises(ServerError) as refused:
+                engine.submit([request_of("xyz", FULL)] * 2)
+            assert refused.value.code == "overloaded"
+            assert refused.value.kind.retry_after >= 1
+            assert engine.num_unfinished == 3
+            last = engine.submit([request_of("m", FULL)])
+            return [answer.text for answer in await accepted.answers()], await outcome(last)
 
-    async def ask():
-        async with engine_of(model, slots=1, queue=3) as engine:
-            taken = engine.submit(*[job("abc", FULL)] * 3)
-            with pytest.raises(OverloadedError) as refused:
-                engine.submit(*[job("xyz", FULL)] * 2)
-            assert refused.value.retry_after >= 1
-            assert engine.waiting == 3
-            (one,) = engine.submit(job("m", FULL))
-            return await asyncio.gather(*(outcome(stream) for stream in (*taken, one)))
-
-    expected = [alone(SHORT, job(text, FULL)) for text in ("abc", "abc", "abc", "m")]
-    assert run(ask()) == expected
+    assert run(decode()) == (solo([ABC] * 3), alone(SHORT, request_of("m", FULL)))
 
 
-def test_draining_answers_those_in_hand_and_nobody_else():
-    model, jobs = Misbehaving(pause=0.001), mixed(8)
+def test_a_request_that_never_fits_into_the_queue_is_invalid():
+    async def decode():
+        async with engine_of(SHORT, max_batch_size=1, max_queue_size=2) as engine:
+            with pytest.raises(SettingError, match="room for 3"):
+                engine.submit([ABC] * 4)
+            return await engine.submit([ABC] * 3).answers()
 
-    async def ask():
-        async with engine_of(model, slots=2) as engine:
-            streams = engine.submit(*jobs)
+    assert len(run(decode())) == 3
+
+
+def refused(engine):
+    with pytest.raises(ServerError) as error:
+        engine.submit([ABC])
+    return error.value.code
+
+
+def test_draining_finishes_accepted_requests_and_refuses_new_ones():
+    requests = mixed(8)
+
+    async def decode():
+        async with engine_of(Misbehaving(pause=0.001), max_batch_size=2) as engine:
+            streams = [engine.submit([request]) for request in requests]
             engine.drain(30.0)
-            with pytest.raises(DrainingError):
-                engine.submit(job("abc", FULL))
-            answers = await asyncio.gather(*(outcome(stream) for stream in streams))
+            assert (engine.state, refused(engine)) == ("draining", "draining")
+            texts = await asyncio.gather(*(outcome(stream) for stream in streams))
             await until(lambda: engine.state == "stopped")
-            with pytest.raises(DrainingError):
-                engine.submit(job("abc", FULL))
-            return answers
+            assert refused(engine) == "draining"
+            with pytest.raises(ServerError):
+                await engine.lengths([1, 2], 8, "document", Auto())
+            return texts
 
-    assert run(ask()) == [alone(SHORT, own) for own in jobs]
+    assert run(decode()) == solo(requests)
 
 
-def test_who_is_not_done_when_the_time_to_drain_is_over_is_told_so():
-    model = Misbehaving(pause=0.01)
-
-    async def ask():
-        async with engine_of(model, slots=2) as engine:
-            streams = engine.submit(*[job("abc", FULL)] * 20)
+def test_requests_that_are_unfinished_after_the_drain_timeout_are_refused():
+    async def decode():
+        async with engine_of(Misbehaving(pause=0.01), max_batch_size=2) as engine:
+            streams = [engine.submit([ABC]) for _ in range(20)]
             first = await outcome(streams[0])
             engine.drain(0.05)
             return [first, *await asyncio.gather(*(outcome(stream) for stream in streams[1:]))]
 
-    found = run(ask())
-    assert {*found} == {alone(SHORT, job("abc", FULL)), "DrainingError"}
+    assert {*run(decode())} == {alone(SHORT, ABC), "draining"}
 
 
-@pytest.mark.parametrize("after", [0, 7], ids=["in its probe", "in the midst of its answer"])
+def test_requests_submitted_while_the_engine_stops_are_refused():
+    """From two threads at once: none is lost between the inbox and the end of the thread."""
+
+    async def decode(pause):
+        async with engine_of(SHORT) as engine:
+            await until(lambda: engine.state == "ready")
+            asyncio.get_running_loop().call_later(pause, engine.drain, 0.0)
+            results = []
+            while engine.state != "stopped":
+                try:
+                    stream = engine.submit([ABC])
+                except ServerError:
+                    await asyncio.sleep(0)
+                    continue
+                results.append(await asyncio.wait_for(outcome(stream), 5.0))
+            return {*results}
+
+    for step in range(5):
+        assert run(decode(0.004 * step)) <= {alone(SHORT, ABC), "draining"}
+
+
+def test_length_probes_of_clients_that_left_are_not_run():
+    model = Misbehaving(pause=0.05)
+
+    async def decode():
+        async with engine_of(model) as engine:
+            probes = [
+                asyncio.ensure_future(engine.lengths([at], 8, "document", Auto())) for at in range(1, 21)
+            ]
+            await until(lambda: model.calls >= 2)  # the warm-up, and the first
+            for probe in probes[:-1]:
+                probe.cancel()
+            return await probes[-1]
+
+    assert run(decode()).slots == 8
+    assert model.calls <= 5
+
+
+@pytest.mark.parametrize("after", [0, 7], ids=["in the probe", "while decoding"])
 def test_one_poisoned_request_of_a_hundred_fails_alone(after):
-    model, brief = Poisoned(after=after), (replace(CAREFUL, length=lastword.Fixed(2)), FAST)
-    jobs = [job(WORDS[at % 8], brief[at % 2], most=2, seed=at % 4) for at in range(100)]
-    jobs[37] = marked()
-
-    async def ask():
-        async with engine_of(model, slots=16) as engine:
-            return await all_of(engine, jobs)
-
-    found = run(ask())
-    assert found[37] == "DecodingFailedError"
-    assert found[:37] + found[38:] == [alone(SHORT, own) for own in jobs[:37] + jobs[38:]]
+    brief = (replace(CAREFUL, length=lastword.Fixed(2)), FAST)
+    requests = [request_of(WORDS[at % 8], brief[at % 2], max_new_tokens=2, seed=at % 4) for at in range(100)]
+    requests[37] = MARKED
+    texts, _ = decoded(Poisoned(after=after), requests, max_batch_size=16)
+    assert texts.pop(37) == "decoding_failed"
+    assert texts == solo(requests[:37] + requests[38:])
 
 
 @dataclass(frozen=True)
 class Picky(UnmaskRule):
-    """The most confident, unless a row's prompt is marked."""
+    """The most confident rule, which fails for a marked prompt."""
 
     def choose(self, prediction, open, clock, state):
         canvas = prediction.canvas
         for row in range(len(canvas.tokens)):
             prompt = canvas.tokens[row, : canvas.start].tolist()
-            if bytes(prompt_of(MARK)) in bytes(prompt) and bool(open[row].any()):
+            if bytes(prompt_ids_of(MARK)) in bytes(prompt) and bool(open[row].any()):
                 raise ValueError("no such row (of a test)")
         return MostConfident().choose(prediction, open, clock, state)
 
 
-def test_a_part_that_raises_for_one_row_fails_that_row():
-    model, recipe = Misbehaving(), replace(FULL, unmask=Picky())
-    jobs = [job(WORDS[at % len(WORDS)], recipe) for at in range(12)]
-    jobs[5] = marked(recipe)
-
-    async def ask():
-        async with engine_of(model, slots=4) as engine:
-            return await all_of(engine, jobs)
-
-    found = run(ask())
-    assert found[5] == "DecodingFailedError"
-    assert found[:5] + found[6:] == [alone(SHORT, own) for own in jobs[:5] + jobs[6:]]
+def test_a_part_that_fails_for_one_row_fails_that_request():
+    recipe = replace(FULL, unmask=Picky())
+    requests = [request_of(WORDS[at % len(WORDS)], recipe) for at in range(12)]
+    requests[5] = request_of(MARK + "bc", recipe)
+    texts, _ = decoded(Misbehaving(), requests, max_batch_size=4)
+    assert texts.pop(5) == "decoding_failed"
+    assert texts == solo(requests[:5] + requests[6:])
 
 
-def test_a_failure_is_told_by_its_kind_and_no_more():
-    model = Stumbling(2, 3, 4)
+def test_a_failure_is_reported_by_its_type_only():
+    async def decode():
+        async with engine_of(Stumbling(2, 3, 4), max_batch_size=1) as engine:
+            with pytest.raises(ServerError, match="RuntimeError") as failed:
+                await read(engine.submit([ABC]))
+            return str(failed.value)
 
-    async def ask():
-        async with engine_of(model, slots=1) as engine:
-            (stream,) = engine.submit(job("abc", FULL))
-            with pytest.raises(DecodingFailedError, match="RuntimeError") as told:
-                await stream.answer()
-            return str(told.value)
-
-    assert "stumble" not in run(ask())  # what others' code says stays in the log
+    assert "stumble" not in run(decode())  # messages of third-party code stay in the log
 
 
-def test_short_memory_shrinks_the_slots_and_all_are_answered():
-    model, jobs = Narrow(3), [job(WORDS[at % 8], FULL) for at in range(10)]
-
-    async def ask():
-        async with engine_of(model, slots=8) as engine:
-            found = await all_of(engine, jobs)
-            return found, engine._worker.slots
-
-    found, slots = run(ask())
-    assert found == [alone(SHORT, own) for own in jobs]
-    assert slots <= 3
+def test_the_batch_shrinks_when_memory_runs_out_and_all_are_answered():
+    requests = [request_of(WORDS[at % 8], FULL) for at in range(10)]
+    texts, engine = decoded(Narrow(3), requests, max_batch_size=8)
+    assert texts == solo(requests)
+    assert engine._worker.max_batch_size <= 3
 
 
 def test_a_request_that_does_not_fit_alone_fails_alone():
-    model, jobs = Narrow(3), mixed(8)
-    jobs[4] = marked()
+    requests = mixed(8)
+    requests[4] = MARKED
+    texts, _ = decoded(Narrow(3), requests, max_batch_size=8)
+    assert texts.pop(4) == "decoding_failed"
+    assert texts == solo(requests[:4] + requests[5:])
 
-    async def ask():
-        async with engine_of(model, slots=8) as engine:
-            return await all_of(engine, jobs)
 
-    found = run(ask())
-    assert found[4] == "DecodingFailedError"
-    assert found[:4] + found[5:] == [alone(SHORT, own) for own in jobs[:4] + jobs[5:]]
+def test_the_batch_never_grows_when_memory_runs_out():
+    """An older session may have more rows than the limit by then."""
+    model = Narrow(4, pause=0.01)
+
+    async def decode():
+        async with engine_of(model, max_batch_size=4) as engine:
+            stream = engine.submit([ABC] * 4)
+            await until(lambda: engine._worker.num_running == 4)
+            engine._worker.max_batch_size, model.rows = 1, 2
+            texts = [answer.text for answer in await stream.answers()]
+            return texts, engine._worker.max_batch_size
+
+    assert run(decode()) == (solo([ABC] * 4), 1)
 
 
 @pytest.mark.parametrize("failing", [(6,), (6, 7)])
-def test_what_went_out_stays_true_where_rows_begin_anew(failing):
-    """What was read is the beginning of the answer; a row that was unlucky twice is refused."""
-    model, jobs = Stumbling(*failing), [job(text, recipe) for text in WORDS[:2] for recipe in MIXED]
+def test_streamed_text_stays_true_when_rows_restart(failing):
+    """Streamed text is a prefix of the answer; a row that fails twice is refused."""
+    model = Stumbling(*failing)
+    requests = [request_of(text, recipe) for text in WORDS[:2] for recipe in RECIPES]
 
-    async def watched(stream):
+    async def watch(stream):
         texts = []
         try:
-            async for event in stream:
+            async for _, event in stream.events():
                 if isinstance(event, TextDelta):
                     texts.append(event.text)
-        except DecodingFailedError:
+        except ServerError:
             return "".join(texts), False
         return "".join(texts), True
 
-    async def ask():
-        async with engine_of(model, slots=4) as engine:
-            return await asyncio.gather(*(watched(own) for own in engine.submit(*jobs)))
+    async def decode():
+        async with engine_of(model, max_batch_size=4) as engine:
+            streams = [engine.submit([request]) for request in requests]
+            return await asyncio.gather(*map(watch, streams))
 
-    found = run(ask())
-    assert sum(not complete for _, complete in found) < len(failing)
-    model.failing = ()
-    for own, (text, complete) in zip(jobs, found):
-        whole = alone(SHORT, own)
-        assert text == whole if complete else whole.startswith(text)
-
-
-def test_streams_that_nobody_reads_hold_no_slot_and_do_not_grow():
-    model = Misbehaving()
-    jobs = [job(WORDS[at % len(WORDS)], FULL, frames=bool(at % 3)) for at in range(9)]
-
-    async def ask():
-        async with engine_of(model, slots=3) as engine:
-            streams = engine.submit(*jobs)
-            await until(lambda: engine.waiting == 0)
-            kept = [list(stream._events) for stream in streams]
-            return kept, await asyncio.gather(*(outcome(stream) for stream in streams))
-
-    kept, found = run(ask())
-    assert found == [alone(SHORT, own) for own in jobs]
-    for events in kept:
-        for kind, most in ((RequestPlanned, 1), (FrameEvent, 1), (TextDelta, 2), (RequestFinished, 1)):
-            assert sum(isinstance(event, kind) for event in events) <= most
+    results = run(decode())
+    assert sum(not complete for _, complete in results) < len(failing)
+    for expected, (text, complete) in zip(solo(requests), results):
+        assert text == expected if complete else expected.startswith(text)
 
 
-def test_frames_show_every_pass_to_one_who_reads():
-    model = Misbehaving(pause=0.002)
+def test_unread_streams_hold_no_row_and_do_not_grow():
+    requests = [request_of(WORDS[at % len(WORDS)], FULL, stream_frames=bool(at % 3)) for at in range(9)]
 
-    async def ask():
-        async with engine_of(model, slots=2) as engine:
-            (stream, _) = engine.submit(job("abc", FULL, frames=True), job("m", FULL))
-            return [event.frame async for event in stream if isinstance(event, FrameEvent)]
+    async def decode():
+        async with engine_of(Misbehaving(), max_batch_size=3) as engine:
+            stream = engine.submit(requests)
+            await until(lambda: engine.num_unfinished == 0)
+            await asyncio.sleep(0.01)
+            unread = list(stream._unread.values())
+            return unread, [answer.text for answer in await stream.answers()]
 
-    frames = run(ask())
+    unread, texts = run(decode())
+    assert texts == solo(requests)
+    assert len(unread) == len(requests)
+    for events in unread:
+        for kind in (RequestPlanned, FrameEvent, TextDelta, RequestFinished):
+            assert sum(isinstance(event, kind) for event in events) <= 1
+
+
+def test_a_reader_gets_a_frame_per_pass():
+    async def decode():
+        async with engine_of(Misbehaving(pause=0.002), max_batch_size=2) as engine:
+            engine.submit([request_of("m", FULL)])
+            return await frames_of(engine.submit([replace(ABC, stream_frames=True)]))
+
+    frames = run(decode())
     assert [frame.forward_passes for frame in frames] == sorted({frame.forward_passes for frame in frames})
     assert frames[-1].forward_passes == 8
 
 
-def test_recipes_take_turns():
-    """Many slow ones do not keep a fast one waiting for their end."""
-    model = Misbehaving(pause=0.001)
+def test_recipes_share_the_time():
+    """Many slow requests do not make a fast one wait for their end."""
 
-    async def ask():
-        async with engine_of(model, slots=4) as engine:
-            slow = engine.submit(*[job("abc", FULL)] * 16)
-            (quick,) = engine.submit(job("m", PAPER, most=2))
-            await quick.answer()
-            left = engine.waiting
-            await asyncio.gather(*(stream.answer() for stream in slow))
-            return left
+    async def decode():
+        async with engine_of(Misbehaving(pause=0.001), max_batch_size=4) as engine:
+            slow = engine.submit([ABC] * 16)
+            await engine.submit([request_of("m", PAPER, max_new_tokens=2)]).answers()
+            unfinished = engine.num_unfinished
+            await slow.answers()
+            return unfinished
 
-    assert run(ask()) >= 4
+    assert run(decode()) >= 4
 
 
 LATE_REFUSALS = {
-    "found by the probe": (replace(CAREFUL, length=lastword.Budget(max_passes=1)), "allow at least"),
-    "found by the canvas": (replace(FULL, commit=lastword.Prophet(literals=((99, 0),))), "slot 99"),
+    "in the probe": (replace(CAREFUL, length=lastword.Budget(max_passes=1)), "allow at least"),
+    "on the canvas": (replace(FULL, commit=lastword.Prophet(literals=((99, 0),))), "slot 99"),
 }
 
 
 @pytest.mark.parametrize("case", LATE_REFUSALS)
-def test_what_a_part_refuses_at_work_is_told_in_its_own_words(case, caplog):
+def test_a_setting_that_is_wrong_for_a_prompt_is_reported_and_not_logged(case, caplog):
     recipe, words = LATE_REFUSALS[case]
 
-    async def ask():
-        async with engine_of(SHORT, slots=4) as engine:
-            streams = engine.submit(job("abc", recipe), job("abc", FULL))
+    async def decode():
+        async with engine_of(SHORT, max_batch_size=4) as engine:
+            wrong, right = engine.submit([request_of("abc", recipe)]), engine.submit([ABC])
             with pytest.raises(SettingError, match=words):
-                await streams[0].answer()
-            return (await streams[1].answer()).text
+                await read(wrong)
+            return await outcome(right)
 
-    assert run(ask()) == alone(SHORT, job("abc", FULL))
-    assert not caplog.records  # anybody can make it happen: it is no line of the operator's log
+    assert run(decode()) == alone(SHORT, ABC)
+    assert not caplog.records
 
 
-@pytest.mark.parametrize("leaves", ["answered", "cancelled", "stopped"])
-def test_a_session_gives_back_what_it_holds_when_its_last_row_leaves(leaves):
-    """Caches and the model's graphs: not at some later time, when Python looks for garbage."""
-    model = Misbehaving(pause=0.01)
+@pytest.mark.parametrize("end", ["answered", "cancelled", "stopped"])
+def test_a_session_frees_its_memory_when_its_last_row_ends(end):
+    """Caches and CUDA graphs are freed at once, not when Python collects garbage."""
 
-    async def ask():
-        async with engine_of(model, slots=2) as engine:
-            (stream,) = engine.submit(job("abc", FULL))
+    async def decode():
+        async with engine_of(Misbehaving(pause=0.01), max_batch_size=2) as engine:
+            stream = engine.submit([ABC])
             await until(lambda: engine._worker._sessions)
             session = weakref.ref(engine._worker._sessions[0])
-            if leaves == "answered":
-                await stream.answer()
-            elif leaves == "cancelled":
-                stream.cancel()
+            if end == "answered":
+                await stream.answers()
+            elif end == "cancelled":
+                stream.cancelled = True
             else:
                 await engine.stop(0.0)
                 engine._worker._sessions.clear()
@@ -437,13 +471,13 @@ def test_a_session_gives_back_what_it_holds_when_its_last_row_leaves(leaves):
 
     gc.disable()
     try:
-        run(ask())
+        run(decode())
     finally:
         gc.enable()
 
 
 class Stuttering(Letters):
-    """The toy's tokenizer, which cannot spell one letter."""
+    """The tokenizer of the toy model, which fails at one letter."""
 
     def decode(self, ids, **options):
         text = super().decode(ids, **options)
@@ -452,72 +486,12 @@ class Stuttering(Letters):
         return text
 
 
-def test_a_text_that_cannot_be_spelled_fails_its_own_answer():
+def test_a_text_that_cannot_be_decoded_fails_its_own_answer():
     model = Misbehaving()
     model.tokenizer = Stuttering()
-    jobs = [job("abc", FULL), job("mno", FULL), job("abc", FULL), job("mno", FULL)]
-
-    async def ask():
-        async with engine_of(model, slots=2) as engine:
-            found = await all_of(engine, jobs)
-            return found, engine.state
-
-    spelled = [alone(SHORT, own) for own in jobs]
-    assert ["d" in text for text in spelled] == [True, False, True, False]
-    assert run(ask()) == (["DecodingFailedError", spelled[1], "Faulty", spelled[3]], "ready")
-
-
-def test_what_is_handed_in_while_the_engine_stops_is_refused():
-    async def ask():
-        async with engine_of(SHORT) as engine:
-            await engine.stop(0.0)
-            engine._check_open = lambda count: None  # it stopped right after this was asked
-            (stream,) = engine.submit(job("abc", FULL))
-            with pytest.raises(DrainingError):
-                await stream.answer()
-            with pytest.raises(DrainingError):
-                await asyncio.wait_for(engine.lengths([1, 2], 8, "document", Auto()), 5.0)
-
-    run(ask())
-
-
-def test_probes_of_those_who_left_are_not_made():
-    model = Misbehaving(pause=0.05)
-
-    async def ask():
-        async with engine_of(model) as engine:
-            asked = [
-                asyncio.ensure_future(engine.lengths([at], 8, "document", Auto())) for at in range(1, 21)
-            ]
-            await until(lambda: model.calls >= 2)  # the one that warms up, and the first
-            for own in asked[:-1]:
-                own.cancel()
-            return await asked[-1]
-
-    assert run(ask()).slots == 8
-    assert model.calls <= 5
-
-
-def test_more_answers_than_there_is_ever_room_for_are_not_worth_asking_for_again():
-    async def ask():
-        async with engine_of(SHORT, slots=1, queue=2) as engine:
-            with pytest.raises(SettingError, match="room for 3"):
-                engine.submit(*[job("abc", FULL)] * 4)
-            return await all_of(engine, [job("abc", FULL)] * 3)
-
-    assert len(run(ask())) == 3
-
-
-def test_short_memory_never_adds_slots():
-    """Rows of an older session may be more than the slots that are left."""
-    model = Narrow(4, pause=0.01)
-
-    async def ask():
-        async with engine_of(model, slots=4) as engine:
-            streams = engine.submit(*[job("abc", FULL)] * 4)
-            await until(lambda: engine._worker.at_work == 4)
-            engine._worker.slots, model.most = 1, 2
-            texts = await asyncio.gather(*(outcome(stream) for stream in streams))
-            return texts, engine._worker.slots
-
-    assert run(ask()) == ([alone(SHORT, job("abc", FULL))] * 4, 1)
+    requests = [request_of(text, FULL) for text in ("abc", "mno") * 2]
+    expected = ["decoding_failed" if "d" in text else text for text in solo(requests)]
+    assert expected.count("decoding_failed") == 2
+    texts, engine = decoded(model, requests, max_batch_size=2)
+    assert texts == expected
+    assert engine.fault is None

@@ -1,0 +1,502 @@
+"""Replicas on Ray without a cluster: routing, scaling, retries, and errors at the start."""
+
+import asyncio
+import random
+import sys
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+pytest.importorskip("ray")
+
+from ray.exceptions import ActorDiedError, RayTaskError
+from ray.serve._private.common import DeploymentID
+from ray.serve.exceptions import RayServeException
+from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
+
+from lastword.cli import main
+from lastword.engines.local import ModelSource
+from lastword.errors import ExtraError, SettingError
+from lastword.serve import ray as ray_module
+from lastword.serve.app import create_app
+from lastword.serve.engine import Engine, EngineLoad
+from lastword.serve.metrics import EngineMetrics, merge_metrics
+from lastword.serve.protocol import CompletionRequest
+from lastword.serve.ray import (
+    MAX_TRIES,
+    RayDeployment,
+    ReplicaSpec,
+    ReplicaStatus,
+    ReplicatedService,
+    ServeReplica,
+    failure_reason,
+    ray_cluster,
+)
+from lastword.serve.request import ServerError
+from lastword.serve.routing import (
+    LOAD_METRIC,
+    AutoscalingPolicy,
+    LeastLoadedRouter,
+    ReplicaReport,
+    desired_replicas,
+    less_loaded_of_two,
+    mean_request_tokens,
+    predicted_load,
+)
+from lastword.serve.serving import ModelService
+from lastword.serve.settings import ReplicaSettings, ServerSettings, parse_replicas, require_serve_extra
+
+# ---- routing ----
+
+
+def test_a_report_is_passed_on_as_plain_data():
+    report = ReplicaReport(2.5, 0.5, 5)
+    assert ReplicaReport.of(report._asdict()) == report
+    assert ReplicaReport.of({}) == ReplicaReport()
+    assert ReplicaReport.of({**report._asdict(), "of a newer version": 1}) == report
+
+
+def test_the_load_of_a_replica_includes_requests_routed_since_its_report():
+    report = ReplicaReport(tokens=4.0, tokens_per_request=2.0, requests=2)
+    assert predicted_load(report, 2, default=9.0) == 4.0
+    assert predicted_load(report, 5, default=9.0) == 4.0 + 3 * 2.0
+    assert predicted_load(report, 0, default=9.0) == 4.0
+    assert predicted_load(ReplicaReport(), 3, default=0.5) == 1.5
+    others = [ReplicaReport(), ReplicaReport(tokens_per_request=2.0), ReplicaReport(tokens_per_request=4.0)]
+    assert mean_request_tokens(others) == 3.0
+    assert mean_request_tokens(others[:1]) == 1.0
+
+
+def test_power_of_two_choices():
+    generator, loads = random.Random(0), {name: float(name) for name in range(5)}
+    drawn = [less_loaded_of_two(loads, generator) for _ in range(2000)]
+    assert {*drawn} == {0, 1, 2, 3}  # never the busiest
+    assert drawn.count(0) == pytest.approx(2000 * 2 / 5, rel=0.1)  # whenever it is drawn
+    assert less_loaded_of_two({"a": 1.0}, generator) == "a"
+    equal = [less_loaded_of_two({"a": 0.0, "b": 0.0}, generator) for _ in range(400)]
+    assert 150 < equal.count("a") < 250
+
+
+class Replica(RunningReplica):
+    """A replica without an actor."""
+
+    def __init__(self, name, report=None):
+        self._replica_info = SimpleNamespace(
+            replica_id=ReplicaID(name, DeploymentID("replica", "test")),
+            routing_stats={} if report is None else report._asdict(),
+        )
+
+    @property
+    def name(self):
+        return self.replica_id.unique_id
+
+
+class Router(LeastLoadedRouter):
+    """The router without the machinery of Ray."""
+
+    def __init__(self, **settings):
+        self.initialize_state(seed=0, **settings)
+
+
+def routed(router, replicas, count, *, completed=False, cancelled=False):
+    """Return the first choice for each request, which ends before the next if `completed`."""
+
+    async def route():
+        loop, names = asyncio.get_running_loop(), []
+        for number in range(count):
+            metadata = SimpleNamespace(internal_request_id=str(number))
+            request = PendingRequest([], {}, metadata, future=loop.create_future())
+            ranks = await router.choose_replicas(replicas, request)
+            assert sorted(rank[0].name for rank in ranks) == sorted(replica.name for replica in replicas)
+            assert request.routing_context.should_backoff
+            names.append(ranks[0][0].name)
+            if completed:
+                router.on_request_completed(ranks[0][0].replica_id, str(number))
+            if cancelled:
+                request.future.cancel()
+        return names
+
+    return asyncio.run(route())
+
+
+BUSY = ReplicaReport(tokens=150.0, tokens_per_request=100.0)
+FREE = ReplicaReport(tokens_per_request=100.0)
+
+
+def test_a_burst_between_two_reports_is_spread():
+    names = routed(Router(), [Replica("a"), Replica("b")], 20)
+    assert names.count("a") == names.count("b") == 10
+
+
+@pytest.mark.parametrize("end", [{"completed": True}, {"cancelled": True}])
+def test_requests_that_ended_do_not_count(end):
+    assert routed(Router(), [Replica("a", BUSY), Replica("b", FREE)], 8, **end) == ["b"] * 8
+
+
+def test_a_busy_replica_gets_fewer_requests():
+    busy = BUSY._replace(tokens=900.0)
+    names = routed(Router(), [Replica("a", busy), Replica("b", FREE)], 30)
+    assert names[:9] == ["b"] * 9
+    assert set(names[12:]) == {"a", "b"}
+
+
+def test_random_routing_ignores_the_load():
+    busy = BUSY._replace(tokens=1e9)
+    names = routed(Router(routing="random"), [Replica("a", busy), Replica("b", FREE)], 200)
+    assert 60 < names.count("a") < 140
+
+
+# ---- number of replicas ----
+
+
+@pytest.mark.parametrize(
+    ("seconds", "current", "number"),
+    [
+        (0.0, 1, 1),
+        (10.0, 1, 1),
+        (10.1, 1, 2),
+        (45.0, 2, 5),
+        (1e6, 2, 8),  # the maximum
+        (12.0, 4, 3),  # two would be near their limit
+        (19.0, 4, 4),
+        (0.0, 4, 1),  # the minimum
+    ],
+)
+def test_replicas_for_a_load(seconds, current, number):
+    assert desired_replicas(seconds, 10.0, current, 1, 8) == number
+
+
+def test_the_number_of_replicas_does_not_oscillate():
+    for tenths in range(1, 900):
+        current = 1
+        numbers = [current := desired_replicas(tenths / 10, 10.0, current, 1, 8) for _ in range(4)]
+        assert len({*numbers[1:]}) == 1
+
+
+def test_the_policy_adds_up_reports():
+    context = SimpleNamespace(
+        aggregated_metrics={LOAD_METRIC: {"a": 12.0, "b": 7.0}},
+        capacity_adjusted_min_replicas=1,
+        capacity_adjusted_max_replicas=10,
+        target_num_replicas=2,
+    )
+    assert AutoscalingPolicy(target_load=5.0)(context) == (4, {})
+    context.aggregated_metrics, context.target_num_replicas = None, 1
+    assert AutoscalingPolicy(target_load=5.0)(context) == (1, {})
+
+
+def test_replica_settings():
+    assert parse_replicas("2") == (2, 2)
+    assert parse_replicas(" 1:8 ") == (1, 8)
+    for text in ("", "two", "1:", ":8", "-1", "1:2:3", "1.5"):
+        with pytest.raises(SettingError, match="1:8"):
+            parse_replicas(text)
+    for wrong in (
+        {"min_replicas": 0},
+        {"min_replicas": 3, "max_replicas": 2},
+        {"cpus": -1.0},
+        {"gpus": -1.0},
+        {"target_load": 0.0},
+        {"routing": "nearest"},
+    ):
+        with pytest.raises(SettingError):
+            ReplicaSettings(**wrong)
+
+
+# ---- the service ----
+
+
+class Items:
+    """The items that a replica yields, then an error; None: a replica that hangs."""
+
+    def __init__(self, items, error=None):
+        self._items, self._error, self.cancelled = items, error, False
+
+    async def __aiter__(self):
+        for item in self._items:
+            yield item
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class Handle:
+    """A handle whose replicas return scripted items, one script per call."""
+
+    def __init__(self, *scripts, statuses=()):
+        self.scripts, self.calls, self.broadcasts, self.statuses = [*scripts], [], [], statuses
+        self.call = SimpleNamespace(remote=self._call)
+
+    def options(self, *, stream):
+        return self
+
+    def _call(self, method, *arguments):
+        self.calls.append(self.scripts.pop(0))
+        return self.calls[-1]
+
+    def broadcast(self, method, *arguments):
+        self.broadcasts.append((method, *arguments))
+
+        async def results_async(**options):
+            if isinstance(self.statuses, Exception):
+                raise self.statuses
+            return list(self.statuses)
+
+        return SimpleNamespace(results_async=results_async)
+
+
+LOST = ActorDiedError()
+BODY = CompletionRequest(model="toy", prompt="abc")
+
+
+def service_of(handle, **settings):
+    spec = ReplicaSpec(ModelSource("toy", "cpu"), "toy", ServerSettings())
+    service = ReplicatedService(RayDeployment(spec, ReplicaSettings()), ServerSettings(**settings))
+    service._handle = handle
+    return service
+
+
+def answered(*scripts):
+    """Return the chunks, the number of calls, and the error."""
+    handle, chunks, error = Handle(*scripts), [], None
+
+    async def answer():
+        async for chunk in service_of(handle).answer(BODY):
+            chunks.append(chunk)
+
+    try:
+        asyncio.run(answer())
+    except Exception as raised:
+        error = raised
+    assert all(items.cancelled for items in handle.calls)
+    return chunks, len(handle.calls), error
+
+
+def test_a_lost_replica_is_replaced_by_another_before_the_first_chunk():
+    assert answered(Items([1, 2])) == ([1, 2], 1, None)
+    assert answered(Items([], LOST), Items([1, 2])) == ([1, 2], 2, None)
+    assert answered(Items([], RayServeException("no replica")), Items([1])) == ([1], 2, None)
+
+
+@pytest.mark.parametrize("scripts", [[Items([1], LOST)], [Items([], LOST)] * MAX_TRIES], ids=["begun", "all"])
+def test_a_stream_that_has_begun_is_not_retried_and_neither_is_the_last_try(scripts):
+    chunks, calls, error = answered(*scripts)
+    assert (len(chunks), calls) == (len(scripts[0]._items), len(scripts))
+    assert (error.code, error.kind.status, error.kind.retry_after, error.kind.retryable) == (
+        "replica_lost", 503, 1, True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "cause", [ServerError("full", "overloaded", retry_after=7), ZeroDivisionError("a fault")]
+)
+def test_an_error_of_the_service_is_raised_as_it_is(cause):
+    chunks, calls, error = answered(Items([1], RayTaskError("call", "trace", cause).as_instanceof_cause()))
+    assert (chunks, calls) == ([1], 1)
+    assert type(error) is type(cause)
+    assert getattr(error, "kind", None) == getattr(cause, "kind", None)
+
+
+def test_errors_survive_pickling():
+    import pickle
+
+    for error in (ServerError("full", "overloaded", retry_after=7), ServerError("no", "not_found", "model")):
+        copy = pickle.loads(pickle.dumps(error))
+        assert (copy.code, copy.param, copy.kind, str(copy)) == (
+            error.code,
+            error.param,
+            error.kind,
+            str(error),
+        )
+
+
+def test_requests_before_and_after_the_replicas_are_ready():
+    async def codes():
+        service, found = service_of(None), []
+        for prepare in (lambda: None, service.drain):
+            prepare()
+            with pytest.raises(ServerError) as refused:
+                await service.lengths(BODY)
+            found.append((service.state, refused.value.code))
+        return found
+
+    assert asyncio.run(codes()) == [("starting", "starting"), ("draining", "draining")]
+
+
+def test_replicas_refuse_what_is_unfinished_after_the_drain_deadline():
+    async def drained():
+        handle = Handle(
+            Items([1], RayTaskError("call", "", ServerError("", "draining")).as_instanceof_cause())
+        )
+        service = service_of(handle, client_timeout=1.0)
+        chunks = service.answer(BODY)
+        await anext(chunks)
+        watching = asyncio.create_task(service._watch())
+        service.drain(0.0)
+        while not handle.broadcasts:
+            await asyncio.sleep(0.01)
+        assert service.state == "draining"
+        with pytest.raises(ServerError) as refused:
+            await anext(chunks)
+        await watching
+        return refused.value.code, handle.broadcasts, service.state
+
+    assert asyncio.run(drained()) == ("draining", [("drain", 0.0)], "stopped")
+
+
+def test_health_and_metrics_of_all_replicas():
+    pages = [EngineMetrics(), EngineMetrics()]
+    pages[0].count_outcome("answered")
+    for outcome in ("answered", "failed"):
+        pages[1].count_outcome(outcome)
+    loads = [EngineLoad(2, 1, 1.5, 10.0), EngineLoad(0, 0, 0.0, 0.0)]
+    statuses = [
+        ReplicaStatus(name, load, page.text()) for name, load, page in zip(("aa", "bb"), loads, pages)
+    ]
+
+    async def ask():
+        handle = Handle(statuses=[*statuses, LOST])
+        service = service_of(handle)
+        health, page = await service.health(), await service.metrics()
+        handle.statuses = TimeoutError()
+        kept = (await service.health()).counts
+        handle.statuses = RayServeException("no replica")
+        return health.counts, page.decode(), kept, (await service.health()).counts
+
+    counts, page, kept, none = asyncio.run(ask())
+    assert counts == kept == {"working": 2, "waiting": 1, "replicas": 2}
+    assert none == {"working": 0, "waiting": 0, "replicas": 0}
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    assert page.count("# HELP lastword:request_ended_total") == 1
+    ended = {
+        (sample.labels["outcome"], sample.labels["replica"]): sample.value
+        for sample in families["lastword:request_ended"].samples
+        if sample.name.endswith("_total")
+    }
+    assert ended == {("answered", "aa"): 1, ("answered", "bb"): 1, ("failed", "bb"): 1}
+    assert [sample.value for sample in families["lastword:replicas"].samples] == [2]
+    work = families["lastword:predicted_work_seconds"].samples
+    assert {sample.labels["replica"]: sample.value for sample in work} == {"aa": 1.5, "bb": 0}
+    assert merge_metrics({}, {})
+
+
+@asynccontextmanager
+async def application(toy, **options):
+    settings = ServerSettings(drain_timeout=5.0)
+    replica = ServeReplica.__new__(ServeReplica)
+    replica._engine, replica._requests = Engine(toy, settings), 0
+    replica._service = ModelService(replica._engine, "toy")
+    replica._engine.start()
+
+    class Stream:
+        def __init__(self, items):
+            self._items = items
+
+        def __aiter__(self):
+            return self._items
+
+        def cancel(self):
+            pass
+
+    handle = Handle()
+    handle.call = SimpleNamespace(remote=lambda *arguments: Stream(replica.call(*arguments)))
+    app = create_app(service_of(handle), name="toy", settings=settings, **options)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        yield client
+    await replica._engine.stop(0.0)
+
+
+def test_the_application_is_the_same_over_replicas(toy):
+    body = {"model": "toy", "prompt": "abc", "length": "fixed:8"}
+
+    async def ask():
+        async with application(toy) as client:
+            return (
+                await client.post("/v1/completions", json=body),
+                await client.post("/v1/completions", json={**body, "stream": True}),
+                await client.post("/v1/completions", json={**body, "length": "fixed:99"}),
+                await client.post("/v1/lengths", json={"prompt": "abc"}),
+                await client.get("/v1/models"),
+            )
+
+    whole, streamed, wrong, lengths, models = asyncio.run(ask())
+    assert whole.json()["choices"][0]["text"]
+    assert streamed.text.rstrip().endswith("data: [DONE]")
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "length")
+    assert lengths.json()["mean"] > 1
+    assert models.json()["data"][0]["lastword"]["default_max_new_tokens"] == 64
+
+
+# ---- the start ----
+
+
+def test_missing_or_old_packages(monkeypatch):
+    with pytest.raises(ExtraError, match=r"needs ray.*\[ray,serve\]"), require_serve_extra("ray", "serve"):
+        raise ImportError("no ray", name="ray")
+    monkeypatch.setattr(sys.modules["ray"], "__version__", "2.9.3")
+    old = pytest.raises(ExtraError, match=r"Ray 2\.9\.3 is installed, and serving needs 2\.60")
+    with old, ray_cluster(None, print):
+        pass
+
+
+@pytest.fixture
+def deployment(monkeypatch):
+    """Return the deployment on a cluster with these nodes."""
+
+    def deploy(nodes, replicas):
+        cluster = SimpleNamespace(
+            cluster_resources=lambda: {"GPU": sum(node.get("GPU", 0) for node in nodes)},
+            nodes=lambda: [{"Alive": True, "Resources": node} for node in nodes],
+        )
+        monkeypatch.setattr(ray_module, "ray", cluster)
+        return RayDeployment(ReplicaSpec(ModelSource("toy"), "a/b c", ServerSettings()), replicas)
+
+    return deploy
+
+
+def test_room_is_counted_per_machine(deployment):
+    small = [{"CPU": 3.0}, {"CPU": 3.0}]
+    deployment(small, ReplicaSettings(2, 2, cpus=2.0)).check_room()
+    with pytest.raises(SettingError, match="has room for 2"):  # not 3, of 6 CPUs
+        deployment(small, ReplicaSettings(3, 3, cpus=2.0)).check_room()
+    cards = [{"CPU": 64.0, "GPU": 1.0}]
+    with pytest.raises(SettingError, match="2 replicas of 1 CPUs and 1 GPUs"):
+        deployment(cards, ReplicaSettings(2, 2)).check_room()
+    deployment(cards, ReplicaSettings(2, 2, gpus=0.5)).check_room()
+    deployment(small, ReplicaSettings(1, 99, cpus=2.0)).check_room()  # more machines may come
+    assert deployment(small, ReplicaSettings()).application == "lastword-a-b-c"
+
+
+def test_a_machine_with_another_version_is_refused():
+    with pytest.raises(SettingError, match="same version on every machine"):
+        ServeReplica(ReplicaSpec(ModelSource("toy"), "toy", ServerSettings(), version="0.0.0"))
+
+
+def test_the_reason_of_a_failure_is_the_last_error():
+    trace = 'Traceback:\n  File "a.py", line 3\nlastword.errors.CheckpointError: there is no model\n'
+    status = SimpleNamespace(message="Failed.", deployments={"replica": SimpleNamespace(message=trace)})
+    assert failure_reason(status) == "lastword.errors.CheckpointError: there is no model"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--replicas", "2"], "--replicas was given, which needs --engine ray"),
+        (["--engine", "dask"], "engine 'dask' cannot serve"),
+        (["--engine", "ray", "--replicas", "many"], "write a number (2)"),
+        (["--engine", "ray", "--routing", "nearest"], "allowed: predicted, random"),
+        (["--engine", "ray", "--host", "0.0.0.0"], "no key was set"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_starts(options, problem, capsys, monkeypatch):
+    monkeypatch.setattr(ray_module, "serve_on_ray", lambda *args, **options: pytest.fail("it started"))
+    monkeypatch.setattr(sys, "argv", ["lastword", "serve", "--model", "toy", *options])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code != 0
+    assert problem in " ".join(capsys.readouterr().err.split())
