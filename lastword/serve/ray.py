@@ -133,15 +133,14 @@ class RayDeployment:
         self._spec, self._replicas = spec, replicas
         self.application = "lastword-" + re.sub(r"[^A-Za-z0-9_-]", "-", spec.name)
         self._is_deployed = False
-        self._gpus = replicas.gpus
-        if self._gpus is None:
+        self._gpus = replicas.gpus or 0.0
+        if replicas.gpus is None and spec.source.device != "cpu":
             resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            has_gpus = spec.source.device != "cpu" and resources.get("GPU", 0) > 0
-            self._gpus = 1.0 if has_gpus else 0.0
+            self._gpus = 1.0 if resources.get("GPU", 0) > 0 else 0.0
 
     def check_room(self) -> None:
         """Raise SettingError if an idle cluster of this size could not hold the replicas."""
-        needs = {"CPU": self._replicas.cpus, "GPU": self._gpus or 0.0}
+        needs = {"CPU": self._replicas.cpus, "GPU": self._gpus}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         room = sum(
             min((node.get(kind, 0.0) // need for kind, need in needs.items() if need), default=math.inf)
