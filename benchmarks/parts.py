@@ -37,7 +37,7 @@ AXES = {
     "sampling": "How logits become tokens: `sampling=`; `--temperature`, `--top-p`, `--top-k`, `--guidance`.",
     "schedule": "How many masks a pass fills, for rules that rank them: a setting of those rules.",
     "estimate": "One number from a length distribution: a setting of `survival` and others.",
-    "interpretation": "How the end signal is read: a setting of `survival` and others, and `--reading`.",
+    "interpretation": "Meaning of the end signal: a setting of `survival` and others; `--interpretation`.",
 }
 
 

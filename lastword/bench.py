@@ -10,7 +10,7 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,9 +20,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 import lastword
 from lastword.api import MAX_BATCH_SIZE, default_batch_size, trimmed
-from lastword.decoding.batch_state import supports_static_shapes
-from lastword.decoding.forward import Hooks
-from lastword.decoding.loop import Step, decode
+from lastword.decoding.loop import decode
 from lastword.decoding.running_batch import FinishedRow
 from lastword.decoding.sampling import Sampling
 from lastword.engines.base import compute_dtype, environment
@@ -34,6 +32,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import RECIPES
 from lastword.tasks import BENCHMARKS
 from lastword.tasks.frozen import load_frozen
+from lastword.validation import check_int
 
 # Length policies without a limit use the model's default canvas.
 BENCH_RECIPES: dict[str, Recipe] = {
@@ -54,6 +53,11 @@ class RecordPart(BaseModel):
     model_config = ConfigDict(**STRICT, frozen=True)
 
 
+def _renamed(old: str, new: str) -> Any:
+    """Return an optional field that has another name in older records."""
+    return Field(default=None, validation_alias=AliasChoices(new, old))
+
+
 class BenchLine(RecordPart):
     """The figures of a measurement; those that do not apply or cannot be measured on the device are None."""
 
@@ -64,19 +68,15 @@ class BenchLine(RecordPart):
     ms: Figure | None = None  # per forward pass, median
     seconds: Figure | None = None  # per answer or batch, median
     first_seconds: Figure | None = None  # the first warm-up run, which compiles kernels and captures graphs
-    forward_passes: Count | None = Field(
-        default=None, validation_alias=AliasChoices("forward_passes", "passes")
-    )  # of the batch
+    forward_passes: Count | None = _renamed("passes", "forward_passes")  # of the batch
     tokens: Count | None = None  # before the end of their row
-    tokens_computed: Figure | None = Field(
-        default=None, validation_alias=AliasChoices("tokens_computed", "columns")
-    )  # per forward pass where only `ms` is given
+    tokens_computed: Figure | None = _renamed(
+        "columns", "tokens_computed"
+    )  # per pass where only `ms` is given
     peak_mb: Figure | None = None  # device memory beyond what was allocated before
     tokens_per_second: Figure | None = None
     tokens_per_forward: Figure | None = None
-    useful_share: Share | None = Field(
-        default=None, validation_alias=AliasChoices("useful_share", "useful_columns")
-    )  # share of the computed tokens that belong to an unfinished row and are not padding
+    useful_share: Share | None = _renamed("useful_columns", "useful_share")  # of the computed tokens
     occupancy: Share | None = None  # mean share of the batch in use while prompts were waiting
     solo: Count | None = None  # rows that were also decoded alone
     solo_equal: Count | None = None  # those of them with the same answer
@@ -95,16 +95,14 @@ class BenchRecord(RecordPart):
     repeats: Count
     settings: dict[Text, Setting]
     notes: list[Text]
-    seconds: Figure | None  # of the whole run
+    seconds: Figure | None = None  # of the whole run
     lines: Sequence[BenchLine]
 
     def to_json(self) -> str:
         """Return the record as JSON with one text line per measurement."""
-        data = _rounded(self.model_dump())
-        lines = ",\n  ".join(
-            json.dumps({name: value for name, value in line.items() if value is not None})
-            for line in data.pop("lines")
-        )
+        text = self.model_dump_json(exclude_none=True)
+        data = json.loads(text, parse_float=lambda number: float(f"{float(number):.{DIGITS}g}"))
+        lines = ",\n  ".join(json.dumps(line) for line in data.pop("lines"))
         return f'{json.dumps(data, indent=1)[:-2]},\n "lines": [\n  {lines}\n ]\n}}\n'
 
 
@@ -120,15 +118,6 @@ def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
         raise SettingError(
             f"{path} is not a record of lastword bench ({error}); make one with lastword bench --out {path}"
         ) from error
-
-
-def _rounded(value: Any) -> Any:
-    """Return JSON data with its floats rounded to `DIGITS` digits."""
-    if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -154,10 +143,15 @@ class Timer:
         """Return the median time of a call; `warm` is a shorter call to warm up with."""
         allocated = self._start()
         first = self._warm(warm or call)
-        times: list[int | float] = []
-        while not times or (len(times) < self.repeats and sum(times) < self.seconds):
-            times.append(self.time(call))
+        times = self._repeat(call, self.repeats)
         return Timing(1000 * statistics.median(times), len(times), self._peak_mb(allocated), first)
+
+    def _repeat(self, call: Callable[[], object], calls: int) -> list[int | float]:
+        """Return the seconds of a number of calls, or of those until `seconds` have passed."""
+        times: list[int | float] = []
+        while len(times) < calls and sum(times) < self.seconds:
+            times.append(self.time(call))
+        return times
 
     def time(self, call: Callable[[], object]) -> int | float:
         """Return the seconds of one call, including its work on the device."""
@@ -174,10 +168,7 @@ class Timer:
 
     def _warm(self, call: Callable[[], object]) -> int | float:
         """Make the warm-up calls and return the seconds of the first one."""
-        times: list[int | float] = []
-        while len(times) < self.warm_up and sum(times) < self.seconds:
-            times.append(self.time(call))
-        return times[0] if times else 0
+        return next(iter(self._repeat(call, self.warm_up)), 0)
 
     def _start(self) -> int:
         """Reset the peak of the device memory and return the bytes that are allocated."""
@@ -194,83 +185,12 @@ class Timer:
         return (torch.cuda.max_memory_allocated(self.device) - allocated) / 2**20
 
 
-class StepTotals:
-    """Totals over the steps of one decoding: forward passes, computed tokens, rows in use, finished rows.
-
-    Computed tokens are counted where shapes are static: a pass inside a block computes the block in every row
-    of the batch, and a pass that starts blocks computes what its rows need. With dynamic shapes the padding
-    is not known without a device synchronization, so `useful` is None.
-    """
-
-    def __init__(self, num_prompts: int) -> None:
-        self._num_prompts = num_prompts
-        self._static: bool | None = None
-        self._started: set[int] = set()
-        self._rows_in_use = self._rows_available = 0  # summed over the passes while prompts were waiting
-        self._row_costs: dict[int, tuple[int, int]] = {}  # forward passes and tokens computed, by prompt
-        self._computed = 0
-        self.forward_passes = 0
-        self.finished: list[FinishedRow] = []
-
-    @classmethod
-    def of(cls, steps: Iterable[Step], num_prompts: int) -> StepTotals:
-        """Return the totals of all steps of a decoding of `num_prompts` prompts."""
-        totals = cls(num_prompts)
-        for step in steps:
-            totals.add(step)
-        return totals
-
-    @property
-    def useful(self) -> float | None:
-        """Share of the computed tokens that belong to an unfinished row and are not padding."""
-        needed = sum(row.cost.tokens_computed for row in self.finished)
-        return needed / self._computed if self._computed else None
-
-    @property
-    def occupancy(self) -> float | None:
-        """Mean share of the batch in use while prompts were waiting; None if none had to wait."""
-        return self._rows_in_use / self._rows_available if self._rows_available else None
-
-    def add(self, step: Step) -> None:
-        """Add a step; to be called before the next step is computed."""
-        if self._static is None:
-            self._static = supports_static_shapes(
-                step.canvas.device, step.recipe, Hooks(), len(step.request_ids)
-            )
-        prompts = [prompt for prompt in step.request_ids if prompt is not None]
-        passes = self._passes_of(step) if self._static else 1
-        self.forward_passes += passes
-        self._started.update(prompts)
-        if len(self._started) < self._num_prompts:
-            self._rows_in_use += passes * len(prompts)
-            self._rows_available += passes * len(step.request_ids)
-        self.finished += step.finished
-
-    def _passes_of(self, step: Step) -> int:
-        """Return the forward passes of a step, several if a graph was replayed, and add their tokens."""
-        costs = (step.cost.forward_passes, step.cost.tokens_computed, step.clock.block_start)
-        passes, tokens, starts = 0, 0, False
-        for prompt, row_passes, row_tokens, start in zip(step.request_ids, *torch.stack(costs).tolist()):
-            if prompt is not None:
-                before = self._row_costs.get(prompt, (0, 0))
-                self._row_costs[prompt] = (row_passes, row_tokens)
-                passes = max(passes, row_passes - before[0])
-                tokens += row_tokens - before[1]
-                starts |= bool(start) and row_passes > before[0]
-        in_block = not starts and step.recipe.cache.traits.stores_states
-        block = step.recipe.block or 0
-        self._computed += len(step.request_ids) * block * passes if in_block else tokens
-        return passes
-
-
 def bench_prompts(model: MaskPredictor, count: int) -> list[Any]:
     """Return validation prompts, families in turn, as chats if the model has a chat template."""
     families = [load_frozen("validation", family) for family in BENCHMARKS]
     texts = [example.prompt for examples in zip(*families) for example in examples]
     if count > len(texts):
-        raise SettingError(
-            f"rows is {count}; there are {len(texts)} validation prompts, give at most so many"
-        )
+        raise SettingError(f"rows is {count}; there are {len(texts)} validation prompts, give at most that")
     if model.tokenizer is None:
         raise SettingError("the model has no tokenizer, which bench needs; give a model that has one")
     if getattr(model.tokenizer, "chat_template", None) is None:
@@ -287,41 +207,47 @@ def time_recipe(
     solo: int = 0,
 ) -> BenchLine:
     """Time the decoding of all prompts; `solo` of them are also decoded alone and compared."""
-    encoded, rows = tokenize_prompts(model, prompts), len(prompts)
-    totals = StepTotals(rows)
+    encoded, count = tokenize_prompts(model, prompts), len(prompts)
+    forward_passes = 0
+    finished: list[FinishedRow] = []
 
     def run() -> None:
-        nonlocal totals
-        steps = decode(model, encoded, recipe, max_batch_size=max_batch_size, use_cuda_graphs=True)
-        totals = StepTotals.of(steps, rows)
+        nonlocal forward_passes
+        forward_passes, seen = 0, dict[int, int]()
+        finished.clear()
+        for step in decode(model, encoded, recipe, max_batch_size=max_batch_size, use_cuda_graphs=True):
+            # A step that replays a graph contains several forward passes.
+            row_passes = zip(step.request_ids, step.cost.forward_passes.tolist())
+            active = {request: passes for request, passes in row_passes if request is not None}
+            forward_passes += max(passes - seen.get(request, 0) for request, passes in active.items())
+            seen |= active
+            finished.extend(step.finished)
 
     timing = timer.median(run)
-    costs = [cost for row in totals.finished for cost in (row.cost, row.probe_cost)]
-    answers = {row.request_id: row.canvas.answer_ids(0) for row in totals.finished}
-    tokens = sum(len(trimmed(row.canvas, 0, answers[row.request_id])[0]) for row in totals.finished)
+    costs = [cost for row in finished for cost in (row.cost, row.probe_cost)]
+    answers = {row.request_id: row.canvas.answer_ids(0) for row in finished}
+    tokens = sum(len(trimmed(row.canvas, 0, answers[row.request_id])[0]) for row in finished)
     seconds = timing.ms / 1000
     line = BenchLine(
         line="recipes",
         case=recipe.label(),
-        rows=rows,
+        rows=count,
         runs=timing.runs,
-        ms=timing.ms / totals.forward_passes,
+        ms=timing.ms / forward_passes,
         seconds=seconds,
         first_seconds=timing.first_seconds,
-        forward_passes=totals.forward_passes,
+        forward_passes=forward_passes,
         tokens=tokens,
         tokens_computed=float(sum(cost.tokens_computed for cost in costs)),
         peak_mb=timing.peak_mb,
         tokens_per_second=tokens / seconds,
         tokens_per_forward=tokens / sum(cost.forward_passes for cost in costs),
-        useful_share=totals.useful,
-        occupancy=totals.occupancy,
     )
     if not solo:
         return line
-    chosen = [index * rows // solo for index in range(solo)]
-    alone = (lastword.generate(model, prompts[index], recipe=recipe, seed=index) for index in chosen)
-    equal = sum(answer.canvas == answers[index] for index, answer in zip(chosen, alone))
+    indices = [index * count // solo for index in range(solo)]
+    alone = (lastword.generate(model, prompts[index], recipe=recipe, seed=index) for index in indices)
+    equal = sum(answer.canvas == answers[index] for index, answer in zip(indices, alone))
     return line.model_copy(update={"solo": solo, "solo_equal": equal})
 
 
@@ -338,6 +264,13 @@ def bench(
     on_line: Callable[[BenchLine], object] = lambda line: None,
 ) -> BenchRecord:
     """Time recipes (names of `BENCH_RECIPES`) on models and return the record; `on_line` gets each result."""
+    for name, value in (("rows", rows), ("repeats", repeats), ("max_batch_size", max_batch_size)):
+        if value is not None:
+            check_int("bench", name, value, minimum=1)
+    check_int("bench", "solo", solo, minimum=0, maximum=rows)
+    for recipe in recipes:
+        if recipe not in BENCH_RECIPES:
+            raise SettingError(f"--recipes {recipe!r} is unknown; give some of {', '.join(BENCH_RECIPES)}")
     start = time.perf_counter()
     # The second warm-up run captures graphs for lengths that came up rarely in the first one.
     seconds = GPU_SECONDS if device.type == "cuda" else CPU_SECONDS
@@ -361,9 +294,8 @@ def bench(
         repeats=repeats,
         settings={"rows": rows, "slots": max_batch_size or MAX_BATCH_SIZE},
         notes=[
-            "Validation prompts, families in turn; every recipe on the model's own canvas; seconds from the "
-            "first probe to the last token, of a run of the same rows after one that compiled kernels and "
-            "captured graphs; that one's seconds stand beside."
+            "Validation prompts, families in turn; every recipe on the model's default canvas. Seconds are "
+            "from the first probe to the last token, after warm-up runs of the same prompts."
         ],
         seconds=time.perf_counter() - start,
         lines=lines,
@@ -391,27 +323,15 @@ def markdown_table(
     lines: Sequence[AnyLine], columns: Mapping[str, tuple[Callable[[AnyLine], float | None], str]]
 ) -> str:
     """Return the lines as a Markdown table without the columns that would be empty."""
-    used = {
-        name: (cell, form)
+    cells = {
+        name: ["" if (value := cell(line)) is None else format(value, form) for line in lines]
         for name, (cell, form) in columns.items()
-        if any(cell(line) is not None for line in lines)
     }
-    rows = [f"| line | {' | '.join(used)} |", f"|---|{'---:|' * len(used)}"]
-    for line in lines:
-        cells = ("" if (value := cell(line)) is None else format(value, form) for cell, form in used.values())
-        rows.append(f"| {line.line}: {line.case} | {' | '.join(cells)} |")
+    cells = {name: column for name, column in cells.items() if any(column)}
+    rows = [f"| line | {' | '.join(cells)} |", f"|---|{'---:|' * len(cells)}"]
+    for line, *values in zip(lines, *cells.values()):
+        rows.append(f"| {line.line}: {line.case} | {' | '.join(values)} |")
     return "\n".join(rows)
-
-
-def _times_fixed(lines: Sequence[BenchLine]) -> Callable[[BenchLine], float | None]:
-    """Return the speed of a line compared with the recipe `fixed` of the same model."""
-    fixed = {line.case.partition(", ")[0]: line.seconds for line in lines if line.case.endswith(", fixed")}
-
-    def times(line: BenchLine) -> float | None:
-        seconds = fixed.get(line.case.partition(", ")[0])
-        return seconds / line.seconds if seconds and line.seconds else None
-
-    return times
 
 
 def heading(record: BenchRecord) -> str:
@@ -426,6 +346,18 @@ def heading(record: BenchRecord) -> str:
 
 def to_markdown(record: BenchRecord) -> str:
     """Return a record as Markdown: heading, table and notes."""
-    columns = COLUMNS | {"times the fixed canvas": (_times_fixed(record.lines), ",.1f")}
+    # The speed of a line is compared with the recipe `fixed` of the same model.
+    fixed = {_model_of(line): line.seconds for line in record.lines if line.case.endswith(", fixed")}
+
+    def speedup(line: BenchLine) -> float | None:
+        seconds = fixed.get(_model_of(line))
+        return seconds / line.seconds if seconds and line.seconds else None
+
+    columns = COLUMNS | {"times the fixed canvas": (speedup, ",.1f")}
     notes = "\n".join(f"- {note}" for note in record.notes)
     return "\n\n".join([heading(record), markdown_table(record.lines, columns), notes])
+
+
+def _model_of(line: BenchLine) -> str:
+    """Return the model of a line, the beginning of its case."""
+    return line.case.partition(", ")[0]

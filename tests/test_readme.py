@@ -1,15 +1,13 @@
 """README and docs say what is true: links lead somewhere, and the commands run."""
 
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.warm import warm_interpreter
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -17,72 +15,18 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ASKING = ("serve.md", "operate.md", "batch.md")
 EVALUATION = (ROOT / "docs" / "use" / "evaluate.md").read_text()
 
-# Imports once what every example imports, then gives each job, code or the words of a command, a child
-# of its own: nothing one of them does reaches the next.
-RUNNER = """
-import json, os, signal, sys, tempfile, traceback
-import lastword, lastword.api, lastword.cli
-
-def work(job):
-    if isinstance(job, str):
-        sys.modules["__main__"] = type(sys)("__main__")
-        exec(compile(job, "<example>", "exec"), sys.modules["__main__"].__dict__)
-    else:
-        sys.argv = job
-        lastword.cli.main()
-
-jobs = os.fdopen(os.dup(0))
-for line in jobs:
-    typed, out, err = (tempfile.TemporaryFile() for _ in range(3))
-    typed.write(b"abc")
-    typed.seek(0)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(180)  # an example that does not end fails
-        for number, file in enumerate((typed, out, err)):
-            os.dup2(file.fileno(), number)
-        sys.stdin = os.fdopen(0)
-        status = 0
-        try:
-            work(json.loads(line))
-        except SystemExit as end:
-            status = end.code or 0
-        except BaseException:
-            traceback.print_exc()
-            status = 1
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    _, ending = os.waitpid(child, 0)
-    said = [os.waitstatus_to_exitcode(ending)]
-    for file in (out, err):
-        file.seek(0)
-        said.append(file.read().decode())
-    print(json.dumps(said), flush=True)
-"""
-
 
 @pytest.fixture(scope="module")
 def run():
-    """Runs an example, or the words of a command, in a plain interpreter; gives what it printed."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUNNER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"},
-    )
+    """Run an example, or the words of a command, in a plain interpreter; return its standard output."""
+    with warm_interpreter() as warm:
 
-    def one(job: str | list[str]) -> str:
-        process.stdin.write(json.dumps(job) + "\n")
-        process.stdin.flush()
-        status, out, err = json.loads(process.stdout.readline())
-        assert status == 0, err
-        return out
+        def run(*words, code=None):
+            status, out, err = warm(ROOT, *words, code=code, stdin=b"abc")
+            assert status == 0, err
+            return out
 
-    yield one
-    process.communicate()
+        yield run
 
 
 def code_blocks(language: str) -> list[tuple[str, str, str | None]]:
@@ -112,7 +56,7 @@ def test_python_examples_run(page, block, printed, run):
     if re.search(r"^[^#\n]*(GSAI-ML|Dream-org)/", block, re.MULTILINE):  # a comment may name them
         compile(block, page, "exec")  # the real weights are 16 GB: checked for syntax only
         return
-    out = run(block)
+    out = run(code=block)
     assert printed in (None, out)
 
 
@@ -136,7 +80,7 @@ def shell_commands() -> list[object]:
 
 @pytest.mark.parametrize("command", shell_commands())
 def test_commands_run(command, run):
-    run(shlex.split(command, comments=True))
+    run(*shlex.split(command, comments=True)[1:])
 
 
 @pytest.mark.full
@@ -144,7 +88,7 @@ def test_the_first_evaluation_ends_as_its_page_says(tmp_path, run):
     """All but the seconds, which are another machine's."""
     shown = re.search(r"```text\n(.*?)```", EVALUATION, re.DOTALL)[1]
     for command in first_evaluation():
-        printed = run([*shlex.split(command), "--out", str(tmp_path), "--device", "cpu"])
+        printed = run(*shlex.split(command)[1:], "--out", str(tmp_path), "--device", "cpu")
     assert [line.rsplit("|", 2)[0] for line in printed.splitlines()] == [
         line.rsplit("|", 2)[0] for line in shown.splitlines()
     ]

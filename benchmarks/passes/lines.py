@@ -16,9 +16,10 @@ from benchmarks.passes.plain import PlainModel, plain_pass
 from benchmarks.passes.record import Ceilings, PassLine
 from benchmarks.passes.replay import Replay, kept_pairs, lengths_for
 from benchmarks.passes.shapes import draw
+from benchmarks.passes.totals import StepTotals
 from benchmarks.passes.work import Work
 from lastword.api import Generation
-from lastword.bench import StepTotals, Timing
+from lastword.bench import Timing
 from lastword.canvas.cost import TokenCost as Cost
 from lastword.decoding.batch_state import supports_static_shapes
 from lastword.decoding.forward import Hooks

@@ -1,75 +1,38 @@
-"""`lastword batch`: answer a file of prompts into a file of answers."""
+"""`lastword batch` and `calibrate`: answer a file of prompts, and learn how long answers come out."""
 
 from __future__ import annotations
 
+import shlex
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from lastword.cli import options
 from lastword.cli.errors import resumable
-from lastword.cli.options import path_option
+from lastword.cli.options import EngineChoice, ModelOptions, RecipeOptions, SamplingOptions, path_option
+from lastword.errors import SettingError
 
-if TYPE_CHECKING:
-    from lastword.batch.progress import BatchProgress
-    from lastword.cli.console import Showing
-    from lastword.engines import EngineOptions
-    from lastword.engines.base import Engine
-    from lastword.engines.local import ModelSource
+FILE_OF_PROMPTS = '.jsonl (objects with "prompt", "messages" or "tokens", or OpenAI batch input) or .parquet.'
+IN_ORDER = "Sort the answers by prompt at the end, or leave them in the order in which they finished."
 
 
 def batch(
-    prompts: Annotated[
-        Path,
-        typer.Argument(
-            parser=options.as_path,
-            metavar="PROMPTS",
-            help='.jsonl (objects with "prompt", "messages" or "tokens", or OpenAI\'s batch input) or '
-            ".parquet.",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        path_option("The file of answers, .jsonl or .parquet. A stopped run is resumed."),
-    ],
-    model: options.Model = options.DEFAULT_MODEL,
-    name: Annotated[
-        Optional[str],
-        typer.Option(help="Model name in OpenAI's requests. Default: the value of --model."),
-    ] = None,
-    length: options.Length = None,
-    unmask: options.Unmask = None,
-    commit: options.Commit = None,
-    cache: options.Cache = None,
-    block: options.Block = None,
-    recipe: options.RecipeName = None,
-    temperature: options.Temperature = None,
-    top_p: options.TopP = None,
-    top_k: options.TopK = None,
-    guidance: options.Guidance = None,
-    rows: options.Rows = 8,
+    prompts: Annotated[Path, Argument(parser=options.as_path, metavar="PROMPTS", help=FILE_OF_PROMPTS)],
+    model_options: ModelOptions,
+    recipe_options: SamplingOptions,
+    engine_choice: EngineChoice,
+    out: Annotated[Path, path_option("Answers, .jsonl or .parquet. A stopped run is resumed.")],
+    name: Annotated[str | None, Option(help="Model name in OpenAI's requests. Default: --model.")] = None,
+    rows: options.BatchSize = 8,
     seed: options.Seed = 0,
-    limit: Annotated[Optional[int], typer.Option(help="Number of prompts. Default: all.")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Wrap text in the chat template.")] = False,
-    in_order: Annotated[
-        bool,
-        typer.Option(
-            "--in-order/--as-they-come",
-            help="Sort the answers by prompt at the end, or leave them in the order in which they finished.",
-        ),
-    ] = True,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Write plain lines for OpenAI's batch input as well.")
-    ] = False,
-    engine: options.EngineName = "local",
-    workers: options.Workers = None,
-    threads: options.Threads = None,
-    address: options.Address = None,
-    base_url: options.BaseUrl = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = None,
+    limit: Annotated[int | None, Option(help="Number of prompts. Default: all.")] = None,
+    chat: options.Chat = False,
+    in_order: Annotated[bool, Option("--in-order/--as-they-come", help=IN_ORDER)] = True,
+    plain: Annotated[bool, Option("--plain", help="Write plain lines for OpenAI input, too.")] = False,
     calibration: options.CalibrationFile = "auto",
 ) -> None:
     """Answer a file of prompts; every answer is written when it is finished.
@@ -79,41 +42,131 @@ def batch(
 
     Examples:
 
-      lastword batch prompts.jsonl --out answers.jsonl
-
-      lastword batch prompts.parquet --out answers.parquet --recipe fast --engine processes --workers 2
-
-      lastword batch requests.jsonl --out replies.jsonl --model tiny-llada-instruct --name my-model
+        lastword batch prompts.jsonl --out answers.jsonl
+        lastword batch prompts.parquet --out out.parquet --recipe fast --engine ray
+        lastword batch requests.jsonl --out replies.jsonl --name my-model
     """
-    from contextlib import closing
-    from functools import partial
-
+    from lastword.batch.progress import BatchProgress
     from lastword.batch.run import Batch
     from lastword.cli.console import progress
-    from lastword.engines import EngineOptions
-    from lastword.engines.local import ModelSource
 
-    engine_options = EngineOptions(engine, workers, threads, address, base_url)
-    sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
-    chosen = options.build_recipe(
-        recipe, sampling, length=length, unmask=unmask, commit=commit, cache=cache, block=block
-    )
+    engine_options, recipe = engine_choice.check(), recipe_options.build()
     prepared = Batch(
-        prompts, out, name=name or model, recipe=chosen, seed=seed, limit=limit, rows=rows, chat=chat,
-        in_order=in_order, plain=plain,
-    )  # fmt: skip
-    source = ModelSource(model, device, dtype, options.calibration_source(calibration), weights)
-    with resumable(), closing(open_engine(engine_options, source)) as opened, progress("prompts") as display:
-        outcome = prepared.run(opened, partial(show_progress, display))
+        prompts,
+        out,
+        name=name or model_options.name,
+        recipe=recipe,
+        seed=seed,
+        limit=limit,
+        rows=rows,
+        chat=chat,
+        in_order=in_order,
+        plain=plain,
+    )
+    source = model_options.source(calibration)
+    with resumable(), closing(engine_options.open(source)) as engine, progress("prompts") as display:
+
+        def show(state: BatchProgress) -> None:
+            note = f"{state.failed} failed" if state.failed else ""
+            display.update(state.done, state.total, seconds_left=state.seconds_left, note=note)
+
+        outcome = prepared.run(engine, show)
     typer.echo(str(outcome))
 
 
-def open_engine(engine_options: EngineOptions, source: ModelSource) -> Engine:
-    """Open the engine of the command; tests replace it."""
-    return engine_options.open(source)
+def calibrate(
+    prompts: Annotated[Path, path_option('One prompt per line, or .jsonl with "prompt" fields.')],
+    model_options: ModelOptions,
+    recipe_options: RecipeOptions,
+    engine_choice: EngineChoice,
+    family_field: Annotated[str | None, Option(help="Field of a .jsonl file with the task family.")] = None,
+    coverage: Annotated[float, Option(help="The share of answers that must fit.")] = 0.9,
+    limit: Annotated[int | None, Option(help="Slots of probe and answer. Default: the model's.")] = None,
+    interpretation: options.InterpretationName = "auto",
+    estimate: Annotated[str, Option(help="mean, quantile:0.9, cheapest:300.")] = "mean",
+    ends: options.Ends = "document",
+    rows: options.BatchSize = 8,
+    seed: options.Seed = 0,
+    chat: options.Chat = False,
+    out: Annotated[Path | None, path_option("The file to write. Default: lengths.json of the model.")] = None,
+) -> None:
+    """Compare the lengths of a model's answers with the predictions, and save the ratios.
 
+    No labels are needed. Without --recipe, answers are decoded with threshold:0.9 in blocks of 32 (--block 0:
+    no blocks). The file is written into the model's folder, where it is found, or as MODEL.lengths.json,
+    for --calibration. Then --length calibrated:0.9 plans a canvas that nine answers in ten fit, if
+    they are decoded with the same recipe, and with --chat if it was given here.
 
-def show_progress(display: Showing, state: BatchProgress) -> None:
-    """Show how many prompts of a batch are answered."""
-    failed = f"{state.failed} failed" if state.failed else ""
-    display(state.done, state.total, state.seconds_left, failed)
+    Examples:
+
+        lastword calibrate --prompts prompts.txt
+        lastword generate "Problem: Solve for n: 4n + 3 = 35." \\
+          --length calibrated:0.9 --calibration tiny-llada-base.lengths.json \\
+          --unmask threshold:0.9 --block 32
+        lastword calibrate --model my/checkpoint --prompts prompts.jsonl \\
+          --family-field task --chat --limit 512
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    import lastword
+    from lastword.calibration import FILE_NAME, Calibration, fit
+    from lastword.cli.console import progress
+    from lastword.io.files import user_path, write
+    from lastword.io.prompts import read_prompts
+    from lastword.recipe.resolve import default_block
+    from lastword.recipe.text import parse_part
+
+    if engine_choice.engine == "openai":
+        raise SettingError(
+            "--engine openai was given; a server does not report its weights, which a calibration needs: "
+            "calibrate where the model is (--engine local, processes, ray)"
+        )
+    if recipe_options.length is not None:
+        raise SettingError("--length was given; answers are calibrated on a fixed canvas: set its --limit")
+    engine_options = engine_choice.check()
+    folder = user_path(model_options.name)
+    target = out or (folder / FILE_NAME if folder.is_dir() else Path(f"{folder.name}.{FILE_NAME}"))
+    options.check_replaceable(target, "a calibration", Calibration.from_file)
+    texts, families = read_prompts(prompts, family_field, chat=chat)
+    recipe = fit.FAST
+    if recipe_options.recipe is not None:
+        recipe = options.read_recipe(recipe_options.recipe)
+        recipe = replace(recipe, length=fit.FAST.length, block=default_block(recipe))
+    recipe = recipe.with_choices(**recipe_options.parts | {"block": recipe_options.block or None})
+    if recipe_options.block == 0:
+        recipe = replace(recipe, block=None)
+    with closing(engine_options.open(model_options.source())) as engine, progress("answers") as display:
+        calibration = fit.calibrate(
+            engine.model_info,
+            texts,
+            families,
+            limit=limit,
+            ends=ends,
+            interpretation=parse_part("interpretation", interpretation),
+            estimate=parse_part("estimate", estimate),
+            coverage=coverage,
+            recipe=recipe,
+            max_batch_size=rows,
+            seed=seed,
+            engine=display.count_replies(engine),
+            progress=display.update,
+        )
+    write(target, calibration.to_json())
+    table = Table("family", "answers", "cut", "middle factor", f"factor for {coverage:.0%}")
+    warnings = []
+    for family, ratios in calibration.families.items():
+        try:
+            factor = f"{ratios.factor(coverage):.3f}"
+        except SettingError as error:  # too many answers were cut
+            factor = "unknown"
+            warnings.append(f"lastword: {family}: {error}")
+        table.add_row(family, str(len(ratios)), str(ratios.truncated), f"{ratios.scale:.3f}", factor)
+    Console().print(table)
+    for warning in warnings:
+        typer.echo(warning, err=True)
+    label = replace(recipe, length=lastword.Calibrated(coverage)).label()
+    in_chat = ", with --chat" if calibration.made_with["chat"] else ""
+    typer.echo(f"wrote {target}; decode with the same recipe: {label}{in_chat}")
+    if target != folder / FILE_NAME:
+        typer.echo(f"use it with --calibration {shlex.quote(str(target))}")

@@ -7,116 +7,29 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from lastword.cli import options
+from lastword.cli.options import CHAT_MODEL, ModelOptions
 from lastword.cli.serve import KEY
 from lastword.errors import CapacityError, LastwordError, PromptError, SettingError
 from lastword.io.files import check_target, user_path, write
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.panel import Panel
 
-    from lastword.cli.chat_backends import (
-        AnswerCost,
-        CanvasUpdate,
-        ChatBackend,
-        ChatEvent,
-        ChatOptions,
-        FinishedAnswer,
-        Message,
-    )
+    from lastword.cli.chat_backends import AnswerUpdate, ChatBackend, Message
 
-CHAT_MODEL = "tiny-llada-instruct"
-TOO_LONG = "context_length_exceeded"
+SEED = "Seed of everything random. Default: a new one for every answer."
 COMMANDS = "/reset, /save FILE, /replay FILE, /help, /quit"
 HELP = f"{COMMANDS}; Ctrl-C stops an answer, and ends the chat between answers; Ctrl-D ends the chat"
-MASK, END = "░", "·"
 REDRAW_SECONDS = 0.05
-ENDINGS = {"cap": "cut by --max-tokens", "canvas": "cut: the canvas was full"}
-
-
-def chat(
-    model: Annotated[
-        Optional[str],
-        typer.Option(
-            "--model",
-            "-m",
-            help="A checkpoint folder, a hub name, or an embedded model. Default: with --url the server's "
-            f"first model, otherwise {CHAT_MODEL}.",
-        ),
-    ] = None,
-    url: Annotated[
-        Optional[str],
-        typer.Option(help=f"Chat with the server at this address; {KEY} contains its API key."),
-    ] = None,
-    recipe: options.RecipeName = None,
-    length: options.Length = None,
-    temperature: options.Temperature = None,
-    seed: Annotated[
-        Optional[int],
-        typer.Option(
-            callback=options.as_seed,
-            help="Seed of everything random. Default: a new one for every answer.",
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        Optional[int],
-        typer.Option(min=1, help="Maximum number of tokens of an answer. It does not size the canvas."),
-    ] = None,
-    system: Annotated[Optional[str], typer.Option(help="System message of the conversation.")] = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = None,
-) -> None:
-    """Chat with a model: on a terminal its answers are shown while they are denoised.
-
-    Every line is a message; /reset, /save FILE, /replay FILE, /help and /quit are commands. Ctrl-C stops an
-    answer, Ctrl-D ends the chat. Answers go to standard output, their costs to standard error.
-
-    Examples:
-
-      lastword chat
-
-      lastword chat --recipe fast --max-tokens 200
-
-      lastword chat --url http://127.0.0.1:8000
-
-      echo "Solve for n: 4n + 3 = 35." | lastword chat --temperature 0
-    """
-    from rich.console import Console
-
-    from lastword.cli.chat_backends import ChatOptions, ServerBackend
-
-    chat_options = ChatOptions(recipe, length, temperature, seed, max_tokens)
-    backend: ChatBackend
-    if url:
-        backend = ServerBackend(url, os.environ.get(KEY), model, chat_options)
-    else:
-        backend = _local_backend(model or CHAT_MODEL, chat_options, device, dtype, weights)
-    console = Console()
-    if sys.stdin.isatty() and console.is_terminal:
-        import contextlib
-
-        with contextlib.suppress(ImportError):  # line editing, where Python has it
-            import readline  # noqa: F401
-        note(f"{backend.name}. {HELP}")
-    Conversation(backend, console, system).run()
-
-
-def _local_backend(
-    name: str, chat_options: ChatOptions, device: str, dtype: str, weights: str | None
-) -> ChatBackend:
-    from lastword.cli.chat_backends import LocalBackend
-    from lastword.models.load import load
-
-    recipe = options.read_recipe(chat_options.recipe)
-    model = load(name, device=device, dtype=dtype, weights=weights)
-    return LocalBackend(model, name, recipe, chat_options)
+ENDINGS = {"cap": "; cut by --max-tokens", "canvas": "; cut: the canvas was full"}
 
 
 class QuitChat(Exception):
@@ -138,11 +51,11 @@ class Conversation:
         self._backend, self._console = backend, console
         self._system: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         self._messages = [*self._system]
-        self._answers: list[FinishedAnswer] = []
+        self._answers: list[AnswerUpdate] = []
         self._saved: set[Path] = set()
 
     def run(self, read: Callable[[], str] | None = None) -> None:
-        """Handle lines until there are no more, or /quit; Ctrl-C between answers ends it as an interrupt."""
+        """Handle lines until the input ends or /quit is read; Ctrl-C between answers raises."""
         read = read or read_line
         if not self._backend.has_chat_template:
             note(f"{self._backend.name} has no chat template: each line is a prompt without earlier lines")
@@ -152,9 +65,8 @@ class Conversation:
             except (EOFError, QuitChat):
                 return
             except LastwordError as error:
-                too_long = isinstance(error, CapacityError) or getattr(error, "code", None) == TOO_LONG
-                advice = "; /reset begins a new conversation" if too_long and len(self._messages) > 1 else ""
-                note(f"lastword: {error}{advice}")
+                can_reset = isinstance(error, CapacityError) and len(self._messages) > 1
+                note(f"lastword: {error}{'; /reset begins a new conversation' * can_reset}")
 
     def handle(self, line: str) -> None:
         """Handle one line: a command, or a message. A line with a space before the slash is a message."""
@@ -166,14 +78,14 @@ class Conversation:
     def _send(self, text: str) -> None:
         options.check_utf8(text, "the line")
         messages = [*self._messages, {"role": "user", "content": text}]
-        events = self._backend.answer(messages, frames=self._console.is_terminal)
+        updates = self._backend.answer(messages, draw=self._console.is_terminal)
         try:
-            answer = show(events, self._console, self._backend.name)
+            answer = show(updates, self._console, self._backend.name)
         except KeyboardInterrupt:
             note("lastword: stopped; the message was removed. Ctrl-C again ends the chat")
             return
         finally:
-            getattr(events, "close", lambda: None)()  # ends the request of a server now
+            updates.close()  # ends the request of a server at once
         self._messages = [*messages, {"role": "assistant", "content": answer.text}]
         self._answers.append(answer)
 
@@ -201,12 +113,8 @@ class Conversation:
         check_target(path)
         if path.exists() and path not in self._saved:
             raise SettingError(f"{path} exists; give another file, or remove it")
-        costs = [answer.cost for answer in self._answers]
-        data = {
-            "model": self._backend.name,
-            "messages": self._messages,
-            "answers": [None if cost is None else cost.model_dump() for cost in costs],
-        }
+        costs = [None if answer.cost is None else answer.cost.model_dump() for answer in self._answers]
+        data = {"model": self._backend.name, "messages": self._messages, "answers": costs}
         write(path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
         self._saved.add(path)
         return path
@@ -225,88 +133,99 @@ def read_line() -> str:
     return line.rstrip("\r\n")
 
 
-def show(events: Iterator[ChatEvent], console: Console, title: str) -> FinishedAnswer:
-    """Print an answer while it is decoded, then its costs; return it."""
-    answer = _redraw(events, console, title) if console.is_terminal else _stream(events)
-    if answer.cost is not None:
-        note(cost_line(answer.cost, answer.tokens))
-    return answer
-
-
-def cost_line(cost: AnswerCost, tokens: int | None) -> str:
-    """Return the predicted length, the number of tokens and the costs of an answer."""
-    predicted = "no length" if cost.predicted_length is None else f"{cost.predicted_length:.0f}"
-    written = "" if tokens is None else f", wrote {tokens}"
-    queued = f" after {cost.seconds_queued:.2f} s in the queue" if cost.seconds_queued else ""
-    ending = f"; {ENDINGS[cost.ended_by]}" if cost.ended_by in ENDINGS else ""
-    return (
-        f"[predicted {predicted}{written} tokens; {cost.forward_passes} passes, {cost.tokens_computed} "
-        f"columns, {cost.tokens_per_forward:.2f} tokens per forward; {cost.seconds_decoding:.2f} s{queued}"
-        f"{ending}]"
-    )
-
-
 def note(sentence: str) -> None:
     """Print a line on standard error, so that a pipe contains the answers alone."""
+    from lastword.cli.console import printable
+
     typer.echo(printable(sentence), err=True)
 
 
-def printable(text: str) -> str:
-    """Replace characters that would control a terminal: a model may write anything."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+def show(updates: Iterator[AnswerUpdate], console: Console, title: str) -> AnswerUpdate:
+    """Print an answer while it is decoded, then its costs; return it."""
+    answer = _draw(updates, console, title) if console.is_terminal else _print(updates)
+    if (cost := answer.cost) is not None:
+        predicted = "no length" if cost.predicted_length is None else f"{cost.predicted_length:.0f}"
+        written = "" if answer.tokens is None else f", wrote {answer.tokens}"
+        queued = f" after {cost.seconds_queued:.2f} s in the queue" if cost.seconds_queued else ""
+        ending = ENDINGS.get(cost.ended_by or "", "")
+        note(
+            f"[predicted {predicted}{written} tokens; {cost.forward_passes} passes, {cost.tokens_computed} "
+            f"columns, {cost.tokens_per_forward:.2f} tokens per forward; {cost.seconds_decoding:.2f} s"
+            f"{queued}{ending}]"
+        )
+    return answer
 
 
-def canvas_panel(update: CanvasUpdate, title: str) -> Panel:
-    """Return a canvas with its masks and end tokens, and in green the tokens of its last forward pass."""
-    from rich.panel import Panel
-    from rich.text import Text
-
-    text = Text()
-    end = len(update.texts) if update.end is None else update.end
-    for slot, (piece, filled_at) in enumerate(zip(update.texts, update.filled_at)):
-        if piece is None:
-            text.append(MASK, style="bright_black")
-        elif slot >= end:
-            text.append(END, style="dim red")
-        else:
-            new = filled_at == update.forward_passes > 0
-            text.append(printable(piece), style="bold green" if new else "")
-    masks = sum(piece is None for piece in update.texts)
-    counts = f"canvas {len(update.texts)} · pass {update.forward_passes} · {masks} masks left"
-    return Panel(text, title=f"{title} · {counts}")
-
-
-def _redraw(events: Iterator[ChatEvent], console: Console, title: str) -> FinishedAnswer:
+def _draw(updates: Iterator[AnswerUpdate], console: Console, title: str) -> AnswerUpdate:
+    """Redraw the canvas of an answer until it is finished, then print its text."""
     from rich.live import Live
     from rich.text import Text
 
-    from lastword.cli.chat_backends import CanvasUpdate, FinishedAnswer
+    from lastword.cli.console import canvas_panel, printable
 
-    answer, next_draw = FinishedAnswer(""), 0.0
-    # This thread alone draws, so that Ctrl-C interrupts nothing for which another thread waits.
+    next_draw = 0.0
+    # Only this thread draws, so that Ctrl-C does not interrupt a thread that another one waits for.
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        for event in events:
-            if isinstance(event, CanvasUpdate) and (now := time.monotonic()) >= next_draw:
-                live.update(canvas_panel(event, title), refresh=True)
+        for answer in updates:
+            if answer.canvas is not None and (now := time.monotonic()) >= next_draw:
+                live.update(canvas_panel(answer.canvas, title), refresh=True)
                 next_draw = now + REDRAW_SECONDS
-            elif isinstance(event, FinishedAnswer):
-                answer = event
     console.print(Text(printable(answer.text)))
     return answer
 
 
-def _stream(events: Iterator[ChatEvent]) -> FinishedAnswer:
-    from lastword.cli.chat_backends import FinishedAnswer, NewText
-
-    answer, line_is_open = FinishedAnswer(""), False
+def _print(updates: Iterator[AnswerUpdate]) -> AnswerUpdate:
+    """Print the text of an answer as it becomes final, and end its line."""
+    printed = 0
     try:
-        for event in events:
-            if isinstance(event, NewText):
-                line_is_open = True
-                typer.echo(event.text, nl=False)
-            elif isinstance(event, FinishedAnswer):
-                answer, line_is_open = event, True  # an answer without text is an empty line
-    finally:
-        if line_is_open:
+        for answer in updates:
+            typer.echo(answer.text[printed:], nl=False)
+            printed = max(printed, len(answer.text))
+    except BaseException:
+        if printed:
             typer.echo()
+        raise
+    typer.echo()
     return answer
+
+
+def chat(
+    model_options: ModelOptions,
+    url: Annotated[str | None, Option(help=f"Chat with this server; {KEY} contains its API key.")] = None,
+    recipe: options.RecipeName = None,
+    length: options.Length = None,
+    temperature: options.Temperature = None,
+    seed: Annotated[int | None, Option(callback=options.as_seed, help=SEED)] = None,
+    max_tokens: Annotated[int | None, Option(min=1, help="Maximum number of tokens of an answer.")] = None,
+    system: Annotated[str | None, Option(help="System message of the conversation.")] = None,
+) -> None:
+    """Chat with a model: on a terminal its answers are shown while they are denoised.
+
+    Every line is a message; /reset, /save FILE, /replay FILE, /help and /quit are commands. Ctrl-C stops an
+    answer, Ctrl-D ends the chat. Answers go to standard output, their costs to standard error.
+
+    Examples:
+
+        lastword chat
+        lastword chat --recipe fast --max-tokens 200
+        lastword chat --url http://127.0.0.1:8000
+        echo "Solve for n: 4n + 3 = 35." | lastword chat --temperature 0
+    """
+    from rich.console import Console
+
+    from lastword.cli.chat_backends import ChatOptions, LocalBackend, ServerBackend
+
+    chat_options = ChatOptions(recipe, length, temperature, seed, max_tokens)
+    backend: ChatBackend
+    if url:
+        backend = ServerBackend(url, os.environ.get(KEY), model_options.model, chat_options)
+    else:
+        decoding = options.read_recipe(recipe)
+        model_options = model_options.with_default(CHAT_MODEL)
+        backend = LocalBackend(model_options.load(), model_options.name, decoding, chat_options)
+    console = Console()
+    if sys.stdin.isatty() and console.is_terminal:
+        with suppress(ImportError):  # line editing, where Python has it
+            import readline  # noqa: F401
+        note(f"{backend.name}. {HELP}")
+    Conversation(backend, console, system).run()

@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from lastword.errors import CapacityError, LastwordError, RecipeError, SettingError, install_command
+from lastword.cli import options
+from lastword.errors import CapacityError, EngineError, RecipeError, SettingError, install_command
 from lastword.io.files import os_error_reason, user_path
 
 if TYPE_CHECKING:
     from lastword.api import Generation
     from lastword.models.base import MaskPredictor
     from lastword.recipe.recipe import Recipe
+    from lastword.viz.frames import Frame
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 3600.0  # between two chunks of an answer: a queue may be long
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # incomplete UTF-8 sequences decode to this
 
 Message = dict[str, str]  # role and content
 
@@ -39,8 +41,8 @@ class ChatOptions:
     max_tokens: int | None = None
 
 
-class CanvasUpdate(BaseModel):
-    """The canvas after a forward pass, one entry per slot: None for a mask."""
+class ServerCanvas(BaseModel):
+    """The canvas after a forward pass, as a server reports it; one entry per slot, None for a mask."""
 
     texts: list[str | None]
     filled_at: list[int | None]  # the forward pass that filled the slot
@@ -48,7 +50,7 @@ class CanvasUpdate(BaseModel):
     end: int | None  # the slot of the first end token
 
 
-class AnswerCost(BaseModel, extra="allow"):
+class AnswerCost(BaseModel):
     """The predicted length and the costs of an answer, as the server reports them."""
 
     predicted_length: float | None = None
@@ -57,34 +59,19 @@ class AnswerCost(BaseModel, extra="allow"):
     tokens_per_forward: float
     seconds_decoding: float
     seconds_queued: float = 0.0
+    recipe: str | None = None
+    seed: int | None = None
     ended_by: str | None = None
 
 
 @dataclass(frozen=True)
-class NewText:
-    """Text that is final and follows the text of earlier events."""
+class AnswerUpdate:
+    """An answer so far: the text that is final, and the canvas if it is drawn; the last one has the cost."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class FinishedAnswer:
-    """The complete answer; its number of tokens and its cost are None if the server does not report them."""
-
-    text: str
-    tokens: int | None = None
+    canvas: Frame | ServerCanvas | None = None
+    tokens: int | None = None  # of the finished answer, if the server reports them
     cost: AnswerCost | None = None
-
-
-ChatEvent = CanvasUpdate | NewText | FinishedAnswer
-
-
-class ChatServerError(LastwordError):
-    """The error of a server that cannot be reached or refuses a request; `code` is the server's."""
-
-    def __init__(self, message: str, code: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class ChatBackend(Protocol):
@@ -93,8 +80,8 @@ class ChatBackend(Protocol):
     name: str
     has_chat_template: bool  # without one, only the last message is sent, as a plain prompt
 
-    def answer(self, messages: Sequence[Message], *, frames: bool) -> Iterator[ChatEvent]:
-        """Yield the events of an answer, a FinishedAnswer last; `frames` requests canvas updates."""
+    def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
+        """Yield an answer while it is decoded, its canvases included with `draw`."""
         ...
 
     def replay(self, path: Path) -> Path:
@@ -105,74 +92,50 @@ class ChatBackend(Protocol):
 class LocalBackend:
     """A model in this process."""
 
-    def __init__(self, model: MaskPredictor, name: str, recipe: Recipe, options: ChatOptions) -> None:
+    def __init__(self, model: MaskPredictor, name: str, recipe: Recipe, chat_options: ChatOptions) -> None:
         if model.tokenizer is None:
             raise SettingError(
                 f"{name} has no tokenizer, which a chat needs; put its tokenizer files next to the weights"
             )
         self.name = name
-        self._model, self._tokenizer, self._options = model, model.tokenizer, options
-        self._recipe = recipe.with_choices(length=options.length)
-        if options.temperature is not None:
-            sampling = replace(self._recipe.sampling, temperature=options.temperature)
-            self._recipe = replace(self._recipe, sampling=sampling)
-        self.has_chat_template = self._tokenizer.chat_template is not None
+        self.has_chat_template = model.tokenizer.chat_template is not None
+        self._model, self._options = model, chat_options
+        self._recipe = options.with_sampling(
+            recipe.with_choices(length=chat_options.length), temperature=chat_options.temperature
+        )
         self._last: Generation | None = None
 
-    def answer(self, messages: Sequence[Message], *, frames: bool) -> Iterator[ChatEvent]:
+    def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
         from lastword.api import build_generation
         from lastword.decoding.loop import decode
         from lastword.decoding.sampling import RowGenerators
         from lastword.models.base import decode_text
         from lastword.prompts import prompts_in_chat, tokenize_prompts
-        from lastword.serve.detokenizer import IncrementalDetokenizer
-        from lastword.serve.request import RequestFinished, ServerRequest
-        from lastword.serve.serving import answer_details
-        from lastword.viz.frames import BatchTrace
+        from lastword.viz.frames import BatchTrace, Frame
 
-        model, started = self._model, time.perf_counter()
-        text: Any = list(messages) if self.has_chat_template else messages[-1]["content"]
-        (prompt,) = tokenize_prompts(model, text)
-        if len(prompt) >= model.max_seq_len:
-            raise CapacityError(
-                f"the conversation has {len(prompt)} tokens, and {self.name} has {model.max_seq_len} "
-                "positions for it and the answer; write less"
-            )
-        seed, limit, trace = self._seed(), self._options.max_tokens, []
-        traces = BatchTrace(self._tokenizer, model.ids)
-        detokenizer = IncrementalDetokenizer(self._tokenizer, model.ids)
+        model, limit, seed = self._model, self._options.max_tokens, self._seed()
+        traces, frames = BatchTrace(model.tokenizer, model.ids), list[Frame]()
+        start = time.perf_counter()
+        prompt: Any = list(messages) if self.has_chat_template else messages[-1]["content"]
+        (ids,) = tokenize_prompts(model, prompt)
         steps = decode(
             model,
-            [prompt],
+            [ids],
             self._recipe,
             generators=RowGenerators([seed], model.device),
-            in_chat=prompts_in_chat(text),
+            in_chat=prompts_in_chat(prompt),
             max_new_tokens=None if limit is None else [limit],
         )
         for step in steps:
             for _, frame in traces.of(step):
-                trace.append(frame)
-                texts = [None if token is None else piece for token, piece in zip(frame.tokens, frame.texts)]
-                yield CanvasUpdate(
-                    texts=texts,
-                    filled_at=list(frame.filled_at),
-                    forward_passes=frame.forward_passes,
-                    end=frame.end,
-                )
-            if new := detokenizer.update(step.canvas.answer_ids(0), finished=bool(step.finished)):
-                yield NewText(new)
+                frames.append(frame)
+                yield AnswerUpdate(frame.text.rstrip(REPLACEMENT), frame)
             for row in step.finished:
-                seconds = time.perf_counter() - started
-                generation = build_generation(model, row, step.recipe, prompt, seconds)
-                self._last = replace(
-                    generation, frames=tuple(trace), prompt_text=decode_text(self._tokenizer, prompt)
-                )
-                cut = generation.finish.name != "ENDED"
-                text, count = detokenizer.text, detokenizer.num_tokens
-                result = RequestFinished(generation, text, count, cut, None, 0.0, seconds)
-                request = ServerRequest(tuple(prompt), step.recipe, seed, limit)
-                cost = AnswerCost.model_validate(answer_details(request, result).model_dump())
-                yield FinishedAnswer(text, count, cost)
+                answer = build_generation(model, row, step.recipe, ids, time.perf_counter() - start)
+                prompt_text = decode_text(model.tokenizer, ids)
+                self._last = replace(answer, frames=tuple(frames), prompt_text=prompt_text)
+                cost = _local_cost(answer, seed, limit)
+                yield AnswerUpdate(answer.text or "", frames[-1], len(answer.tokens), cost)
 
     def replay(self, path: Path) -> Path:
         if self._last is None:
@@ -185,65 +148,68 @@ class LocalBackend:
         return secrets.randbelow(2**32) if self._recipe.sampling.temperature else 0
 
 
+def _local_cost(answer: Generation, seed: int, limit: int | None) -> AnswerCost:
+    forward_passes = answer.probe_cost.forward_passes + answer.cost.forward_passes
+    is_capped = limit is not None and len(answer.tokens) >= limit
+    return AnswerCost(
+        predicted_length=None if answer.lengths is None else round(answer.lengths.mean.item(), 3),
+        forward_passes=forward_passes,
+        tokens_computed=answer.probe_cost.tokens_computed + answer.cost.tokens_computed,
+        tokens_per_forward=round(len(answer.tokens) / forward_passes, 4),
+        seconds_decoding=round(answer.seconds, 6),
+        recipe=answer.recipe.label(),
+        seed=seed,
+        ended_by="model" if answer.finish.name == "ENDED" else "cap" if is_capped else "canvas",
+    )
+
+
 class ServerBackend:
     """A server with the OpenAI API, reached without redirects and proxies."""
 
-    def __init__(self, url: str, key: str | None, name: str | None, options: ChatOptions) -> None:
-        self.url = url
-        fields = {
-            "recipe": _recipe_field(options.recipe),
-            "length": options.length,
-            "temperature": options.temperature,
-            "seed": options.seed,
-            "max_tokens": options.max_tokens,
-        }
-        self._fields = {field: value for field, value in fields.items() if value is not None}
-        self._client = _client(url, key)
+    def __init__(self, url: str, key: str | None, name: str | None, chat_options: ChatOptions) -> None:
+        self._url = url
+        values = vars(chat_options) | {"recipe": _recipe_field(chat_options.recipe)}
+        self._fields = {field: value for field, value in values.items() if value is not None}
         with _server_errors(url):
-            listed: Any = self._client.get("/models", cast_to=object)
+            self._client = _client(url, key)
+            models: Any = self._client.get("/models", cast_to=object)
         try:
-            models = {str(entry["id"]): entry for entry in listed["data"]}
-            self.name = name or next(iter(models))
+            entries = {str(entry["id"]): entry for entry in models["data"]}
+            self.name = name or next(iter(entries))
         except (TypeError, LookupError, StopIteration) as error:
-            raise ChatServerError(f"{url} lists no model; is it a server with the OpenAI API?") from error
-        if self.name not in models:
+            raise EngineError(f"{url} lists no model; is it a server with the OpenAI API?") from error
+        if self.name not in entries:
             raise SettingError(
-                f"there is no model {self.name!r:.80} at {url}; give one that it has: {', '.join(models)}"
+                f"there is no model {self.name!r:.80} at {url}; give one that it has: {', '.join(entries)}"
             )
-        self.has_chat_template = bool((models[self.name].get("lastword") or {}).get("chat", True))
+        self.has_chat_template = bool((entries[self.name].get("lastword") or {}).get("chat", True))
 
-    def answer(self, messages: Sequence[Message], *, frames: bool) -> Iterator[ChatEvent]:
+    def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
         import openai
 
         body: dict[str, Any] = {"model": self.name, "stream": True, "stream_options": {"include_usage": True}}
-        body |= self._fields | ({"diffusing": True} if frames else {})
-        body |= (
-            {"messages": list(messages)} if self.has_chat_template else {"prompt": messages[-1]["content"]}
-        )
-        path = "/chat/completions" if self.has_chat_template else "/completions"
-        text, cost, finished = "", None, False
-        tokens: int | None = None
-        with (
-            _server_errors(self.url),
-            self._client.post(
+        body |= self._fields | ({"diffusing": True} if draw else {})
+        path = "/completions"
+        if self.has_chat_template:
+            path, body["messages"] = "/chat/completions", list(messages)
+        else:
+            body["prompt"] = messages[-1]["content"]
+        update, is_finished = AnswerUpdate(""), False
+        with _server_errors(self._url):
+            stream = self._client.post(
                 path, body=body, cast_to=object, stream=True, stream_cls=openai.Stream[Any]
-            ) as stream,
-        ):
-            for chunk in stream:
-                tokens = (chunk.get("usage") or {}).get("completion_tokens", tokens)
-                for choice in chunk.get("choices") or ():
-                    new = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
-                    extra = choice.get("lastword") or {}
-                    text = new if frames else text + new  # a canvas replaces the one before
-                    if frames and "frame" in extra:
-                        yield CanvasUpdate.model_validate(extra["frame"])
-                    elif new and not frames:
-                        yield NewText(new)
-                    cost = _cost(extra) or cost
-                    finished = finished or choice.get("finish_reason") is not None
-        if not finished:
-            raise ChatServerError(f"{self.url} closed the connection before the end of the answer; try again")
-        yield FinishedAnswer(text, tokens, cost)
+            )
+            with stream:
+                for chunk in stream:
+                    usage = chunk.get("usage") or {}
+                    update = replace(update, tokens=usage.get("completion_tokens", update.tokens))
+                    for choice in chunk.get("choices") or ():
+                        update = _updated(update, choice, draw=draw)
+                        is_finished = is_finished or choice.get("finish_reason") is not None
+                        yield update
+        if not is_finished:
+            raise EngineError(f"{self._url} did not send a complete answer; try again")
+        yield update
 
     def replay(self, path: Path) -> Path:
         raise SettingError(
@@ -251,28 +217,26 @@ class ServerBackend:
         )
 
 
+def _updated(update: AnswerUpdate, choice: dict[str, Any], *, draw: bool) -> AnswerUpdate:
+    """Return an answer with the content of a chunk: more text, or with `draw` the whole text and canvas."""
+    text = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
+    extra = choice.get("lastword") or {}
+    canvas = ServerCanvas.model_validate(extra["frame"]) if draw and "frame" in extra else update.canvas
+    cost = update.cost
+    with suppress(ValidationError):  # only the last chunk contains the cost
+        cost = AnswerCost.model_validate(extra)
+    return replace(update, text=text if draw else update.text + text, canvas=canvas, cost=cost)
+
+
 def _client(url: str, key: str | None) -> Any:
     """Return a client of the server at `url`, whose address may end with /v1."""
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or parts.query or parts.fragment:
-        raise SettingError(
-            f"--url {url!r:.200} is not the address of a server; give one such as http://127.0.0.1:8000"
-        )
     if key and not (key.isascii() and key.isprintable()):
         raise SettingError("the API key has characters that a header cannot contain; give it in ASCII")
-    try:
-        import openai
-    except ImportError as error:
-        raise SettingError(
-            f"--url needs the package openai, which is missing: {install_command('client')}"
-        ) from error
+    import openai
+
     return openai.OpenAI(
         base_url=url.rstrip("/").removesuffix("/v1") + "/v1",
-        api_key=key or "none",  # the client demands one, and a server without keys ignores it
+        api_key=key or "none",  # the client requires one, and a server without keys ignores it
         max_retries=0,
         timeout=openai.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
         http_client=openai.DefaultHttpxClient(follow_redirects=False, trust_env=False),
@@ -281,39 +245,32 @@ def _client(url: str, key: str | None) -> Any:
 
 @contextmanager
 def _server_errors(url: str) -> Iterator[None]:
-    """Turn errors of the client into ChatServerError with the server's message."""
-    import openai
-
+    """Turn errors of the client into ours, with the server's message."""
+    try:
+        import openai
+    except ImportError as error:
+        command = install_command("client")
+        raise SettingError(f"--url needs the package openai, which is not installed: {command}") from error
     try:
         yield
     except openai.APIConnectionError as error:
-        reason = error.__cause__ or error
-        raise ChatServerError(f"{url} could not be reached ({reason}); is the server running?") from error
+        raise EngineError(
+            f"{url} could not be reached ({error.__cause__ or error}); is the server running? Its address is "
+            "such as http://127.0.0.1:8000"
+        ) from error
     except openai.APIError as error:
         fields = error.body if isinstance(error.body, dict) else {}
-        message = " ".join(str(fields.get("message") or "it gave no reason").split())
+        message = " ".join(str(fields.get("message") or "no reason given").split())
         status = wait = ""
         if isinstance(error, openai.APIStatusError):
             status, after = f" ({error.status_code})", error.response.headers.get("retry-after")
             wait = f"; try again in {after} seconds" if after else ""
-        code = fields.get("code")
-        raise ChatServerError(
-            f"the server{status}: {message}{wait}", code if isinstance(code, str) else None
-        ) from error
+        kind = CapacityError if fields.get("code") == "context_length_exceeded" else EngineError
+        raise kind(f"the server{status}: {message}{wait}") from error
     except Exception as error:
         if not type(error).__module__.startswith(("httpx", "json")):  # the transport and malformed events
             raise
-        raise ChatServerError(
-            f"{url} closed the connection before the end of the answer ({error}); try again"
-        ) from error
-
-
-def _cost(extra: dict[str, Any]) -> AnswerCost | None:
-    """Return the cost, which only the last chunk of an answer contains."""
-    try:
-        return AnswerCost.model_validate(extra)
-    except ValidationError:
-        return None
+        raise EngineError(f"{url} did not send a complete answer ({error}); try again") from error
 
 
 def _recipe_field(recipe: str | None) -> Any:

@@ -1,280 +1,241 @@
-"""Progress and Markdown on a terminal or in a pipe."""
+"""Drawing on a terminal: progress, Markdown tables, canvases and survival curves."""
 
 from __future__ import annotations
 
 import re
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import timedelta
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
 
 import typer
+from rich import box
+from rich.columns import Columns
+from rich.console import Console
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from lastword.cli.chat_backends import ServerCanvas
+    from lastword.decoding.loop import Step
+    from lastword.engines.base import Engine
+    from lastword.models.base import MaskPredictor
+    from lastword.survival.distribution import LengthDistribution
+    from lastword.viz.frames import Frame
+
+LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
+LINE_SHARE = 0.1  # of the elapsed time, if that is longer: a long run does not fill its log
 
 
-EVERY = 10.0  # seconds between two lines, where there is no terminal
-SHARE = 0.1  # or as much of the time that has passed: a long run has no more lines than a page
+class ProgressDisplay:
+    """The progress of a command: the number of finished items and the time that is left."""
 
+    def __init__(self, bar: Progress, unit: str) -> None:
+        self._bar = bar
+        self._task = bar.add_task(unit, total=None, count="", status="")
 
-class Showing:
-    """What is known of a command's progress: whoever works tells it, a bar or a line shows it."""
-
-    def __init__(self, what: str, now: Callable[[], float] = time.monotonic) -> None:
-        self.what = what
-        self.done, self.total, self.note = 0, None, ""  # type: int, int | None, str
-        self._now, self._began = now, now()
-        self._first: int | None = None  # done when it was told first: by earlier runs
-        self._left: float | None = None
-        self._told = self._began
-
-    def __call__(
+    def update(
         self,
         done: int,
         total: int | None = None,
-        left: float | None = None,
+        *,
+        seconds_left: int | float | None = None,
         note: str = "",
-        what: str | None = None,
+        unit: str | None = None,
     ) -> None:
-        """So much is done; without seconds that are `left`, they are taken from the pace so far."""
-        self.done, self.total, self.note = done, total, note
-        self.what = what or self.what
-        self._first = done if self._first is None else min(self._first, done)
-        self._told = self._now()
-        self._left = self._by_pace() if left is None else left
+        """Show the number of finished items; the time left is estimated from their pace if it is None."""
+        self._bar.update(self._task, completed=done, total=total, description=unit)
+        task = self._bar.tasks[0]
+        left = task.time_remaining if seconds_left is None else seconds_left
+        remaining = f"about {timedelta(seconds=round(left))} left" if left else ""
+        self._bar.update(
+            self._task,
+            count="" if total is None else f"{done}/{total} ",
+            status=", ".join(filter(None, (note, remaining))),
+        )
 
-    def count(self, done: int, total: int) -> None:
-        """So much is done, and no more is known."""
-        self(done, total)
+    def add_one(self) -> None:
+        """Count one more finished item."""
+        task = self._bar.tasks[0]
+        self.update(int(task.completed) + 1, None if task.total is None else int(task.total))
 
-    def waiting(self, left: int, seconds: float | None) -> None:
-        """So many of the total are left, which will take so long."""
-        total = max(self.total or 0, left)
-        self(total - left, total, seconds)
+    def count_replies(self, engine: Engine) -> Engine:
+        """Count the answers of an engine in this process one by one, and return the engine."""
+        from lastword.engines.local import LocalEngine
 
-    def _by_pace(self) -> float | None:
-        if self.done == self.total:
-            return 0.0
-        new = self.done - (self._first or 0)
-        if not new or self.total is None:
-            return None
-        return self.elapsed / new * (self.total - self.done)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since it began."""
-        return self._now() - self._began
-
-    @property
-    def rest(self) -> str:
-        """What there is to say besides a number, and how long it will take."""
-        if self.total is None:
-            return self.note
-        left = "no estimate yet"
-        if self._left is not None:
-            left = f"about {spoken(max(self._left - (self._now() - self._told), 0.0))} left"
-        return ", ".join(filter(None, (self.note, left)))
+        if isinstance(engine, LocalEngine):
+            engine.on_reply = lambda *_: self.add_one()
+        return engine
 
     def __str__(self) -> str:
-        """All of it in a line."""
-        count = "" if self.total is None else f"{self.done} of {self.total} "
-        rest = f"; {self.rest}" if self.rest else ""
-        return f"{count}{self.what}, {spoken(self.elapsed)}{rest}"
-
-
-def spoken(seconds: float) -> str:
-    """A time as people say it."""
-    whole = int(seconds + 0.5)
-    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+        task = self._bar.tasks[0]
+        elapsed = timedelta(seconds=round(task.elapsed or 0))
+        status = task.fields["status"]
+        return f"{task.fields['count']}{task.description}, {elapsed}" + (f"; {status}" if status else "")
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Showing]:
-    """Show the progress of what happens inside; `what` names what is counted."""
-    from rich.console import Console
-
-    console, shown = Console(stderr=True), Showing(what)
-    with _bar(shown, console) if console.is_terminal else _lines(shown):
-        yield shown
-
-
-@contextmanager
-def _bar(shown: Showing, console: Any) -> Iterator[None]:
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task
-    from rich.text import Text
-
-    class Told(ProgressColumn):
-        """What is known now, which may be more than when it was told."""
-
-        def __init__(self, tell: Callable[[], str]) -> None:
-            super().__init__()
-            self._tell = tell
-
-        def render(self, task: Task) -> Text:
-            bar.update(task.id, completed=shown.done, total=shown.total)
-            return Text(self._tell(), no_wrap=True, overflow="ellipsis")
-
-    def count() -> str:
-        return shown.what if shown.total is None else f"{shown.done}/{shown.total} {shown.what}"
-
+def progress(unit: str) -> Iterator[ProgressDisplay]:
+    """Show the progress of the block on standard error; `unit` names the items that are counted."""
+    console = Console(stderr=True)
     columns = (
         BarColumn(12),
-        Told(count),
-        Told(lambda: shown.rest or spoken(shown.elapsed)),
+        TextColumn("{task.fields[count]}{task.description}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[status]}"),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
-        bar.add_task("", total=None)
-        yield
+    bar = Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        speed_estimate_period=float("inf"),
+    )
+    display, stop = ProgressDisplay(bar, unit), threading.Event()
+    printer = threading.Thread(target=print_lines, args=(display, stop), daemon=True)
+    with bar:
+        if not console.is_terminal:
+            printer.start()
+        try:
+            yield display
+        finally:
+            stop.set()
+            if printer.is_alive():
+                printer.join()
 
 
-@contextmanager
-def _lines(shown: Showing) -> Iterator[None]:
-    stop = threading.Event()
-    teller = threading.Thread(target=tell, args=(shown, stop), daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        teller.join()
+def print_lines(display: ProgressDisplay, stop: threading.Event) -> None:
+    """Print the progress at growing intervals until `stop` is set; a short command prints nothing."""
+    elapsed = 0.0
+    while not stop.wait(pause := max(LINE_SECONDS, LINE_SHARE * elapsed)):
+        elapsed += pause
+        with suppress(OSError, ValueError):  # standard error may be full or closed
+            typer.echo(f"lastword: {display}", err=True)
 
 
-def tell(shown: Showing, stop: threading.Event) -> None:
-    """Say where it stands, every so often, until it stops; nothing of a run that is shorter."""
-    while not stop.wait(max(EVERY, SHARE * shown.elapsed)):
-        with suppress(OSError, ValueError):  # a standard error that is full or closed
-            typer.echo(f"lastword: {shown}", err=True)
-
-
-BAR = re.compile(r"(?<!\\)\|")  # between two cells; one that is part of a cell is escaped
-PART = re.compile(r"(?<=,) ")  # several numbers of a cell may stand below each other
-LEAST = 12  # letters that a column of words keeps, if it has as many
-GAP = 2  # letters between two columns
+CELL_BORDER = re.compile(r"(?<!\\)\|")  # a bar in a cell is escaped
 
 
 def print_markdown(text: str, console: Console | None = None) -> None:
-    """Print Markdown: into a pipe or a file the text itself, so that a page can be made of it."""
-    if console is None:
-        if not sys.stdout.isatty():  # where nobody looks, rich need not be there
-            typer.echo(text)
-            return
-        from rich.console import Console
-
-        console = Console()
+    """Print Markdown: rendered on a terminal, unchanged into a pipe or a file."""
+    console = console or Console()
     if not console.is_terminal:
         typer.echo(text)
         return
     for is_table, lines in groupby(text.splitlines(), lambda line: line.startswith("|")):
         if is_table:
-            _print_table(list(lines), console)
+            _print_table([_cells(line) for line in lines], console)
         else:
-            for line in lines:
-                console.print(_plain(line), markup=False, highlight=False)
+            console.print(Markdown("\n".join(lines)))
 
 
-def _print_table(lines: Sequence[str], console: Console) -> None:
-    head, align, *rows = map(_cells, lines)
-    groups = [[*mine] for _, mine in groupby(rows, lambda row: row[0])]
-    grouped = len(groups) < len(rows) and not align[0].endswith(":")
-    columns = [
-        Column(at, head[at], [row[at] for row in rows], align[at].endswith(":"))
-        for at in range(grouped, len(head))
-    ]
-    columns = [column for column in columns if any(column.cells)]
-    shown = _fitting(columns, console.width)
-    widths = _widths(shown, console.width)
-    for number, mine in enumerate(groups if grouped else [rows]):
-        if grouped:  # what rows share is said once, above them
-            console.print(f"{head[0]}: {mine[0][0]}", style="bold", markup=False, highlight=False)
-        console.print(_table(shown, widths, mine, show_header=not number))
-    if len(shown) < len(columns):
-        names = ", ".join(column.name for column in columns[len(shown) :])
-        note = f"left out to fit: {names}; a wider terminal or a pipe (| cat) has them"
-        console.print(note, style="dim", markup=False, highlight=False)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table; numbers stand at the right."""
-
-    at: int  # its index in a row
-    name: str
-    cells: list[str]
-    is_number: bool
-
-    @property
-    def least(self) -> int:
-        """Letters that it needs: a number stands on one line, words may be broken."""
-        head = max(map(len, self.name.split()), default=0)
-        if not self.is_number:
-            return max(head, min(LEAST, max(map(len, self.cells))))
-        return max(head, *(len(part) for cell in self.cells for part in PART.split(cell)))
-
-    @property
-    def most(self) -> int:
-        """Letters with which nothing is broken but the head."""
-        return max(self.least, *map(len, self.cells))
-
-
-def _fitting(columns: Sequence[Column], width: int) -> list[Column]:
-    """The columns without the last ones, as far as those do not fit; the first three always stay."""
-    shown = list(columns)
-    while len(shown) > 3 and sum(column.least + GAP for column in shown) - GAP > width:
-        shown.pop()
-    return shown
-
-
-def _widths(columns: Sequence[Column], width: int) -> list[int]:
-    """Letters of every column: what it needs, and of the rest first the numbers and then the words."""
-    widths = [column.least for column in columns]
-    spare = width - sum(widths) - GAP * (len(widths) - 1)
-    for at, column in sorted(enumerate(columns), key=lambda pair: not pair[1].is_number):
-        more = max(min(spare, column.most - column.least), 0)
-        widths[at], spare = widths[at] + more, spare - more
-    return widths
-
-
-def _table(
-    columns: Sequence[Column],
-    widths: Sequence[int],
-    rows: Sequence[Sequence[str]],
-    *,
-    show_header: bool,
-) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-        show_header=show_header,
-    )
-    for column, letters in zip(columns, widths):
-        justify: Literal["right", "left"] = "right" if column.is_number else "left"
-        table.add_column(Text(column.name), justify=justify, overflow="fold", width=letters)
-    for row in rows:
-        table.add_row(*(Text(row[column.at]) for column in columns))
-    return table
+def _print_table(rows: Sequence[Sequence[str]], console: Console) -> None:
+    """Print a table; rows with the same first cell are grouped under it, and empty columns are left out."""
+    header, alignment, *body = rows
+    used = [column for column in range(len(header)) if any(row[column] for row in body)]
+    groups = [[*group] for _, group in groupby(body, lambda row: row[0])]
+    if len(groups) < len(body) and not alignment[0].endswith(":"):
+        used = used[1:]
+    else:
+        groups = [body]
+    for number, group in enumerate(groups):
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        table.show_header = not number
+        if 0 not in used:
+            console.print(Text(f"{header[0]}: {group[0][0]}", style="bold"))
+        for column in used:
+            if alignment[column].endswith(":"):  # a number is not broken
+                width = max(len(part) for row in body for part in row[column].split(", "))
+                table.add_column(Text(header[column]), justify="right", min_width=width)
+            else:
+                table.add_column(Text(header[column]), overflow="fold")
+        for row in group:
+            table.add_row(*(Text(row[column]) for column in used))
+        console.print(table)
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of a line, as they were before they were escaped."""
-    return [_plain(cell.strip().replace("\\|", "|")) for cell in BAR.split(line.strip())[1:-1]]
+    """Return the cells of a line of a Markdown table as plain text."""
+    cells = CELL_BORDER.split(line.strip())[1:-1]
+    return [re.sub(r"\*\*|`", "", cell.strip().replace("\\|", "|")) for cell in cells]
 
 
-def _plain(text: str) -> str:
-    """Without the marks of bold type and code."""
-    return text.replace("**", "").replace("`", "")
+MASK, END = "░", "·"
+
+
+def canvas_panel(canvas: Frame | ServerCanvas, title: str) -> Panel:
+    """Return a canvas with its masks and end tokens, and in green the tokens of its last forward pass."""
+    text = Text()
+    end = len(canvas.texts) if canvas.end is None else canvas.end
+    for slot, (piece, filled_at) in enumerate(zip(canvas.texts, canvas.filled_at)):
+        if filled_at is None:
+            text.append(MASK, style="bright_black")
+        elif slot >= end:
+            text.append(END, style="dim red")
+        else:
+            is_new = filled_at == canvas.forward_passes > 0
+            text.append(printable(piece or ""), style="bold green" if is_new else "")
+    masks = sum(filled_at is None for filled_at in canvas.filled_at)
+    return Panel(
+        text,
+        title=f"{title} · {len(canvas.texts)} slots",
+        subtitle=f"pass {canvas.forward_passes} · {masks} masks left",
+    )
+
+
+def printable(text: str) -> str:
+    """Replace characters that would control a terminal: a model may write anything."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+@contextmanager
+def live_canvas(
+    model: MaskPredictor, console: Console, title: str, beside: Sequence[Panel] = ()
+) -> Iterator[Callable[[Step], None]]:
+    """Yield a function that draws the canvas of every step, next to the panels of another run."""
+    from lastword.viz.frames import BatchTrace
+
+    traces, others = BatchTrace(model.tokenizer, model.ids), iter(beside)
+    with Live(console=console, refresh_per_second=20, transient=True) as live:
+
+        def draw(step: Step) -> None:
+            for _, frame in traces.of(step):
+                panel = canvas_panel(frame, title)
+                if beside:
+                    panels = [panel, next(others, beside[-1])]
+                    live.update(Columns(panels, width=console.width // 2 - 1))
+                else:
+                    live.update(panel)
+
+        yield draw
+
+
+BLOCKS, MARK = " ▁▂▃▄▅▆▇█", "│"
+ASCII_BLOCKS, ASCII_MARK = " ..::++##", "|"  # where the output takes ASCII only
+CURVE_HEIGHT = 8
+
+
+def draw_curve(lengths: LengthDistribution, horizon: int, *, console: Console | None = None) -> None:
+    """Print one prompt's survival curve with its horizon; a character averages the slots under it."""
+    console = console or Console()
+    width = min(lengths.slots, max(20, console.width - 8))
+    survival = lengths.survival[:-1]
+    edges = [round(place * lengths.slots / width) for place in range(width + 1)]
+    heights = [survival[a:b].mean().item() for a, b in pairwise(edges)]
+    mark = next(place for place, edge in enumerate(edges[1:]) if horizon <= edge)
+    blocks, mark_character = (ASCII_BLOCKS, ASCII_MARK) if console.options.ascii_only else (BLOCKS, MARK)
+    for level in reversed(range(CURVE_HEIGHT)):
+        line = Text({CURVE_HEIGHT - 1: "S=1 ", 0: "  0 "}.get(level, "    "), style="dim")
+        for place, height in enumerate(heights):
+            eighths = min(8, max(0, round((height * CURVE_HEIGHT - level) * 8)))
+            style = "bold red" if place == mark else "blue" if place < mark else "bright_black"
+            empty = mark_character if place == mark else " "
+            line.append(blocks[eighths] if eighths else empty, style=style)
+        console.print(line, soft_wrap=True)
+    console.print(Text("    " + " " * mark + f"^ {horizon}", style="bold red"), soft_wrap=True)

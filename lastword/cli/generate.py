@@ -3,102 +3,73 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
+from typer import Option
 
 from lastword.cli import options
-from lastword.cli.options import path_option
+from lastword.cli.options import ModelOptions, SamplingOptions, path_option
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
 
 NOTE = (
     "[{} has 5M parameters: it knows five kinds of exercises (lastword demo) and is wrong beyond them. "
-    "Others: lastword models]"
+    "Other models: lastword models]"
 )
 
 
 def generate(
+    model_options: ModelOptions,
+    recipe_options: SamplingOptions,
     prompt: options.Prompt = None,
-    model: options.Model = options.DEFAULT_MODEL,
-    length: options.Length = None,
-    unmask: options.Unmask = None,
-    commit: options.Commit = None,
-    cache: options.Cache = None,
-    block: options.Block = None,
-    recipe: options.RecipeName = None,
-    temperature: options.Temperature = None,
-    top_p: options.TopP = None,
-    top_k: options.TopK = None,
-    guidance: options.Guidance = None,
     seed: options.Seed = 0,
     chat: options.Chat = False,
     ids: options.Ids = False,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = None,
     calibration: options.CalibrationFile = "auto",
     exceed_max_seq_len: options.ExceedMaxSeqLen = False,
-    live: Annotated[
-        Optional[bool],
-        typer.Option("--live/--no-live", help="Show denoising; by default on a terminal."),
-    ] = None,
+    live: Annotated[bool | None, Option(help="Show denoising. Default: on a terminal.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Answer a prompt on a canvas of the predicted length.
 
+    `lastword recipes` lists every recipe that has a name, every part and its settings.
+
     Examples:
 
-      lastword generate "Problem: Solve for n: 4n + 3 = 35. Be brief."
-
-      lastword generate "Solve for n: 4n + 3 = 35." --model tiny-llada-instruct --chat --length survival
-
-      lastword generate "What is 6 x 7?" --model GSAI-ML/LLaDA-8B-Instruct --chat --block 32
-
-      echo "Problem: Solve for n: 4n + 3 = 35." | lastword generate --length fixed:64 --json
-
-      lastword generate "Problem: Solve for n: 4n + 3 = 35." --recipe fast
-
-    `lastword recipes` lists every recipe that has a name, every part and its settings.
+        lastword generate "Problem: Solve for n: 4n + 3 = 35. Be brief."
+        lastword generate "Problem: Solve for n: 4n + 3 = 35." --recipe fast
+        lastword generate "Solve for n: 4n + 3 = 35." \\
+          --model tiny-llada-instruct --chat --length survival
+        lastword generate "What is 6 x 7?" \\
+          --model GSAI-ML/LLaDA-8B-Instruct --chat --block 32
+        echo "Problem: Solve for n: 4n + 3 = 35." | lastword generate --json
     """
-    given = options.read_prompt(prompt, chat=chat, ids=ids)
+    content = options.read_prompt(prompt, chat=chat, ids=ids)
     if live and as_json:
-        raise SettingError("--live and --json were given; give one: JSON is for scripts, live for eyes")
-
-    from contextlib import nullcontext
+        raise SettingError(
+            "--live and --json were given; give one: --json is for scripts, --live for a terminal"
+        )
 
     from rich.console import Console
 
     import lastword
-    from lastword.cli.showcase import watching
+    from lastword.cli.console import live_canvas
 
-    sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "guidance": guidance}
-    chosen = options.build_recipe(
-        recipe, sampling, length=length, unmask=unmask, commit=commit, cache=cache, block=block
-    )
-    loaded = lastword.load(
-        model,
-        device=device,
-        dtype=dtype,
-        calibration=options.calibration_source(calibration),
-        weights=weights,
-    )
+    recipe = recipe_options.build()
+    model = model_options.load(calibration)
     console = Console()
     if live and not console.is_terminal:
-        typer.echo("lastword: --live needs a terminal; going on without", err=True)
-    shown = not as_json and live is not False and console.is_terminal
-    with watching(loaded.tokenizer, console, model) if shown else nullcontext() as watcher:
+        typer.echo("lastword: --live needs a terminal and was ignored", err=True)
+    is_live = not as_json and live is not False and console.is_terminal
+    with live_canvas(model, console, model_options.name) if is_live else nullcontext() as on_step:
         answer = lastword.generate(
-            loaded,
-            given,
-            recipe=chosen,
-            seed=seed,
-            exceed_max_seq_len=exceed_max_seq_len,
-            on_step=watcher,
+            model, content, recipe=recipe, seed=seed, exceed_max_seq_len=exceed_max_seq_len, on_step=on_step
         )
     if as_json:
-        typer.echo(json.dumps({"model": model, **answer.to_data()}))
+        typer.echo(json.dumps({"model": model_options.name, **answer.to_data()}))
         return
     typer.echo(answer.text if answer.text is not None else " ".join(map(str, answer.tokens)))
     typer.echo(
@@ -107,117 +78,91 @@ def generate(
         f"{answer.probe_cost.tokens_computed}; {answer.seconds:.2f} s. {answer.finish.value}]",
         err=True,
     )
-    if console.is_terminal and model in EMBEDDED:
-        typer.echo(NOTE.format(model), err=True)
+    if console.is_terminal and model_options.name in EMBEDDED:
+        typer.echo(NOTE.format(model_options.name), err=True)
 
 
 QUANTILES = (0.5, 0.9, 0.95)
 
 
 def predict(
+    model_options: ModelOptions,
     prompt: options.Prompt = None,
-    model: options.Model = options.DEFAULT_MODEL,
-    limit: Annotated[
-        Optional[int],
-        typer.Option(help="How many masks the probe looks at; the model's own canvas."),
-    ] = None,
-    ends: Annotated[
-        str, typer.Option(help="document: the paper's signal; any: count the turn end too.")
-    ] = "document",
-    reading: Annotated[
-        str,
-        typer.Option(
-            help="What the signal is taken for: hazard (the paper), ended-by, boundary, "
-            "first-boundary, turn-end, or auto, which picks and says why."
-        ),
-    ] = "auto",
-    plot: Annotated[Optional[Path], path_option("Write the curve as a picture (PNG, SVG, PDF).")] = None,
+    limit: Annotated[int | None, Option(help="Masks of the probe. Default: the model's own number.")] = None,
+    ends: options.Ends = "document",
+    interpretation: options.InterpretationName = "auto",
+    plot: Annotated[Path | None, path_option("Write the curve as a picture (PNG, SVG, PDF).")] = None,
     chat: options.Chat = False,
     ids: options.Ids = False,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = None,
     exceed_max_seq_len: options.ExceedMaxSeqLen = False,
     as_json: options.Json = False,
 ) -> None:
     """Predict how long the answer will be, from one forward pass.
 
+    The curve is the probability that the answer is longer than a number of tokens.
+
     Examples:
 
-      lastword predict "Problem: Solve for n: 4n + 3 = 35. Be brief."
-
-      lastword predict "Solve for n: 4n + 3 = 35." --model tiny-llada-instruct --chat --plot curve.png
-
-      lastword predict "What is 6 x 7?" --model GSAI-ML/LLaDA-8B-Instruct --chat --reading hazard
-
-      echo "5 42 17" | lastword predict --ids --limit 64 --json
+        lastword predict "Problem: Solve for n: 4n + 3 = 35. Be brief."
+        lastword predict "Solve for n: 4n + 3 = 35." \\
+          --model tiny-llada-instruct --chat --plot curve.png
+        lastword predict "What is 6 x 7?" \\
+          --model GSAI-ML/LLaDA-8B-Instruct --chat --interpretation hazard
+        echo "5 42 17" | lastword predict --ids --limit 64 --json
     """
-    given = options.read_prompt(prompt, chat=chat, ids=ids)
+    content = options.read_prompt(prompt, chat=chat, ids=ids)
 
     import lastword
-    from lastword.cli.showcase import draw_curve
+    from lastword.cli.console import draw_curve
     from lastword.survival.plot import save_lengths
     from lastword.viz.figures import check_picture
 
     if plot is not None:
         check_picture(plot)
-    loaded = lastword.load(model, device=device, dtype=dtype, weights=weights)
     lengths = lastword.predict_length(
-        loaded,
-        given,
+        model_options.load(),
+        content,
         limit=limit,
         ends=ends,
-        interpretation=reading,
+        interpretation=interpretation,
         exceed_max_seq_len=exceed_max_seq_len,
     )
-    limit = lengths.slots
-    read_as = reading if lengths.explanation is None else lengths.explanation
-    horizon = int(lengths.mean.clamp(1, limit).ceil())
+    explanation = interpretation if lengths.explanation is None else lengths.explanation
+    mean, tail, slots = lengths.mean.item(), lengths.tail.item(), lengths.slots
+    horizon = int(lengths.mean.clamp(1, slots).ceil())
     quantiles = {q: int(lengths.quantile(q)) for q in QUANTILES}
     if plot is not None:
         save_lengths(lengths, plot)
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "model": model,
-                    "limit": limit,
-                    "explanation": read_as,
-                    "expected_length": lengths.mean.item(),
-                    "horizon": horizon,
-                    "quantiles": {str(q): k for q, k in quantiles.items()},
-                    "tail": lengths.tail.item(),
-                    "hazard": [round(h, 9) for h in lengths.hazard.tolist()],
-                }
-            )
-        )
+        data = {
+            "model": model_options.name,
+            "limit": slots,
+            "explanation": explanation,
+            "expected_length": mean,
+            "horizon": horizon,
+            "quantiles": {str(q): length for q, length in quantiles.items()},
+            "tail": tail,
+            "hazard": [round(hazard, 9) for hazard in lengths.hazard.tolist()],
+        }
+        typer.echo(json.dumps(data))
         return
     draw_curve(lengths, horizon)
-    tail = lengths.tail.item()
     shares = "   ".join(
-        f"{q:.0%} within {k}" if tail <= 1 - q else f"{q:.0%} not within {limit}"
-        for q, k in quantiles.items()
+        f"{q:.0%} within {length}" if tail <= 1 - q else f"{q:.0%} not within {slots}"
+        for q, length in quantiles.items()
     )
-    typer.echo(f"expected length {lengths.mean.item():.1f}, so a canvas of {horizon} (of {limit})")
-    typer.echo(f"{shares}   beyond {limit}: {tail:.1%}")
-    typer.echo(f"read as {read_as}")
+    typer.echo(f"expected length {mean:.1f}, so a canvas of {horizon} (of {slots})")
+    typer.echo(f"{shares}   beyond {slots}: {tail:.1%}")
+    typer.echo(f"read as {explanation}")
     if plot is not None:
         typer.echo(f"wrote {plot}")
 
 
 def demo(
-    model: Annotated[
-        Optional[list[str]],
-        typer.Option("--model", "-m", help="Models to show; a folder without a tokenizer works."),
-    ] = None,
-    family: Annotated[
-        Optional[list[str]],
-        typer.Option("--family", "-f", help="Task families to show; by default all five."),
-    ] = None,
-    pace: Annotated[
-        float, typer.Option(help="Tokens a pass. Two fit five prompts into a minute on two cores.")
-    ] = 2.0,
-    plot: Annotated[Optional[Path], path_option("Write the first model's curves as a picture.")] = None,
+    model: Annotated[list[str] | None, Option("--model", "-m", help="Models to show.")] = None,
+    family: Annotated[list[str] | None, Option("--family", "-f", help="Task families. Default: all.")] = None,
+    pace: Annotated[float, Option(help="Tokens per forward pass, on both canvases.")] = 2.0,
+    plot: Annotated[Path | None, path_option("Write the first model's curves as a picture.")] = None,
 ) -> None:
     """Predict a length, decode on the fixed canvas and on the predicted one, and compare.
 
@@ -225,11 +170,9 @@ def demo(
 
     Examples:
 
-      lastword demo
-
-      lastword demo --model tiny-dream-instruct --family algebra
-
-      lastword demo --family algebra --family reasoning --pace 4 --plot curves.png
+        lastword demo
+        lastword demo --model tiny-dream-instruct --family algebra
+        lastword demo --family algebra --family reasoning --pace 4 --plot curves.png
     """
     from rich.console import Console
 
@@ -242,8 +185,8 @@ def demo(
     if plot is not None:
         check_picture(plot)
     console = Console()
-    for place, name in enumerate(names):
-        lengths, titles, truths = showcase(name, console, family, pace)
-        if plot is not None and place == 0:
-            save_rows(lengths, titles, plot, truths=truths)
+    for index, name in enumerate(names):
+        curves = showcase(name, console, family, pace)
+        if plot is not None and index == 0:
+            save_rows(curves.lengths, curves.titles, plot, truths=curves.written_lengths)
             console.print(f"wrote {plot}")

@@ -1,29 +1,41 @@
-"""Options that several commands share, and the values that are built from them."""
+"""Options that several commands share, and the values that are built from them.
+
+A command takes a group of options as one parameter whose type is a dataclass of this module.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option
 
-from lastword.errors import LastwordError, PromptError, RecipeError
-from lastword.io.files import user_path
+from lastword.errors import LastwordError, PromptError, RecipeError, SettingError
+from lastword.io.files import check_target, user_path
 from lastword.validation import MAX_SEED, MIN_SEED, check_int
 
+if TYPE_CHECKING:
+    from lastword.engines import EngineOptions
+    from lastword.engines.local import ModelSource
+    from lastword.models.base import MaskPredictor
+    from lastword.recipe.recipe import Recipe
+
 DEFAULT_MODEL = "tiny-llada-base"  # it takes prompts without a chat template
+CHAT_MODEL = "tiny-llada-instruct"
 MAX_CHARACTERS = 10**7  # of a prompt or of a recipe file
 
 
 def as_path(text: str | Path) -> Path:
     """Return the path that a user wrote, in which `~` is a home folder."""
     if not str(text):
-        raise typer.BadParameter("the path is empty; give one, or leave the option out")
+        raise BadParameter("the path is empty; give one, or leave the option out")
     try:
         return user_path(text)
     except LastwordError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise BadParameter(str(error)) from error
 
 
 def as_seed(value: int | None) -> int | None:
@@ -33,120 +45,154 @@ def as_seed(value: int | None) -> int | None:
     return value
 
 
-def path_option(words: str) -> Any:
-    """Return an option that takes a path; `words` is its help text."""
-    return typer.Option(parser=as_path, metavar="PATH", help=words)
-
-
 def as_name_or_path(text: str) -> str:
     """Return a recipe's name or path unchanged; raise BadParameter if it can be neither."""
     as_path(text)
     return text
 
 
-Prompt = Annotated[
-    Optional[str], typer.Argument(help="The prompt. Without it or with '-', it is read from standard input.")
-]
-Model = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        show_default=True,
-        help="A checkpoint folder, a hub name, or an embedded model: tiny-llada-base, tiny-llada-instruct, "
-        "tiny-dream-base, tiny-dream-instruct, toy.",
-    ),
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
-Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")]
-Weights = Annotated[
-    Optional[str], typer.Option(help="fp8: quantise the layers' weights. Default: as they are stored.")
-]
-Chat = Annotated[bool, typer.Option("--chat", help="Wrap the prompt in the model's chat template.")]
-Ids = Annotated[bool, typer.Option("--ids", help="The prompt is token ids, separated by spaces or commas.")]
-RecipeName = Annotated[
-    Optional[str],
-    typer.Option(
-        parser=as_name_or_path,
-        metavar="NAME|PATH",
-        help="careful, fast, paper, fixed, or a JSON file; other options override it.",
-    ),
-]
-Length = Annotated[
-    Optional[str],
-    typer.Option(
-        help="default:512 (one probe, grow, stop at the end), survival (the paper), fixed:256, daedal ... "
-        "Default: default, with the model's default number of new tokens."
-    ),
-]
-Unmask = Annotated[
-    Optional[str],
-    typer.Option(help="most-confident, threshold:0.9, slow-fast ... Default: most-confident."),
-]
-Commit = Annotated[Optional[str], typer.Option(help="never, prophet, stable-margin. Default: never.")]
-Cache = Annotated[Optional[str], typer.Option(help="none, prefix, dual, feature. Default: none.")]
-Block = Annotated[
-    Optional[int],
-    typer.Option(
-        help="Decode left to right in blocks of this size. Default: none, or 32 if the length needs it."
-    ),
-]
-Temperature = Annotated[Optional[float], typer.Option(help="0 chooses the most probable token.")]
-TopP = Annotated[Optional[float], typer.Option(help="Sample from this share of the probability.")]
-TopK = Annotated[Optional[int], typer.Option(help="Sample from this number of tokens.")]
-Guidance = Annotated[Optional[float], typer.Option(help="Classifier-free guidance scale; 0 is off.")]
-Seed = Annotated[int, typer.Option(callback=as_seed, help="Seed of everything random.")]
-CalibrationFile = Annotated[
-    str,
-    typer.Option(
-        "--calibration", help="A file of lastword calibrate; auto: the one in the model folder; or none."
-    ),
-]
-Rows = Annotated[int, typer.Option(help="Prompts decoded at the same time.")]
-EngineName = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        help="local (this process), processes (several, on this machine), ray (a cluster), or openai (a "
-        "server with the OpenAI API).",
-    ),
-]
-Workers = Annotated[
-    Optional[int],
-    typer.Option(help="Processes, actors, or concurrent requests. Default: one per GPU or core."),
-]
-Threads = Annotated[Optional[int], typer.Option(help="Threads of a worker on a CPU. Default: 1.")]
-Address = Annotated[
-    Optional[str],
-    typer.Option(help="Ray cluster: auto, HOST:PORT, or local for one that ends with the command."),
-]
-BaseUrl = Annotated[Optional[str], typer.Option(help="Server, such as http://127.0.0.1:8000/v1.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+def path_option(words: str) -> Any:
+    """Return an option that takes a path; `words` is its help text."""
+    return Option(parser=as_path, metavar="PATH", help=words)
+
+
+def check_replaceable(path: Path, kind: str, read: Callable[[Path], Any]) -> None:
+    """Raise SettingError if the file cannot be written, or contains something that `read` does not accept."""
+    check_target(path)
+    if path.is_file() and path.stat().st_size:
+        try:
+            read(path)
+        except LastwordError as error:
+            raise SettingError(
+                f"{path} exists and is not {kind}, so it was not replaced; give another file with --out"
+            ) from error
+
+
+MODELS = "A checkpoint folder, a hub name, or an embedded model (lastword models)."
+DEFAULTS = f"Default: {DEFAULT_MODEL}; {CHAT_MODEL} in a chat; the preset's or the server's."
+RECIPES = "careful, fast, paper, fixed, or a JSON file; other options override it."
+LENGTHS = "default:512 (one probe, grow, stop at the end), survival (the paper), fixed:256, daedal ..."
+INTERPRETATIONS = (
+    "Interpretation of the end signal: auto, hazard (the paper), boundary, ended-by, turn-end ..."
+)
+ENGINES = "local (this process), processes, ray (a cluster), or openai (a server with the OpenAI API)."
+
+Prompt = Annotated[str | None, Argument(help="The prompt. Without it or with '-': standard input.")]
+Model = Annotated[str, Option("--model", "-m", help=MODELS)]
+Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")]
+Dtype = Annotated[str, Option(help="auto, float32, bfloat16, float16.")]
+Weights = Annotated[str | None, Option(help="fp8: quantise the layers. Default: as they are stored.")]
+Chat = Annotated[bool, Option("--chat", help="Wrap the prompt in the model's chat template.")]
+Ids = Annotated[bool, Option("--ids", help="The prompt is token ids, separated by spaces or commas.")]
+RecipeName = Annotated[str | None, Option(parser=as_name_or_path, metavar="NAME|PATH", help=RECIPES)]
+Length = Annotated[str | None, Option(help=LENGTHS)]
+Temperature = Annotated[float | None, Option(help="0 chooses the most probable token.")]
+Seed = Annotated[int, Option(callback=as_seed, help="Seed of everything random.")]
+CalibrationFile = Annotated[str, Option(help="A file of lastword calibrate, auto (of the model), or none.")]
+InterpretationName = Annotated[str, Option(help=INTERPRETATIONS)]
+Ends = Annotated[str, Option(help="End tokens: document (the paper), or any (those of a turn, too).")]
+BatchSize = Annotated[int, Option("--rows", help="Prompts decoded at the same time.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object, for scripts.")]
 ExceedMaxSeqLen = Annotated[
-    bool, typer.Option("--exceed-max-seq-len", help="Allow more tokens than the model has positions.")
+    bool, Option("--exceed-max-seq-len", help="Allow more tokens than the model has positions.")
 ]
 
 
-def calibration_source(text: str) -> str | None:
-    """Return the value of --calibration as `load` takes it."""
-    return None if text == "none" else text
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options that say which model is loaded, and how."""
+
+    model: Annotated[str | None, Option("--model", "-m", help=f"{MODELS} {DEFAULTS}")] = None
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    weights: Weights = None
+
+    @property
+    def name(self) -> str:
+        """The name of the model, or of the default model."""
+        return self.model or DEFAULT_MODEL
+
+    def with_default(self, model: str) -> ModelOptions:
+        """Return the options with another default model."""
+        return replace(self, model=self.model or model)
+
+    def source(self, calibration: str = "none") -> ModelSource:
+        """Return the source from which this process or the workers of an engine load the model."""
+        from lastword.engines.local import ModelSource
+
+        file = None if calibration == "none" else calibration
+        return ModelSource(self.name, self.device, self.dtype, file, self.weights)
+
+    def load(self, calibration: str = "auto") -> MaskPredictor:
+        """Return the loaded model."""
+        return self.source(calibration).load()
 
 
-def build_recipe(recipe: str | None, sampling: dict[str, float | int | None], **parts: Any) -> Any:
-    """Return a recipe by name or from a file, with the sampling settings and parts that are not None."""
-    from dataclasses import replace
+@dataclass(frozen=True)
+class RecipeOptions:
+    """The options that say how an answer is decoded."""
 
-    chosen = read_recipe(recipe).with_choices(**parts)
-    changed = {name: value for name, value in sampling.items() if value is not None}
-    return replace(chosen, sampling=replace(chosen.sampling, **changed))
+    recipe: RecipeName = None
+    length: Length = None
+    unmask: Annotated[str | None, Option(help="most-confident (the default), threshold:0.9 ...")] = None
+    commit: Annotated[str | None, Option(help="never (the default), prophet, stable-margin.")] = None
+    cache: Annotated[str | None, Option(help="none (the default), prefix, dual, feature.")] = None
+    block: Annotated[int | None, Option(help="Slots per block. Default: no blocks, or 32 if needed.")] = None
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The parts that override those of the recipe; None leaves a part unchanged."""
+        return {name: getattr(self, name) for name in ("length", "unmask", "commit", "cache", "block")}
+
+    def build(self) -> Recipe:
+        """Return the recipe with the chosen parts."""
+        return read_recipe(self.recipe).with_choices(**self.parts)
 
 
-def read_recipe(text: str | None) -> Any:
+@dataclass(frozen=True)
+class SamplingOptions(RecipeOptions):
+    """The options that say how an answer is decoded and sampled."""
+
+    temperature: Temperature = None
+    top_p: Annotated[float | None, Option(help="Sample from this share of the probability.")] = None
+    top_k: Annotated[int | None, Option(help="Sample from this number of tokens.")] = None
+    guidance: Annotated[float | None, Option(help="Classifier-free guidance scale; 0 is off.")] = None
+
+    def build(self) -> Recipe:
+        """Return the recipe with the chosen parts and sampling settings."""
+        names = ("temperature", "top_p", "top_k", "guidance")
+        return with_sampling(super().build(), **{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The options that say which workers answer."""
+
+    engine: Annotated[str, Option(help=ENGINES)] = "local"
+    workers: Annotated[int | None, Option(help="Processes, actors or requests at once.")] = None
+    threads: Annotated[int | None, Option(help="Threads of a worker on a CPU. Default: 1.")] = None
+    address: Annotated[str | None, Option(help="Ray cluster: auto, HOST:PORT, or local.")] = None
+    base_url: Annotated[str | None, Option(help="Server, such as http://127.0.0.1:8000/v1.")] = None
+
+    def check(self) -> EngineOptions:
+        """Return the validated options of the engine."""
+        from lastword.engines import EngineOptions
+
+        return EngineOptions(**vars(self))
+
+
+def with_sampling(recipe: Recipe, **settings: int | float | None) -> Recipe:
+    """Return the recipe with the sampling settings that are not None."""
+    changes: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    return replace(recipe, sampling=replace(recipe.sampling, **changes))
+
+
+def read_recipe(text: str | None) -> Recipe:
     """Return a recipe by its name or from its file; the default recipe for None."""
+    from lastword.recipe import registry
     from lastword.recipe.recipe import Recipe
-    from lastword.recipe.registry import RECIPES
 
-    if text is None or text in RECIPES:
+    if text is None or text in registry.RECIPES:
         return Recipe.coerce(text)
     path = as_path(text)
     if text.isidentifier() and not path.exists():
@@ -155,8 +201,9 @@ def read_recipe(text: str | None) -> Any:
         with path.open(encoding="utf-8") as file:  # a pipe or a device may have no end
             content = file.read(MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
+        names = ", ".join(registry.RECIPES)
         raise RecipeError(
-            f"the recipe file cannot be read ({error}); give a JSON file, or a name: {', '.join(RECIPES)}"
+            f"the recipe file cannot be read ({error}); give a JSON file, or a name: {names}"
         ) from error
     if len(content) > MAX_CHARACTERS:
         raise RecipeError(
@@ -168,10 +215,7 @@ def read_recipe(text: str | None) -> Any:
 def read_prompt(argument: str | None, *, chat: bool, ids: bool) -> Any:
     """Return the prompt of a command as `generate` takes it."""
     if chat and ids:
-        raise PromptError(
-            "--ids and --chat were given; token ids are not wrapped in a chat template: give text with "
-            "--chat, or ids without it"
-        )
+        raise PromptError("--ids and --chat were given; give text with --chat, or token ids without it")
     if argument is None or argument == "-":
         if sys.stdin.isatty():
             raise PromptError("no prompt was given; write one as an argument or pipe it in")
@@ -189,22 +233,18 @@ def read_prompt(argument: str | None, *, chat: bool, ids: bool) -> Any:
     return [{"role": "user", "content": argument}] if chat else argument
 
 
-def check_utf8(text: str, what: str) -> None:
+def check_utf8(text: str, name: str) -> None:
     """Raise PromptError if the text was made of bytes that are not UTF-8."""
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise PromptError(f"{what} contains bytes that are not UTF-8; give UTF-8 text")
+        raise PromptError(f"{name} contains bytes that are not UTF-8; give UTF-8 text")
 
 
 def _read_standard_input() -> str:
     try:
         text = sys.stdin.read(MAX_CHARACTERS + 1)
-    except UnicodeDecodeError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise PromptError(
-            f"standard input is not {sys.stdin.encoding} text ({error}); give the prompt as UTF-8"
-        ) from error
-    except OSError as error:
-        raise PromptError(
-            f"standard input cannot be read ({error}); give the prompt as an argument"
+            f"standard input cannot be read ({error}); give the prompt as an argument, or as UTF-8 text"
         ) from error
     if len(text) > MAX_CHARACTERS:
         raise PromptError(f"standard input has more than {MAX_CHARACTERS} characters; give a shorter prompt")

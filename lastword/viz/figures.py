@@ -66,12 +66,12 @@ SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 def styled() -> AbstractContextManager[None]:
     """What is drawn inside has the one style, whatever style is set outside."""
-    return matplotlib_of().rc_context(STYLE)
+    return import_matplotlib().rc_context(STYLE)
 
 
 def new_figure(width: int | float, height: int | float) -> Figure:
     """A figure of so many inches that no window shows and nobody has to close."""
-    return matplotlib_of().figure.Figure(figsize=(width, height), layout="constrained")
+    return import_matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
 
 
 class End(NamedTuple):
@@ -157,7 +157,7 @@ class _Box(NamedTuple):
 
 def check_picture(path: Path) -> None:
     """Refuse, before any work is done, a picture that could not be drawn or written after it."""
-    matplotlib_of()
+    import_matplotlib()
     _format(path)
     check_target(path)
 
@@ -179,7 +179,7 @@ def _format(path: Path) -> str:
     return path.suffix.lower()[1:]
 
 
-def matplotlib_of() -> Any:
+def import_matplotlib() -> Any:
     """The library, or an error that says how to install it."""
     try:
         import matplotlib.figure
@@ -215,7 +215,7 @@ def draw_survival(
         return _draw(ax, survival, horizon, truth)
     # Made outside of the style: a backend that is chosen inside is half undone at its end, and a notebook
     # would show no figure after this one.
-    figure = matplotlib_of().pyplot.figure(figsize=SIZE, layout="constrained", facecolor="white")
+    figure = import_matplotlib().pyplot.figure(figsize=SIZE, layout="constrained", facecolor="white")
     with styled():
         return _draw(figure.add_subplot(), survival, horizon, truth)
 

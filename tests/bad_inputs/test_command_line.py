@@ -1,12 +1,5 @@
-"""Command lines that are refused: the exit code, the phrase on standard error, and never a traceback.
+"""Command lines that are refused: the exit code, the cause on standard error, and never a traceback."""
 
-Most rows run in children of one warm interpreter (`RUNNER`), as a user's would but for the seconds that
-torch takes to import. Those about streams, encodings and the environment start an interpreter of their own.
-"""
-
-import base64
-import json
-import os
 import re
 import subprocess
 import sys
@@ -14,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import lastword
 from lastword.cli import main
 from lastword.errors import SettingError, WrongTypeError
 from lastword.tasks.frozen import load_frozen
+from tests.warm import warm_interpreter
 
 ROOT = Path(__file__).parent.parent.parent
 SPEED = ROOT / "benchmarks" / "records" / "speed"
@@ -26,64 +19,11 @@ LONG = "x" * 5_000
 HUGE = "99999999999999999999999"
 BIGGEST = str(2**63 - 1)
 
-RUNNER = """
-import base64, json, os, signal, sys, tempfile, threading
-import lastword, lastword.api, lastword.cli, lastword.evaluate, lastword.calibration.fit
-import lastword.paper.tables, lastword.cli.showcase, matplotlib.figure, rich.progress
-
-lastword.load("tiny-llada-base")  # and whatever torch imports for it
-jobs = os.fdopen(os.dup(0))
-for line in jobs:
-    job = json.loads(line)
-    files = [tempfile.TemporaryFile() for _ in range(3)]
-    files[0].write(base64.b64decode(job["stdin"]))
-    files[0].seek(0)
-    child = os.fork()
-    if child == 0:
-        for number, file in enumerate(files):
-            os.dup2(file.fileno(), number)
-        sys.stdin = os.fdopen(0)
-        os.chdir(job["folder"])
-        sys.argv = ["lastword", *job["words"]]
-        if job["interrupt"]:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            threading.Timer(job["interrupt"], os.kill, (os.getpid(), signal.SIGINT)).start()
-        try:
-            lastword.cli.main()
-        except SystemExit as end:
-            status = end.code or 0
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    _, ending = os.waitpid(child, 0)
-    said = [os.waitstatus_to_exitcode(ending)]
-    for file in files[1:]:
-        file.seek(0)
-        said.append(file.read().decode())
-    print(json.dumps(said), flush=True)
-"""
-
 
 @pytest.fixture(scope="module")
 def warm():
-    """Runs words of a command line in a folder; gives exit code, standard output, standard error."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUNNER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"},
-    )
-
-    def run(folder, *words, stdin=b"", interrupt=None):
-        typed = base64.b64encode(stdin).decode()
-        job = {"words": words, "folder": str(folder), "stdin": typed, "interrupt": interrupt}
-        process.stdin.write(json.dumps(job) + "\n")
-        process.stdin.flush()
-        return json.loads(process.stdout.readline())
-
-    yield run
-    process.communicate()
+    with warm_interpreter() as run:
+        yield run
 
 
 USERS = {
@@ -140,7 +80,7 @@ ROWS = [
     (("generate", ",", "--ids", "-m", "toy"), 1, "empty"),
     (("generate", "1 -2", "--ids", "-m", "toy"), 1, "-2"),
     (("generate", f"1 {HUGE}", "--ids", "-m", "toy"), 1, "prompt 0"),
-    (("predict", "a!", "-m", "toy"), 1, "cannot read '!'"),
+    (("predict", "a!", "-m", "toy"), 1, "'!'"),
     # numbers that cannot be
     (toy("predict", "--limit", "99999999999"), 1, "at most 1048576"),
     (toy("predict", "--limit", "-1"), 1, "1 or more"),
@@ -165,12 +105,12 @@ ROWS = [
     (toy("generate", "--temperature", "1", "--top-k", "0"), 1, "top_k"),
     (toy("generate", "--guidance", "inf"), 1, "guidance"),
     (toy("generate", "--unmask", "threshold:nan"), 1, "threshold"),
-    (toy("generate", "--unmask", "most-confident:0"), 1, "pace"),
-    (("demo", "-m", "toy", "--pace", "nan"), 1, "pace"),
-    (("demo", "-m", "toy", "--pace", "-1"), 1, "pace"),
+    (toy("generate", "--unmask", "most-confident:0"), 1, "tokens_per_step"),
+    (("demo", "-m", "toy", "--pace", "nan"), 1, "nan"),
+    (("demo", "-m", "toy", "--pace", "-1"), 1, "-1.0"),
     ((*CALIBRATE, "--coverage", "nan"), 1, "coverage"),
     ((*CALIBRATE, "--coverage", "2"), 1, "coverage"),
-    ((*CALIBRATE, "--rows", "99999999999"), 1, "rows"),
+    ((*CALIBRATE, "--rows", "99999999999"), 1, "99999999999"),
     ((*CALIBRATE, "--limit", "0"), 1, "limit"),
     ((*CALIBRATE, "--block", BIGGEST), 1, "block"),
     ((*CALIBRATE, "--seed", HUGE), 1, "seed"),
@@ -178,7 +118,7 @@ ROWS = [
     (("eval", "--rows", "99999999999"), 1, "rows=99999999999"),
     (("eval", "--seed", HUGE), 1, "seed"),
     (("drift", "--steps", "a"), 1, "--steps 'a' was given"),
-    (("drift", "--steps", MANY), 1, "it takes whole numbers"),
+    (("drift", "--steps", MANY), 1, "give numbers such as"),
     (("drift", "--slots", "99999999999"), 1, "at most 1048576"),
     # names that are nobody's
     (toy("generate", "--length", "survial"), 1, "did you mean 'survival'"),
@@ -186,7 +126,7 @@ ROWS = [
     (toy("generate", "--length", ":"), 1, "there is no length called ''"),
     (toy("generate", "--length", "stop-at-end:(fixed:4"), 1, "brackets"),
     (toy("generate", "--length", LONG), 1, "known: "),
-    (toy("predict", "--reading", "nonsense"), 1, "there is no reading"),
+    (toy("predict", "--interpretation", "nonsense"), 1, "nonsense"),
     (toy("predict", "--ends", "both"), 1, "'document' or 'any'"),
     (("generate", "abc", "-m", LONG), 1, "there is no folder"),
     (("generate", "abc", "-m", " "), 1, "there is no folder ' '"),
@@ -197,25 +137,25 @@ ROWS = [
     (("generate", "abc", "--dtype", "int4"), 1, "dtype 'int4'"),
     (("demo", "-f", "algebra", "-f", "chess"), 1, "'chess' was given; tiny-llada-base shows"),
     (("demo", "-m", "toy", "-f", "toy", "-f", "algebra"), 1, "toy shows toy"),
-    (("eval", "--tasks", "algebra,"), 1, "names nothing in one place"),
+    (("eval", "--tasks", "algebra,"), 1, "--tasks 'algebra,'"),
     (("eval", "--preset", "nonsense"), 1, "there is no preset 'nonsense'"),
     (("drift", "--preset", "nonsense"), 1, "there is no preset 'nonsense'"),
     # options that were given nothing
-    (toy("generate", "--length", ""), 1, "--length was given empty"),
-    (toy("generate", "--unmask="), 1, "--unmask was given empty"),
+    (toy("generate", "--length", ""), 1, "--length has an empty value"),
+    (toy("generate", "--unmask="), 1, "--unmask has an empty value"),
     (toy("generate", "--recipe", ""), 2, "'--recipe': the path is empty"),
-    (toy("generate", "--calibration", ""), 1, "--calibration was given empty"),
-    (toy("generate", "--device", ""), 1, "--device was given empty"),
-    (("generate", "abc", "--model", ""), 1, "--model was given empty"),
-    (("demo", "-m", "toy", "-m", ""), 1, "--model was given empty"),
-    (("demo", "-f", ""), 1, "--family was given empty"),
+    (toy("generate", "--calibration", ""), 1, "--calibration has an empty value"),
+    (toy("generate", "--device", ""), 1, "--device has an empty value"),
+    (("generate", "abc", "--model", ""), 1, "--model has an empty value"),
+    (("demo", "-m", "toy", "-m", ""), 1, "--model has an empty value"),
+    (("demo", "-f", ""), 1, "--family has an empty value"),
     (toy("predict", "--plot", ""), 2, "'--plot': the path is empty"),
     (("calibrate", "--prompts", ""), 2, "'--prompts': the path is empty"),
     ((*CALIBRATE, "--out", ""), 2, "'--out': the path is empty"),
-    ((*CALIBRATE, "--family-field", ""), 1, "--family-field was given empty"),
+    ((*CALIBRATE, "--family-field", ""), 1, "--family-field has an empty value"),
     (("eval", "--out", ""), 2, "'--out': the path is empty"),
-    (("eval", "--tasks", ""), 1, "--tasks was given empty"),
-    (("eval", "--split", ""), 1, "--split was given empty"),
+    (("eval", "--tasks", ""), 1, "--tasks has an empty value"),
+    (("eval", "--split", ""), 1, "--split has an empty value"),
     ((*TABLES, "--parquet", ""), 2, "'--parquet': the path is empty"),
     (("tables", "--records", ""), 2, "'--records': the path is empty"),
     # files that cannot be read
@@ -223,8 +163,8 @@ ROWS = [
     (toy("generate", "--recipe", "bytes"), 1, "recipe"),
     (toy("generate", "--recipe", "empty.txt"), 1, "recipe"),
     (toy("generate", "--recipe", "deep.json"), 1, "recursion limit"),
-    (toy("generate", "--recipe", "/dev/zero"), 1, "more than 10000000 letters"),
-    (("eval", "--recipe", "/dev/zero"), 1, "more than 10000000 letters"),
+    (toy("generate", "--recipe", "/dev/zero"), 1, "more than 10000000 characters"),
+    (("eval", "--recipe", "/dev/zero"), 1, "more than 10000000 characters"),
     (toy("generate", "--recipe", "~nosuchuser/x"), 2, "home folder"),
     (toy("generate", "--calibration", "notes.txt"), 1, "is not a calibration"),
     (toy("generate", "--calibration", "/nowhere"), 1, "is not a calibration"),
@@ -243,7 +183,7 @@ ROWS = [
     (("generate", "abc", "-m", "~nosuchuser/x"), 1, "home"),
     (toy("generate", "--calibration", "~nosuchuser/x"), 1, "home"),
     (("tables", "--records", "deep.json"), 1, "cannot be read as records"),
-    (("tables", "--records", "empty.txt"), 1, "nothing to compare was found"),
+    (("tables", "--records", "empty.txt"), 1, "nothing to compare"),
     ((*TABLES, "--timed", "nowhere"), 1, "cannot be read as records"),
     # files that cannot be written, refused before the work
     (toy("predict", "--plot", "."), 1, "ends in .png"),
@@ -256,18 +196,18 @@ ROWS = [
     (("demo", "-m", "toy", "--plot", "/proc/curve.png"), 1, "cannot be written"),
     ((*CALIBRATE, "--out", "."), 1, "is a folder"),
     ((*CALIBRATE, "--out", "no/such/lengths.json"), 1, "cannot be written"),
-    ((*CALIBRATE, "--out", "notes.txt"), 1, "is no calibration, so it was left as it is"),
-    ((*CALIBRATE, "--out", "prompts.txt"), 1, "is no calibration, so it was left as it is"),
-    ((*CALIBRATE, "--out", "config.json"), 1, "is no calibration, so it was left as it is"),
-    ((*CALIBRATE, "--recipe", "recipe.json", "--out", "recipe.json"), 1, "so it was left as it is"),
+    ((*CALIBRATE, "--out", "notes.txt"), 1, "is not a calibration, so it was not replaced"),
+    ((*CALIBRATE, "--out", "prompts.txt"), 1, "is not a calibration, so it was not replaced"),
+    ((*CALIBRATE, "--out", "config.json"), 1, "is not a calibration, so it was not replaced"),
+    ((*CALIBRATE, "--recipe", "recipe.json", "--out", "recipe.json"), 1, "so it was not replaced"),
     ((*CALIBRATE[:-1], "~nosuchuser/m"), 1, "home folder"),
     (("eval", "--out", "notes.txt"), 1, "a file has its name, or the name of a folder above it"),
     (("eval", "--out", "notes.txt/records"), 1, "a file has its name, or the name of a folder above it"),
     (("drift", "--out", "notes.txt"), 1, "is not a folder to write to"),
     ((*TABLES, "--out", "notes.txt"), 1, "is not a folder to write to"),
-    ((*TABLES, "--parquet", "table.csv"), 1, "end it in .parquet"),
+    ((*TABLES, "--parquet", "table.csv"), 1, "does not end in .parquet"),
     ((*TABLES, "--parquet", "."), 1, "is a folder"),
-    ((*TABLES, "--timed", "none.parquet", "--parquet", "none.parquet"), 1, "holds the records"),
+    ((*TABLES, "--timed", "none.parquet", "--parquet", "none.parquet"), 1, "contains the records"),
     ((*TABLES, "--parquet", "notes.txt/x.parquet"), 1, "is not a folder to write to"),
     # what does not go together
     (toy("generate", "--live", "--json"), 1, "--live and --json were given"),
@@ -299,11 +239,11 @@ def test_a_mistake_ends_in_a_sentence(warm, folder, words, code, phrase):
 
 
 TYPED = [
-    ("bytes", b"\xff\xfe\x00", 1, "no UTF-8 text"),
-    ("a zero", b"a\x00c", 1, "cannot read '\\x00'"),
-    ("half a letter", "a\u00e9".encode()[:-1], 1, "no UTF-8 text"),
+    ("bytes", b"\xff\xfe\x00", 1, "UTF-8"),
+    ("a zero", b"a\x00c", 1, "'\\x00'"),
+    ("half a letter", "a\u00e9".encode()[:-1], 1, "UTF-8"),
     ("newlines only", b"\n\n\n", 1, "the prompt is empty"),
-    ("more than a prompt", b"a" * (10**7 + 1), 1, "more than 10000000 letters"),
+    ("more than a prompt", b"a" * (10**7 + 1), 1, "more than 10000000 characters"),
 ]
 
 
@@ -333,7 +273,7 @@ def test_debug_shows_the_traceback_before_or_behind_the_command(warm, folder):
 def test_behind_two_dashes_debug_is_a_prompt(warm, folder):
     code, _, err = warm(folder, "generate", "-m", "toy", "--", "--debug")
     assert (code, err[:9]) == (1, "lastword:")
-    assert "cannot read '-'" in err
+    assert "'-'" in err
 
 
 def test_the_last_of_an_option_given_twice_counts(warm, folder):
@@ -375,11 +315,11 @@ ERRORS = [
     (OSError(28, "No space left on device"), 1, "No space left on device"),
     (PermissionError(13, "Permission denied", "a.json"), 1, "'a.json'"),
     (EOFError("Compressed file ended"), 1, "ends too early"),
-    (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), 1, "give UTF-8"),
+    (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), 1, "use UTF-8"),
     (RecursionError("maximum recursion depth exceeded"), 1, "nested too deeply"),
-    (MemoryError(), 1, "the memory is not enough"),
-    (RuntimeError("DefaultCPUAllocator: you tried to allocate 9 bytes"), 1, "memory is not enough"),
-    (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 1, "memory is not enough"),
+    (MemoryError(), 1, "not enough memory"),
+    (RuntimeError("DefaultCPUAllocator: you tried to allocate 9 bytes"), 1, "not enough memory"),
+    (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 1, "not enough memory"),
     (RuntimeError("shapes differ"), 70, "unexpected RuntimeError (shapes differ)"),
     (OverflowError("too large"), 70, "run again with --debug"),
 ]
@@ -390,7 +330,7 @@ def test_every_error_has_its_exit_code(monkeypatch, capsys, error, code, phrase)
     def broken(*_, **__):
         raise error
 
-    monkeypatch.setattr(lastword, "load", broken)
+    monkeypatch.setattr("lastword.engines.local.load", broken)
     monkeypatch.setattr(sys, "argv", ["lastword", "generate", "abc"])
     with pytest.raises(SystemExit) as left:
         main()
@@ -417,9 +357,9 @@ SHELL = [
     ("LASTWORD generate 0>/dev/null", 1, "standard input cannot be read"),
     ("LASTWORD generate '' 2>&-", 1, ""),
     ("LASTWORD generate '' <&- 2>&-", 1, ""),
-    ("LASTWORD generate $'abc\\xff'", 1, "no UTF-8"),
-    ("LC_ALL=POSIX LASTWORD generate $'abc\\xff'", 1, "no UTF-8"),
-    ("printf '\\xff' | LC_ALL=POSIX LASTWORD generate", 1, "no UTF-8"),
+    ("LASTWORD generate $'abc\\xff'", 1, "UTF-8"),
+    ("LC_ALL=POSIX LASTWORD generate $'abc\\xff'", 1, "UTF-8"),
+    ("printf '\\xff' | LC_ALL=POSIX LASTWORD generate", 1, "UTF-8"),
     ("LC_ALL=POSIX LASTWORD --help", 0, ""),
     ("LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LASTWORD --help", 0, ""),
     ("PYTHONIOENCODING=cp1252 LASTWORD --help", 0, ""),
@@ -437,7 +377,7 @@ SHELL = [
     ("COLUMNS=0 LASTWORD --help", 0, ""),
     ("COLUMNS=junk LASTWORD --help", 0, ""),
     ("COLUMNS=99999999999999999999 LASTWORD --help", 0, ""),
-    ("mkdir gone; cd gone; rmdir ../gone; LASTWORD generate abc", 1, "the current folder is gone"),
+    ("mkdir gone; cd gone; rmdir ../gone; LASTWORD generate abc", 1, "the current folder does not exist"),
     ("mkdir gone; cd gone; rmdir ../gone; LASTWORD --version", 0, ""),
 ]
 # These import torch.

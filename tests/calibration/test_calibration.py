@@ -535,7 +535,7 @@ def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path
     given = replace(drawn, unmask=AboveThreshold(0.7), block=4)
     chosen = written(tmp_path, "r.json", given.to_json())
     options = ["--prompts", prompts, "--model", "toy", "--out", out, "--limit", 6]
-    options += ["--reading", "hazard", "--recipe", chosen]
+    options += ["--interpretation", "hazard", "--recipe", chosen]
     for more, expected in (
         ([], given),
         (["--unmask", "threshold:0.6", "--block", 0], replace(drawn, unmask=AboveThreshold(0.6))),
@@ -600,7 +600,7 @@ def test_the_command_line_asks_as_it_calibrated(tmp_path):
     out = tmp_path / "found.json"
     made = run("calibrate", "--prompts", prompts, "--chat", "--coverage", 0.5, "--out", out, "--limit", 96)
     assert made.exit_code == 0, made.output
-    assert "asked with --chat" in " ".join(made.output.split())
+    assert "with --chat" in " ".join(made.output.split())
     asked = ["generate", "Calculate 3 + 5. Be brief.", "--calibration", out, "--block", 32]
     asked += ["--length", "calibrated:0.5"]
     assert run(*asked, "--chat").exit_code == 0

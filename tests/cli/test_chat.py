@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 
-from lastword.cli import main
-from lastword.cli.chat import Conversation, canvas_panel, printable, show
-from lastword.cli.chat_backends import (
-    CanvasUpdate,
-    ChatOptions,
-    ChatServerError,
-    FinishedAnswer,
-    LocalBackend,
-    NewText,
-    ServerBackend,
-)
-from lastword.errors import CapacityError, SettingError
+from lastword.cli.chat import Conversation, show
+from lastword.cli.chat_backends import AnswerUpdate, ChatOptions, LocalBackend, ServerBackend
+from lastword.errors import CapacityError, EngineError, SettingError
 from lastword.recipe.recipe import Recipe
 from tests.serve.conftest import serving
 
@@ -44,57 +36,42 @@ def server(instruct):
         yield running
 
 
-@pytest.fixture
-def lastword(capsys, monkeypatch):
-    """Run the command line with lines to read: exit code, standard output, standard error."""
-
-    def run(*arguments, lines=()):
-        monkeypatch.setattr(sys, "argv", ["lastword", *arguments])
-        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        with pytest.raises(SystemExit) as left:
-            main()
-        output = capsys.readouterr()
-        return left.value.code, output.out, output.err
-
-    return run
+def console(*, terminal=False):
+    return Console(file=io.StringIO(), force_terminal=terminal, width=100)
 
 
-def plain():
-    return Console(file=io.StringIO(), force_terminal=False)
+def local(model, **options):
+    return LocalBackend(model, "tiny", Recipe(), ChatOptions(**options))
 
 
-def terminal():
-    return Console(file=io.StringIO(), force_terminal=True, width=100)
+def remote(server, **options):
+    return ServerBackend(server.url, "open", None, ChatOptions(**options))
 
 
-def here(model, **wishes):
-    return LocalBackend(model, "tiny", Recipe(), ChatOptions(**wishes))
+def user(content):
+    return [{"role": "user", "content": content}]
 
 
-def there(server, **wishes):
-    return ServerBackend(server.url, "open", None, ChatOptions(**wishes))
+def untimed(cost):
+    """The costs that do not depend on the clock."""
+    return {name: value for name, value in cost.model_dump().items() if "seconds" not in name}
 
 
-def told(ledger):
-    """What does not depend on the clock."""
-    return {name: value for name, value in ledger.model_dump().items() if "seconds" not in name}
+class Echo:
+    """A backend that repeats the last message, or raises `error`."""
 
-
-class Says:
-    """An answerer that repeats the last turn, or does what it is told to."""
-
-    name, has_chat_template = "echo", True
+    name, has_chat_template, error = "echo", True, None
 
     def __init__(self):
-        self.asked, self.closed, self.action = [], 0, None
+        self.requests, self.closed = [], 0
 
-    def answer(self, turns, *, frames):
-        self.asked.append([dict(turn) for turn in turns])
+    def answer(self, messages, *, draw):
+        self.requests.append([dict(message) for message in messages])
         try:
-            yield NewText("so ")
-            if self.action is not None:
-                raise self.action
-            yield FinishedAnswer("so " + turns[-1]["content"], 2)
+            yield AnswerUpdate("so ")
+            if self.error is not None:
+                raise self.error
+            yield AnswerUpdate("so " + messages[-1]["content"], tokens=2)
         finally:
             self.closed += 1
 
@@ -102,21 +79,17 @@ class Says:
         raise SettingError("no replay")
 
 
-def _eof():
-    raise EOFError
-
-
-def talk(answerer, *lines, **options):
-    """Lines said one after the other; an exception among them is raised where it stands."""
-    left = iter(lines)
+def talk(backend, *lines, **options):
+    """Handle lines one after the other; an exception among them is raised where it stands."""
+    remaining = iter(lines)
 
     def read():
-        line = next(left, EOFError())
+        line = next(remaining, EOFError())
         if isinstance(line, BaseException):
             raise line
         return line
 
-    conversation = Conversation(answerer, plain(), **options)
+    conversation = Conversation(backend, console(), **options)
     conversation.run(read)
     return conversation
 
@@ -124,94 +97,96 @@ def talk(answerer, *lines, **options):
 # The command
 
 
-def test_lines_are_answered_and_the_ledger_stands_apart(lastword):
-    code, out, err = lastword("chat", "-m", "toy", "--length", "fixed:5", lines=["abc", "", "abc"])
+def lines(*texts):
+    return "".join(f"{text}\n" for text in texts)
+
+
+def test_lines_are_answered_and_costs_go_to_standard_error(command):
+    code, out, err = command("chat", "-m", "toy", "--length", "fixed:5", stdin=lines("abc", "", "abc"))
     assert code == 0
     assert out == "defgh\n" * 2
     assert "toy has no chat template: each line is a prompt without earlier" in err
-    ledger = "[predicted no length, wrote 5 tokens; 5 passes, 40 columns, 1.00 tokens per forward; "
-    assert err.count(ledger) == 2
+    costs = "[predicted no length, wrote 5 tokens; 5 passes, 40 columns, 1.00 tokens per forward; "
+    assert err.count(costs) == 2
     assert err.count("cut: the canvas was full]") == 2
-
-
-def test_a_system_message_needs_a_chat_template(lastword):
-    code, _, err = lastword("chat", "-m", "toy", "--system", "Be brief.")
-    assert (code, "leave --system out" in err) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--url", "http://127.0.0.1:1"], "is the server running?"),
-        (["--url", "ftp://here"], "is not the address of a server"),
-        (["--url", "http://[::1"], "is not the address"),
+        (["--url", "ftp://here"], "could not be reached"),
+        (["--url", "http://[::1"], "http://[::1"),
         (["--recipe", "quick"], "no recipe called 'quick'"),
         (["--url", "http://127.0.0.1:1", "--recipe", "./none.json"], "cannot be read"),
         (["-m", "toy", "--temperature", "-1"], "temperature"),
+        (["-m", "toy", "--system", "Be brief."], "leave --system out"),
     ],
 )
-def test_what_cannot_begin_is_one_line(lastword, options, words):
-    code, out, err = lastword("chat", *options, lines=["abc"])
+def test_a_chat_that_cannot_start_ends_with_one_line(command, options, words):
+    code, out, err = command("chat", *options, stdin="abc\n")
     assert (code, out) == (1, "")
     assert words in err
     assert err.count("\n") == 1
 
 
-def test_the_command_asks_a_server_with_its_key(lastword, server, monkeypatch):
+def test_a_server_is_used_with_its_key(command, server, monkeypatch):
     monkeypatch.setenv("LASTWORD_API_KEY", "open")
-    lines = [QUESTION, "/replay run.html", "/quit", "never"]
-    code, out, err = lastword("chat", "--url", f"{server.url}/v1", "--max-tokens", "6", lines=lines)
+    text = lines(QUESTION, "/replay run.html", "/quit", "never")
+    code, out, err = command("chat", "--url", f"{server.url}/v1", "--max-tokens", "6", stdin=text)
     assert (code, out.count("\n")) == (0, 1)
     assert "wrote 6 tokens" in err
     assert "cut by --max-tokens" in err
     assert "a replay needs the model in this process" in err
-    monkeypatch.setenv("LASTWORD_API_KEY", "shut")
-    code, _, err = lastword("chat", "--url", server.url)
-    assert (code, "the server (401): the API key is wrong" in err) == (1, True)
-    monkeypatch.setenv("LASTWORD_API_KEY", "open")
-    code, _, err = lastword("chat", "--url", server.url, "-m", "other")
+    code, _, err = command("chat", "--url", server.url, "-m", "other")
     assert (code, "it has: tiny" in err) == (1, True)
+    for key, reason in (("shut", "the server (401): "), ("caf\u00e9", "the API key has characters")):
+        monkeypatch.setenv("LASTWORD_API_KEY", key)
+        code, _, err = command("chat", "--url", server.url)
+        assert (code, reason in err) == (1, True)
 
 
-# Here and there
+# Local and server
 
 
 def test_a_server_answers_as_the_model_does(instruct, server):
-    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
-    wishes = {"max_tokens": CAP, "temperature": 0.8, "seed": 3}
-    for drawn in (False, True):
-        ours = list(here(instruct, **wishes).answer(turns, frames=drawn))
-        theirs = list(there(server, **wishes).answer(turns, frames=drawn))
+    messages = [{"role": "system", "content": "Be brief."}, *user(QUESTION)]
+    options = {"max_tokens": CAP, "temperature": 0.8, "seed": 3}
+    for draw in (False, True):
+        ours = list(local(instruct, **options).answer(messages, draw=draw))
+        theirs = list(remote(server, **options).answer(messages, draw=draw))
         assert theirs[-1].text == ours[-1].text != ""
         assert theirs[-1].tokens == ours[-1].tokens == CAP
-        assert told(theirs[-1].cost) == told(ours[-1].cost)
-    frames = [event for event in ours if isinstance(event, CanvasUpdate)]
-    assert [frame.forward_passes for frame in frames] == [*range(CAP + 1)]
-    assert [e for e in theirs if isinstance(e, CanvasUpdate)][-1] == frames[-1]
+        assert untimed(theirs[-1].cost) == untimed(ours[-1].cost)
+    passes = [update.canvas.forward_passes for update in ours]
+    assert sorted(set(passes)) == [*range(CAP + 1)]
+    ours, theirs = ours[-1].canvas, theirs[-1].canvas
+    assert (theirs.filled_at, theirs.end) == (list(ours.filled_at), ours.end)
+    assert [text or "" for text in theirs.texts] == list(ours.texts)
 
 
-def test_an_answer_without_text_is_one(server):
+def test_an_answer_without_text_is_an_answer(server):
     first = "4 - 3 = 4, 4n + 3 = 35\n4n = 35 - 3 = 32\nn = 32 / 4 = 8\nFinal Answer: The final answer is $8$."
-    said = [
-        QUESTION,
-        first,
-        "And for 5n = 20?",
-    ]  # it was trained on one turn, and says nothing in a second
-    turns = [{"role": r, "content": c} for r, c in zip(("user", "assistant", "user"), said)]
-    ended = list(there(server).answer(turns, frames=True))[-1]
-    assert (ended.text, ended.tokens) == ("", 0)
+    contents = [QUESTION, first, "And for 5n = 20?"]  # the model was trained on one turn
+    messages = [{"role": r, "content": c} for r, c in zip(("user", "assistant", "user"), contents)]
+    final = list(remote(server).answer(messages, draw=True))[-1]
+    assert (final.text, final.tokens) == ("", 0)
 
 
-def test_text_is_added_as_the_server_commits_it(server):
-    heard = list(there(server, max_tokens=CAP).answer([{"role": "user", "content": QUESTION}], frames=False))
-    assert "".join(event.text for event in heard if isinstance(event, NewText)) == heard[-1].text
+@pytest.mark.parametrize("draw", [False, True])
+def test_text_grows_until_the_answer_is_finished(instruct, server, draw):
+    for backend in (local(instruct, max_tokens=CAP), remote(server, max_tokens=CAP)):
+        updates = list(backend.answer(user(QUESTION), draw=draw))
+        if not draw:
+            assert all(final.text.startswith(some.text) for some, final in itertools.pairwise(updates))
+        assert updates[-1].cost is not None
 
 
-def test_whoever_stops_listening_frees_the_slot(server):
-    heard = there(server).answer([{"role": "user", "content": QUESTION}], frames=True)
-    next(heard)
+def test_closing_an_answer_frees_the_slot_of_the_server(server):
+    updates = remote(server).answer(user(QUESTION), draw=True)
+    next(updates)
     assert server.engine.num_unfinished == 1
-    heard.close()
+    updates.close()
     for _ in range(200):
         if not server.engine.num_unfinished:
             break
@@ -219,134 +194,101 @@ def test_whoever_stops_listening_frees_the_slot(server):
     assert server.engine.num_unfinished == 0
 
 
-def test_a_model_without_a_template_is_asked_line_by_line(toy):
+def test_a_model_without_a_template_gets_the_last_line_only(toy):
     with serving(toy) as server:
-        asked = ServerBackend(server.url, None, None, ChatOptions(length="fixed:5"))
-        assert not asked.has_chat_template
-        turns = [{"role": "user", "content": content} for content in ("uvw", "abc")]
-        assert list(asked.answer(turns, frames=False))[-1].text == "defgh"
+        backend = ServerBackend(server.url, None, None, ChatOptions(length="fixed:5"))
+        assert not backend.has_chat_template
+        assert list(backend.answer([*user("uvw"), *user("abc")], draw=False))[-1].text == "defgh"
 
 
-def test_seeds_are_drawn_anew_unless_one_is_given(toy):
-    def seeds(**wishes):
-        model = here(toy, length="fixed:2", **wishes)
-        turns = [{"role": "user", "content": "abc"}]
-        return {list(model.answer(turns, frames=False))[-1].cost.seed for _ in range(3)}
+def test_every_sampled_answer_has_a_new_seed_unless_one_is_set(toy):
+    def seeds(**options):
+        backend = local(toy, length="fixed:2", **options)
+        return {list(backend.answer(user("abc"), draw=False))[-1].cost.seed for _ in range(3)}
 
     assert seeds() == {0}
     assert seeds(temperature=0.5, seed=7) == {7}
     assert len(seeds(temperature=0.5)) == 3
 
 
-def test_a_prompt_that_is_too_long_is_told_in_a_sentence(instruct, server, capsys):
-    for answerer in (here(instruct), there(server)):
-        talk(answerer, "abc " * 2000)
-        (said,) = capsys.readouterr().err.splitlines()
-        assert "tokens" in said
-        assert "/reset" not in said  # there is nothing to forget
-    with pytest.raises(CapacityError, match="positions"):
-        list(here(instruct).answer([{"role": "user", "content": "abc " * 2000}], frames=False))
-
-
-def test_a_conversation_that_is_too_long_is_told_how_to_begin_anew(capsys):
-    answerer = Says()
-    conversation = talk(answerer, "one")
-    answerer.action = ChatServerError("prompt 0 has 900 tokens", "context_length_exceeded")
-    lines = iter(["two"])
-    conversation.run(lambda: next(lines, None) or _eof())
+def test_a_conversation_that_is_too_long_is_refused_with_advice(instruct, server, capsys):
+    for backend in (local(instruct), remote(server)):
+        talk(backend, "abc " * 2000)
+        (message,) = capsys.readouterr().err.splitlines()
+        assert "prompt" in message
+        assert "/reset" not in message  # there is nothing to forget
+        with pytest.raises(CapacityError):
+            list(backend.answer(user("abc " * 2000), draw=False))
+    backend = Echo()
+    conversation = talk(backend, "one")
+    backend.error = CapacityError("prompt 0 has 900 tokens")
+    remaining = iter(["two", "/quit"])
+    conversation.run(lambda: next(remaining))
     assert capsys.readouterr().err.endswith("900 tokens; /reset begins a new conversation\n")
 
 
 # The conversation
 
 
-def test_a_conversation_goes_on_after_errors_and_forgets_what_got_no_answer(capsys):
-    answerer = Says()
-    conversation = talk(answerer, "one", system="S")
-    answerer.action = ChatServerError("the server (429): busy")
-    with pytest.raises(ChatServerError):
+def test_messages_without_an_answer_are_removed(capsys):
+    backend = Echo()
+    conversation = talk(backend, "one", system="S")
+    backend.error = EngineError("the server (429): busy")
+    with pytest.raises(EngineError):
         conversation.handle("two")
-    answerer.action = KeyboardInterrupt()
+    backend.error = KeyboardInterrupt()
     conversation.handle("three")
-    answerer.action = None
+    backend.error = None
     conversation.handle("four")
-    said = [turn["content"] for turn in answerer.asked[-1]]
-    assert said == ["S", "one", "so one", "four"]
-    assert answerer.closed == 4
+    assert [message["content"] for message in backend.requests[-1]] == ["S", "one", "so one", "four"]
+    assert backend.closed == 4
     assert "stopped; the message was removed" in capsys.readouterr().err
 
 
-def test_errors_are_sentences_and_the_next_line_is_read(capsys):
-    answerer = Says()
-    answerer.action = ChatServerError("the server (429): busy")
-    talk(answerer, "one", "two")
+def test_a_line_is_read_after_an_error_and_ctrl_c_between_answers_ends_the_chat(capsys):
+    backend = Echo()
+    backend.error = EngineError("the server (429): busy")
+    talk(backend, "one", "two")
     assert capsys.readouterr().err == "lastword: the server (429): busy\n" * 2
-
-
-def test_a_second_interruption_leaves():
-    answerer = Says()
-    answerer.action = KeyboardInterrupt()
+    backend.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        talk(answerer, "one", KeyboardInterrupt(), "never")
-    assert len(answerer.asked) == 1
+        talk(backend, "one", KeyboardInterrupt(), "never")
+    assert len(backend.requests) == 3
 
 
 def test_commands(tmp_path, capsys):
-    path = tmp_path / "said.json"
-    answerer = Says()
-    talk(answerer, "one", f"/save {path}", "/reset", "two", f"/save {path}", " /slash", system="S")
-    assert [turn["content"] for turn in answerer.asked[1]] == ["S", "two"]
-    assert answerer.asked[2][-1]["content"] == "/slash"
+    path = tmp_path / "chat.json"
+    backend = Echo()
+    talk(backend, "one", f"/save {path}", "/reset", "two", f"/save {path}", " /slash", system="S")
+    assert [message["content"] for message in backend.requests[1]] == ["S", "two"]
+    assert backend.requests[2][-1]["content"] == "/slash"
     data = json.loads(path.read_text())
     assert data["model"] == "echo"
-    assert [turn["role"] for turn in data["messages"]] == ["system", "user", "assistant"]
+    assert [message["role"] for message in data["messages"]] == ["system", "user", "assistant"]
     assert data["answers"] == [None]
-    talk(answerer, f"/save {path}", "/save", "/sing", "/help", "/", "/quit", "never")
-    lines = capsys.readouterr().err.splitlines()[-5:]
+    talk(backend, f"/save {path}", "/save", "/sing", "/help", "/", "/quit", "never")
+    printed = capsys.readouterr().err.splitlines()[-5:]
     words = ["exists; give", "needs the name", "no command /sing", "Ctrl-D", "no command /"]
-    for line, said in zip(lines, words):
-        assert said in line
-    assert len(answerer.asked) == 3
+    assert all(word in line for word, line in zip(words, printed))
+    assert len(backend.requests) == 3
 
 
-def test_a_replay_is_written_of_the_last_answer(toy, tmp_path, capsys):
+def test_a_replay_of_the_last_answer_is_written(toy, tmp_path, capsys):
     path = tmp_path / "run.html"
-    talk(here(toy, length="fixed:5"), f"/replay {path}", "abc", f"/replay {path}")
+    talk(local(toy, length="fixed:5"), f"/replay {path}", "abc", f"/replay {path}")
     assert "there is no answer to replay yet" in capsys.readouterr().err
     assert "a lastword replay" in path.read_text()
 
 
-# What is seen
-
-
-def test_on_a_terminal_the_canvas_is_redrawn(toy):
-    console = terminal()
-    turns = [{"role": "user", "content": "abc"}]
-    show(here(toy, length="fixed:5").answer(turns, frames=True), console, "toy")
-    seen = console.file.getvalue()
-    assert "toy · canvas 5 · pass 0 · 5 masks left" in seen
-    assert seen.rstrip().endswith("defgh")
-
-
-def test_a_canvas_shows_masks_ends_and_what_is_new():
-    drawn = CanvasUpdate(
-        texts=["a", None, "b", "", "c"], filled_at=[1, None, 2, 2, 1], forward_passes=2, end=3
-    )
-    text = canvas_panel(drawn, "m").renderable
-    assert isinstance(text, Text)
-    assert text.plain == "a░b··"
-    assert [str(span.style) for span in text.spans] == [
-        "bright_black",
-        "bold green",
-        *["dim red"] * 2,
-    ]
-
-
-def test_nothing_that_a_model_writes_steers_the_terminal():
-    assert printable("a\x1b[2Jb\n\tc\x07") == "a�[2Jb\n\tc�"
-    console = terminal()
-    show(iter([FinishedAnswer("a\x1b]0;title\x07b")]), console, "m")
-    assert "\x1b]0" not in console.file.getvalue()
+def test_on_a_terminal_the_canvas_is_redrawn_and_control_characters_are_not_printed(toy):
+    screen = console(terminal=True)
+    show(local(toy, length="fixed:5").answer(user("abc"), draw=True), screen, "toy")
+    output = screen.file.getvalue()
+    assert "toy · 5 slots" in output
+    assert "pass 0 · 5 masks left" in output
+    assert output.rstrip().endswith("defgh")
+    show(iter([AnswerUpdate("a\x1b]0;title\x07b")]), screen, "m")
+    assert "\x1b]0" not in screen.file.getvalue()
 
 
 # Errors of a server
@@ -355,13 +297,13 @@ def test_nothing_that_a_model_writes_steers_the_terminal():
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (200, b'data: {"choices": []}\n\n', "closed the connection before the end"),
+        (200, b'data: {"choices": []}\n\n', "did not send a complete answer"),
         (200, b'data: {"error": {"message": "late\\nvery", "code": "x"}}\n\n', "the server: late very"),
-        (502, b"<html>", "the server (502): it gave no reason; try again in 3 seconds"),
-        (400, b'{"error": "text"}', "the server (400): it gave no reason"),
+        (502, b"<html>", "the server (502): no reason given; try again in 3 seconds"),
+        (400, b'{"error": "text"}', "the server (400): no reason given"),
     ],
 )  # fmt: skip
-def test_whatever_a_server_says_becomes_a_sentence(status, body, words):
+def test_an_error_of_a_server_becomes_a_sentence(status, body, words):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
@@ -385,14 +327,12 @@ def test_whatever_a_server_says_becomes_a_sentence(status, body, words):
         threading.Thread(target=stub.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{stub.server_port}"
         backend = ServerBackend(url, None, None, ChatOptions())
-        with pytest.raises(ChatServerError) as error:
-            list(backend.answer([{"role": "user", "content": "a"}], frames=False))
+        with pytest.raises(EngineError) as error:
+            list(backend.answer(user("a"), draw=False))
         stub.shutdown()
     assert str(error.value).replace(f"{url} ", "").startswith(words)
 
 
 def test_chat_with_a_server_needs_no_torch():
-    import subprocess
-
     code = "import sys, lastword.cli.chat_backends; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -3,51 +3,39 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from lastword.cli import app
-from lastword.models.load import BUILT_IN
+from lastword.cli.catalog import location
+from lastword.embedded import EMBEDDED
 from lastword.models.registry import PUBLISHED, KnownModel
 
-cli = __import__("sys").modules["lastword.cli.catalog"]
+NAMES = [*EMBEDDED, "toy", *(model.name for model in PUBLISHED)]
 
 
-@pytest.fixture
-def listed(monkeypatch, tmp_path):
-    def run(*words, columns=80):
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-        monkeypatch.setenv("COLUMNS", str(columns))
-        return CliRunner().invoke(app, ["models", *words])
-
-    return run
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    """An empty folder of the hub."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
 
 
-def test_every_name_is_whole_in_80_columns(listed):
-    done = listed()
-    assert done.exit_code == 0, done.output
-    assert all(len(line) <= 80 for line in done.output.splitlines())
-    for name in (*BUILT_IN, *(one.name for one in PUBLISHED)):
-        assert f"{name} " in done.output
-    assert "…" not in done.output
-    assert "16 GB to fetch" in done.output
+def test_every_name_is_whole_in_80_columns(command, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the captured output for a terminal
+    monkeypatch.setenv("NO_COLOR", "1")
+    code, out, _ = command("models")
+    assert code == 0
+    assert all(f"{name} " in out for name in NAMES)
+    assert "…" not in out
+    assert "16 GB to fetch" in out
 
 
-def test_json_is_one_object(listed):
-    done = listed("--json")
-    models = json.loads(done.stdout)["models"]
-    assert [one["name"] for one in models] == [*cli_order()]
+def test_json_is_one_object(command):
+    models = json.loads(command("models", "--json")[1])["models"]
+    assert [model["name"] for model in models] == NAMES
     assert models[0]["default_max_new_tokens"] == 256
     assert models[-1]["download_bytes"] == 2 * models[-1]["parameters"]
 
 
-def cli_order():
-    from lastword.embedded import EMBEDDED
-
-    return (*EMBEDDED, "toy", *(one.name for one in PUBLISHED))
-
-
 @pytest.mark.parametrize(
-    ("local", "local_bytes", "words"),
+    ("local", "size", "words"),
     [
         ("no", 0, "15 GB to fetch"),
         ("partial", 3_000_000, "in part, 3 MB"),
@@ -55,20 +43,19 @@ def cli_order():
         ("complete", 0, "yes"),
     ],
 )
-def test_where_a_model_is(local, local_bytes, words):
-    model = KnownModel("a/b", "Dream", "hub", 7_600_000_000, local=local, local_bytes=local_bytes)
-    assert cli.where(model) == words
+def test_the_location_of_a_model(local, size, words):
+    model = KnownModel("a/b", "Dream", "hub", 7_600_000_000, local=local, local_bytes=size)
+    assert location(model) == words
 
 
-def test_what_is_broken_is_told_on_standard_error(listed, tmp_path):
+def test_a_broken_checkpoint_is_reported_on_standard_error(command, tmp_path):
     name = PUBLISHED[0].name
     folder = tmp_path / f"models--{name.replace('/', '--')}"
-    snapshot = folder / "snapshots" / "abc"
-    snapshot.mkdir(parents=True)
+    (folder / "snapshots" / "abc").mkdir(parents=True)
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text("abc")
-    (snapshot / "config.json").write_text("{")
-    done = listed()
-    assert done.exit_code == 0
-    assert f"lastword: {name}: " in done.stderr
-    assert "in part" in done.stdout
+    (folder / "snapshots" / "abc" / "config.json").write_text("{")
+    code, out, err = command("models")
+    assert code == 0
+    assert f"lastword: {name}: " in err
+    assert "in part" in out

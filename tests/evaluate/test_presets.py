@@ -115,7 +115,7 @@ def test_drift_takes_a_preset_but_for_its_blocks(hub, tmp_path):
 
 def test_the_command_refuses_what_it_cannot_run_before_a_model_is_loaded():
     for arguments, why in (
-        (["--tasks", ""], "--tasks was given empty"),
+        (["--tasks", ""], "--tasks has an empty value"),
         (["--tasks", "algebra,"], "names nothing in one place"),
         (["--tasks", "gsm8k", "--split", "validation"], "only the embedded tasks have one"),
         (["--preset", "paper/gpt"], "there is no preset"),

@@ -41,6 +41,7 @@ GENERAL = {
     "dtype",
     "weights",
     "calibration",
+    "debug",
 }
 OF_REPLICAS = {"engine", "replicas", "address", "cpus", "gpus", "routing"} | {
     "target-load", "upscale-delay", "downscale-delay",
