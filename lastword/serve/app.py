@@ -23,7 +23,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,22 +33,9 @@ from lastword.io.schema import parse_json_object
 from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
+from lastword.serve import protocol
 from lastword.serve.engine import Engine, EngineState
-from lastword.serve.protocol import (
-    ChatRequest,
-    ChatResponse,
-    CompletionRequest,
-    CompletionResponse,
-    ErrorResponse,
-    HealthResponse,
-    LengthsRequest,
-    LengthsResponse,
-    ModelResponse,
-    ModelsResponse,
-    ServedModel,
-    from_validation_error,
-    http_failure,
-)
+from lastword.serve.protocol import ChatRequest, CompletionRequest, LengthsRequest, LengthsResponse
 from lastword.serve.request import InvalidRequestError
 from lastword.serve.scheduler import Scheduler
 from lastword.serve.serving import ModelService
@@ -76,8 +62,8 @@ class Service(Protocol):
 
     def answer(self, body: ChatRequest | CompletionRequest) -> AsyncGenerator[dict[str, Any], None]: ...
     async def lengths(self, body: LengthsRequest) -> LengthsResponse: ...
-    async def served_model(self) -> ServedModel: ...
-    async def health(self) -> HealthResponse: ...
+    async def served_model(self) -> protocol.ServedModel: ...
+    async def health(self) -> protocol.HealthResponse: ...
     async def metrics(self) -> bytes: ...
 
 
@@ -96,7 +82,7 @@ class Lifecycle(Protocol):
 
 def error_response(error: Exception) -> JSONResponse:
     """Return the response to an error in OpenAI's shape."""
-    failure = http_failure(error)
+    failure = protocol.http_failure(error)
     return JSONResponse(failure.reply.model_dump(), failure.status, failure.headers)
 
 
@@ -113,25 +99,24 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, timeout = Headers(scope=scope), self._settings.client_timeout
+        request, timeout = Request(scope, receive), self._settings.client_timeout
         try:
-            self._check_host(headers.get("host", ""))
-            if self._digests and scope["path"] not in PUBLIC_PATHS:
-                self._check_key(headers.get("authorization", ""))
-            body = await asyncio.wait_for(self._read_body(headers, receive), timeout)
+            self._check_host(request.headers.get("host", ""))
+            if self._digests and request.url.path not in PUBLIC_PATHS:
+                self._check_key(request.headers.get("authorization", ""))
+            body = await asyncio.wait_for(self._read_body(request), timeout)
         except ClientDisconnect:
             return
-        except asyncio.TimeoutError:
-            message = f"the body did not arrive within {timeout:g} seconds"
-            await error_response(InvalidRequestError(message, code="request_timeout"))(scope, receive, send)
-            return
-        except LastwordError as error:
+        except (InvalidRequestError, asyncio.TimeoutError) as error:
+            if not isinstance(error, InvalidRequestError):
+                message = f"the body did not arrive within {timeout:g} seconds"
+                error = InvalidRequestError(message, code="request_timeout")
             await error_response(error)(scope, receive, send)
             return
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_body() -> Message:
-            return messages.pop() if messages else await _disconnect(receive)
+            return messages.pop() if messages else await asyncio.shield(disconnect)
 
         response = asyncio.ensure_future(self._app(scope, receive_body, send))
         disconnect = asyncio.ensure_future(_disconnect(receive))
@@ -146,9 +131,8 @@ class RequestGuard:
 
     def _check_host(self, host: str) -> None:
         if self._hosts and re.sub(r":\d*$", "", host) not in self._hosts:
-            raise InvalidRequestError(
-                f"Host header {short_repr(host)} is not allowed; allowed: {', '.join(sorted(self._hosts))}"
-            )
+            allowed = ", ".join(sorted(self._hosts))
+            raise InvalidRequestError(f"Host header {short_repr(host)} is not allowed; allowed: {allowed}")
 
     def _check_key(self, authorization: str) -> None:
         """Raise an error without a valid key. Digests of all keys are compared, in constant time."""
@@ -158,28 +142,25 @@ class RequestGuard:
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         if scheme.lower() != "bearer" or not any(matches):
             problem = "the API key is wrong" if key else "an API key is needed"
-            raise InvalidRequestError(
-                f"{problem}; send the header `Authorization: Bearer KEY`", code="invalid_api_key"
-            )
+            message = f"{problem}; send the header `Authorization: Bearer KEY`"
+            raise InvalidRequestError(message, code="invalid_api_key")
 
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
-        limit, body, more = self._settings.max_body_bytes, bytearray(), True
-        length = headers.get("content-length", "")
-        too_large = length.isdecimal() and int(length[:20]) > limit
-        while more and not too_large:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            body += message.get("body", b"")
-            too_large, more = len(body) > limit, message.get("more_body", False)
-        if too_large:
-            problem = f"the body has more than {limit} bytes, which is the limit"
-            raise InvalidRequestError(problem, code="request_too_large")
-        return bytes(body)
+    async def _read_body(self, request: Request) -> bytes:
+        limit, body = self._settings.max_body_bytes, bytearray()
+        length = request.headers.get("content-length", "")
+        if not (length.isdecimal() and int(length[:20]) > limit):
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    break
+            else:
+                return bytes(body)
+        message = f"the body has more than {limit} bytes, which is the limit"
+        raise InvalidRequestError(message, code="request_too_large")
 
 
 async def _disconnect(receive: Receive) -> Message:
-    """Wait until the client disconnects, and return the message that says it."""
+    """Wait until the client disconnects."""
     while (message := await receive())["type"] != "http.disconnect":
         pass
     return message
@@ -235,7 +216,7 @@ async def server_sent_events(
             yield _event(chunk)
         yield ServerSentEvent("[DONE]", sep="\n")
     except Exception as error:
-        failure = http_failure(error)
+        failure = protocol.http_failure(error)
         if failure.status == 500:
             log.exception("a stream failed")
         yield _event(failure.reply.model_dump())
@@ -273,38 +254,14 @@ def render_page(recipe: Recipe | None = None) -> str:
     return inlined("page/index.html", "lastword.serve").replace("{{known}}", for_script(known))
 
 
-STATUSES = {
-    400: "The request is invalid; the message names the field.",
-    401: "The API key is missing or wrong.",
-    404: "There is no such model.",
-    405: "The path does not support the method.",
-    408: "The body did not arrive in time.",
-    413: "The body is too large.",
-    415: "The body is not sent as JSON.",
-    429: "The queue is full; Retry-After says how long to wait.",
-    500: "The server failed at this request.",
-    503: "The server is starting or stopping, or the deadline cannot be met.",
-    504: "The deadline passed before the answer was complete.",
+ERRORS: dict[int | str, dict[str, Any]] = {
+    f"{first}XX": {"model": protocol.ErrorResponse, "description": f"An error; see its code and {header}."}
+    for first, header in ((4, "Retry-After (429)"), (5, "X-Should-Retry"))
 }
-RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
-
-
-def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the documentation of error responses."""
-    responses: dict[int | str, dict[str, Any]] = {
-        status: {"model": ErrorResponse, "description": STATUSES[status]} for status in statuses
-    }
-    if 429 in responses:
-        responses[429]["headers"] = RETRY_AFTER
-    return responses
-
-
 EVENT_DATA = {"type": "string", "description": "A chunk as JSON, an error as JSON, or [DONE]."}
 EVENT = {"type": "object", "properties": {"data": EVENT_DATA}, "required": ["data"]}
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": EVENT}}}}
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-POST_ERRORS = error_responses(*STATUSES)
-GET_ERRORS = error_responses(401, 405, 500, 503)
 BODIES: dict[str, type[BaseModel]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
@@ -348,46 +305,46 @@ def create_app(
         await chunks.aclose()
         return JSONResponse(first)
 
-    async def model_card() -> ModelResponse:
-        return ModelResponse(id=name, created=started, lastword=await service.served_model())
+    async def model_card() -> protocol.ModelResponse:
+        return protocol.ModelResponse(id=name, created=started, lastword=await service.served_model())
 
-    @app.post("/v1/chat/completions", response_model=ChatResponse, responses=STREAM | POST_ERRORS)
+    @app.post("/v1/chat/completions", response_model=protocol.ChatResponse, responses=STREAM | ERRORS)
     async def chat(body: ChatRequest) -> Response:
         """Answer a conversation."""
         return await answer(body)
 
-    @app.post("/v1/completions", response_model=CompletionResponse, responses=STREAM | POST_ERRORS)
+    @app.post("/v1/completions", response_model=protocol.CompletionResponse, responses=STREAM | ERRORS)
     async def complete(body: CompletionRequest) -> Response:
         """Answer one or more prompts."""
         return await answer(body)
 
-    @app.post("/v1/lengths", response_model=LengthsResponse, responses=POST_ERRORS)
+    @app.post("/v1/lengths", response_model=LengthsResponse, responses=ERRORS)
     async def lengths(body: LengthsRequest) -> LengthsResponse:
         """Predict the length of an answer without decoding it."""
         check_model(body.model)
         return await service.lengths(body)
 
-    @app.get("/v1/models", response_model=ModelsResponse, responses=GET_ERRORS)
-    async def models() -> ModelsResponse:
+    @app.get("/v1/models", response_model=protocol.ModelsResponse, responses=ERRORS)
+    async def models() -> protocol.ModelsResponse:
         """List the model of this server."""
-        return ModelsResponse(data=[await model_card()])
+        return protocol.ModelsResponse(data=[await model_card()])
 
-    @app.get(
-        "/v1/models/{model:path}", response_model=ModelResponse, responses=GET_ERRORS | error_responses(404)
-    )
-    async def model(model: str) -> ModelResponse:
+    @app.get("/v1/models/{model:path}", response_model=protocol.ModelResponse, responses=ERRORS)
+    async def model(model: str) -> protocol.ModelResponse:
         """Describe the model of this name."""
         check_model(model)
         return await model_card()
 
-    @app.get("/metrics", response_class=Response, responses=TEXT | GET_ERRORS)
+    @app.get("/metrics", response_class=Response, responses=TEXT | ERRORS)
     async def metrics() -> Response:
         """Return metrics for Prometheus."""
         return Response(await service.metrics(), media_type=METRICS_TYPE)
 
-    unready = {503: {"model": HealthResponse}, **error_responses(405, 500)}
-
-    @app.get("/health", response_model=HealthResponse, responses=unready)
+    @app.get(
+        "/health",
+        response_model=protocol.HealthResponse,
+        responses={"4XX": ERRORS["4XX"], 503: {"model": protocol.HealthResponse}},
+    )
     async def health() -> Response:
         """Return the state of the server; the status is 503 unless it takes requests."""
         state = await service.health()
@@ -413,7 +370,7 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         details = {**first, "loc": first["loc"][1:]}  # without "body"
-        return error_response(from_validation_error(BODIES[request.url.path], [details]))
+        return error_response(protocol.from_validation_error(BODIES[request.url.path], [details]))
 
     async def unknown(request: Request, error: HTTPException) -> Response:
         path = f"{request.url.path!r:.80}"
@@ -432,7 +389,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 
 def _complete_openapi(app: FastAPI, name: str, *, needs_key: bool) -> None:
-    """Add the name of the model and the API key to the OpenAPI document, and remove FastAPI's 422."""
+    """Add the name of the model and the API key to the OpenAPI document."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -442,13 +399,10 @@ def _complete_openapi(app: FastAPI, name: str, *, needs_key: bool) -> None:
         schemas = document["components"]["schemas"]
         for kind in BODIES.values():
             schemas[kind.__name__]["properties"]["model"]["enum"] = [name]
-        for unused in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(unused, None)
         if needs_key:
             document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         for path, operations in document["paths"].items():
             for operation in operations.values():
-                operation["responses"].pop("422", None)
                 if needs_key and path not in PUBLIC_PATHS:
                     operation["security"] = [{"key": []}]
         return document

@@ -60,6 +60,7 @@ class ActiveRequest(QueuedRequest):
     stream: EventStream
     detokenizer: IncrementalDetokenizer
     predicted: PredictedWork  # before the plan: a guess
+    deadline: float
     planned: PlannedRequest = field(init=False)
     trace: RowTrace | None = None  # of a request that streams frames
     session: DecodeSession | None = None
@@ -72,10 +73,6 @@ class ActiveRequest(QueuedRequest):
     @property
     def prompt_tokens(self) -> int:
         return len(self.request.prompt_ids)
-
-    @property
-    def deadline(self) -> float:
-        return float("inf") if self.request.timeout is None else self.arrived + self.request.timeout
 
     def emit(self, event: RequestEvent | BaseException) -> None:
         """Add an event to the stream."""
@@ -115,15 +112,16 @@ class DecodeWorker:
         """Accept a request."""
         self.requests[request.request_id] = request
         self._unplanned.append(request)
-        self._metrics.count_request(request.prompt_tokens)
+        self._metrics.prompt_tokens.inc(request.prompt_tokens)
 
     def run_pass(self) -> None:
         """Plan and admit requests, then run one forward pass."""
         self._drop_cancelled()
         self._plan()
         self._admit()
-        running = self.num_running
-        self._metrics.set_load(running, len(self.requests) - running, self.max_batch_size)
+        self._metrics.running.set(self.num_running)
+        self._metrics.waiting.set(len(self.requests) - self.num_running)
+        self._metrics.max_batch_size.set(self.max_batch_size)
         self._step()
 
     def refuse_all(self) -> None:
@@ -196,7 +194,8 @@ class DecodeWorker:
             generators = RowGenerators([active.request.seed], self._model.device)
             active.planned = PlannedRequest(active.request_id, prompt, plan, cost, generators)
             active.predicted = PredictedWork.of(recipe, plan)
-        self._metrics.count_probes(len(batch), time.monotonic() - started)
+        self._metrics.probe_seconds.observe(time.monotonic() - started)
+        self._metrics.probes.inc(len(batch))
 
     def _queue(self, active: ActiveRequest) -> None:
         """Let a planned request wait, or refuse it if its deadline cannot be met."""
@@ -350,7 +349,7 @@ class DecodeWorker:
             self._finish(active, finished)
         elif active.prompt_tokens + len(answer_ids) > active.reserved_tokens:
             active.reserved_tokens = active.prompt_tokens + len(answer_ids)
-            self._metrics.count_overrun()
+            self._metrics.overruns.inc()
 
     def _finish(self, active: ActiveRequest, row: FinishedRow) -> None:
         now, detokenizer, request = time.monotonic(), active.detokenizer, active.request
@@ -381,7 +380,7 @@ class DecodeWorker:
         self._unplanned = [other for other in self._unplanned if other is not active]
         self._waiting = [other for other in self._waiting if other is not active]
         del self.requests[active.request_id]
-        self._metrics.count_outcome(outcome)
+        self._metrics.outcomes.labels(outcome).inc()  # answered, cancelled, expired, refused or failed
         if error is not None:
             active.emit(error)
 
@@ -395,7 +394,7 @@ def _finish_early(step: Step, row: int) -> FinishedRow:
 
 
 def client_error(error: Exception) -> LastwordError:
-    """Return the error that a client is told: the cause if its request is wrong, else only the type."""
+    """Return the error for a client: the cause if its request is wrong, else only the type."""
     if isinstance(error, REQUEST_ERRORS):
         return error
     log.error("a request failed", exc_info=error)
@@ -412,7 +411,7 @@ LengthProbe = tuple["Future[LengthDistribution]", Callable[[], LengthDistributio
 
 
 class Engine:
-    """One model with one thread. The event loop submits requests and reads their event streams."""
+    """A model with a thread that decodes; the event loop submits requests and reads their event streams."""
 
     def __init__(
         self,
@@ -490,6 +489,7 @@ class Engine:
                     stream=stream,
                     detokenizer=IncrementalDetokenizer(self.tokenizer, self.model.ids, request.stop),
                     predicted=predicted,
+                    deadline=float("inf") if request.timeout is None else now + request.timeout,
                 )
                 self._inbox.put(active)
         return stream

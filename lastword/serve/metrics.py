@@ -32,19 +32,19 @@ class EngineMetrics:
         ) -> Histogram:
             return Histogram(f"lastword:{name}", help_text, buckets=buckets, registry=self._registry)
 
-        self._running = gauge("num_requests_running", "Answers in the running batch")
-        self._waiting = gauge("num_requests_waiting", "Answers that wait")
-        self._max_batch_size = gauge("max_batch_size", "Answers decoded at once")
-        self._prompt_tokens = counter("prompt_tokens", "Tokens of prompts")
+        self.running = gauge("num_requests_running", "Answers in the running batch")
+        self.waiting = gauge("num_requests_waiting", "Answers that wait")
+        self.max_batch_size = gauge("max_batch_size", "Answers decoded at once")
+        self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts")
         self._tokens = counter("generation_tokens", "Tokens of finished answers")
         self._success = counter("request_success", "Finished answers", "finished_reason")
-        self._ended = counter("request_ended", "Requests by outcome", "outcome")
+        self.outcomes = counter("request_ended", "Requests that ended", "outcome")
         self._latency = histogram("e2e_request_latency_seconds", "From submission to the answer")
         self._queued = histogram("request_queue_time_seconds", "From submission to the running batch")
         self._decoding = histogram("request_decode_time_seconds", "In the running batch")
         self._first_text = histogram("time_to_first_token_seconds", "To the first final text")
-        self._probe_seconds = histogram("probe_time_seconds", "One batch of probes")
-        self._probes = counter("probes", "Prompts that were probed")
+        self.probe_seconds = histogram("probe_time_seconds", "One batch of probes")
+        self.probes = counter("probes", "Prompts that were probed")
         self._pass_seconds = histogram("forward_pass_time_seconds", "One forward pass of a batch")
         self._passes = counter("forward_passes", "Forward passes of batches")
         self._row_passes = counter("diffusion_num_denoising_steps", "Forward passes, counted once per row")
@@ -54,7 +54,7 @@ class EngineMetrics:
         self._committed = counter("diffusion_num_committed_tokens", "Tokens of finished answers")
         self._predicted = histogram("predicted_length_tokens", "Predicted mean length", LENGTH_BUCKETS)
         self._length = histogram("answer_length_tokens", "Length with the end token", LENGTH_BUCKETS)
-        self._overruns = counter("overruns", "Answers that needed more tokens than were reserved")
+        self.overruns = counter("overruns", "Answers that needed more tokens than were reserved")
         self._rate = histogram("tokens_per_forward", "Tokens of an answer per forward pass", RATE_BUCKETS)
 
     def text(self) -> bytes:
@@ -63,21 +63,6 @@ class EngineMetrics:
 
         return generate_latest(self._registry)
 
-    def set_load(self, running: int, waiting: int, max_batch_size: int) -> None:
-        """Record the current numbers of running and waiting answers."""
-        self._running.set(running)
-        self._waiting.set(waiting)
-        self._max_batch_size.set(max_batch_size)
-
-    def count_request(self, prompt_tokens: int) -> None:
-        """Count a submitted request."""
-        self._prompt_tokens.inc(prompt_tokens)
-
-    def count_probes(self, rows: int, seconds: float) -> None:
-        """Count a batch of probes."""
-        self._probe_seconds.observe(seconds)
-        self._probes.inc(rows)
-
     def count_pass(self, rows: int, tokens: int, padded_tokens: int, seconds: float) -> None:
         """Count a forward pass and the tokens that it computed, without and with padding."""
         self._pass_seconds.observe(seconds)
@@ -85,10 +70,6 @@ class EngineMetrics:
         self._row_passes.inc(rows)
         self._positions.inc(tokens)
         self._computed.inc(padded_tokens)
-
-    def count_overrun(self) -> None:
-        """Count a row that needed more tokens than were reserved for it."""
-        self._overruns.inc()
 
     def count_answer(
         self, answer: RequestFinished, predicted: PredictedWork, first_text_seconds: float | None
@@ -107,10 +88,6 @@ class EngineMetrics:
         self._predicted.observe(predicted.tokens)
         self._length.observe(len(answer.generation.tokens) + (not answer.truncated))
         self._rate.observe(tokens / max(1, cost.forward_passes))
-
-    def count_outcome(self, outcome: str) -> None:
-        """Count a request that ended: answered, cancelled, expired, refused or failed."""
-        self._ended.labels(outcome).inc()
 
 
 def merge_metrics(pages: Mapping[str, bytes], gauges: Mapping[str, Mapping[str, float]]) -> bytes:

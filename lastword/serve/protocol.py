@@ -3,66 +3,30 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    BaseModel,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    ValidationError,
-    WrapValidator,
-)
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from lastword.errors import LastwordError
 from lastword.io.schema import STRICT, LongText, Seed, Text, first_error
 from lastword.serve.request import REQUEST_ERRORS, InvalidRequestError, ServerError
 from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
 
-
-@dataclass(frozen=True, eq=False)  # typing caches equal annotations, and 0 equals False
-class Unsupported:
-    """Annotation of a field that is not supported, with the values that are accepted and ignored.
-
-    Clients send by default values that change nothing, such as a penalty of 0 or an empty list of tools.
-    """
-
-    reason: str
-    neutral: tuple[Any, ...] = ()
-
-    def check(self, value: Any) -> None:
-        """Raise an error unless the value is null or neutral."""
-        if not any(_same(value, allowed) for allowed in (None, *self.neutral)):
-            allowed = ", ".join(map(json.dumps, self.neutral))
-            raise PydanticCustomError(
-                "unsupported",
-                "{reason}; leave it out{instead} (given: {given})",
-                {
-                    "reason": self.reason,
-                    "instead": f", or give {allowed}" if allowed else "",
-                    "given": short_repr(value),
-                },
-            )
-
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {"enum": [None, *self.neutral], "description": f"Not supported: {self.reason}."}
+NOT_SUPPORTED = "Not supported: "
 
 
-def _same(value: object, allowed: object) -> bool:
-    """Return whether two JSON values are equal: 0 equals 0.0, but not false."""
-    if isinstance(value, bool) or isinstance(allowed, bool):
-        return value is allowed
-    return value == allowed
+def unsupported(reason: str) -> Any:
+    """Declare a field that is not supported; its type has only values without effect, which clients send."""
+    return Field(None, description=f"{NOT_SUPPORTED}{reason}.")
+
+
+def _check_off(value: bool) -> bool:
+    if value:
+        raise ValueError("only false is accepted")
+    return value
 
 
 def _explain(allowed: str) -> WrapValidator:
@@ -97,6 +61,11 @@ MaxTokens = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Seconds = Annotated[float, Field(gt=0)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
 
+EmptyList = Annotated[list[Any], Field(max_length=0)]
+EmptyObject = Annotated[dict[str, Any], Field(max_length=0)]
+Zero = Annotated[float, Field(ge=0, le=0)]
+Off = Annotated[bool, AfterValidator(_check_off), Field(json_schema_extra={"const": False})]
+
 NO_TOOLS = "the model writes text and does not call tools"
 NO_LOGPROBS = "tokens are decoded out of order and have no left-to-right probabilities"
 NO_PENALTY = "tokens are decoded out of order, so there is no preceding text in which to count them"
@@ -121,18 +90,18 @@ TurnContent = Annotated[
 
 
 class ChatTurn(BaseModel):
-    """One turn of a conversation; clients may send back an answer of this server unchanged."""
+    """A turn of a conversation; clients may send back an answer of this server unchanged."""
 
     model_config = STRICT
 
     role: Literal["system", "developer", "user", "assistant"]
     content: TurnContent
-    name: Annotated[Any, Unsupported("the chat template has no field for names")] = None
-    refusal: Annotated[Any, Unsupported("an answer is text")] = None
-    annotations: Annotated[Any, Unsupported("an answer is text", ([],))] = None
-    audio: Annotated[Any, Unsupported(TEXT_ONLY)] = None
-    tool_calls: Annotated[Any, Unsupported(NO_TOOLS, ([],))] = None
-    function_call: Annotated[Any, Unsupported(NO_TOOLS)] = None
+    name: None = unsupported("the chat template has no field for names")
+    refusal: None = unsupported("an answer is text")
+    annotations: EmptyList | None = unsupported("an answer is text")
+    audio: None = unsupported(TEXT_ONLY)
+    tool_calls: EmptyList | None = unsupported(NO_TOOLS)
+    function_call: None = unsupported(NO_TOOLS)
 
     @property
     def text(self) -> str:
@@ -152,7 +121,7 @@ class StreamOptions(BaseModel):
     model_config = STRICT
 
     include_usage: bool | None = Field(None, description="End the stream with a chunk that holds the usage.")
-    include_obfuscation: Annotated[Any, Unsupported("chunks are not padded", (False,))] = None
+    include_obfuscation: Off | None = unsupported("chunks are not padded")
 
 
 class AnswerRequest(BaseModel):
@@ -180,14 +149,22 @@ class AnswerRequest(BaseModel):
     timeout: Seconds | None = Field(None, description="Deadline in seconds.")
     diffusing: bool | None = Field(None, description="Stream the whole canvas after each forward pass.")
 
-    frequency_penalty: Annotated[Any, Unsupported(NO_PENALTY, (0,))] = None
-    presence_penalty: Annotated[Any, Unsupported(NO_PENALTY, (0,))] = None
-    logit_bias: Annotated[Any, Unsupported(NO_BIAS, ({},))] = None
+    frequency_penalty: Zero | None = unsupported(NO_PENALTY)
+    presence_penalty: Zero | None = unsupported(NO_PENALTY)
+    logit_bias: EmptyObject | None = unsupported(NO_BIAS)
 
     @property
     def max_new_tokens(self) -> int | None:
         """The cap on the number of tokens."""
         return self.max_tokens
+
+
+class TextFormat(BaseModel):
+    """The only format of answers."""
+
+    model_config = STRICT
+
+    type: Literal["text"]
 
 
 class ChatRequest(AnswerRequest):
@@ -198,28 +175,26 @@ class ChatRequest(AnswerRequest):
     safety_identifier: Text | None = Field(None, description="Accepted and ignored.")
     prompt_cache_key: Text | None = Field(None, description="Accepted and ignored.")
 
-    logprobs: Annotated[Any, Unsupported(NO_LOGPROBS, (False,))] = None
-    top_logprobs: Annotated[Any, Unsupported(NO_LOGPROBS, (0,))] = None
-    tools: Annotated[Any, Unsupported(NO_TOOLS, ([],))] = None
-    tool_choice: Annotated[Any, Unsupported(NO_TOOLS, ("none", "auto"))] = None
-    parallel_tool_calls: Annotated[Any, Unsupported(NO_TOOLS, (False, True))] = None
-    functions: Annotated[Any, Unsupported(NO_TOOLS, ([],))] = None
-    function_call: Annotated[Any, Unsupported(NO_TOOLS, ("none", "auto"))] = None
-    response_format: Annotated[
-        Any, Unsupported("answers cannot be constrained to a grammar", ({"type": "text"},))
-    ] = None
-    modalities: Annotated[Any, Unsupported(TEXT_ONLY, ([], ["text"]))] = None
-    audio: Annotated[Any, Unsupported(TEXT_ONLY)] = None
-    prediction: Annotated[Any, Unsupported("an answer starts from masks only")] = None
-    reasoning_effort: Annotated[Any, Unsupported("the recipe sets the effort", ("none",))] = None
-    verbosity: Annotated[Any, Unsupported("the length policy sets the length", ("medium",))] = None
-    web_search_options: Annotated[Any, Unsupported("the server does not search")] = None
-    store: Annotated[Any, Unsupported(NO_STORE, (False,))] = None
-    metadata: Annotated[Any, Unsupported(NO_STORE, ({},))] = None
-    prompt_cache_retention: Annotated[Any, Unsupported(NO_STORE)] = None
-    service_tier: Annotated[
-        Any, Unsupported("there is one tier; shorter answers go first", ("auto", "default"))
-    ] = None
+    logprobs: Off | None = unsupported(NO_LOGPROBS)
+    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = unsupported(NO_LOGPROBS)
+    tools: EmptyList | None = unsupported(NO_TOOLS)
+    tool_choice: Literal["none", "auto"] | None = unsupported(NO_TOOLS)
+    parallel_tool_calls: bool | None = unsupported(NO_TOOLS)
+    functions: EmptyList | None = unsupported(NO_TOOLS)
+    function_call: Literal["none", "auto"] | None = unsupported(NO_TOOLS)
+    response_format: TextFormat | None = unsupported("answers cannot be constrained to a grammar")
+    modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = unsupported(TEXT_ONLY)
+    audio: None = unsupported(TEXT_ONLY)
+    prediction: None = unsupported("an answer starts from masks only")
+    reasoning_effort: Literal["none"] | None = unsupported("the recipe sets the effort")
+    verbosity: Literal["medium"] | None = unsupported("the length policy sets the length")
+    web_search_options: None = unsupported("the server does not search")
+    store: Off | None = unsupported(NO_STORE)
+    metadata: EmptyObject | None = unsupported(NO_STORE)
+    prompt_cache_retention: None = unsupported(NO_STORE)
+    service_tier: Literal["auto", "default"] | None = unsupported(
+        "there is one tier; shorter answers go first"
+    )
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -231,10 +206,10 @@ class CompletionRequest(AnswerRequest):
 
     prompt: Prompts = Field(description="text or token ids, one of them or a list")
 
-    best_of: Annotated[Any, Unsupported("answers are not ranked; use n", (1,))] = None
-    echo: Annotated[Any, Unsupported("the prompt is not part of the answer", (False,))] = None
-    logprobs: Annotated[Any, Unsupported(NO_LOGPROBS, (False,))] = None
-    suffix: Annotated[Any, Unsupported("nothing can follow the answer", ("",))] = None
+    best_of: Annotated[int, Field(ge=1, le=1)] | None = unsupported("answers are not ranked; use n")
+    echo: Off | None = unsupported("the prompt is not part of the answer")
+    logprobs: Off | None = unsupported(NO_LOGPROBS)
+    suffix: Literal[""] | None = unsupported("nothing can follow the answer")
 
 
 class LengthsRequest(BaseModel):
@@ -312,7 +287,7 @@ class AssistantMessage(BaseModel):
 
 
 class Choice(BaseModel):
-    """One answer."""
+    """An answer."""
 
     index: int
     logprobs: None = None
@@ -321,13 +296,13 @@ class Choice(BaseModel):
 
 
 class ChatChoice(Choice):
-    """One answer to a conversation."""
+    """An answer to a conversation."""
 
     message: AssistantMessage
 
 
 class CompletionChoice(Choice):
-    """One answer to a prompt."""
+    """An answer to a prompt."""
 
     text: str
 
@@ -437,8 +412,15 @@ def from_validation_error(kind: type[BaseModel], errors: Sequence[Mapping[str, A
         known = kind.model_fields.get(field)
         description = (known and known.description) or "give it"
         return InvalidRequestError(f"{field} is missing: {description}", field, "missing_field")
-    if first["type"] == "unsupported":
-        return InvalidRequestError(f"{field} is not supported: {first['msg']}", field, "unsupported_field")
+    fields = {**ChatTurn.model_fields, **StreamOptions.model_fields, **kind.model_fields}
+    descriptions = [fields[step].description or "" for step in field.split(".") if step in fields]
+    for description in descriptions:
+        if description.startswith(NOT_SUPPORTED):
+            reason = description.removeprefix(NOT_SUPPORTED).rstrip(".")
+            message = (
+                f"{field} is not supported: {reason}; leave it out (given: {short_repr(first['input'])})"
+            )
+            return InvalidRequestError(message, field, "unsupported_field")
     if not field:
         return InvalidRequestError(str(first["msg"]))
     return InvalidRequestError(f"{field}: {first['msg']} (given: {short_repr(first['input'])})", field)

@@ -53,10 +53,10 @@ def min_forward_passes(recipe: Recipe, tokens: int) -> int:
     if recipe.commit.traits.reads_answer:
         return 1
     block = min(recipe.block or tokens, tokens)
-    blocks, rest = divmod(tokens, block)
+    blocks, remainder = divmod(tokens, block)
     has_equal_shares = isinstance(getattr(recipe.unmask, "schedule", None), EqualShares)
     passes = (recipe.unmask.max_passes(block) or 1) if has_equal_shares else 1
-    return blocks * min(passes, block) + (1 if rest else 0)
+    return blocks * min(passes, block) + (1 if remainder else 0)
 
 
 class RecipeAverages:
@@ -220,8 +220,8 @@ class DecodeSession(RequestQueue):
         self._steps.close()
 
     def take(self, free_rows: int) -> Sequence[PlannedRequest]:
-        taken, self._added = self._added[:free_rows], self._added[free_rows:]
-        return taken
+        started, self._added = self._added[:free_rows], self._added[free_rows:]
+        return started
 
     def cancelled(self) -> Collection[int]:
         removed, self._removed = self._removed, set()

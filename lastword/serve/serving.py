@@ -23,21 +23,9 @@ from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
+from lastword.serve import protocol
 from lastword.serve.engine import Engine
-from lastword.serve.protocol import (
-    AnswerDetails,
-    AnswerRequest,
-    ChatRequest,
-    ChatTurn,
-    CompletionRequest,
-    EndedBy,
-    FinishReason,
-    HealthResponse,
-    LengthsRequest,
-    LengthsResponse,
-    ServedModel,
-    errors_of_field,
-)
+from lastword.serve.protocol import ChatRequest, CompletionRequest, errors_of_field
 from lastword.serve.request import (
     FrameEvent,
     InvalidRequestError,
@@ -89,7 +77,7 @@ class ModelService:
         if body.stream_options and body.stream_options.include_usage:
             yield builder.usage_chunk([answers[index] for index in sorted(answers)])
 
-    async def lengths(self, body: LengthsRequest) -> LengthsResponse:
+    async def lengths(self, body: protocol.LengthsRequest) -> protocol.LengthsResponse:
         """Return the predicted length of an answer."""
         model, settings = self._engine.model, self._engine.settings
         prompt_ids = await asyncio.to_thread(_lengths_prompt, body, model, settings)
@@ -105,7 +93,7 @@ class ModelService:
         lengths = await self._engine.lengths(prompt_ids, limit, ends, interpretation)
         quantiles = DEFAULT_QUANTILES if body.quantiles is None else body.quantiles
         chosen = to_text(interpretation) if lengths.explanation is None else str(lengths.explanation)
-        return LengthsResponse(
+        return protocol.LengthsResponse(
             model=self._name,
             prompt_tokens=len(prompt_ids),
             limit=lengths.slots,
@@ -116,19 +104,19 @@ class ModelService:
             interpretation=chosen,
         )
 
-    async def health(self) -> HealthResponse:
+    async def health(self) -> protocol.HealthResponse:
         """Return the state of the engine."""
         load = self._engine.load()
-        return HealthResponse.of(self._engine.state, working=load.running, waiting=load.waiting)
+        return protocol.HealthResponse.of(self._engine.state, working=load.running, waiting=load.waiting)
 
     async def metrics(self) -> bytes:
         """Return the metrics in Prometheus's text format."""
         return self._engine.metrics.text()
 
-    async def served_model(self) -> ServedModel:
+    async def served_model(self) -> protocol.ServedModel:
         """Return the limits of the model."""
         model = self._engine.model
-        return ServedModel(
+        return protocol.ServedModel(
             chat=self._engine.tokenizer.chat_template is not None,
             default_max_new_tokens=max_horizon(model, self._engine.settings),
             max_seq_len=model.max_seq_len,
@@ -227,7 +215,7 @@ def _check_combinations(body: ChatRequest | CompletionRequest, settings: ServerS
         )
 
 
-def choose_recipe(body: AnswerRequest, settings: ServerSettings) -> Recipe:
+def choose_recipe(body: protocol.AnswerRequest, settings: ServerSettings) -> Recipe:
     """Return the requested recipe, or the server's, with the length and sampling of the request."""
     for name in ("recipe", "length"):
         value = getattr(body, name)
@@ -261,7 +249,7 @@ def choose_recipe(body: AnswerRequest, settings: ServerSettings) -> Recipe:
 
 def _resolve_within_limits(
     recipe: Recipe,
-    body: AnswerRequest,
+    body: protocol.AnswerRequest,
     prompt_ids: tuple[int, ...],
     in_chat: bool | None,
     model: MaskPredictor,
@@ -289,7 +277,9 @@ def _resolve_within_limits(
     return resolved
 
 
-def _lengths_prompt(body: LengthsRequest, model: MaskPredictor, settings: ServerSettings) -> tuple[int, ...]:
+def _lengths_prompt(
+    body: protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
+) -> tuple[int, ...]:
     if (body.prompt is None) == (body.messages is None):
         field = "prompt" if body.prompt is None else "messages"
         raise InvalidRequestError("give either prompt or messages", field)
@@ -298,7 +288,7 @@ def _lengths_prompt(body: LengthsRequest, model: MaskPredictor, settings: Server
     return _tokenize(_conversation(body.messages, model), "messages", model, settings)[0]
 
 
-def _conversation(messages: list[ChatTurn], model: MaskPredictor) -> list[dict[str, str]]:
+def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> list[dict[str, str]]:
     """Return the messages for the chat template of the model."""
     template = None if model.tokenizer is None else model.tokenizer.chat_template
     if template is None:
@@ -342,7 +332,7 @@ class ResponseBuilder:
     """
 
     def __init__(
-        self, body: AnswerRequest, requests: Sequence[ServerRequest], name: str, model: MaskPredictor
+        self, body: protocol.AnswerRequest, requests: Sequence[ServerRequest], name: str, model: MaskPredictor
     ) -> None:
         self._body, self._requests, self._model = body, requests, model
         self._is_chat = isinstance(body, ChatRequest)
@@ -427,7 +417,7 @@ class ResponseBuilder:
         return {**self._head, "object": self._chunk_object, "choices": [choice], **usage}
 
 
-def finish_reason(answer: RequestFinished) -> FinishReason:
+def finish_reason(answer: RequestFinished) -> protocol.FinishReason:
     """Return the reason in OpenAI's terms; a truncated answer never has `stop`."""
     return "length" if answer.truncated else "stop"
 
@@ -441,10 +431,10 @@ def predicted_length(lengths: LengthDistribution | None, horizon: int) -> dict[s
     return {"predicted_length": mean, "quantiles": quantiles, "horizon": horizon}
 
 
-def answer_details(request: ServerRequest, answer: RequestFinished) -> AnswerDetails:
+def answer_details(request: ServerRequest, answer: RequestFinished) -> protocol.AnswerDetails:
     """Return the predicted length, the cost and the end of an answer."""
     generation, cap = answer.generation, request.max_new_tokens
-    ended_by: EndedBy = "canvas"
+    ended_by: protocol.EndedBy = "canvas"
     if answer.stop_reason is not None:
         ended_by = "stop"
     elif not answer.truncated:
@@ -452,7 +442,7 @@ def answer_details(request: ServerRequest, answer: RequestFinished) -> AnswerDet
     elif cap is not None and answer.num_tokens >= cap:
         ended_by = "cap"
     passes = generation.probe_cost.forward_passes + generation.cost.forward_passes
-    return AnswerDetails(
+    return protocol.AnswerDetails(
         **predicted_length(generation.lengths, generation.horizon),
         forward_passes=passes,
         tokens_computed=generation.probe_cost.tokens_computed + generation.cost.tokens_computed,
@@ -465,14 +455,14 @@ def answer_details(request: ServerRequest, answer: RequestFinished) -> AnswerDet
     )
 
 
-def combined_details(details: Sequence[AnswerDetails], num_tokens: int) -> AnswerDetails:
+def combined_details(details: Sequence[protocol.AnswerDetails], num_tokens: int) -> protocol.AnswerDetails:
     """Return the details of several answers together, which have this number of tokens."""
     first = details[0]
     if len(details) == 1:
         return first
     means = [answer.predicted_length for answer in details if answer.predicted_length is not None]
     passes = sum(answer.forward_passes for answer in details)
-    return AnswerDetails(
+    return protocol.AnswerDetails(
         predicted_length=round(sum(means), 3) if len(means) == len(details) else None,
         quantiles=None,
         horizon=sum(answer.horizon for answer in details),

@@ -351,9 +351,9 @@ def test_replicas_refuse_what_is_unfinished_after_the_drain_deadline():
 
 def test_health_and_metrics_of_all_replicas():
     pages = [EngineMetrics(), EngineMetrics()]
-    pages[0].count_outcome("answered")
+    pages[0].outcomes.labels("answered").inc()
     for outcome in ("answered", "failed"):
-        pages[1].count_outcome(outcome)
+        pages[1].outcomes.labels(outcome).inc()
     loads = [EngineLoad(2, 1, 1.5, 10.0), EngineLoad(0, 0, 0.0, 0.0)]
     statuses = [
         ReplicaStatus(name, load, page.text()) for name, load, page in zip(("aa", "bb"), loads, pages)
