@@ -175,6 +175,14 @@ def test_the_error_names_a_missing_folder_only(tmp_path):
     assert files.UNFINISHED not in str(refused.value)
 
 
+def test_a_system_that_renames_closed_files_only(path, monkeypatch):
+    monkeypatch.setattr(files, "RENAMES_OPEN_FILES", False)
+    for content in (b"one\n", b"two\n"):
+        files.write(path, content)
+        assert path.read_bytes() == content
+    assert [*path.parent.iterdir()] == [path]
+
+
 def test_a_read_only_file_is_not_replaced(path, monkeypatch):
     monkeypatch.setattr(files.os, "access", lambda *_: False)  # root may write anything
     for refuse in (check_target, lambda path: write(path, "new")):

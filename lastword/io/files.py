@@ -19,6 +19,8 @@ from filelock import lock_descriptor
 from lastword.errors import SettingError
 
 UNFINISHED = ".unfinished"
+NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)  # Windows has text files
+RENAMES_OPEN_FILES = os.name != "nt"
 MAX_PREFIX = 40  # characters of the target's name in the name of an unfinished file
 NEWLINE = b"\n"
 MAX_LINE_BYTES = 2**30
@@ -125,13 +127,10 @@ def _replacement(path: Path) -> Iterator[BinaryIO]:
                 _copy_permissions(target, beside)
             os.fsync(descriptor)
             written = True
-            try:
-                os.replace(beside, target)  # still locked
-            except OSError as error:  # a mount point, or another user's file
-                raise SettingError(
-                    f"{target} cannot be replaced ({os_error_reason(error)}) and is unchanged; the new "
-                    f"content is in {beside}"
-                ) from error
+            if RENAMES_OPEN_FILES:
+                _rename(beside, target)  # still locked
+        if not RENAMES_OPEN_FILES:
+            _rename(beside, target)
     except BaseException:
         if not written:
             with suppress(OSError):
@@ -140,12 +139,22 @@ def _replacement(path: Path) -> Iterator[BinaryIO]:
     _sync_folder(target.parent)
 
 
+def _rename(beside: str, target: Path) -> None:
+    try:
+        os.replace(beside, target)
+    except OSError as error:  # a mount point, or another user's file
+        raise SettingError(
+            f"{target} cannot be replaced ({os_error_reason(error)}) and is unchanged; the new content is in "
+            f"{beside}"
+        ) from error
+
+
 def _create_beside(target: Path) -> tuple[str, int]:
     """Create a locked empty file in the folder of the target; return its path and descriptor."""
     while True:
         beside = target.parent / f"{_prefix(target)}{secrets.token_hex(4)}{UNFINISHED}"
         try:
-            descriptor = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            descriptor = os.open(beside, NEW_FILE, 0o666)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}") from error
         with suppress(OSError):
