@@ -139,6 +139,12 @@ def total_cost(reply: Reply) -> tuple[int | None, int | None]:
     return (sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)) if costs else (None, None)
 
 
+def rename_old_fields(data: Any) -> Any:
+    """Return a line with the names of today for the fields of lines before 0.2."""
+    names = {"passes": "forward_passes", "columns": "tokens_computed"}
+    return {names.get(name, name): data[name] for name in data} if isinstance(data, dict) else data
+
+
 def valid_unicode(text: str) -> str:
     """Return text without half characters, which some tokenizers decode."""
     return text.encode(errors="replace").decode()
@@ -184,7 +190,7 @@ class PlainOutput:
 
     def read(self, data: Any) -> tuple[str, int, bool]:
         """Return the run and the index of a written line, and whether it failed; or raise ValueError."""
-        line = validate(AnswerLine, data)
+        line = validate(AnswerLine, rename_old_fields(data))
         return line.run, line.index, line.failed is not None
 
     def _dump(self, line: BatchLine | RejectedLine, **fields: Any) -> bytes:

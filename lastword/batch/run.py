@@ -18,6 +18,7 @@ from lastword.batch.lines import (
     Reply,
     line_name,
     parse_plain_line,
+    rename_old_fields,
     reply_error,
     to_request,
 )
@@ -135,20 +136,20 @@ class Batch:
             "model": self.name,
             "weights": model.fingerprint,
             "dtype": model.dtype,
-            "recipe": json.loads(recipe.to_json()),
+            "recipe": _recipe_data(recipe),
             "seed": self.seed,
             "chat": self.chat,
             "sha256": self.file.digest(),
             "form": self.output_format,
         }
-        content = json.dumps([facts[name] for name in FACTS], sort_keys=True)
-        run_id = sha256(content.encode()).hexdigest()[:12]
-        plain = self.output_format == "lines"
-        output = PlainOutput(run_id) if plain else OpenAIOutput(run_id, self.name)
-        answers = AnswerFile(self.journal_path, output)
-        with answers.journal.writing():
-            self._claim(facts, run_id, is_new=answers.journal.is_empty())
-            answers.load()
+        journal = JournalFile(
+            self.journal_path, kind="answers of this run", remedy="give another file (--out)"
+        )
+        with journal.writing():
+            run_id = self._identify(facts, is_new=journal.is_empty())
+            plain = self.output_format == "lines"
+            output = PlainOutput(run_id) if plain else OpenAIOutput(run_id, self.name)
+            answers = AnswerFile(journal, output)
             before = len(answers.done)
             work = _Run(self, engine, recipe, output, answers, progress)
             seconds = work.answer_all()
@@ -228,15 +229,20 @@ class Batch:
                     "file with --out, or move it away"
                 )
 
-    def _claim(self, facts: dict[str, Any], run_id: str, *, is_new: bool) -> None:
-        """Write the identity of a new run beside its answers, or refuse the answers of another run."""
+    def _identify(self, facts: dict[str, Any], *, is_new: bool) -> str:
+        """Return the id of the run, which is kept beside its answers; refuse the answers of another run."""
         path = self.out.with_name(self.out.name + ".run.json")
         if is_new:
+            content = json.dumps([facts[name] for name in FACTS], sort_keys=True)
+            run_id = sha256(content.encode()).hexdigest()[:12]
             write(path, json.dumps({"run": run_id, "lastword": __version__, **facts}, indent=1))
-            return
+            return run_id
         try:
             other = read_json_object(path)
-        except (OSError, ValueError) as error:
+            run_id = str(other["run"])
+            # Recipes of older versions have other names for some fields.
+            other["recipe"] = _recipe_data(Recipe.from_json(json.dumps(other["recipe"])))
+        except (OSError, ValueError, LookupError, LastwordError) as error:
             raise SettingError(
                 f"{self.out} exists, and {path.name} beside it does not identify its run "
                 f"({os_error_reason(error)}); it was left unchanged: give another file with --out, or move "
@@ -250,27 +256,28 @@ class Batch:
                     f"({then:.300} then, {now:.300} now); give another file with --out, use the settings of "
                     f"that run, or move it and {path.name} away"
                 )
+        return run_id
+
+
+def _recipe_data(recipe: Recipe) -> Any:
+    return json.loads(recipe.to_json())
 
 
 class AnswerFile:
-    """The lines of one run, one per prompt, by their places in the file; their content is not kept."""
+    """The lines of one run in an open journal, one per prompt, by their places; their content is not kept."""
 
-    def __init__(self, path: Path, output: Output) -> None:
-        self.path, self._output = path, output
-        self.journal = JournalFile(path, kind="answers of this run", remedy="give another file (--out)")
+    def __init__(self, journal: JournalFile, output: Output) -> None:
+        self.path, self._journal, self._output = journal.path, journal, output
         self.done: set[int] = set()
         self.failed: set[int] = set()
         self._indices, self._offsets, self._end = array("q"), array("q"), 0
-
-    def load(self) -> None:
-        """Read the lines of the open journal, and repair its end."""
-        prefix = self._output.prefix
-        self.journal.recover(self._read, lambda line: line[: len(prefix)] == prefix[: len(line)])
+        prefix = output.prefix
+        journal.recover(self._read, lambda line: line[: len(prefix)] == prefix[: len(line)])
 
     def append(self, lines: Sequence[tuple[int, bytes, bool]]) -> None:
         """Write lines to disk, all or none: an index, the content, and whether the answer failed."""
         if lines:
-            self.journal.append(b"".join(line + NEWLINE for _, line, _ in lines))
+            self._journal.append(b"".join(line + NEWLINE for _, line, _ in lines))
         for index, line, failed in lines:
             self._note(index, len(line) + 1, failed)
 
@@ -463,7 +470,7 @@ def _write_parquet(path: Path, lines: Iterable[bytes], columns: dict[str, str]) 
     schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in columns.items()])
 
     def to_row(line: bytes) -> dict[str, Any]:
-        row: dict[str, Any] = parse_json(line)
+        row: dict[str, Any] = rename_old_fields(parse_json(line))
         for name, value in row.items():
             if isinstance(value, dict):
                 row[name] = json.dumps(value, ensure_ascii=False)

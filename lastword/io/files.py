@@ -221,7 +221,7 @@ class JournalFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether lines can be appended now."""
+        """True while lines can be appended."""
         return self._file is not None
 
     @contextmanager

@@ -158,7 +158,7 @@ class PromptFile:
                         else self._parse(index, where, line)
                     )
                     index += 1
-                while too_long and (rest := file.readline(MAX_LINE_LENGTH)) and not rest.endswith("\n"):
+                while too_long and (part := file.readline(MAX_LINE_LENGTH)) and not part.endswith("\n"):
                     pass
 
     def _parse(self, index: int, where: str, line: str) -> PromptRecord:

@@ -1,4 +1,4 @@
-"""A line that is no prompt fails alone and says why; a file that holds no prompt is refused."""
+"""A line without a valid prompt fails alone with the reason; a file without any prompt is rejected."""
 
 import json
 import sys
@@ -50,13 +50,13 @@ GOOD = {"prompt": "abc"}
         (request_line("a", {}), "it has no field prompt, messages or tokens"),
     ],
 )
-def test_a_line_that_is_no_prompt_fails_alone(toy, tmp_path, line, reason):
-    found, outcome = answer(toy, write_lines(tmp_path / "p.jsonl", GOOD, line, GOOD), tmp_path / "a.jsonl")
+def test_an_invalid_line_fails_alone(toy, tmp_path, line, reason):
+    found, summary = answer(toy, write_lines(tmp_path / "p.jsonl", GOOD, line, GOOD), tmp_path / "a.jsonl")
     assert [one["failed"] is None for one in found] == [True, False, True]
     assert reason in found[1]["failed"]
     assert found[1]["failed"].startswith("line 2: ")
     assert found[1]["text"] is None
-    assert (outcome.answered, outcome.failed) == (2, 1)
+    assert (summary.answered, summary.failed) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_line_that_is_no_prompt_fails_alone(toy, tmp_path, line, reason):
         ({"prompt": [1, 2, 99]}, 400, "invalid_request"),
     ],
 )
-def test_a_request_that_cannot_be_answered_has_a_status(toy, tmp_path, change, status, code):
+def test_an_invalid_request_has_a_status(toy, tmp_path, change, status, code):
     body = {"model": "m", "prompt": "abc"}
     good = request_line("good", body)
     bad = request_line("bad", body | change)
@@ -99,7 +99,7 @@ def test_a_request_that_cannot_be_answered_has_a_status(toy, tmp_path, change, s
         {**request_line("x", {}), "more": 1},
     ],
 )  # fmt: skip
-def test_a_line_that_is_no_request_is_an_error_of_the_line(toy, tmp_path, line):
+def test_a_line_without_a_request_is_an_error_of_the_line(toy, tmp_path, line):
     good = request_line("good", {"model": "m", "prompt": "abc"})
     run(EchoEngine(toy), write_lines(tmp_path / "p.jsonl", good, line), tmp_path / "a.jsonl", name="m")
     second = read_lines(tmp_path / "a.jsonl")[1]
@@ -122,25 +122,25 @@ def test_a_line_that_is_no_request_is_an_error_of_the_line(toy, tmp_path, line):
         ("p.txt", b"a prompt", "give prompts as .jsonl"),
     ],
 )
-def test_what_is_no_file_of_prompts_is_refused_before_anything_is_done(toy, tmp_path, name, content, reason):
+def test_a_file_without_prompts_is_rejected_before_anything_is_written(toy, tmp_path, name, content, reason):
     pytest.importorskip("pyarrow", reason="needs the package pyarrow")
     (tmp_path / name).write_bytes(content)
     engine = EchoEngine(toy)
-    with pytest.raises(PromptError) as refused:
+    with pytest.raises(PromptError) as rejected:
         run(engine, tmp_path / name, tmp_path / "a.jsonl", name="m")
-    assert reason in str(refused.value)
+    assert reason in str(rejected.value)
     assert not engine.num_requests
     assert not (tmp_path / "a.jsonl").exists()
 
 
-def test_a_file_that_is_not_there_or_is_none_is_refused(toy, tmp_path):
+def test_a_missing_file_is_rejected(toy, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     for name, reason in (("none.jsonl", "No such file"), ("folder.jsonl", "not a regular file")):
         with pytest.raises(PromptError, match=reason):
             run(EchoEngine(toy), tmp_path / name, tmp_path / "a.jsonl", name="m")
 
 
-def test_a_line_without_end_is_not_held(toy, tmp_path, monkeypatch):
+def test_a_very_long_line_is_not_kept_in_memory(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("lastword.io.prompts.MAX_LINE_LENGTH", 100)
     path = write_lines(tmp_path / "p.jsonl", GOOD, {"prompt": "a" * 500}, GOOD, {"prompt": "a" * 80})
     found, _ = answer(toy, path, tmp_path / "a.jsonl")
@@ -148,7 +148,7 @@ def test_a_line_without_end_is_not_held(toy, tmp_path, monkeypatch):
     assert "more than 100 characters" in found[1]["failed"]
 
 
-def test_a_file_that_changes_while_it_is_read_is_told(toy, tmp_path):
+def test_a_file_that_changes_while_it_is_read_is_an_error(toy, tmp_path):
     path = write_lines(tmp_path / "p.jsonl", GOOD, GOOD)
     with pytest.raises(PromptError, match="was changed while it was read"):
         run(
@@ -184,26 +184,26 @@ any_line = st.one_of(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lines=st.lists(any_line, max_size=6))
-def test_whatever_stands_in_a_file_every_line_has_one_of_its_own(toy, tmp_path, lines):
+def test_every_line_of_any_file_has_one_line_in_the_answers(toy, tmp_path, lines):
     for old in tmp_path.iterdir():
         old.unlink()
     path = write_lines(tmp_path / "p.jsonl", *lines)
     try:
-        outcome = run(EchoEngine(toy), path, tmp_path / "a.jsonl", name="m")
+        summary = run(EchoEngine(toy), path, tmp_path / "a.jsonl", name="m")
     except PromptError:  # none of them is a prompt
         assert not (tmp_path / "a.jsonl").exists()
         return
-    stands = [line for line in path.read_bytes().split(b"\n") if line.strip()]
+    lines_with_content = [line for line in path.read_bytes().split(b"\n") if line.strip()]
     found = [parse_json(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
-    assert len(found) == len(stands) == outcome.answered + outcome.failed
+    assert len(found) == len(lines_with_content) == summary.answered + summary.failed
     again = run(EchoEngine(toy), path, tmp_path / "a.jsonl", name="m")
     assert (again.answered, again.failed, again.before) == (
-        outcome.answered, outcome.failed, len(found),
+        summary.answered, summary.failed, len(found),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(("prompts", "out"), [("p.parquet", "a.jsonl"), ("p.jsonl", "a.parquet")])
-def test_without_pyarrow_parquet_is_refused_at_once(toy, tmp_path, monkeypatch, prompts, out):
+def test_parquet_without_pyarrow_is_rejected_first(toy, tmp_path, monkeypatch, prompts, out):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     path = write_lines(tmp_path / prompts, GOOD)

@@ -1,4 +1,4 @@
-"""docs/use/batch.md says what is true: its examples run as they stand, one after the other."""
+"""The examples of docs/use/batch.md run, and its numbers and names are those of the code."""
 
 import inspect
 import io
@@ -23,7 +23,7 @@ COMMAND_LINES = re.findall(r"```bash\n(.*?)\n```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize(("content", "line"), list(zip(FILES, COMMAND_LINES)))
-def test_commands_run_on_the_files_that_are_shown(content, line, tmp_path, monkeypatch, capsys):
+def test_the_commands_run_on_the_files_of_the_page(content, line, tmp_path, monkeypatch, capsys):
     words = shlex.split(line)
     monkeypatch.chdir(tmp_path)
     Path(words[2]).write_text(content)
@@ -37,7 +37,7 @@ def test_commands_run_on_the_files_that_are_shown(content, line, tmp_path, monke
     assert len(read_lines(Path(words[4]))) == count
 
 
-def test_the_python_example_prints_what_is_shown(tmp_path, monkeypatch):
+def test_the_python_example_prints_the_output_of_the_page(tmp_path, monkeypatch):
     ((code, printed),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
@@ -50,7 +50,7 @@ def test_there_are_two_commands_and_two_files():
     assert len(FILES) == len(COMMAND_LINES) == 2
 
 
-def test_every_field_of_a_line_is_listed():
+def test_all_fields_of_a_line_are_listed():
     table = PAGE.split("## What is written")[1].split("OpenAI's output")[0]
     listed = re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if "|" in row))
     assert listed == list(AnswerLine.model_fields)
@@ -68,7 +68,7 @@ def test_numbers_and_names_are_those_of_the_code():
     assert len(FACTS) == 8  # named in "Going on"
 
 
-def test_every_option_that_is_named_is_there():
+def test_the_options_of_the_page_exist():
     options = {f"--{name.replace('_', '-')}" for name in inspect.signature(COMMANDS["batch"]).parameters}
     for named in re.findall(r"`(--[a-z-]+)`", PAGE):
         assert named in options | {"--as-they-come"}

@@ -1,4 +1,4 @@
-"""Whoever answers, a file of answers is the same."""
+"""The lines of a batch do not depend on the engine."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def written(engine, folder, lines, recipe=WARM):
     "lines",
     [pytest.param(LINES, id="lines"), pytest.param(REQUESTS, id="openai", marks=pytest.mark.full)],
 )
-def test_a_pool_of_processes_writes_what_this_process_does(toy, tmp_path, lines):
+def test_a_pool_writes_the_lines_of_this_process(toy, tmp_path, lines):
     here = written(LocalEngine(toy), tmp_path / "here", lines)
     with WorkerPool(ProcessWorkers(ModelSource("toy"), 2)) as pool:
         assert written(pool, tmp_path / "there", lines) == here
@@ -52,7 +52,7 @@ def server():
         yield f"{found.url}/v1"
 
 
-def test_a_server_answers_lines_as_this_process_does(server, toy, tmp_path):
+def test_a_server_answers_plain_lines_like_this_process(server, toy, tmp_path):
     from lastword.engines.openai import OpenAIEngine
 
     here = written(LocalEngine(toy), tmp_path / "here", LINES)
@@ -62,7 +62,7 @@ def test_a_server_answers_lines_as_this_process_does(server, toy, tmp_path):
     assert [line["failed"] is None for line in there] == [True, False, True, True]
 
 
-def test_a_server_answers_requests_as_this_process_does(server, toy, tmp_path):
+def test_a_server_answers_requests_like_this_process(server, toy, tmp_path):
     from lastword.engines.openai import OpenAIEngine
 
     here = written(LocalEngine(toy), tmp_path / "here", REQUESTS, FIVE)

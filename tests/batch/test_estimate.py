@@ -1,4 +1,4 @@
-"""What is left is weighed by what was predicted of it, not counted."""
+"""The remaining time depends on the predicted work, not on the number of prompts."""
 
 import pytest
 
@@ -15,8 +15,8 @@ def clock(monkeypatch):
     return now
 
 
-def test_seconds_follow_predicted_work_not_prompts(clock):
-    """Nine short ones are done of ten, and most of the work is left."""
+def test_the_remaining_seconds_follow_the_predicted_work(clock):
+    """Nine short requests of ten are finished, and most of the work remains."""
     rest = RemainingTime(10, {**dict.fromkeys(range(9), 10.0), 9: 910.0})
     clock[0] += 9
     for at in range(9):
@@ -24,7 +24,7 @@ def test_seconds_follow_predicted_work_not_prompts(clock):
     assert rest.seconds_left == pytest.approx(9 / 90 * 910)
 
 
-def test_those_that_were_not_probed_are_like_those_that_were(clock):
+def test_requests_without_a_probe_are_like_those_with_one(clock):
     rest = RemainingTime(100, {0: 10.0, 50: 30.0})
     assert rest.work_left == pytest.approx(100 * 20)
     assert rest.seconds_left is None  # nobody knows how fast it goes
@@ -34,7 +34,7 @@ def test_those_that_were_not_probed_are_like_those_that_were(clock):
     assert rest.seconds_left == pytest.approx((2000 - 40) * 4 / 40)
 
 
-def test_the_order_of_answers_does_not_matter_to_what_is_left(clock):
+def test_the_order_of_answers_does_not_change_the_estimate(clock):
     lengths = [10.0] * 50 + [30.0] * 50
     for order in (range(100), range(99, -1, -1)):
         rest = RemainingTime(100, {at: lengths[at] for at in (0, 25, 50, 75)})
@@ -45,7 +45,7 @@ def test_the_order_of_answers_does_not_matter_to_what_is_left(clock):
         assert rest.seconds_left == 0.0
 
 
-def test_without_a_probe_answers_tell(clock):
+def test_without_probes_the_replies_report_predictions(clock):
     rest = RemainingTime(4, {0: float("inf")})
     assert rest.work_left is None
     clock[0] += 2
@@ -55,7 +55,7 @@ def test_without_a_probe_answers_tell(clock):
     assert rest.work_left == pytest.approx(2 * 20)
 
 
-def test_what_is_not_asked_is_less_to_do_and_nothing_done(clock):
+def test_a_skipped_request_is_not_finished_work(clock):
     rest = RemainingTime(4, dict.fromkeys(range(4), 10.0))
     clock[0] += 2
     rest.skip(0)
@@ -64,15 +64,15 @@ def test_what_is_not_asked_is_less_to_do_and_nothing_done(clock):
     assert rest.seconds_left == pytest.approx(2 * 2)
 
 
-def test_promises_that_were_used_up_leave_something_to_do(clock):
+def test_unanswered_requests_always_have_work(clock):
     rest = RemainingTime(3, {0: 1.0})
     clock[0] += 1
     rest.finish(1, 500.0)
     assert rest.work_left >= 2
 
 
-class Telling(EchoEngine):
-    """An engine that predicts, too."""
+class PredictingEngine(EchoEngine):
+    """An engine that predicts lengths."""
 
     probed = 0
 
@@ -81,10 +81,10 @@ class Telling(EchoEngine):
         yield {key: len(question.prompt_ids) for key, question in requests.items()}
 
 
-def test_some_of_those_that_wait_are_probed_evenly(toy, tmp_path, monkeypatch):
+def test_prompts_spread_over_the_file_are_probed(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("lastword.batch.run.MAX_PROBES", 4)
     source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 41)])
-    engine, states = Telling(toy), []
+    engine, states = PredictingEngine(toy), []
     run(engine, source, tmp_path / "a.jsonl", name="m", limit=20, rows=4, progress=states.append)
     assert engine.probed == 4
     assert [(s.done, s.total) for s in states][:3] == [(0, 20), (0, 20), (4, 20)]
@@ -96,6 +96,6 @@ def test_some_of_those_that_wait_are_probed_evenly(toy, tmp_path, monkeypatch):
     assert states[-1].done == 40
 
 
-def test_without_a_cache_a_pass_computes_the_prompt_as_well():
+def test_without_a_cache_each_pass_computes_the_prompt():
     assert estimated_work(Recipe(), 90, 10.0) == 10 * (90 + 10)
     assert estimated_work(Recipe(cache=DualCache()), 90, 10.0) == 10

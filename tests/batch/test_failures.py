@@ -1,4 +1,4 @@
-"""Poison fails alone, with its reason; when everything fails, nobody is blamed."""
+"""A request that fails is written with its reason; if all requests fail, none is written."""
 
 import pytest
 import torch
@@ -13,17 +13,17 @@ POISON = 25  # the id of "z"
 
 
 class Poisoned(Toy):
-    """NaN for a whole batch as soon as one of its prompts begins with the poison."""
+    """Returns NaN for a whole batch if one of its prompts starts with POISON."""
 
     def __call__(self, tokens, read, **more):
         logits = super().__call__(tokens, read, **more)
         return torch.full_like(logits, torch.nan) if (tokens[:, 0] == POISON).any() else logits
 
 
-def test_poison_is_written_as_failed_and_the_others_are_answered(toy, tmp_path):
+def test_only_the_prompts_at_fault_fail(toy, tmp_path):
     lines = [{"prompt": text} for text in ("abc", "zzz", "def", "ghi", "zaa")]
     source = write_lines(tmp_path / "p.jsonl", *lines)
-    found, outcome = answer(Poisoned(), source, tmp_path / "a.jsonl")
+    found, summary = answer(Poisoned(), source, tmp_path / "a.jsonl")
     healthy, _ = answer(toy, source, tmp_path / "b.jsonl")
     assert [line["failed"] is None for line in found] == [True, False, True, True, False]
     for at in (0, 2, 3):
@@ -31,13 +31,13 @@ def test_poison_is_written_as_failed_and_the_others_are_answered(toy, tmp_path):
     for at in (1, 4):
         assert f"tried {MAX_ATTEMPTS} times alone" in found[at]["failed"]
         assert (found[at]["text"], found[at]["prompt_tokens"]) == (None, 3)
-    assert (outcome.answered, outcome.failed) == (3, 2)
-    again, outcome = answer(Poisoned(), source, tmp_path / "a.jsonl")
-    assert again == found  # what failed is not asked again
-    assert outcome.before == 5
+    assert (summary.answered, summary.failed) == (3, 2)
+    again, summary = answer(Poisoned(), source, tmp_path / "a.jsonl")
+    assert again == found  # failures are not repeated
+    assert summary.before == 5
 
 
-def test_poison_in_a_request_has_a_status_and_its_reason(tmp_path):
+def test_a_failed_request_has_a_status_and_a_reason(tmp_path):
     source = write_lines(
         tmp_path / "p.jsonl",
         request_line("a", {"model": "m", "prompt": "zzz"}),
@@ -52,21 +52,21 @@ def test_poison_in_a_request_has_a_status_and_its_reason(tmp_path):
 
 
 class Short(Toy):
-    """Few positions."""
+    """A model with a short context."""
 
     max_seq_len = default_max_new_tokens = 100
 
 
 @pytest.mark.parametrize("form", ["lines", "openai"])
-def test_a_prompt_that_is_too_long_fails_alone_and_says_what_to_do(tmp_path, form):
+def test_a_prompt_that_is_too_long_fails_alone(tmp_path, form):
     prompts = [[5] * 90, [5, 6, 7], [5] * 300]
     recipe = lastword.Recipe(length=lastword.Fixed(20))
     lines = [{"tokens": tokens} for tokens in prompts]
     if form == "openai":
         lines = [request_line("a", {"model": "m", "prompt": tokens}) for tokens in prompts]
     source = write_lines(tmp_path / "p.jsonl", *lines)
-    found, outcome = answer(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
-    assert (outcome.answered, outcome.failed) == (1, 2)
+    found, summary = answer(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
+    assert (summary.answered, summary.failed) == (1, 2)
     for at in (0, 2):
         if form == "lines":
             assert "give a shorter prompt" in found[at]["failed"]
@@ -77,23 +77,23 @@ def test_a_prompt_that_is_too_long_fails_alone_and_says_what_to_do(tmp_path, for
             assert error["code"] == "context_length_exceeded"
 
 
-def test_a_canvas_that_was_shortened_says_so(tmp_path):
+def test_a_shortened_canvas_is_reported(tmp_path):
     source = write_lines(tmp_path / "p.jsonl", {"tokens": [5] * 30}, {"tokens": [5, 6, 7]})
     recipe = lastword.Recipe(length=lastword.Fixed(80))
     found, _ = answer(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
     assert [(line["shortened"], line["horizon"]) for line in found] == [(True, 70), (False, 80)]
 
 
-def test_what_an_engine_gave_up_is_written(toy, tmp_path):
+def test_a_failure_of_the_engine_is_written(toy, tmp_path):
     source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "a" * n} for n in range(1, 9)])
     engine = EchoEngine(toy, fails=lambda question: len(question.prompt_ids) == 4)
-    outcome = run(engine, source, tmp_path / "a.jsonl", name="m", rows=2)
+    summary = run(engine, source, tmp_path / "a.jsonl", name="m", rows=2)
     failed = [line["failed"] for line in read_lines(tmp_path / "a.jsonl")]
     assert failed == [None] * 3 + ["three workers died"] + [None] * 4
-    assert outcome.failed == 1
+    assert summary.failed == 1
 
 
-def test_when_all_fail_in_a_row_nothing_is_written_and_the_run_stops(toy, tmp_path, monkeypatch):
+def test_many_failures_in_a_row_stop_the_run_and_are_not_written(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("lastword.batch.run.MAX_FAILURES", 6)
     lines = [{"prompt": "a" * n} for n in range(1, 21)]
     source, out = write_lines(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl"
@@ -101,25 +101,25 @@ def test_when_all_fail_in_a_row_nothing_is_written_and_the_run_stops(toy, tmp_pa
     with pytest.raises(SettingError, match=r"in a row failed.*three workers died"):
         run(engine, source, out, name="m", rows=2)
     assert [line["failed"] for line in read_lines(out)] == [None] * 5 + ["three workers died"]
-    outcome = run(EchoEngine(toy), source, out, name="m", rows=2)
-    assert (outcome.answered, outcome.failed, outcome.before) == (19, 1, 6)
+    summary = run(EchoEngine(toy), source, out, name="m", rows=2)
+    assert (summary.answered, summary.failed, summary.before) == (19, 1, 6)
 
 
-def test_a_few_that_all_fail_are_written(tmp_path):
+def test_a_few_failures_are_written(tmp_path):
     source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "zzz"}] * 3)
-    found, outcome = answer(Poisoned(), source, tmp_path / "a.jsonl")
-    assert outcome.failed == 3
+    found, summary = answer(Poisoned(), source, tmp_path / "a.jsonl")
+    assert summary.failed == 3
     assert all(line["failed"] for line in found)
 
 
-def test_a_recipe_that_cannot_run_is_refused_before_anything_is_written(toy, tmp_path):
+def test_a_recipe_that_cannot_run_is_rejected_before_anything_is_written(toy, tmp_path):
     source = write_lines(tmp_path / "p.jsonl", {"prompt": "abc"})
     with pytest.raises(SettingError):
         answer(toy, source, tmp_path / "a.jsonl", recipe=FIVE.with_choices(cache="dual"))
     assert not (tmp_path / "a.jsonl").exists()
 
 
-def test_a_tokenizer_that_raises_anything_fails_the_line(tmp_path):
+def test_a_tokenizer_that_raises_fails_the_line(tmp_path):
     class Halves(Letters):
         def encode(self, text):
             if text == "bad":

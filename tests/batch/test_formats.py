@@ -1,4 +1,4 @@
-"""What may stand in a file of prompts, and what is written for it."""
+"""The formats of prompts and answers."""
 
 import json
 
@@ -27,8 +27,8 @@ def instruct():
     return lastword.load("tiny-llada-instruct")
 
 
-def test_lines_are_answered_as_generate_would(toy, tmp_path):
-    found, outcome = answer(toy, write_lines(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
+def test_lines_are_answered_like_generate(toy, tmp_path):
+    found, summary = answer(toy, write_lines(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
     texts = [lastword.generate(toy, line.get("prompt") or line["tokens"], recipe=FIVE).text for line in LINES]
     assert [line["index"] for line in found] == [0, 1, 2, 3]
     assert [line["text"] for line in found] == [texts[0], found[1]["text"], *texts[2:]]
@@ -36,12 +36,12 @@ def test_lines_are_answered_as_generate_would(toy, tmp_path):
     assert [line["id"] for line in found] == [None, "two", 3, None]
     assert [line["seed"] for line in found] == [0, 1, 7, 3]
     assert [line["tokens"] for line in found] == [5, 3, 5, 5]
-    assert (outcome.answered, outcome.failed, outcome.before, outcome.tokens) == (4, 0, 0, 18)
-    assert str(outcome).startswith("4 answered, 0 failed; 18 tokens in ")
-    assert str(outcome).endswith(f"wrote {tmp_path / 'a.jsonl'}")
+    assert (summary.answered, summary.failed, summary.before, summary.tokens) == (4, 0, 0, 18)
+    assert str(summary).startswith("4 answered, 0 failed; 18 tokens in ")
+    assert str(summary).endswith(f"wrote {tmp_path / 'a.jsonl'}")
 
 
-def test_seeds_are_the_lines_own_or_the_runs_and_the_index(toy, tmp_path):
+def test_the_default_seed_is_that_of_the_run_plus_the_index(toy, tmp_path):
     recipe = lastword.Recipe(length=lastword.Fixed(9), sampling=lastword.Sampling(temperature=5.0))
     source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "abc"}] * 3, {"prompt": "abc", "seed": 11})
     found, _ = answer(toy, source, tmp_path / "a.jsonl", recipe=recipe, seed=10)
@@ -51,7 +51,7 @@ def test_seeds_are_the_lines_own_or_the_runs_and_the_index(toy, tmp_path):
     assert found[1]["text"] == found[3]["text"] != found[0]["text"]
 
 
-def test_messages_and_text_with_chat_go_through_the_template(instruct, tmp_path):
+def test_messages_and_text_with_chat_use_the_template(instruct, tmp_path):
     turn = {"role": "user", "content": "What is 3 + 4? \N{SNOWMAN} \U0001f600"}
     lines = [{"messages": [turn]}, {"prompt": turn["content"]}]
     source = write_lines(tmp_path / "p.jsonl", *lines)
@@ -62,31 +62,31 @@ def test_messages_and_text_with_chat_go_through_the_template(instruct, tmp_path)
     assert without[1]["prompt_tokens"] < without[0]["prompt_tokens"] == len(whole.prompt)
 
 
-def test_what_is_foreign_is_written_as_it_is(tmp_path):
+def test_any_id_is_written_unchanged(tmp_path):
     model = lastword.load("tiny-llada-base")
     names = ["\N{SNOWMAN}", 'quote " and \\', "two\nlines", "\U0001f600", "\x00", "\u2028"]
     lines = [{"prompt": f"Problem {name}", "id": name} for name in names]
-    found, outcome = answer(model, write_lines(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl")
+    found, summary = answer(model, write_lines(tmp_path / "p.jsonl", *lines), tmp_path / "a.jsonl")
     assert [line["id"] for line in found] == names
-    assert outcome.failed == 0
+    assert summary.failed == 0
     assert len((tmp_path / "a.jsonl").read_bytes().split(b"\n")) == len(names) + 1
 
 
 @pytest.mark.parametrize("ends", [b"\n", b"\r\n"])
-def test_blank_lines_are_no_prompts_and_a_mark_is_no_letter(toy, tmp_path, ends):
+def test_blank_lines_and_byte_order_marks_are_skipped(toy, tmp_path, ends):
     path = tmp_path / "p.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + ends.join([b'{"prompt":"a"}', b"  ", b'{"prompt":"b"}']))
-    found, outcome = answer(toy, path, tmp_path / "a.jsonl")
+    found, summary = answer(toy, path, tmp_path / "a.jsonl")
     assert [line["index"] for line in found] == [0, 1]
-    assert outcome.failed == 0
+    assert summary.failed == 0
 
 
-def test_parquet_is_read_and_written_as_lines_are(toy, tmp_path):
+def test_parquet_is_read_and_written_like_lines(toy, tmp_path):
     columns = ("prompt", "tokens", "id", "seed", "max_tokens")
     rows = [{name: line.get(name) for name in columns} for line in LINES]
     rows[2]["id"] = "three"
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
-    outcome = run(LocalEngine(toy), tmp_path / "p.parquet", tmp_path / "a.parquet", name="m", recipe=FIVE)
+    summary = run(LocalEngine(toy), tmp_path / "p.parquet", tmp_path / "a.parquet", name="m", recipe=FIVE)
     lines, _ = answer(toy, write_lines(tmp_path / "p.jsonl", *LINES), tmp_path / "a.jsonl")
     found = parquet.read_table(tmp_path / "a.parquet").to_pylist()
     aside = ("run", "seconds", "id")
@@ -95,12 +95,12 @@ def test_parquet_is_read_and_written_as_lines_are(toy, tmp_path):
             name: line[name] for name in line if name not in aside
         }
     assert [row["id"] for row in found] == [None, "two", "three", None]
-    assert outcome.answered == 4
+    assert summary.answered == 4
     run(LocalEngine(toy), tmp_path / "p.parquet", tmp_path / "a.parquet", name="m", recipe=FIVE)
     assert parquet.read_table(tmp_path / "a.parquet").to_pylist() == found
 
 
-def test_messages_and_requests_come_from_parquet_too(instruct, tmp_path):
+def test_messages_and_requests_in_parquet(instruct, tmp_path):
     turns = [{"role": "user", "content": "What is 3 + 4?"}]
     parquet.write_table(pyarrow.Table.from_pylist([{"messages": turns}]), tmp_path / "p.parquet")
     found, _ = answer(instruct, tmp_path / "p.parquet", tmp_path / "a.jsonl")
@@ -121,7 +121,7 @@ def content_of(line):
     return line["response"]["body"]["choices"][0]["message"]["content"]
 
 
-def test_openais_format_is_answered_in_openais_format(instruct, tmp_path):
+def test_openais_format(instruct, tmp_path):
     turns = [{"role": "user", "content": "What is 3 + 4?"}]
     source = write_lines(
         tmp_path / "p.jsonl",
@@ -134,10 +134,10 @@ def test_openais_format_is_answered_in_openais_format(instruct, tmp_path):
         ),
         request_line("capped", {"model": "m", "prompt": [5, 6, 7], "max_tokens": 2}),
     )
-    found, outcome = answer(instruct, source, tmp_path / "a.jsonl")
+    found, summary = answer(instruct, source, tmp_path / "a.jsonl")
     assert [line["custom_id"] for line in found] == ["chat", "stopped", "text", "capped"]
     assert [line["response"]["status_code"] for line in found] == [200] * 4
-    assert outcome.failed == 0
+    assert summary.failed == 0
     assert len({line["id"] for line in found}) == 4
     bodies = [line["response"]["body"] for line in found]
     for body, kind in zip(bodies, (ChatResponse, ChatResponse, CompletionResponse, CompletionResponse)):
@@ -166,13 +166,13 @@ def test_openais_format_in_plain_lines(instruct, tmp_path):
         request_line("one", {"model": "m", "messages": turns}),
         request_line("two", {"model": "m", "messages": turns, "n": 2}),
     )
-    found, outcome = answer(instruct, source, tmp_path / "a.jsonl", plain=True)
+    found, summary = answer(instruct, source, tmp_path / "a.jsonl", plain=True)
     assert found[0]["text"] == lastword.generate(instruct, turns, recipe=FIVE).text
     assert "a plain line has one" in found[1]["failed"]
-    assert (outcome.answered, outcome.failed) == (1, 1)
+    assert (summary.answered, summary.failed) == (1, 1)
 
 
-def test_lines_stand_in_order_at_the_end_unless_they_may_not(toy, tmp_path):
+def test_lines_are_sorted_at_the_end_by_default(toy, tmp_path):
     lines = [{"prompt": "a" * length} for length in (9, 2, 7, 1)]
     source = write_lines(tmp_path / "p.jsonl", *lines)
     sort = lambda **options: [  # noqa: E731
@@ -184,13 +184,13 @@ def test_lines_stand_in_order_at_the_end_unless_they_may_not(toy, tmp_path):
 
 
 @pytest.mark.parametrize("out", ["a.csv", "a", "a.json"])
-def test_an_ending_says_how_answers_are_written(toy, tmp_path, out):
+def test_another_file_name_extension_is_rejected(toy, tmp_path, out):
     source = write_lines(tmp_path / "p.jsonl", *LINES)
     with pytest.raises(SettingError, match=r"end it in .jsonl"):
         answer(toy, source, tmp_path / out)
 
 
-def test_prompts_are_not_written_over(toy, tmp_path):
+def test_prompts_are_not_overwritten(toy, tmp_path):
     source = write_lines(tmp_path / "p.jsonl", *LINES)
     before = source.read_bytes()
     (tmp_path / "link.jsonl").symlink_to(source)
@@ -200,14 +200,14 @@ def test_prompts_are_not_written_over(toy, tmp_path):
     assert source.read_bytes() == before
 
 
-def test_a_table_of_somebody_elses_is_not_replaced(toy, tmp_path):
+def test_a_table_of_the_user_is_not_replaced(toy, tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"mine")
     with pytest.raises(SettingError, match="no file beside it shows that a batch wrote it"):
         run(LocalEngine(toy), write_lines(tmp_path / "p.jsonl", *LINES), tmp_path / "a.parquet", name="m")
     assert (tmp_path / "a.parquet").read_bytes() == b"mine"
 
 
-def test_requests_as_a_table_are_text(toy, tmp_path):
+def test_responses_in_a_table_are_json_text(toy, tmp_path):
     source = write_lines(
         tmp_path / "p.jsonl",
         request_line("a", {"model": "m", "prompt": "abc"}),

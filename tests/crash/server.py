@@ -1,7 +1,7 @@
-"""A warm process that forks a child for every command it is given: fifty crashes cost no fifty starts.
+"""A process that forks a child for each command, so that a hundred crashes do not need a hundred imports.
 
-A child is a `lastword` command like any other, killed or out of disk space where its order says. Orders and
-outcomes are lines of JSON.
+A child runs a `lastword` command and is killed, or runs out of disk space, where its order says. Orders and
+results are lines of JSON.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ import traceback
 
 import torch
 
-# What the commands import when they run, so that a child has it from the start.
+# Modules that the commands import when they run.
 WARM = (
     "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.pyplot",
-    "pyarrow.parquet", "rich.progress", "lastword.calibration.fit", "lastword.cli", "lastword.evaluate",
-    "lastword.models", "lastword.paper.export", "lastword.paper.figures", "lastword.paper.tables",
-    "tokenizers",
+    "pyarrow.parquet", "rich.progress", "tokenizers", "lastword.batch", "lastword.cli", "lastword.engines",
+    "lastword.evaluate", "lastword.models.load",
 )  # fmt: skip
 COUNTED = ("bytes", "fsync", "replace")
 
 
 class Counts:
-    """What a child has done to the disk so far, where its parent can read it after a crash."""
+    """Counts of writes to the disk, in memory that the parent can read after a crash of the child."""
 
     def __init__(self):
         self.shared = mmap.mmap(-1, 8 * len(COUNTED))
@@ -53,11 +52,11 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hurt(order, counts):
-    """Count what goes to the disk; die before a call, or die or find it full in the middle of a write."""
+def inject_crash(order, counts):
+    """Count writes; end before a call, or end or report a full disk in the middle of a write."""
     room, end, at_call = order.get("room"), order.get("end", "kill"), order.get("call")
 
-    class Wounded(io.FileIO):
+    class CrashingFile(io.FileIO):
         def write(self, data):
             data = bytes(data)
             left = len(data) if room is None else max(0, room - counts.all()["bytes"])
@@ -75,7 +74,7 @@ def hurt(order, counts):
 
     def opened(path, mode="r", *more, **options):
         if "b" in mode and ("w" in mode or "a" in mode):
-            raw = Wounded(path, mode.replace("b", ""))
+            raw = CrashingFile(path, mode.replace("b", ""))
             return raw if options.get("buffering") == 0 else io.BufferedWriter(raw)
         return builtins.open(path, mode, *more, **options)
 
@@ -94,8 +93,8 @@ def hurt(order, counts):
     os.fsync, os.replace = counted("fsync", os.fsync), counted("replace", os.replace)
 
 
-def be_lastword(order, counts):
-    """The child: never returns."""
+def run_command(order, counts):
+    """Run a command in the child; never returns."""
     code = 99
     try:
         os.chdir(order["folder"])
@@ -103,12 +102,12 @@ def be_lastword(order, counts):
             os.dup2(os.open(order[name], os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), number)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         sys.argv = ["lastword", *order["argv"]]
-        hurt(order, counts)
+        inject_crash(order, counts)
         from lastword.cli import main
 
         main()
-    except SystemExit as left:
-        code = left.code or 0
+    except SystemExit as exit:
+        code = exit.code or 0
     except BaseException:
         traceback.print_exc()
     finally:
@@ -121,7 +120,7 @@ def run(order):
     counts, began = Counts(), time.perf_counter()
     child = os.fork()
     if not child:
-        be_lastword(order, counts)
+        run_command(order, counts)
     if "after" in order:
         time.sleep(order["after"])
     else:
@@ -148,10 +147,10 @@ def main():
         order = json.loads(line)
         if "system" in order:
             done = subprocess.run(order["system"], capture_output=True, text=True)
-            outcome = {"code": done.returncode, "said": done.stderr}
+            result = {"code": done.returncode, "err": done.stderr}
         else:
-            outcome = run(order)
-        print(json.dumps(outcome), flush=True)
+            result = run(order)
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

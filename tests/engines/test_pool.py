@@ -217,7 +217,7 @@ def test_a_pool_calibrates_like_the_local_engine(block, estimate):
     prompts = ["ab", "abc", "b", "xyz", "hij", "k"] * 2
     sampling = lastword.Sampling(temperature=1.0)  # greedy answers of the toy never end
     recipe = lastword.Recipe(length=lastword.Fixed(), block=block, sampling=sampling)
-    options = {"limit": 24, "coverage": 0.5, "recipe": recipe, "rows": 3, "estimate": estimate}
+    options = {"limit": 24, "coverage": 0.5, "recipe": recipe, "max_batch_size": 3, "estimate": estimate}
     pool = WorkerPool(FakeBackend(run=WORKER.run))
     calibration = lastword.calibrate(pool.model_info, prompts, engine=pool, **options)
     assert calibration == lastword.calibrate(lastword.load("toy"), prompts, **options)

@@ -1,4 +1,4 @@
-"""Prompts and canvases that do not fit the model: one rule, in records and tables, and no crash."""
+"""Prompts and canvases that exceed the context length: one rule for records and tables."""
 
 from dataclasses import replace
 
@@ -25,8 +25,8 @@ from tests.evaluate.oracle import AT_ONCE, oracle
 POSITIONS = 1000
 
 
-class Echo:
-    """Prompts of given lengths; the right answer is yes."""
+class YesTask:
+    """A task with prompts of given lengths; the correct answer is yes."""
 
     name, group, version = "echo", "echo", "1"
 
@@ -40,17 +40,17 @@ class Echo:
         return [float(text in ("yes", "")) for text in texts]  # even no text would be right
 
 
-def ask(task, path, recipe=AT_ONCE, rows=8):
+def run(task, path, recipe=AT_ONCE, rows=8):
     model = oracle(dict.fromkeys(task.prompts, "yes"), positions=POSITIONS)
     return evaluate(model, "oracle", [task], recipe, Journal(path), rows=rows)
 
 
-def test_what_fits_is_asked_whole_what_nearly_fits_on_less_and_what_does_not_scores_nothing(
+def test_a_canvas_is_shortened_or_the_sample_scores_zero(
     tmp_path,
 ):
     recipe = Recipe(length=lastword.Fixed(500), unmask=lastword.AboveThreshold(0.5))
-    task = Echo(500, 501, POSITIONS - MIN_SLOTS, POSITIONS - MIN_SLOTS + 1, POSITIONS + 5, 10)
-    records = ask(task, tmp_path / "a.jsonl", recipe)
+    task = YesTrun(500, 501, POSITIONS - MIN_SLOTS, POSITIONS - MIN_SLOTS + 1, POSITIONS + 5, 10)
+    records = run(task, tmp_path / "a.jsonl", recipe)
     assert [r.horizon for r in records] == [500, 499, MIN_SLOTS, 0, 0, 500]
     assert [r.shortened for r in records] == [False, True, True, False, False, False]
     assert [r.finish for r in records] == ["ended"] * 3 + ["too_long"] * 2 + ["ended"]
@@ -64,18 +64,18 @@ def test_what_fits_is_asked_whole_what_nearly_fits_on_less_and_what_does_not_sco
 
 
 def test_samples_that_do_not_fit_are_recorded_once(tmp_path):
-    task = Echo(10, POSITIONS)
-    first = ask(task, tmp_path / "a.jsonl")
-    assert ask(task, tmp_path / "a.jsonl") == first
+    task = YesTrun(10, POSITIONS)
+    first = run(task, tmp_path / "a.jsonl")
+    assert run(task, tmp_path / "a.jsonl") == first
     assert len(read_records(tmp_path / "a.jsonl")) == 2
 
 
-def test_a_table_of_nothing_asked_is_a_table(tmp_path):
+def test_a_table_without_decoded_samples(tmp_path):
     assert "| 1 | 0 | 0.000 ± 0.000 |  | 1.00 |  |  |  |" in tables(
-        ask(Echo(POSITIONS), tmp_path / "a.jsonl")
+        run(YesTrun(POSITIONS), tmp_path / "a.jsonl")
     )
     fits = Recipe(length=lastword.Fixed(8), unmask=lastword.AboveThreshold(0.5))
-    assert unfit(ask(Echo(10), tmp_path / "b.jsonl", fits)) == ""
+    assert unfit(run(YesTrun(10), tmp_path / "b.jsonl", fits)) == ""
 
 
 # What a calibrated plan is looked up in, as an evaluation does first.
@@ -85,8 +85,8 @@ LENGTHS = lastword.Calibration(
 
 
 @pytest.mark.parametrize("name", PARTS["length"])
-def test_every_policy_keeps_to_the_room_it_is_given(name):
-    """On a model with room for 80 slots, a policy asks for no more than those."""
+def test_every_policy_respects_the_available_slots(name):
+    """On a model with 80 available slots, a policy plans at most 80."""
     model = Toy()
     model.max_seq_len, model.default_max_new_tokens = 83, 256
     model.calibration = replace(LENGTHS, model_key=model_key(model))
@@ -102,8 +102,8 @@ def test_every_policy_keeps_to_the_room_it_is_given(name):
 
 
 @pytest.mark.parametrize("made_in_chat", [True, False])
-def test_an_evaluation_asks_as_was_calibrated(made_in_chat, tmp_path):
-    model, task = Toy(), Echo(3)
+def test_an_evaluation_uses_the_prompts_of_the_calibration(made_in_chat, tmp_path):
+    model, task = Toy(), YesTrun(3)
     said = {"chat": made_in_chat}
     model.calibration = replace(LENGTHS, model_key=model_key(model), made_with=said)
     recipe = Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
@@ -119,7 +119,7 @@ def test_an_evaluation_asks_as_was_calibrated(made_in_chat, tmp_path):
             evaluate(model, "toy", [task], recipe, journal)
 
 
-def test_inside_the_harness_a_calibrated_plan_is_fitted_too():
+def test_the_harness_shortens_a_calibrated_plan():
     from lm_eval.api.instance import Instance
 
     from lastword.evaluate.harness_model import LastwordLM
