@@ -49,7 +49,7 @@ def test_a_canvas_is_shortened_or_the_sample_scores_zero(
     tmp_path,
 ):
     recipe = Recipe(length=lastword.Fixed(500), unmask=lastword.AboveThreshold(0.5))
-    task = YesTrun(500, 501, POSITIONS - MIN_SLOTS, POSITIONS - MIN_SLOTS + 1, POSITIONS + 5, 10)
+    task = YesTask(500, 501, POSITIONS - MIN_SLOTS, POSITIONS - MIN_SLOTS + 1, POSITIONS + 5, 10)
     records = run(task, tmp_path / "a.jsonl", recipe)
     assert [r.horizon for r in records] == [500, 499, MIN_SLOTS, 0, 0, 500]
     assert [r.shortened for r in records] == [False, True, True, False, False, False]
@@ -64,7 +64,7 @@ def test_a_canvas_is_shortened_or_the_sample_scores_zero(
 
 
 def test_samples_that_do_not_fit_are_recorded_once(tmp_path):
-    task = YesTrun(10, POSITIONS)
+    task = YesTask(10, POSITIONS)
     first = run(task, tmp_path / "a.jsonl")
     assert run(task, tmp_path / "a.jsonl") == first
     assert len(read_records(tmp_path / "a.jsonl")) == 2
@@ -72,10 +72,10 @@ def test_samples_that_do_not_fit_are_recorded_once(tmp_path):
 
 def test_a_table_without_decoded_samples(tmp_path):
     assert "| 1 | 0 | 0.000 ± 0.000 |  | 1.00 |  |  |  |" in tables(
-        run(YesTrun(POSITIONS), tmp_path / "a.jsonl")
+        run(YesTask(POSITIONS), tmp_path / "a.jsonl")
     )
     fits = Recipe(length=lastword.Fixed(8), unmask=lastword.AboveThreshold(0.5))
-    assert unfit(run(YesTrun(10), tmp_path / "b.jsonl", fits)) == ""
+    assert unfit(run(YesTask(10), tmp_path / "b.jsonl", fits)) == ""
 
 
 # What a calibrated plan is looked up in, as an evaluation does first.
@@ -103,7 +103,7 @@ def test_every_policy_respects_the_available_slots(name):
 
 @pytest.mark.parametrize("made_in_chat", [True, False])
 def test_an_evaluation_uses_the_prompts_of_the_calibration(made_in_chat, tmp_path):
-    model, task = Toy(), YesTrun(3)
+    model, task = Toy(), YesTask(3)
     said = {"chat": made_in_chat}
     model.calibration = replace(LENGTHS, model_key=model_key(model), made_with=said)
     recipe = Recipe(length=lastword.Calibrated(), unmask=lastword.AboveThreshold(0.1))
