@@ -1,4 +1,4 @@
-"""The published OpenAPI document: does the server keep to it, whatever it is sent?"""
+"""The server conforms to its OpenAPI document for any request (schemathesis)."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ from schemathesis import GenerationMode, checks
 from lastword.serve.settings import ServerSettings
 from tests.serve.conftest import serving
 
-PROMISED = [
+CHECKS = [
     checks.status_code_conformance,
     checks.content_type_conformance,
     checks.response_headers_conformance,
@@ -20,13 +20,13 @@ PROMISED = [
     checks.missing_required_header,
 ]
 CHAT = "/v1/chat/completions"
-# What the document cannot describe: parts check their own values.
-REFUSED_BY_PARTS = ["recipe", "length", "interpretation", "n", "limit", "temperature", "top_p", "timeout"]
+# Fields whose values the document cannot describe completely.
+CHECKED_BY_PARTS = ["recipe", "length", "interpretation", "n", "limit", "temperature", "top_p", "timeout"]
 
 
 @pytest.fixture(scope="module")
 def published(toy, instruct):
-    """The document of a path, from a server of small answers, so that many fit in a test."""
+    """Return the document of a path, from a server with short answers."""
     limits = ServerSettings(max_choices=2, max_horizon=6, request_timeout=5.0, drain_timeout=5.0)
     with (
         serving(toy, settings=limits) as toys,
@@ -38,18 +38,18 @@ def published(toy, instruct):
         yield lambda path: by_chat if path == CHAT else by_toy
 
 
-def _read_by_a_model(body, path):
-    """Half of what fits the document asks for what a model can do, else nearly all would be refused."""
+def _make_valid(body, path):
+    """Make half of the requests valid for the model; nearly all would be refused otherwise."""
     if len(str(body)) % 2:
         if path != CHAT:
             body["prompt"] = "abc"
             body.pop("messages", None)
-        for name in REFUSED_BY_PARTS:
+        for name in CHECKED_BY_PARTS:
             body.pop(name, None)
 
 
 def run(published, path, method, mode, examples):
-    """Requests that fit the document, or that do not, and what it says of the answers."""
+    """Send requests that conform to the document, or do not, and check the responses."""
     operation = published(path)[path][method]
 
     @settings(
@@ -63,11 +63,11 @@ def run(published, path, method, mode, examples):
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case):
         if mode == GenerationMode.POSITIVE and isinstance(case.body, dict):
-            _read_by_a_model(case.body, path)
+            _make_valid(case.body, path)
         response = case.call()
         seen[response.status_code] += 1
         assert response.status_code not in (500, 501, 502), response.text
-        case.validate_response(response, checks=PROMISED)
+        case.validate_response(response, checks=CHECKS)
 
     seen = Counter()
     ask()
@@ -83,7 +83,7 @@ OPERATIONS = {
     "/health": "GET",
     "/metrics": "GET",
 }
-READING = [path for path, method in OPERATIONS.items() if method == "POST"]
+POSTS = [path for path, method in OPERATIONS.items() if method == "POST"]
 
 
 def test_every_path_is_described(published):
@@ -94,20 +94,20 @@ def test_every_path_is_described(published):
 
 
 @pytest.mark.parametrize("path", OPERATIONS)
-def test_no_answer_is_undocumented(published, path):
-    examples = 3 if path not in READING else 12 if path == CHAT else 25
+def test_responses_are_documented(published, path):
+    examples = 3 if path not in POSTS else 12 if path == CHAT else 25
     seen = run(published, path, OPERATIONS[path], GenerationMode.POSITIVE, examples)
     assert seen[404 if path == "/v1/models/{model}" else 200]
 
 
-@pytest.mark.parametrize("path", READING)
-def test_what_does_not_fit_is_refused(published, path):
+@pytest.mark.parametrize("path", POSTS)
+def test_requests_that_do_not_conform_are_refused(published, path):
     seen = run(published, path, "POST", GenerationMode.NEGATIVE, 25)
     assert not [status for status in seen if status < 400]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", GenerationMode)
-@pytest.mark.parametrize("path", READING)
-def test_no_answer_is_undocumented_of_many(published, path, mode):
+@pytest.mark.parametrize("path", POSTS)
+def test_many_responses_are_documented(published, path, mode):
     run(published, path, "POST", mode, 150 if path == CHAT else 500)

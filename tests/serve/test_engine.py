@@ -82,14 +82,14 @@ def decoded(model, requests, **settings):
 
 @pytest.mark.parametrize("max_batch_size", [1, 4])
 def test_mixed_requests_equal_their_solo_runs(max_batch_size):
-    requests = mixed(20)
+    requests = mixed(5 * max_batch_size + 5)
     assert decoded(Misbehaving(), requests, max_batch_size=max_batch_size)[0] == solo(requests)
 
 
 def test_answers_of_a_network_equal_their_solo_runs():
     model = lastword.load("tiny-llada-base", device="cpu")
     texts = ["Tom has 3 apples and buys 4.", "def add(a, b):", "Solve x + 3 = 5.", "1"]
-    recipes = (FAST, replace(FAST, sampling=Sampling(temperature=0.7)), CAREFUL, PAPER)
+    recipes = [recipe.with_choices(length="default:24") for recipe in (FAST, SAMPLED, CAREFUL, PAPER)]
     requests = []
     for at, (text, recipe) in enumerate(zip(texts, recipes)):
         ids = tuple(model.tokenizer.encode(text))

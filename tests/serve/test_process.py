@@ -19,7 +19,7 @@ from tests.serve.conftest import ROOT, chunks_of, served
 from tests.serve.helpers import alone, request_of, run
 from tests.serve.test_load import WORDS, client_of
 
-LONG = {"model": "toy", "length": "fixed:32", "stream": True}
+LONG = {"model": "toy", "length": "fixed:16", "stream": True}
 TOY = Toy()
 
 
@@ -67,9 +67,9 @@ async def signalled(server, *, count, signals):
 
 def test_sigterm_finishes_accepted_requests_and_exits():
     with served("--max-batch-size", 4, "--drain-timeout", 20) as server:
-        streams = run(signalled(server, count=24, signals=1))
+        streams = run(signalled(server, count=16, signals=1))
         assert server.process.wait(25) == 0
-    recipe = Recipe.coerce(None).with_choices(length="fixed:32")
+    recipe = Recipe.coerce(None).with_choices(length="fixed:16")
     for number, lines in enumerate(streams):
         text = "".join(choice["text"] for chunk in chunks_of(lines) for choice in chunk["choices"])
         assert text == alone(TOY, request_of(WORDS[number % len(WORDS)], recipe, TOY))
