@@ -42,7 +42,7 @@ from lastword.viz.figures import (
     GREEN,
     INK,
     ORANGE,
-    name_lines,
+    label_lines,
     new_figure,
     save,
     styled,
@@ -115,7 +115,7 @@ def draw_readings(record: Path) -> None:
             above.plot(slots, signal.turn[0], color=GREEN, linestyle="--")
             lines.append(("turn end (dashed)", GREEN))
         above.set(title=f"{name}: {training}", ylim=(0, None))
-        name_lines(above, lines, top=0.98 if column == 0 else 0.6)
+        label_lines(above, lines, top=0.98 if column == 0 else 0.6)
         curves = {
             "the prompt's own (dotted)": (truth, INK, ":"),
             "Hazard, the paper (dashed)": (Hazard()(signal).row(0), ORANGE, "--"),
@@ -130,7 +130,7 @@ def draw_readings(record: Path) -> None:
             below.step(range(257), lengths.survival, where="post", color=colour, linestyle=line)
             said.append((f"{label}: mean {lengths.mean:.0f}", colour))
         below.set(xlabel="slot k", xlim=(0, 256), ylim=(0, 1.02))
-        name_lines(below, said)
+        label_lines(below, said)
     axes[0, 0].set_ylabel("probability of an end")
     axes[1, 0].set_ylabel("P(longer than k)")
     save(figure, record.with_suffix(".png"))
@@ -182,7 +182,7 @@ def draw_curves(record: Path) -> None:
                 ax.plot(slots, curves[which], color=colour, linestyle=line)
     for ax, family in zip(axes[0], BENCHMARKS):
         ax.set_title(family.replace("_", " "))
-    name_lines(axes[0, 0], [(name, colour) for name, colour, _ in looks.values()])
+    label_lines(axes[0, 0], [(name, colour) for name, colour, _ in looks.values()])
     for ax in axes[-1]:
         ax.set_xlabel("slot k")
     save(figure, record.with_suffix(".png"))
@@ -205,8 +205,8 @@ def draw_widths(runs: dict[str, PassRecord], picture: Path) -> None:
     time.set(xlabel="columns", ylabel="ms a pass", xscale="log", yscale="log")
     memory.set(xlabel="columns", ylabel="peak above the weights, MB", xscale="log", yscale="log")
     names = [*zip(runs, COLOURS)]
-    name_lines(time, [*names, ("dotted: arithmetic at the ceiling", INK)], right=0.65)
-    name_lines(memory, [*names, ("dotted: in proportion", INK)], right=0.65)
+    label_lines(time, [*names, ("dotted: arithmetic at the ceiling", INK)], right=0.65)
+    label_lines(memory, [*names, ("dotted: in proportion", INK)], right=0.65)
     save(figure, picture)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.scale.arms import BEST
 from benchmarks.scale.record import Record
@@ -15,8 +16,6 @@ from lastword.viz.figures import (
     ORANGE,
     PINK,
     SKY,
-    End,
-    name_ends,
     new_figure,
     save,
 )
@@ -49,17 +48,36 @@ def draw(record: Record, picture: Path) -> None:
     save(figure, picture)
 
 
+class LineEnd(NamedTuple):
+    """The last value of a line, and its label."""
+
+    height: float
+    label: str
+    colour: str
+
+
+def label_ends(
+    ax: Any, x: int | float, ends: Iterable[LineEnd], gap: int | float, *, is_log: bool = False
+) -> None:
+    """Write labels next to the ends of lines, at least a gap apart; a factor on a logarithmic axis."""
+    lowest = -float("inf")
+    for end in sorted(ends):
+        height = max(end.height, lowest)
+        ax.text(x, height, end.label, color=end.colour, fontsize="small", va="center")
+        lowest = height * gap if is_log else height + gap
+
+
 def _loads(ax: Any, record: Record, name: str) -> None:
     shares = [100 * load for load in record.loads if load <= MOST_LOAD]
-    ends, lowest = list[End](), float("inf")
+    ends, lowest = list[LineEnd](), float("inf")
     for arm, (label, colour, line) in SHOWN.items():
         (curve,) = (own for own in record.curves if (own.traffic, own.arm) == (name, arm))
         shown = curve.p95[: len(shares)]
         ax.plot(shares, shown, color=colour, linestyle=line)
-        ends.append(End(shown[-1], label, colour))
+        ends.append(LineEnd(shown[-1], label, colour))
         lowest = min(lowest, *shown)
     gap = (max(ends).height / lowest) ** 0.065
-    name_ends(ax, shares[-1] + 1, ends, gap, times=True)
+    label_ends(ax, shares[-1] + 1, ends, gap, is_log=True)
     ax.set(
         title=name, xlabel="load, % of what a predicted canvas can do", ylabel="p95, s", yscale="log",
         xlim=(shares[0], shares[-1] + 34), xticks=shares,
@@ -91,7 +109,7 @@ def _machines(ax: Any, record: Record) -> None:
 
 def _stale(ax: Any, record: Record) -> None:
     """What reports of some age cost, by themselves and with the router's own sends added."""
-    ends, ages = list[End](), list[float]()
+    ends, ages = list[LineEnd](), list[float]()
     for name in TWO:
         mine = [own for own in record.stale if own.traffic == name]
         fresh, ages = record.swept(name, BEST), [own.every for own in mine]
@@ -101,8 +119,8 @@ def _stale(ax: Any, record: Record) -> None:
         ):
             rises = [100 * (p95 / fresh - 1) for p95 in values]
             ax.plot(ages, rises, line, marker="o", color=RULE[name], markersize=3)
-            ends.append(End(rises[-1], f"{name},\n{told}", RULE[name]))
-    name_ends(ax, 1.03 * ages[-1], ends, max(end.height for end in ends) / 6)
+            ends.append(LineEnd(rises[-1], f"{name},\n{told}", RULE[name]))
+    label_ends(ax, 1.03 * ages[-1], ends, max(end.height for end in ends) / 6)
     ax.set(
         xlabel="seconds between a replica's reports", ylabel="p95 above that of fresh ones, %",
         xlim=(0, 1.42 * ages[-1]), ylim=(None, 1.1 * max(end.height for end in ends)),

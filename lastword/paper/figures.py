@@ -21,8 +21,8 @@ from lastword.viz.figures import (
     INK,
     ORANGE,
     SOFT,
-    name_lines,
-    name_points,
+    label_lines,
+    label_points,
     new_figure,
     save,
     styled,
@@ -114,7 +114,7 @@ def lengths(panels: Sequence[Panel]) -> Figure:
         ax.hist(horizons, bins=bins, histtype="step", color=ORANGE, linewidth=1.8)
         ax.set(title=panel.subject, xlabel="slots, end token included", ylabel="answers")
         said = (("area: written on the fixed canvas", BLUE), ("line: predicted, the paper", ORANGE))
-        name_lines(ax, said)
+        label_lines(ax, said)
     return figure
 
 
@@ -144,7 +144,7 @@ def pareto(panels: Sequence[Panel]) -> Figure:
             ylabel="points of accuracy gained",
         )  # fmt: skip
         _limit(ax, [*named.values(), *best])
-        name_points(ax, named, colours)
+        label_points(ax, named, colours)
     return figure
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lastword.errors import SettingError
 from lastword.survival.distribution import LengthDistribution
 from lastword.validation import check_list, check_type
-from lastword.viz.figures import SIZE, new_figure, save, styled
+from lastword.viz.figures import SURVIVAL_SIZE, new_figure, save, styled
 
 if TYPE_CHECKING:
     pass
@@ -19,7 +19,7 @@ def save_lengths(lengths: LengthDistribution, path: Path) -> None:
     """Draw one prompt's curve into a file; the ending chooses the format (PNG, SVG, PDF)."""
     check_type("save_lengths", "lengths", lengths, LengthDistribution, "a LengthDistribution")
     with styled():
-        figure = new_figure(*SIZE)
+        figure = new_figure(*SURVIVAL_SIZE)
         lengths.plot(figure.add_subplot())
     save(figure, path)
 
@@ -39,7 +39,7 @@ def save_rows(
         if len(given) != len(lengths):
             raise SettingError(f"{len(given)} {name} were given for {len(lengths)} rows; give one each")
     with styled():
-        figure = new_figure(SIZE[0], 2.2 * len(titles))
+        figure = new_figure(SURVIVAL_SIZE[0], 2.2 * len(titles))
         axes = figure.subplots(len(titles), squeeze=False)[:, 0]
         for row, (title, truth, ax) in enumerate(zip(titles, truths, axes)):
             lengths.row(row).plot(ax, truth=truth)

@@ -1,1 +1,1 @@
-"""How results are shown: HTML, figures and replays."""
+"""Display of results: HTML for notebooks, figures and replays."""

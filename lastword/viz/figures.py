@@ -1,4 +1,4 @@
-"""One plot style for all figures (matplotlib)."""
+"""The plot style of all figures, and the plot of a survival curve (matplotlib)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 SKY, AMBER = "#56B4E9", "#E69F00"
-INK, SOFT, FAINT = "#1D2226", "#5B646C", "#DCDFE2"  # text, what stands behind it, grids
+INK, SOFT, FAINT = "#1D2226", "#5B646C", "#DCDFE2"  # text, axes, grids
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, AMBER)
 
 STYLE: dict[str, object] = {
     "figure.facecolor": "white",
     "axes.facecolor": "white",
     "savefig.facecolor": "white",
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs on every machine
     "font.size": 10,
-    "text.parse_math": False,  # a name may hold a dollar
+    "text.parse_math": False,  # a name may contain a dollar sign
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": SOFT,
@@ -53,145 +53,103 @@ STYLE: dict[str, object] = {
     "axes.prop_cycle": f"cycler('color', {[*COLOURS]})",
     "lines.linewidth": 1.8,
     "legend.frameon": False,
-    "svg.hashsalt": "lastword",  # without random names, the same numbers make the same file
+    "svg.hashsalt": "lastword",  # without random names: equal numbers give equal files
 }
 
-
-ENDINGS = (".png", ".svg", ".pdf")
+FORMATS = (".png", ".svg", ".pdf")
 DPI = 150
-LETTER = 4.7  # points: how wide one of a small name is
-# Where a name may stand beside its point: to the right, above it, and so on.
+SURVIVAL_SIZE = (7, 3.2)  # inches
+# Positions of a label around its point: to the right and above, in signs.
 SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
+POINT_PIXELS = 9  # space that a label leaves around each point
 
 
 def styled() -> AbstractContextManager[None]:
-    """What is drawn inside has the one style, whatever style is set outside."""
+    """Return a context in which plots have this style, regardless of the current one."""
     return import_matplotlib().rc_context(STYLE)
 
 
 def new_figure(width: int | float, height: int | float) -> Figure:
-    """A figure of so many inches that no window shows and nobody has to close."""
+    """Return a figure of this size in inches that no window shows and that need not be closed."""
     return import_matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
 
 
-class End(NamedTuple):
-    """Where a line ends, and what it is called."""
-
-    height: float
-    label: str
-    colour: str
-
-
-def name_ends(
-    ax: Axes, at: int | float, ends: Iterable[End], gap: int | float, *, times: bool = False
+def label_lines(
+    ax: Axes, labels: Iterable[tuple[str, str]], *, right: float = 0.99, top: float = 0.98
 ) -> None:
-    """Names beside the ends of lines, pushed apart by a gap, or by so many times on a log axis."""
-    lowest = -float("inf")
-    for end in sorted(ends):
-        height = max(end.height, lowest)
-        ax.text(at, height, end.label, color=end.colour, fontsize="small", va="center")
-        lowest = height * gap if times else height + gap
-
-
-def name_lines(ax: Axes, names: Iterable[tuple[str, str]], *, right: float = 0.99, top: float = 0.98) -> None:
-    """Names of lines, each in its colour, one below the other: where an axis has room for them."""
-    for line, (name, colour) in enumerate(names):
+    """Write labels with their colours below each other at a place of the axes, in place of a legend."""
+    for row, (label, colour) in enumerate(labels):
         ax.annotate(
-            name, (right, top), (0, -13 * line), xycoords="axes fraction", fontsize="small",
-            textcoords="offset points", color=colour, ha="right", va="top",
-        )  # fmt: skip
-
-
-def name_points(ax: Axes, points: Mapping[str, tuple[float, float]], colours: Sequence[str]) -> None:
-    """Names beside points, each on the first side of its point where no other name or point is.
-
-    Limits and scales of the axis must be set before.
-    """
-    figure: Any = ax.figure
-    figure.draw_without_rendering()  # axes get their places
-    dots = {name: ax.transData.transform(at).tolist() for name, at in points.items()}
-    taken, inside = (
-        [_Box.around(x, y, 9.0, 9.0) for x, y in dots.values()],
-        _Box(*map(float, ax.bbox.extents)),
-    )
-    high = 11 * figure.dpi / 72
-    for (name, at), colour in zip(points.items(), colours):
-        (x, y), wide = dots[name], LETTER * len(name) * figure.dpi / 72
-        boxes = {
-            (right, up): _Box.around(x + right * (wide / 2 + 10), y + up * (high / 2 + 7), wide, high)
-            for right, up in SIDES
-        }
-        free = (
-            side
-            for side, box in boxes.items()
-            if box.within(inside) and not any(box.meets(own) for own in taken)
+            label,
+            (right, top),
+            (0, -13 * row),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            color=colour,
+            fontsize="small",
+            ha="right",
+            va="top",
         )
-        right, up = next(free, SIDES[0])
-        taken.append(boxes[right, up])
-        said = ax.annotate(
-            name, at, (6 * right, 6 * up), textcoords="offset points", color=colour, fontsize="small",
-            ha=("right", "center", "left")[right + 1], va=("top", "center", "bottom")[up + 1],
-            bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.5},
-        )  # fmt: skip
-        said.set_in_layout(False)
 
 
-class _Box(NamedTuple):
-    left: float
-    low: float
-    right: float
-    high: float
+def label_points(ax: Axes, points: Mapping[str, tuple[float, float]], colours: Sequence[str]) -> None:
+    """Write the name of each point on the first side on which it overlaps nothing and stays inside.
 
-    @classmethod
-    def around(cls, x: float, y: float, wide: float, high: float) -> _Box:
-        return cls(x - wide / 2, y - high / 2, x + wide / 2, y + high / 2)
-
-    def within(self, other: _Box) -> bool:
-        across = other.left <= self.left and self.right <= other.right
-        return across and other.low <= self.low and self.high <= other.high
-
-    def meets(self, other: _Box) -> bool:
-        across = self.left < other.right and other.left < self.right
-        return across and self.low < other.high and other.low < self.high
+    Limits and scales of the axes must be set before.
+    """
+    bbox = import_matplotlib().transforms.Bbox
+    figure: Any = ax.figure
+    figure.draw_without_rendering()  # places the axes
+    centres = [ax.transData.transform(point) for point in points.values()]
+    occupied = [bbox.from_bounds(x, y, 0, 0).padded(POINT_PIXELS / 2) for x, y in centres]
+    for (name, point), colour in zip(points.items(), colours):
+        background = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.5}
+        label: Any = ax.annotate(
+            name, point, textcoords="offset points", color=colour, fontsize="small", bbox=background
+        )
+        label.set_in_layout(False)
+        for right, up in (*SIDES, SIDES[0]):
+            label.xyann = (6 * right, 6 * up)
+            label.set(ha=("right", "center", "left")[right + 1], va=("top", "center", "bottom")[up + 1])
+            box = label.get_window_extent()
+            is_inside = ax.bbox.containsx(box.x0) and ax.bbox.containsx(box.x1)
+            is_inside = is_inside and ax.bbox.containsy(box.y0) and ax.bbox.containsy(box.y1)
+            if is_inside and not box.count_overlaps(occupied):
+                break
+        occupied.append(box)
 
 
 def check_picture(path: Path) -> None:
-    """Refuse, before any work is done, a picture that could not be drawn or written after it."""
+    """Raise SettingError if a picture cannot be written to this path, or ExtraError without matplotlib."""
     import_matplotlib()
     _format(path)
     check_target(path)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure; the ending chooses the format, and the same numbers make the same file."""
-    dateless = {"Date": None} if _format(path) == "svg" else None
-    drawn = BytesIO()
+    """Write a figure in the format of the file name; equal numbers give equal files."""
+    image_format, content = _format(path), BytesIO()
+    metadata = {"Date": None} if image_format == "svg" else None
     with styled():
-        figure.savefig(drawn, format=_format(path), dpi=DPI, metadata=dateless)
-    write(path, drawn.getvalue())
+        figure.savefig(content, format=image_format, dpi=DPI, metadata=metadata)
+    write(path, content.getvalue())
 
 
 def _format(path: Path) -> str:
-    if path.suffix.lower() not in ENDINGS:
-        raise SettingError(
-            f"the picture {path} was asked for; give a file name that ends in {', '.join(ENDINGS)}"
-        )
+    if path.suffix.lower() not in FORMATS:
+        raise SettingError(f"{path} is not the name of a picture; give one that ends in {', '.join(FORMATS)}")
     return path.suffix.lower()[1:]
 
 
 def import_matplotlib() -> Any:
-    """The library, or an error that says how to install it."""
+    """Return the module matplotlib, or raise ExtraError with the command that installs it."""
     try:
         import matplotlib.figure
         import matplotlib.pyplot
-    except ImportError as missing:
-        raise ExtraError(
-            f"plotting needs matplotlib, which is not installed: {install_command('plot')}"
-        ) from missing
+    except ImportError as error:
+        command = install_command("plot")
+        raise ExtraError(f"plotting needs matplotlib, which is not installed: {command}") from error
     return matplotlib
-
-
-SIZE = (7, 3.2)  # inches
 
 
 def draw_survival(
@@ -201,21 +159,20 @@ def draw_survival(
     horizon: int | float | Tensor | None = None,
     truth: int | float | None = None,
 ) -> Axes:
-    """Draw S(0), ..., S(T) and mark the horizon, by default the mean rounded up, and the true length."""
+    """Plot S(0), ..., S(T) with the horizon, by default the mean rounded up, and the true length."""
     if isinstance(horizon, Tensor) and horizon.dim() == 0:
         horizon = horizon.item()
-    for name, given in (("horizon", horizon), ("truth", truth)):
-        if given is not None:
-            check_number("plot", name, given, minimum=0)
+    for name, value in (("horizon", horizon), ("truth", truth)):
+        if value is not None:
+            check_number("plot", name, value, minimum=0)
     if ax is not None and not hasattr(ax, "axvline"):
         raise WrongTypeError(
             f"plot(ax={short_repr(ax)}) was given; ax must be an axis of matplotlib, or None"
         )
     if ax is not None:
         return _draw(ax, survival, horizon, truth)
-    # Made outside of the style: a backend that is chosen inside is half undone at its end, and a notebook
-    # would show no figure after this one.
-    figure = import_matplotlib().pyplot.figure(figsize=SIZE, layout="constrained", facecolor="white")
+    # The figure is made outside of the style: a backend that is selected inside would be reset at its end.
+    figure = import_matplotlib().pyplot.figure(figsize=SURVIVAL_SIZE, layout="constrained", facecolor="white")
     with styled():
         return _draw(figure.add_subplot(), survival, horizon, truth)
 
@@ -227,13 +184,27 @@ def _draw(
     truth: int | float | None,
 ) -> Axes:
     slots, mean = len(survival) - 1, math.fsum(survival[:-1])
-    cut = min(max(1, math.ceil(mean)), slots) if horizon is None else float(horizon)
+    canvas = min(max(1, math.ceil(mean)), slots) if horizon is None else float(horizon)
     ax.step(range(slots + 1), survival, where="post", color=BLUE)
     ax.fill_between(range(slots + 1), survival, step="post", color=BLUE, alpha=0.15, linewidth=0)
-    marks = [(cut, f"canvas {cut:.0f} (dashed)", ORANGE, "--")]
+    marks = [(canvas, f"canvas {canvas:.0f} (dashed)", ORANGE, "--")]
     if truth is not None:
         marks.append((truth, f"true length {truth:.0f} (dotted)", INK, ":"))
-    _mark(ax, marks, slots)
+    # The labels are next to all marks, on the right if there is space.
+    on_left = max(slot for slot, *_ in marks) > 0.7 * slots
+    anchor = min(slot for slot, *_ in marks) if on_left else max(slot for slot, *_ in marks)
+    for row, (slot, label, colour, line) in enumerate(marks):
+        ax.axvline(slot, color=colour, linestyle=line)
+        ax.annotate(
+            label,
+            (anchor, 0.93),
+            (-5 if on_left else 5, -14 * row),
+            textcoords="offset points",
+            color=colour,
+            ha="right" if on_left else "left",
+            va="center",
+            bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 1},
+        )
     ax.set(
         xlabel="slot k",
         ylabel="P(longer than k)",
@@ -242,17 +213,3 @@ def _draw(
         title=f"expected length {mean:.1f}, {survival[-1]:.1%} beyond {slots} slots",
     )
     return ax
-
-
-def _mark(ax: Axes, marks: Sequence[tuple[int | float, str, str, str]], slots: int) -> None:
-    """Lines across, and their names beside all of them: to the right where there is room."""
-    places = [at for at, *_ in marks]
-    left = max(places) > 0.7 * slots
-    beside = min(places) if left else max(places)
-    for number, (at, name, colour, line) in enumerate(marks):
-        ax.axvline(at, color=colour, linestyle=line)
-        ax.annotate(
-            name, (beside, 0.93), (-5 if left else 5, -14 * number), textcoords="offset points",
-            color=colour, ha="right" if left else "left", va="center",
-            bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 1},
-        )  # fmt: skip

@@ -1,96 +1,90 @@
-"""Frames: the answer as it looks after each forward pass."""
+"""Frames: the answer after each forward pass."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from lastword.canvas.tokens import TokenIds
 from lastword.decoding.loop import Step
 from lastword.models.base import TextTokenizer, decode_text
 
+MAX_INSERTED = 64  # masks that a policy may insert where the canvas did not grow by their number
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # incomplete UTF-8 sequences decode to this
+
+Confidence = Mapping[int, float | None] | Sequence[float | None]
+
 
 @dataclass(frozen=True)
 class Frame:
-    """One row's answer after so many passes; each tuple has an entry per slot."""
+    """The answer of one row after a forward pass; each tuple has an entry per slot."""
 
-    forward_passes: int  # so far; 0: before the first
-    tokens: tuple[int | None, ...]  # None: still a mask
+    forward_passes: int  # so far; 0: before the first one
+    tokens: tuple[int | None, ...]  # None: a mask
     texts: tuple[str, ...]  # of each token by itself; empty for a mask and for an end token
-    filled_at: tuple[int | None, ...]  # the pass that filled the slot; 0: it was given
-    confidence: tuple[float | None, ...]  # what the model gave the token then; None: nobody said
-    text: str  # the answer as far as it is complete: up to the first mask or end token
-    tokens_computed: int  # computed so far, probe not included
-    end: int | None = None  # the slot of the first end token, counted from 0; None: there is none yet
-
-
-MOST_INSERTED = 64  # slots that are looked for where the canvas did not grow by as many
+    filled_at: tuple[int | None, ...]  # the forward pass that filled the slot; 0: it was given
+    confidence: tuple[float | None, ...]  # of the token when it was filled; None: unknown
+    text: str  # the complete part of the answer: up to the first mask or end token
+    tokens_computed: int  # so far, without the probe
+    end: int | None = None  # the slot of the first end token; None: there is none yet
 
 
 def align_frame(
-    old: Sequence[int], new: Sequence[int], mask: int, wrote: Sequence[bool] | None = None
+    old: Sequence[int], new: Sequence[int], mask: int, written: Sequence[bool] | None = None
 ) -> list[int | None]:
-    """For each slot of the new answer, the slot it was in the old one; None: it is new.
+    """Return for each slot of the new answer its slot in the old one, or None for a new slot.
 
-    A canvas is cut at its end, grows at its end, or gets masks in one place (Daedal), after what the pass
-    chose was written. `wrote` says which old slots that were. Where no such move explains the new answer,
-    as after a hook that rewrites it, slots are taken to have stayed.
+    After the forward pass has written its tokens, a canvas is cut at its end, grows at its end, or gets masks
+    inserted in one place (Daedal). `written` marks the old slots that the pass filled. If no such change
+    explains the new answer, as after a hook that rewrites it, slots are taken to be unchanged.
     """
-    grown = max(0, len(new) - len(old))
-    for count in dict.fromkeys((grown, *range(min(MOST_INSERTED, len(new)) + 1))):
-        place = _inserted(old, new, mask, wrote, count)
-        if place is not None:
+    growth = max(0, len(new) - len(old))
+    place, count = 0, 0
+    for candidate in dict.fromkeys((growth, *range(min(MAX_INSERTED, len(new)) + 1))):
+        insertion = _insertion(old, new, mask, written, candidate)
+        if insertion is not None:
+            place, count = insertion, candidate
             break
-    else:
-        place, count = 0, 0
     slots = [*range(place), *([None] * count), *range(place, len(new) - count)]
     return [None if slot is None or slot >= len(old) else slot for slot in slots]
 
 
-def _inserted(
-    old: Sequence[int], new: Sequence[int], mask: int, wrote: Sequence[bool] | None, count: int
+def _insertion(
+    old: Sequence[int], new: Sequence[int], mask: int, written: Sequence[bool] | None, count: int
 ) -> int | None:
-    """Before which slot `count` masks were put, if that explains the new answer."""
-    # What every old slot must hold now: its token; where it was a mask, a token (True) or a mask (False).
-    held = list[int | bool | None](old)
+    """Return the slot before which `count` masks were inserted, if that explains the new answer."""
+    # What each old slot contains now: its token, any token (True), a mask (False), or either (None).
+    expected = list[int | bool | None](old)
     for slot, token in enumerate(old):
         if token == mask:
-            held[slot] = None if wrote is None or slot >= len(wrote) else wrote[slot]
-    stayed = _leading(_same(one, token, mask) for one, token in zip(held, new))
+            expected[slot] = None if written is None or slot >= len(written) else written[slot]
+    unchanged = _count_matches(zip(expected, new), mask)
     if not count:
-        return stayed if stayed == min(len(old), len(new)) else None
+        return unchanged if unchanged == min(len(old), len(new)) else None
     last = min(len(old), len(new) - count)
-    behind = zip(reversed(held[:last]), reversed(new[count : count + last]))
-    shifted = last - _leading(_same(one, token, mask) for one, token in behind)
-    for place in range(min(stayed, last), shifted - 1, -1):
+    behind = zip(reversed(expected[:last]), reversed(new[count : count + last]))
+    shifted = last - _count_matches(behind, mask)
+    for place in range(min(unchanged, last), shifted - 1, -1):
         if all(token == mask for token in new[place : place + count]):
             return place
     return None
 
 
-def _same(held: int | bool | None, token: int, mask: int) -> bool:
-    if isinstance(held, bool):
-        return held == (token != mask)
-    return held is None or held == token
+def _count_matches(pairs: Iterable[tuple[int | bool | None, int]], mask: int) -> int:
+    """Return the number of leading pairs whose token is as expected."""
 
+    def matches(pair: tuple[int | bool | None, int]) -> bool:
+        expected, token = pair
+        if isinstance(expected, bool):
+            return expected == (token != mask)
+        return expected is None or expected == token
 
-def _leading(answers: Iterable[bool]) -> int:
-    """How many are true before the first that is not."""
-    found = 0
-    for answer in answers:
-        if not answer:
-            break
-        found += 1
-    return found
-
-
-BROKEN = "\N{REPLACEMENT CHARACTER}"  # what a part of a character decodes to
-
-Confidence = Mapping[int, float | None] | Sequence[float | None]
+    return sum(1 for _ in takewhile(matches, pairs))
 
 
 class RowTrace:
-    """One row's answer from pass to pass, also where its canvas is cut, grows or gets masks in its middle.
+    """The frames of one row, whose canvas may be cut, grow or get masks in its middle.
 
     >>> import lastword
     >>> toy = lastword.load("toy")
@@ -104,13 +98,13 @@ class RowTrace:
     def __init__(self, tokenizer: TextTokenizer | None, ids: TokenIds) -> None:
         self._tokenizer, self._ids = tokenizer, ids
         self._answer: list[int] | None = None
-        self._fixed: list[int | None] = []
+        self._filled_at: list[int | None] = []
         self._confidence: list[float | None] = []
-        self._pieces: dict[int, str] = {}  # texts of tokens that were met
+        self._token_texts: dict[int, str] = {}
         self.passes = 0
 
     def begin(self, answer: Sequence[int]) -> Frame:
-        """Before the first pass: what is no mask was given."""
+        """Return the frame before the first forward pass, whose tokens were given."""
         return self._frame(answer, None, 0)
 
     def after(
@@ -121,125 +115,116 @@ class RowTrace:
         *,
         forward_passes: int | None = None,
     ) -> Frame:
-        """After a pass, or after several that nobody looked at (`passes`: so many in all).
+        """Return the frame after one forward pass, or after `forward_passes` in total.
 
-        `confidence` has the slots as the pass saw them, with None where it wrote nothing; no entry at all,
-        or None, where nobody knows.
+        `confidence` has the slots before the canvas changed, with None for each slot that was not written. If
+        it is empty or None, the written slots are unknown.
         """
         self.passes = self.passes + 1 if forward_passes is None else forward_passes
         return self._frame(answer, confidence, tokens_computed)
 
-    def _frame(self, answer: Sequence[int], confidence: Confidence | None, columns: int) -> Frame:
-        answer, mask = list(answer), self._ids.mask
-        sure = _by_slot(confidence, len(answer) if self._answer is None else len(self._answer))
-        old = self._answer
+    def _frame(self, answer: Sequence[int], confidence: Confidence | None, tokens_computed: int) -> Frame:
+        answer, mask, old = list(answer), self._ids.mask, self._answer
+        values = _by_slot(confidence, len(answer if old is None else old))
         if old is None:
-            old = [mask] * (len(sure) or len(answer))
-            self._fixed, self._confidence = [None] * len(old), [None] * len(old)
-        wrote = [value is not None for value in sure] if sure else None
-        fixed, kept = list[int | None](), list[float | None]()
-        for token, before in zip(answer, align_frame(old, answer, mask, wrote)):
+            old = [mask] * (len(values) or len(answer))
+            self._filled_at, self._confidence = [None] * len(old), [None] * len(old)
+        written = [value is not None for value in values] if values else None
+        filled_at, confidences = list[int | None](), list[float | None]()
+        for token, slot in zip(answer, align_frame(old, answer, mask, written)):
             if token == mask:
-                fixed.append(None)
-                kept.append(None)
-            elif before is not None and old[before] == token:
-                fixed.append(self._fixed[before])
-                kept.append(self._confidence[before])
+                filled_at.append(None)
+                confidences.append(None)
+            elif slot is not None and old[slot] == token:
+                filled_at.append(self._filled_at[slot])
+                confidences.append(self._confidence[slot])
             else:
-                fixed.append(self.passes)
-                known = before is not None and before < len(sure)
-                kept.append(sure[before] if known and before is not None else None)
-        self._answer, self._fixed, self._confidence = answer, fixed, kept
+                filled_at.append(self.passes)
+                confidences.append(values[slot] if slot is not None and slot < len(values) else None)
+        self._answer, self._filled_at, self._confidence = answer, filled_at, confidences
         end = next((slot for slot, token in enumerate(answer) if token in self._ids.ends), None)
-        whole = answer[:end]
-        complete = whole[: whole.index(mask)] if mask in whole else whole
         return Frame(
             forward_passes=self.passes,
             tokens=tuple(None if token == mask else token for token in answer),
             texts=tuple(self._texts(answer)),
-            filled_at=tuple(fixed),
-            confidence=tuple(kept),
-            text=decode_text(self._tokenizer, complete),
-            tokens_computed=columns,
+            filled_at=tuple(filled_at),
+            confidence=tuple(confidences),
+            text=decode_text(self._tokenizer, [*takewhile(lambda token: token != mask, answer[:end])]),
+            tokens_computed=tokens_computed,
             end=end,
         )
 
     def _texts(self, answer: list[int]) -> list[str]:
-        """Each token by itself; of tokens that are parts of a character the first has all of it."""
-        texts = [self._piece(token) for token in answer]
+        """Return the text of each token; the first token of a divided character has the character."""
+        texts = [self._token_text(token) for token in answer]
         first = 0
         while first < len(texts):
             last = first
-            while last < len(texts) and BROKEN in texts[last]:
+            while last < len(texts) and REPLACEMENT in texts[last]:
                 last += 1
             if last > first + 1:
-                whole = decode_text(self._tokenizer, answer[first:last])
-                if BROKEN not in whole:
-                    texts[first:last] = [whole] + [""] * (last - first - 1)
+                text = decode_text(self._tokenizer, answer[first:last])
+                if REPLACEMENT not in text:
+                    texts[first:last] = [text] + [""] * (last - first - 1)
             first = last + 1
         return texts
 
-    def _piece(self, token: int) -> str:
+    def _token_text(self, token: int) -> str:
         if token == self._ids.mask or token in self._ids.ends:
             return ""
-        if token not in self._pieces:
-            self._pieces[token] = decode_text(self._tokenizer, [token])
-        return self._pieces[token]
+        if token not in self._token_texts:
+            self._token_texts[token] = decode_text(self._tokenizer, [token])
+        return self._token_texts[token]
 
 
 def _by_slot(confidence: Confidence | None, slots: int) -> list[float | None]:
-    if confidence is None:
-        return []
     if isinstance(confidence, Mapping):
         return [confidence.get(slot) for slot in range(slots)]
-    return list(confidence)
+    return list(confidence or ())
 
 
-def confidences(step: Step, slot: int) -> list[float | None]:
-    """How sure the model was of what a step wrote in one slot of the batch, by slot of its answer.
+def confidences(step: Step, row: int) -> list[float | None]:
+    """Return the confidence of the tokens that a step wrote, by slot of the answer of a row of the batch.
 
-    The answer is the one that the pass saw, before a policy revised it; None where nothing was written.
-    Empty where the pass was replayed as a captured graph, which leaves nothing to look at.
+    The slots are those before a policy changed the canvas, with None for each that was not written. The list
+    is empty if the step replayed a CUDA graph, which leaves no predictions.
     """
     if step.details is None:
         return []
-    prediction = step.prediction
-    canvas = prediction.canvas
-    own = slice(canvas.start, canvas.start + int(canvas.horizon[slot]))
-    written = step.chosen[slot, own] & (prediction.tokens_on_canvas[slot, own] != canvas.ids.mask)
-    sure = prediction.columns.scatter(prediction.confidence, 0.0)[slot, own]
-    return [value if wrote else None for value, wrote in zip(sure.tolist(), written.tolist())]
+    prediction, canvas = step.prediction, step.prediction.canvas
+    answer = slice(canvas.start, canvas.start + int(canvas.horizon[row]))
+    written = step.chosen[row, answer] & (prediction.tokens_on_canvas[row, answer] != canvas.ids.mask)
+    values = prediction.columns.scatter(prediction.confidence, 0.0)[row, answer]
+    return [value if is_new else None for value, is_new in zip(values.tolist(), written.tolist())]
 
 
 class BatchTrace:
-    """The frames of every row of a decoding; rows may take one another's slots."""
+    """The frames of all rows of a decoding, by the index of their prompt."""
 
     def __init__(self, tokenizer: TextTokenizer | None, ids: TokenIds) -> None:
         self._tokenizer, self._ids = tokenizer, ids
         self._traces: dict[int, RowTrace] = {}
 
     def of(self, step: Step) -> Iterator[tuple[int, Frame]]:
-        """What a step shows: the index of a prompt, and its frame. The first pass shows two."""
-        for slot, prompt in enumerate(step.request_ids):
+        """Yield the new frames of a step: one per active row, and two after the first forward pass."""
+        for row, prompt in enumerate(step.request_ids):
             if prompt is None:
                 continue
             if prompt not in self._traces:
                 self._traces[prompt] = RowTrace(self._tokenizer, self._ids)
                 if step.details is not None:
-                    began = self._traces[prompt].begin(step.prediction.canvas.answer_ids(slot))
-                    yield prompt, began
-            trace, cost = self._traces[prompt], step.cost.row(slot)
-            if cost.forward_passes > trace.passes:  # else it was not the row's turn
-                sure = confidences(step, slot)
-                answer = step.canvas.answer_ids(slot)
-                yield (
-                    prompt,
-                    trace.after(answer, sure, cost.tokens_computed, forward_passes=cost.forward_passes),
+                    yield prompt, self._traces[prompt].begin(step.prediction.canvas.answer_ids(row))
+            trace, cost = self._traces[prompt], step.cost.row(row)
+            if cost.forward_passes > trace.passes:  # otherwise the row did not participate
+                answer, passes = step.canvas.answer_ids(row), cost.forward_passes
+                frame = trace.after(
+                    answer, confidences(step, row), cost.tokens_computed, forward_passes=passes
                 )
+                yield prompt, frame
 
 
 class FrameRecorder:
-    """Shown every step of a decoding, it keeps the frames of all of its rows."""
+    """A callback for every step of a decoding that keeps the frames of all rows."""
 
     def __init__(self, tokenizer: TextTokenizer | None, ids: TokenIds) -> None:
         self._traces = BatchTrace(tokenizer, ids)
@@ -251,5 +236,5 @@ class FrameRecorder:
 
     @property
     def frames(self) -> list[tuple[Frame, ...]]:
-        """Of every prompt, in their order."""
+        """The frames of each prompt, in the order of the prompts."""
         return [tuple(self._frames[prompt]) for prompt in sorted(self._frames)]

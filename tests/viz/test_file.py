@@ -8,7 +8,7 @@ import pytest
 
 import lastword
 from lastword.errors import SettingError
-from lastword.viz.replay import BEGINS, changes, replay
+from lastword.viz.replay import START, changes, replay
 
 ODD = "</script><script>alert(1)</script><!-- \" ' & \0 \u202e \u2028 \ud83d"
 
@@ -28,7 +28,7 @@ def test_a_run_is_written_whole(answer, tmp_path):
     path = answer.replay(tmp_path / "run.html")
     page = path.read_text()
     (run,) = data(page)["runs"]
-    assert page.startswith(BEGINS)
+    assert page.startswith(START)
     assert (run["prompt"], run["text"]) == ("abc", answer.text)
     assert run["ledger"]["forward_passes"] == answer.cost.forward_passes
     assert run["ledger"]["tokens"] == len(answer.tokens)
@@ -76,7 +76,7 @@ def test_only_a_replay_is_replaced(answer, tmp_path):
     path = tmp_path / "run.html"
     assert answer.replay(path) == answer.replay(str(path)) == path
     path.write_text("my thesis")
-    with pytest.raises(SettingError, match="no replay of ours"):
+    with pytest.raises(SettingError, match="is not a replay"):
         answer.replay(path)
     assert path.read_text() == "my thesis"
     path.write_text("")

@@ -87,7 +87,7 @@ def test_an_answer_is_coloured_by_the_pass_that_fixed_it(toy):
     page = Page(answer._repr_html_())
     fixed = answer.frames[-1].filled_at
     assert sorted(fixed) == [1, 2, 3, 4, 5]
-    assert page.titles == [f"fixed by pass {n}" for n in fixed]
+    assert page.titles == [f"filled by pass {n}" for n in fixed]
     assert "defgh" in page.text
     strengths = [float(a) for a in re.findall(r"0,114,178,([\d.]+)\)", answer._repr_html_())]
     by_pass = [strength for _, strength in sorted(zip(fixed, strengths))]
@@ -149,7 +149,7 @@ def test_a_recipe_says_every_choice_in_words_and_by_name():
         assert said in page.text
     for part in ("StopAtEnd: ", "GrowWhenFull: ", "Survival: ", "Auto: ", "AboveThreshold: "):
         assert part in page.text
-    assert "Slots that are a block" in Page(Recipe(block=16)._repr_html_()).text
+    assert "Slots per block" in Page(Recipe(block=16)._repr_html_()).text
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,16 @@ import pytest
 
 mpl.use("Agg")
 
+from benchmarks.scale.picture import LineEnd, label_ends
 from lastword.errors import SettingError
 from lastword.viz.figures import (
     COLOURS,
     INK,
     SOFT,
     STYLE,
-    End,
     check_picture,
-    name_ends,
-    name_lines,
-    name_points,
+    label_lines,
+    label_points,
     new_figure,
     save,
     styled,
@@ -68,19 +67,20 @@ def test_the_same_figure_is_the_same_file(tmp_path, ending):
     assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
 
 
-def test_names_of_lines_that_end_together_are_pushed_apart():
+def test_labels_of_lines_are_below_each_other():
     ax = new_figure(3, 2).add_subplot()
-    name_ends(ax, 1.0, [End(2.0, "b", INK), End(1.9, "a", INK), End(-4.0, "c", INK)], 0.5)
+    ends = [LineEnd(2.0, "b", INK), LineEnd(1.9, "a", INK), LineEnd(-4.0, "c", INK)]
+    label_ends(ax, 1.0, ends, 0.5)
     assert {t.get_text(): t.get_position()[1] for t in ax.texts} == {"c": -4.0, "a": 1.9, "b": 2.4}
-    name_lines(ax, [("d", INK), ("e", INK)])
-    assert ax.texts[-1].get_text() == "e"
+    label_lines(ax, [("d", INK), ("e", INK)])
+    assert [text.get_text() for text in ax.texts[-2:]] == ["d", "e"]
 
 
-def test_names_of_points_that_lie_together_do_not_meet_and_stay_inside():
+def test_labels_of_points_do_not_overlap_and_stay_inside():
     figure = new_figure(4, 3)
     ax = figure.add_subplot(xlim=(0, 1), ylim=(0, 1))
     points = {f"point {n}": (0.5 + 0.02 * n, 0.5) for n in range(4)} | {"corner": (0.99, 0.99)}
-    name_points(ax, points, [INK] * 5)
+    label_points(ax, points, [INK] * 5)
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in ax.texts]
     assert [text.get_text() for text in ax.texts] == [*points]
@@ -91,6 +91,6 @@ def test_names_of_points_that_lie_together_do_not_meet_and_stay_inside():
         assert box.y1 <= ax.bbox.y1
 
 
-def test_a_picture_of_no_known_kind_is_refused_before_the_work(tmp_path):
-    with pytest.raises(SettingError, match="ends in"):
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(SettingError, match="one that ends in"):
         check_picture(tmp_path / "a.txt")
