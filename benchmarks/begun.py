@@ -23,8 +23,7 @@ from benchmarks.json_lines import SUFFIX, read_lines, write_lines
 from benchmarks.readings import LIMIT, MODELS, asked
 from lastword.canvas.canvas import Canvas
 from lastword.canvas.columns import Columns
-from lastword.canvas.cost import BatchCost
-from lastword.decoding.forward import Forward, PassInputs
+from lastword.decoding.forward import BatchCost, Forward, PassInputs
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.policies.length.survival import Survival
 from lastword.survival.interpretation import Auto, Hazard, Interpretation

@@ -32,7 +32,7 @@ import lastword
 from benchmarks.arms import MODELS
 from benchmarks.readings import asked
 from benchmarks.study import Bench
-from lastword.decoding.planning import ModelProbe
+from lastword.decoding.running_batch import ModelProbe
 from lastword.engines.base import environment
 from lastword.io.files import write
 from lastword.policies.cache import DualCache

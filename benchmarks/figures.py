@@ -23,7 +23,7 @@ from benchmarks.race import draw_race, measure_race
 from benchmarks.scale.picture import draw as draw_scale
 from benchmarks.scale.record import read as read_scale
 from benchmarks.timeline import draw_serving, measure_serving
-from lastword.decoding.planning import ModelProbe
+from lastword.decoding.running_batch import ModelProbe
 from lastword.evaluate.records import Record
 from lastword.models.layers import TransformerConfig
 from lastword.paper.figures import FIGURES as OF_RECORDS

@@ -23,8 +23,7 @@ import lastword
 from benchmarks.paired import Compared, Comparison
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
-from lastword.canvas.cost import BatchCost
-from lastword.decoding.forward import Forward, PassInputs
+from lastword.decoding.forward import BatchCost, Forward, PassInputs
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.evaluate.run import Layout
 from lastword.evaluate.tiny import TinyTask

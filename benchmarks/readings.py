@@ -23,7 +23,7 @@ import torch
 
 import lastword
 from benchmarks.json_lines import SUFFIX, read_lines, write_lines
-from lastword.decoding.planning import ModelProbe
+from lastword.decoding.running_batch import ModelProbe
 from lastword.evaluate.tokens import tokenizer_of
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.policies.length.survival import Survival

@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from lastword.policies.unmask.entropy_bound import EntropyBound as EntropyBound
     from lastword.policies.unmask.local_leap import LocalLeap as LocalLeap
     from lastword.policies.unmask.mask_git import MaskGit as MaskGit
-    from lastword.policies.unmask.ranked import AtRandom as AtRandom
-    from lastword.policies.unmask.ranked import LargestMargin as LargestMargin
-    from lastword.policies.unmask.ranked import LowestEntropy as LowestEntropy
-    from lastword.policies.unmask.ranked import MostConfident as MostConfident
+    from lastword.policies.unmask.rule import AtRandom as AtRandom
+    from lastword.policies.unmask.rule import LargestMargin as LargestMargin
+    from lastword.policies.unmask.rule import LowestEntropy as LowestEntropy
+    from lastword.policies.unmask.rule import MostConfident as MostConfident
     from lastword.policies.unmask.rule import UnmaskRule as UnmaskRule
     from lastword.policies.unmask.schedule import Cosine as Cosine
     from lastword.policies.unmask.schedule import EqualShares as EqualShares
@@ -77,11 +77,11 @@ if TYPE_CHECKING:
     from lastword.survival.conformal import conformal_factor as conformal_factor
     from lastword.survival.conformal import min_samples as min_samples
     from lastword.survival.conformal import upper_bound as upper_bound
+    from lastword.survival.distribution import Cheapest as Cheapest
     from lastword.survival.distribution import LengthDistribution as LengthDistribution
-    from lastword.survival.estimate import Cheapest as Cheapest
-    from lastword.survival.estimate import Mean as Mean
-    from lastword.survival.estimate import Quantile as Quantile
-    from lastword.survival.estimate import Scaled as Scaled
+    from lastword.survival.distribution import Mean as Mean
+    from lastword.survival.distribution import Quantile as Quantile
+    from lastword.survival.distribution import Scaled as Scaled
     from lastword.survival.interpretation import Auto as Auto
     from lastword.survival.interpretation import Boundary as Boundary
     from lastword.survival.interpretation import Choice as Choice
@@ -99,8 +99,8 @@ if TYPE_CHECKING:
 # Public names by module, imported on first use: `lastword --help` does not wait for torch.
 _PUBLIC = {
     "api": ("Finish", "Generation", "generate", "predict_length", "stream"),
-    "calibration.fit": ("calibrate",),
     "calibration": ("Calibration", "Ratios"),
+    "calibration.fit": ("calibrate",),
     "canvas.tokens": ("TokenIds",),
     "decoding.forward": ("Hooks",),
     "decoding.loop": ("Step", "decode"),
@@ -127,8 +127,7 @@ _PUBLIC = {
     "policies.unmask.entropy_bound": ("EntropyBound",),
     "policies.unmask.local_leap": ("LocalLeap",),
     "policies.unmask.mask_git": ("MaskGit",),
-    "policies.unmask.ranked": ("AtRandom", "LargestMargin", "LowestEntropy", "MostConfident"),
-    "policies.unmask.rule": ("UnmaskRule",),
+    "policies.unmask.rule": ("AtRandom", "LargestMargin", "LowestEntropy", "MostConfident", "UnmaskRule"),
     "policies.unmask.schedule": ("Cosine", "EqualShares", "Schedule", "Timesteps"),
     "policies.unmask.slow_fast": ("SlowFast",),
     "policies.unmask.threshold": ("AboveThreshold", "Factor", "LeftmostFirst"),
@@ -136,8 +135,7 @@ _PUBLIC = {
     "recipe.registry": ("register",),
     "recipe.resolve": ("BeyondTrainingWarning", "resolve"),
     "survival.conformal": ("conformal_factor", "min_samples", "upper_bound"),
-    "survival.distribution": ("LengthDistribution",),
-    "survival.estimate": ("Cheapest", "Mean", "Quantile", "Scaled"),
+    "survival.distribution": ("Cheapest", "LengthDistribution", "Mean", "Quantile", "Scaled"),
     "survival.interpretation": (
         "Auto",
         "Boundary",

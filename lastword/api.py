@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
+
+from typing_extensions import TypedDict, Unpack
 
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.cost import TokenCost
-from lastword.decoding.forward import Hooks
-from lastword.decoding.loop import Step, decode
-from lastword.decoding.planning import ModelProbe
-from lastword.decoding.running_batch import FinishedRow
+from lastword.canvas.tokens import PromptIds
+from lastword.decoding.forward import Hooks, TokenCost
+from lastword.decoding.loop import Step, decode_prompts
+from lastword.decoding.running_batch import FinishedRow, ModelProbe
 from lastword.decoding.sampling import RowGenerators, Sampling, check_seed, check_seeds
-from lastword.errors import PromptError, SettingError
+from lastword.errors import PromptError, SettingError, WrongTypeError
 from lastword.models.base import MaskPredictor, check_model, decode_text
 from lastword.models.load import load
 from lastword.policies.cache import Cache
@@ -24,9 +26,9 @@ from lastword.policies.commit import CommitRule
 from lastword.policies.length.policy import LengthPolicy, Plan
 from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.rule import UnmaskRule
-from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts
+from lastword.prompts import Prompt, is_batch, prompts_in_chat, tokenize_prompts, validate_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import group_by_limit, resolve
+from lastword.recipe.resolve import group_by_limit, resolve_checked
 from lastword.recipe.text import parse_part
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto, Interpretation
@@ -117,79 +119,63 @@ class Generation:
         }
 
 
+class DecodeOptions(TypedDict, total=False):
+    """Options that `generate` and `stream` have in common. A part is given as a value or as text."""
+
+    recipe: Recipe | str | None
+    length: LengthPolicy | str | None
+    unmask: UnmaskRule | str | None
+    commit: CommitRule | str | None
+    cache: Cache | str | None
+    block: int | None
+    sampling: Sampling | str | None
+    hooks: Hooks
+    exceed_max_seq_len: bool
+
+
+class StreamOptions(DecodeOptions, total=False):
+    """Options of `stream`."""
+
+    seed: int
+
+
+class GenerateOptions(DecodeOptions, total=False):
+    """Options of `generate`."""
+
+    seed: int | Sequence[int]
+    on_step: Callable[[Step], None] | None
+    max_batch_size: int | None
+    frames: bool
+
+
 # One prompt gives one Generation, a list of prompts gives a list. A flat list of ids or of chat messages is
 # one prompt.
 @overload
 def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
-    model: Model,
-    prompt: Prompt,
-    *,
-    length: LengthPolicy | str | None = None,
-    unmask: UnmaskRule | str | None = None,
-    commit: CommitRule | str | None = None,
-    cache: Cache | str | None = None,
-    block: int | None = None,
-    sampling: Sampling | str | None = None,
-    recipe: Recipe | str | None = None,
-    hooks: Hooks = Hooks(),
-    seed: int | Sequence[int] = 0,
-    exceed_max_seq_len: bool = False,
-    on_step: Callable[[Step], None] | None = None,
-    max_batch_size: int | None = None,
-    frames: bool = False,
+    model: Model, prompt: Prompt, **options: Unpack[GenerateOptions]
 ) -> Generation: ...
 @overload
 def generate(
-    model: Model,
-    prompt: Sequence[Prompt],
-    *,
-    length: LengthPolicy | str | None = None,
-    unmask: UnmaskRule | str | None = None,
-    commit: CommitRule | str | None = None,
-    cache: Cache | str | None = None,
-    block: int | None = None,
-    sampling: Sampling | str | None = None,
-    recipe: Recipe | str | None = None,
-    hooks: Hooks = Hooks(),
-    seed: int | Sequence[int] = 0,
-    exceed_max_seq_len: bool = False,
-    on_step: Callable[[Step], None] | None = None,
-    max_batch_size: int | None = None,
-    frames: bool = False,
+    model: Model, prompt: Sequence[Prompt], **options: Unpack[GenerateOptions]
 ) -> list[Generation]: ...
 def generate(
-    model: Model,
-    prompt: Prompt | Sequence[Prompt],
-    *,
-    length: LengthPolicy | str | None = None,
-    unmask: UnmaskRule | str | None = None,
-    commit: CommitRule | str | None = None,
-    cache: Cache | str | None = None,
-    block: int | None = None,
-    sampling: Sampling | str | None = None,
-    recipe: Recipe | str | None = None,
-    hooks: Hooks = Hooks(),
-    seed: int | Sequence[int] = 0,
-    exceed_max_seq_len: bool = False,
-    on_step: Callable[[Step], None] | None = None,
-    max_batch_size: int | None = None,
-    frames: bool = False,
+    model: Model, prompt: Prompt | Sequence[Prompt], **options: Unpack[GenerateOptions]
 ) -> Generation | list[Generation]:
     """Generate the answer to a prompt, or a list of answers to a list of prompts.
 
     Args:
         model: a loaded model, or the name or folder of one, which is then loaded for this call alone.
         prompt: text, chat messages ([{"role": ..., "content": ...}]), token ids, or a list of these.
+        recipe: the recipe or its name; by default `careful`.
         length: a length policy or its name. The arguments from here to `sampling` override parts of `recipe`.
         unmask: a rule, or its name, that chooses which masks a pass fills.
         commit: a rule, or its name, that may fill all remaining masks at once.
         cache: a cache, or its name, that chooses which columns are computed again.
         block: number of slots per block.
         sampling: how logits become tokens.
-        recipe: the recipe, its name or a recipe file.
         hooks: functions that change logits or tokens between steps.
-        seed: one seed per prompt, or a first seed s: prompt i gets s + i.
         exceed_max_seq_len: allow rows that are longer than the model's context.
+        seed: one seed per prompt, or a first seed s (by default 0): prompt i gets s + i.
         on_step: a function that is called with every Step.
         max_batch_size: number of prompts decoded together; a waiting prompt takes the place of a finished
             one. By default, as many as fit a model of this size: 512 of an embedded one, 33 of LLaDA-8B.
@@ -203,30 +189,21 @@ def generate(
     >>> answer.text, answer.horizon, answer.cost.forward_passes
     ('defgh', 5, 5)
     """
-    choices = {
-        "length": length,
-        "unmask": unmask,
-        "commit": commit,
-        "cache": cache,
-        "block": block,
-        "sampling": sampling,
-    }
-    Hooks.check("generate", hooks)
-    check_choice("generate", "exceed_max_seq_len", exceed_max_seq_len, True, False)
+    recipe, hooks, exceed_max_seq_len = _checked_options("generate", options, GenerateOptions)
+    on_step, max_batch_size = options.get("on_step"), options.get("max_batch_size")
+    frames = options.get("frames", False)
     check_choice("generate", "frames", frames, True, False)
     if max_batch_size is not None:
         check_int("generate", "max_batch_size", max_batch_size, minimum=1)
     if on_step is not None:
         check_callable("generate", "on_step", on_step, ("step",))
     model = as_model(model)
-    batch = tokenize_prompts(model, prompt)
-    seeds = _seeds(seed, len(batch))
-    chosen = Recipe.coerce(recipe).with_choices(**choices)
+    prompts = tokenize_prompts(model, prompt)
     generations = generate_ids(
         model,
-        batch,
-        chosen,
-        seeds,
+        prompts,
+        recipe,
+        _seeds(options.get("seed", 0), len(prompts)),
         hooks=hooks,
         exceed_max_seq_len=exceed_max_seq_len,
         in_chat=prompts_in_chat(prompt),
@@ -237,9 +214,25 @@ def generate(
     return generations if is_batch(prompt) else generations[0]
 
 
+def _checked_options(owner: str, options: Mapping[str, Any], kind: type) -> tuple[Recipe, Hooks, bool]:
+    """Check the options that `generate` and `stream` have in common, and return them."""
+    known = kind.__annotations__
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(known)}"
+            raise WrongTypeError(f"{owner}() has no argument {name!r}; {hint}")
+    hooks, exceed_max_seq_len = options.get("hooks", Hooks()), options.get("exceed_max_seq_len", False)
+    Hooks.check(owner, hooks)
+    check_choice(owner, "exceed_max_seq_len", exceed_max_seq_len, True, False)
+    parts = {name: options.get(name) for name in ("length", "unmask", "commit", "cache", "block", "sampling")}
+    recipe = Recipe.coerce(options.get("recipe")).with_choices(**parts)
+    return recipe, hooks, exceed_max_seq_len
+
+
 def generate_ids(
     model: MaskPredictor,
-    prompts: Sequence[list[int]],
+    prompts: Sequence[PromptIds],
     recipe: Recipe,
     seeds: Sequence[int],
     *,
@@ -258,19 +251,20 @@ def generate_ids(
     `max_new_tokens` caps the answer of each prompt (None: not capped) and `plans` are those of `decode`.
     `on_answer` is called with the index of a prompt and its answer as soon as that is finished.
     """
+    tokens = validate_prompts(prompts, model.ids)
     caps: list[int] | None = None
     if max_new_tokens is not None and any(max_new_tokens):
         caps = [cap or MAX_SLOTS for cap in max_new_tokens]
-    groups = [[*range(len(prompts))]]
-    if prompts and not exceed_max_seq_len:
-        groups = group_by_limit(recipe, model, prompts)
+    groups = [[*range(len(tokens))]]
+    if not exceed_max_seq_len:
+        groups = group_by_limit(recipe, model, [len(prompt) for prompt in tokens])
     generations: dict[int, Generation] = {}
     for rows in groups:
-        steps = decode(
+        steps = decode_prompts(
             model,
-            [prompts[row] for row in rows],
+            [tokens[row] for row in rows],
             recipe,
-            generators=RowGenerators([seeds[row] for row in rows], model.device),
+            RowGenerators([seeds[row] for row in rows], model.device),
             hooks=hooks,
             exceed_max_seq_len=exceed_max_seq_len,
             in_chat=in_chat,
@@ -282,14 +276,14 @@ def generate_ids(
         recorder = FrameRecorder(model.tokenizer, model.ids) if frames else None
         for finished, seconds, step in _finished_rows(steps, on_step, recorder):
             row = rows[finished.request_id]
-            generation = build_generation(model, finished, step.recipe, prompts[row], seconds)
+            generation = build_generation(model, finished, step.recipe, tokens[row].tolist(), seconds)
             generations[row] = replace(generation, graph_fallbacks=step.graph_fallbacks)
             if on_answer is not None:
                 on_answer(row, generations[row])
         for row, row_frames in zip(rows, recorder.frames if recorder else ()):
-            prompt_text = decode_text(model.tokenizer, prompts[row])
+            prompt_text = decode_text(model.tokenizer, generations[row].prompt)
             generations[row] = replace(generations[row], frames=row_frames, prompt_text=prompt_text)
-    return [generations[row] for row in range(len(prompts))]
+    return [generations[row] for row in range(len(tokens))]
 
 
 def predict_length(
@@ -304,7 +298,7 @@ def predict_length(
     """Predict the length of the answer from one forward pass over `limit` masks; one row per prompt.
 
     By default the limit is `model.default_max_new_tokens`, or what the longest prompt leaves of the context.
-    `limit`, `ends` and `reading` are those of `Survival`; `reading=Hazard()`, or its name, is the paper's.
+    `limit`, `ends` and `interpretation` are those of `Survival`; the paper's is `interpretation=Hazard()`.
 
     >>> import lastword
     >>> lastword.predict_length(lastword.load("toy"), "abc", limit=64)
@@ -312,15 +306,15 @@ def predict_length(
     """
     check_choice("predict_length", "exceed_max_seq_len", exceed_max_seq_len, True, False)
     model = as_model(model)
-    batch = tokenize_prompts(model, prompt)
-    read_as = (
-        parse_part("interpretation", interpretation) if isinstance(interpretation, str) else interpretation
+    prompts = validate_prompts(tokenize_prompts(model, prompt), model.ids)
+    if isinstance(interpretation, str):
+        interpretation = parse_part("interpretation", interpretation)
+    survival = Survival(limit=limit, ends=ends, interpretation=cast(Interpretation, interpretation))
+    resolved = resolve_checked(
+        Recipe(length=survival), model, max(map(len, prompts)), exceed_max_seq_len=exceed_max_seq_len
     )
-    survival = Survival(limit=limit, ends=ends, interpretation=read_as)
-    longest = [max(batch, key=len)] if batch else []
-    resolved = resolve(Recipe(length=survival), model, longest, exceed_max_seq_len=exceed_max_seq_len)
-    probe = ModelProbe(model, batch, exceed_max_seq_len=exceed_max_seq_len)
-    lengths = replace(survival, limit=resolved.length.traits.max_slots).lengths(probe)
+    survival = replace(survival, limit=resolved.length.traits.max_slots)
+    lengths = survival.lengths(ModelProbe(model, prompts, exceed_max_seq_len=exceed_max_seq_len))
     return lengths if is_batch(prompt) else lengths.row(0)
 
 
@@ -328,11 +322,11 @@ def _finished_rows(
     steps: Iterator[Step], *callbacks: Callable[[Step], None] | None
 ) -> Iterator[tuple[FinishedRow, float, Step]]:
     """Yield every finished row, the seconds until then and its last step; call back after every step."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     step: Step | None = None
     for step in steps:
         for row in step.finished:
-            yield row, time.perf_counter() - began, step
+            yield row, time.perf_counter() - started, step
         for callback in callbacks:
             if callback is not None:
                 callback(step)
@@ -400,24 +394,10 @@ def trimmed(canvas: Canvas, row: int, answer: list[int]) -> tuple[list[int], Fin
     return tokens, Finish.ENDED if bool(canvas.ended[row].any()) else Finish.TRUNCATED
 
 
-def stream(
-    model: Model,
-    prompt: Prompt,
-    *,
-    length: LengthPolicy | str | None = None,
-    unmask: UnmaskRule | str | None = None,
-    commit: CommitRule | str | None = None,
-    cache: Cache | str | None = None,
-    block: int | None = None,
-    sampling: Sampling | str | None = None,
-    recipe: Recipe | str | None = None,
-    hooks: Hooks = Hooks(),
-    seed: int = 0,
-    exceed_max_seq_len: bool = False,
-) -> Iterator[Frame]:
+def stream(model: Model, prompt: Prompt, **options: Unpack[StreamOptions]) -> Iterator[Frame]:
     """Generate the answer to one prompt and yield a Frame after every pass.
 
-    Arguments are those of `generate`. The first frame is the empty canvas as planned, the last one has the
+    Options are those of `generate`. The first frame is the empty canvas as planned, the last one has the
     whole answer. Decoding advances only when the next frame is requested.
 
     >>> import lastword
@@ -428,28 +408,19 @@ def stream(
     2 de_ (1, 2, None)
     3 def (1, 2, 3)
     """
-    choices: dict[str, Any] = {
-        "length": length,
-        "unmask": unmask,
-        "commit": commit,
-        "cache": cache,
-        "block": block,
-        "sampling": sampling,
-    }
-    Hooks.check("stream", hooks)
-    check_choice("stream", "exceed_max_seq_len", exceed_max_seq_len, True, False)
-    first = check_seed("stream", seed)
+    recipe, hooks, exceed_max_seq_len = _checked_options("stream", options, StreamOptions)
+    seed = check_seed("stream", options.get("seed", 0))
     model = as_model(model)
     if is_batch(prompt):
         raise PromptError(
             f"stream was given {len(prompt)} prompts and takes one; for several, keep the frames with "
             "generate(..., frames=True)"
         )
-    steps = decode(
+    steps = decode_prompts(
         model,
-        tokenize_prompts(model, prompt),
-        Recipe.coerce(recipe).with_choices(**choices),
-        generators=RowGenerators([first], model.device),
+        validate_prompts(tokenize_prompts(model, prompt), model.ids),
+        recipe,
+        RowGenerators([seed], model.device),
         hooks=hooks,
         exceed_max_seq_len=exceed_max_seq_len,
         in_chat=prompts_in_chat(prompt),

@@ -1,16 +1,19 @@
-"""Prompts: text, chat messages or token ids, converted to lists of token ids."""
+"""Prompts: text, chat messages or token ids, converted to token ids and validated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, TypeGuard
 
+import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from lastword.canvas.tokens import as_token_id, as_token_ids, is_array
+from lastword.canvas.tokens import PromptIds, TokenIds
 from lastword.errors import PromptError
 from lastword.models.base import MaskPredictor
-from lastword.validation import is_list, short_repr
+from lastword.validation import MAX_SLOTS, as_int, is_array, is_list, short_repr
 
 Message = Mapping[str, str]
 # Text, token ids, or a conversation; a single message is a conversation of one.
@@ -18,13 +21,13 @@ Prompt = str | Sequence[int] | Tensor | Message | Sequence[Message]
 
 
 def tokenize_prompts(model: MaskPredictor, prompt: Any) -> list[list[int]]:
-    """Return one prompt or several as lists of token ids; `decode` checks the ids."""
+    """Return one prompt or several as lists of token ids; `validate_prompts` checks the ids."""
     return [_ids(model, item) for item in _as_list(prompt)]
 
 
 def prompts_in_chat(prompt: Any) -> set[bool | None]:
-    """Return for each prompt whether it goes through the chat template (None: token ids do not tell)."""
-    return {_is_chat(item) for item in _as_list(prompt)}
+    """Return for each prompt whether it uses the chat template (None: unknown, for token ids)."""
+    return {False if isinstance(item, str) else _is_chat(item) or None for item in _as_list(prompt)}
 
 
 def is_batch(prompt: Any) -> bool:
@@ -40,51 +43,103 @@ def _as_list(prompt: Any) -> list[Any]:
     return list(prompt) if is_batch(prompt) else [prompt]
 
 
-def _is_chat(prompt: Any) -> bool | None:
-    if isinstance(prompt, str):
-        return False
-    return isinstance(prompt, Mapping) or _is_conversation(prompt) or None
-
-
-def _is_conversation(prompt: Any) -> bool:
-    return is_list(prompt) and bool(prompt) and isinstance(prompt[0], Mapping)
-
-
-def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
-    if isinstance(prompt, Mapping):
-        prompt = [prompt]
-    is_text, is_chat = isinstance(prompt, str), _is_conversation(prompt)
-    if not is_text and not is_chat:
-        if not is_list(prompt) and not (is_array(prompt) and prompt.ndim == 1):
-            raise PromptError(
-                f"a prompt of type {type(prompt).__name__} was given; give text, chat messages or a list of "
-                "token ids"
-            )
-        try:
-            return as_token_ids(prompt)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise PromptError(
-                f"a prompt holds something that is no token id ({error}); give text, chat messages or "
-                "whole-number ids"
-            ) from error
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise PromptError(
-            "this checkpoint came without a tokenizer, so it cannot read text; "
-            "give the prompt as a list of token ids"
-        )
-    ids = tokenizer.chat(prompt) if is_chat else tokenizer.encode(prompt)
-    try:
-        return as_token_ids(ids)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise PromptError(
-            f"the tokenizer made {short_repr(ids)} of a prompt ({error}); it must make a list of token ids"
-        ) from error
+def _is_chat(prompt: Any) -> bool:
+    if is_list(prompt) and prompt:
+        prompt = prompt[0]
+    return isinstance(prompt, Mapping)
 
 
 def _is_id(value: Any) -> bool:
     try:
-        as_token_id(value)
+        as_int(value)
     except (TypeError, ValueError, RuntimeError):
         return False
     return True
+
+
+def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
+    is_text, is_chat = isinstance(prompt, str), _is_chat(prompt)
+    ids = prompt
+    if is_text or is_chat:
+        tokenizer = model.tokenizer
+        if tokenizer is None:
+            raise PromptError(
+                "this checkpoint came without a tokenizer, so it cannot read text; give the prompt as a list "
+                "of token ids"
+            )
+        messages = [prompt] if isinstance(prompt, Mapping) else prompt
+        ids = tokenizer.chat(messages) if is_chat else tokenizer.encode(prompt)
+    elif not is_list(prompt) and not (is_array(prompt) and prompt.ndim == 1):
+        raise PromptError(
+            f"a prompt of type {type(prompt).__name__} was given; give text, chat messages or a list of "
+            "token ids"
+        )
+    try:
+        return as_token_ids(ids)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if is_text or is_chat:
+            raise PromptError(
+                f"the tokenizer returned {short_repr(ids)} for a prompt ({error}); it must return a list of "
+                "token ids"
+            ) from error
+        raise PromptError(
+            f"a prompt contains something that is not a token id ({error}); give text, chat messages or "
+            "whole-number ids"
+        ) from error
+
+
+def as_token_ids(values: object) -> list[int]:
+    """Return the ids of one prompt as plain ints; raise TypeError or ValueError for anything else.
+
+    Lists, tensors and arrays are accepted; bytes and sets contain integers too, but are rejected.
+    """
+    if is_array(values):
+        values = values.tolist()  # type: ignore[attr-defined]
+    if not is_list(values):
+        raise TypeError(f"a {type(values).__name__} is not a list of token ids")
+    values = list(islice(values, MAX_SLOTS + 1))  # a range may be longer than len() can return
+    if len(values) > MAX_SLOTS:
+        raise ValueError(f"it has more than {MAX_SLOTS} ids")
+    all_ints = set(map(type, values)) == {int}  # nearly always; checking one by one is slower
+    return values if all_ints else [as_int(value) for value in values]
+
+
+def validate_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]:
+    """Return the prompts as tensors of token ids; raise an error that names the wrong prompt."""
+    if not is_list(prompts) and not (is_array(prompts) and getattr(prompts, "ndim", 0) > 0):
+        raise PromptError(f"{short_repr(prompts)} was given for prompts; give a list of lists of token ids")
+    if not len(prompts):
+        raise PromptError("no prompt was given; give at least one")
+    ready = [prompt for prompt in prompts if _is_id_tensor(prompt) and len(prompt) and prompt.is_cpu]
+    if len(ready) == len(prompts):
+        tokens = torch.cat(ready)  # one check for all of them
+        if bool(((tokens >= 0) & (tokens < ids.vocab_size) & (tokens != ids.mask)).all()):
+            return ready
+    return [_validate_prompt(prompt, number, ids) for number, prompt in enumerate(prompts)]
+
+
+def _is_id_tensor(prompt: object) -> TypeGuard[Tensor]:
+    return isinstance(prompt, Tensor) and (prompt.dtype, prompt.ndim) == (torch.long, 1)
+
+
+def _validate_prompt(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
+    try:
+        tokens = as_token_ids(prompt)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PromptError(
+            f"prompt {number} is not a list of token ids ({error}); give text, chat messages or integer ids"
+        ) from error
+    if not tokens:
+        raise PromptError(f"prompt {number} is empty; give it at least one token")
+    for token in (min(tokens), max(tokens)):
+        if not 0 <= token < ids.vocab_size:
+            raise PromptError(
+                f"prompt {number} contains id {short_repr(token)}, outside the vocabulary of "
+                f"{ids.vocab_size} ids; use the tokenizer of this model"
+            )
+    if ids.mask in tokens:
+        raise PromptError(
+            f"prompt {number} contains the mask token (id {ids.mask}), which decoding would fill; remove it "
+            "from the prompt"
+        )
+    return torch.tensor(tokens, dtype=torch.long)

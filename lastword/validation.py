@@ -1,11 +1,14 @@
-"""Argument checks shared by all settings: types, ranges and choices."""
+"""Checks of arguments and settings: types, ranges and choices."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
-from collections.abc import Sequence
-from typing import Any, TypeGuard
+import operator
+from abc import ABC
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeGuard
 
 from lastword.errors import SettingError, WrongTypeError
 
@@ -38,6 +41,20 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview))
 
 
+def is_array(value: object) -> bool:
+    """Return whether a value is a tensor or an array of another library."""
+    return hasattr(value, "dtype") and hasattr(value, "tolist")
+
+
+def as_int(value: object) -> int:
+    """Return an integer of any library as a plain int; raise TypeError for booleans and arrays."""
+    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
+        raise TypeError("a boolean is not a whole number")
+    if getattr(value, "ndim", 0):
+        raise TypeError("an array is not a whole number, even if it contains only one")
+    return operator.index(value)  # type: ignore[arg-type]
+
+
 def check_list(owner: str, name: str, value: Any, expected: str) -> None:
     """Raise WrongTypeError unless a value is a list or similar; `expected` describes it in the message."""
     if not is_list(value):
@@ -55,7 +72,7 @@ def check_callable(owner: str, name: str, value: Any, takes: tuple[str, ...]) ->
     """Raise WrongTypeError unless a value is a function that can be called with the arguments `takes`."""
     called = f"{name}({', '.join(takes)})"
     given = f"{owner}({name}={short_repr(value)}) was given"
-    if not callable(value) or hasattr(type(value), "cost_summary"):  # a part of a recipe has one
+    if not callable(value) or isinstance(value, Part):
         raise WrongTypeError(f"{given}; {name} must be a function, called as {called}")
     try:
         signature = inspect.signature(value)
@@ -121,3 +138,39 @@ def check_choice(owner: str, name: str, value: Any, *choices: str | bool) -> Non
         allowed = " or ".join(repr(choice) for choice in choices)
         kind = SettingError if isinstance(value, (str, bool)) else WrongTypeError
         raise kind(f"{owner}({name}={short_repr(value)}) was given; {name} must be {allowed}")
+
+
+class Part(ABC):
+    """A part of a recipe: a frozen dataclass whose fields are checked when it is created.
+
+    Fields made with `checked_field` declare their own check.
+    """
+
+    name: ClassVar[str]  # in recipes and on the command line
+    cost_summary: ClassVar[str] = ""
+    source: ClassVar[str] = "ours"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def check_fields(settings: Any) -> None:
+    """Raise an error for the first field of a dataclass that fails the check it declares."""
+    for field in dataclasses.fields(settings):
+        check: Callable[[str, str, Any], None] | None = field.metadata.get("check")
+        value = getattr(settings, field.name)
+        if check is not None and not (value is None and field.default is None):
+            check(type(settings).__name__, field.name, value)
+
+
+def checked_field(default: Any, check: Callable[..., None], *arguments: Any, **options: Any) -> Any:
+    """Return a dataclass field that `check_fields` passes to a check of this module.
+
+    The check is called as `check(class_name, field_name, value, *arguments, **options)`. None is accepted if
+    it is the default.
+    """
+
+    def run(owner: str, name: str, value: Any) -> None:
+        check(owner, name, value, *arguments, **options)
+
+    return dataclasses.field(default=default, metadata={"check": run})

@@ -8,13 +8,13 @@ import torch
 
 import lastword
 from lastword.canvas.canvas import Canvas
-from lastword.canvas.cost import TokenCost
 from lastword.canvas.tokens import TokenIds
+from lastword.decoding.forward import TokenCost
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import CapacityError, NumericError, PromptError, SettingError
 from lastword.models.adapter import Adapter
 from lastword.models.toy import Toy
-from lastword.policies.unmask.ranked import AtRandom, MostConfident
+from lastword.policies.unmask.rule import AtRandom, MostConfident
 from lastword.recipe.recipe import Recipe
 from lastword.survival.interpretation import Hazard
 
@@ -112,7 +112,7 @@ def test_rows_of_a_batch_equal_their_solo_runs(name, request):
         ([0, 99], "id 99, outside the vocabulary of 29"),
         ([-1], "id -1, outside"),
         ([0, 27, 1], "mask token"),
-        ("Größe", "cannot read"),
+        ("Größe", "cannot encode"),
         ([{"role": "user", "content": "abc"}], "no chat template"),
     ],
 )

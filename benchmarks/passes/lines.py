@@ -20,15 +20,15 @@ from benchmarks.passes.totals import StepTotals
 from benchmarks.passes.work import Work
 from lastword.api import Generation
 from lastword.bench import Timing
-from lastword.canvas.cost import TokenCost as Cost
 from lastword.decoding.batch_state import supports_static_shapes
 from lastword.decoding.forward import Hooks
+from lastword.decoding.forward import TokenCost as Cost
 from lastword.decoding.loop import Step, decode
 from lastword.models.native import NativeModel
 from lastword.policies.cache import Cache, DualCache, NoCache, PrefixCache
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import LengthPolicy
-from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 

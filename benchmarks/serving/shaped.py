@@ -18,7 +18,7 @@ from benchmarks.serving.load import Arm, Asked
 from lastword.errors import PromptError
 from lastword.policies.cache import DualCache
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 from lastword.serve.request import ServerRequest

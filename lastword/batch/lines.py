@@ -9,13 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from lastword.canvas.canvas import validate_prompts
 from lastword.decoding.sampling import check_seed
 from lastword.engines.base import TOO_LONG, GenerationReply, GenerationRequest, ModelInfo, RemoteModelInfo
 from lastword.errors import CapacityError, EngineError, LastwordError, PromptError
 from lastword.io.prompts import LineId, PromptLine, parse_prompt_line
 from lastword.io.schema import STRICT, Count, LongText, Seed, Share, SlotCount, Text, validate
-from lastword.prompts import tokenize_prompts
+from lastword.prompts import tokenize_prompts, validate_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS
 

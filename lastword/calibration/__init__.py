@@ -14,7 +14,7 @@ from pydantic import AliasChoices, BaseModel, Field
 from lastword.errors import CheckpointError, SettingError
 from lastword.io.schema import STRICT, PositiveSlots, SlotCount, Text, read_json_object, validate
 from lastword.survival.conformal import conformal_quantile, required_factor
-from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.survival.distribution import Cheapest, Mean, Quantile, Scaled
 from lastword.survival.interpretation import (
     Auto,
     Boundary,

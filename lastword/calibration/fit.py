@@ -34,7 +34,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import parse_part
 from lastword.survival.conformal import min_samples
-from lastword.survival.estimate import Cheapest, Mean, Quantile
+from lastword.survival.distribution import Cheapest, Mean, Quantile
 from lastword.survival.interpretation import Auto, Interpretation
 from lastword.validation import MAX_SEED, MIN_SEED, check_callable, check_int, check_list, check_type
 from lastword.version import __version__

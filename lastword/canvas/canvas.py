@@ -1,11 +1,10 @@
-"""The canvas of a batch: prompts followed by the slots of their answers. It is what decoding changes."""
+"""The canvas of a batch (prompts followed by answer slots) and the clock of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import TypeGuard
 
 import torch
 from jaxtyping import Bool, Int
@@ -13,15 +12,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lastword.canvas.columns import Window, cached_arange, first_true
-from lastword.canvas.tokens import PromptIds, TokenIds, as_token_ids, is_array
-from lastword.canvas.tree import tree_to, tree_where
-from lastword.errors import PromptError, SettingError
-from lastword.validation import is_list, short_repr
+from lastword.canvas.tokens import PromptIds, TokenIds
+from lastword.canvas.tree import tree_where
+from lastword.errors import SettingError
 
 
 @dataclass(frozen=True, eq=False)
 class RowSpans:
-    """Where the prompt and the answer of each row lie.
+    """The columns of the prompt and the answer of each row.
 
     Canvases that differ in their tokens only share one instance, so that the masks are computed once.
     """
@@ -72,15 +70,14 @@ class Canvas:
         ids: TokenIds,
         start: int | None = None,
     ) -> Canvas:
-        """Return prompts followed by `horizon` masks each; answers begin at `start` or after the prompts."""
+        """Return valid prompts followed by `horizon` masks; answers begin at `start` or after the prompts."""
         if bool((horizon < 1).any()):
             raise SettingError(
                 f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot"
             )
-        rows = validate_prompts(prompts, ids)
-        start = max(len(row) for row in rows) if start is None else start
-        prompt_length = torch.tensor([len(row) for row in rows])
-        prompt = pad_sequence(rows, True, ids.pad, "left")
+        prompt_length = torch.tensor([len(prompt) for prompt in prompts])
+        start = int(prompt_length.max()) if start is None else start
+        prompt = pad_sequence([torch.as_tensor(prompt) for prompt in prompts], True, ids.pad, "left")
         prompt = torch.nn.functional.pad(prompt, (start - prompt.shape[1], 0), value=ids.pad)
         answer = cached_arange(int(horizon.max()), horizon.device) < horizon[:, None]
         tokens = torch.cat((prompt, torch.where(answer, ids.mask, ids.pad)), 1)
@@ -121,10 +118,6 @@ class Canvas:
             suffix=self.suffix[row],
         )
         return replace(self, tokens=self.tokens[row], spans=spans, abandoned=self.abandoned[row])
-
-    def to(self, device: torch.device) -> Canvas:
-        """Return the canvas on another device."""
-        return tree_to(self, device)
 
     def may_contain(self, change: Tensor) -> bool:
         """Return whether any entry of `change` is set; a static canvas returns True without looking."""
@@ -281,51 +274,9 @@ class Canvas:
         return self.tokens[row, self.start : self.start + int(self.horizon[row])].tolist()
 
 
-def validate_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor]:
-    """Return the prompts as tensors of token ids; raise an error that names the wrong prompt."""
-    if not is_list(prompts) and not (is_array(prompts) and getattr(prompts, "ndim", 0) > 0):
-        raise PromptError(f"{short_repr(prompts)} was given for prompts; give a list of lists of token ids")
-    if not len(prompts):
-        raise PromptError("no prompt was given; give at least one")
-    ready = [prompt for prompt in prompts if _is_id_tensor(prompt) and len(prompt) and prompt.is_cpu]
-    if len(ready) == len(prompts):
-        tokens = torch.cat(ready)  # one check for all of them
-        if bool(((tokens >= 0) & (tokens < ids.vocab_size) & (tokens != ids.mask)).all()):
-            return ready
-    return [_validate_prompt(prompt, number, ids) for number, prompt in enumerate(prompts)]
-
-
-def _is_id_tensor(prompt: object) -> TypeGuard[Tensor]:
-    return isinstance(prompt, Tensor) and (prompt.dtype, prompt.ndim) == (torch.long, 1)
-
-
-def _validate_prompt(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:
-    try:
-        tokens = as_token_ids(prompt)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise PromptError(
-            f"prompt {number} is not a list of token ids ({error}); give text, chat messages or integer ids"
-        ) from error
-    if not tokens:
-        raise PromptError(f"prompt {number} is empty; give it at least one token")
-    for token in (min(tokens), max(tokens)):
-        if not 0 <= token < ids.vocab_size:
-            raise PromptError(
-                f"prompt {number} holds id {short_repr(token)}, outside the vocabulary of "
-                f"{ids.vocab_size} ids; "
-                "give ids below that, from the tokenizer of this model"
-            )
-    if ids.mask in tokens:
-        raise PromptError(
-            f"prompt {number} holds the mask token (id {ids.mask}), which decoding would fill in; remove it "
-            "from the prompt"
-        )
-    return torch.tensor(tokens, dtype=torch.long)
-
-
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """Step counters per row. Rows count independently, so a row of a batch decodes as it would alone."""
+    """Step counters per row. Rows count independently, so each row of a batch decodes as it would alone."""
 
     step: Int[Tensor, "B"]  # steps of the row, from 0
     window: Window  # the current block
@@ -345,8 +296,8 @@ class Clock:
     def tick(self, canvas: Canvas, block: int | None, active: Bool[Tensor, "B"] | None = None) -> Clock:
         """Return the clock of the next step; only `active` rows advance (None: all).
 
-        A block also starts anew when its row was resized: the row holds other masks and, to the right of the
-        change, other columns, so schedules restart and caches recompute it.
+        A block also restarts when its row was resized: masks and, to the right of the change, columns are
+        different, so schedules restart and caches recompute the row.
         """
         window = canvas.window(block)
         block_start = (window.first != self.window.first) | (window.last != self.window.last)

@@ -19,7 +19,7 @@ from lastword.cli.console import canvas_panel, draw_curve, live_canvas
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
 from lastword.models.base import MaskPredictor
-from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.prompts import Prompt, tokenize_prompts
 from lastword.recipe.recipe import Recipe

@@ -10,9 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock
-from lastword.canvas.cost import BatchCost
 from lastword.canvas.tree import State, tree_map
-from lastword.decoding.forward import Hooks
+from lastword.decoding.forward import BatchCost, Hooks
 from lastword.errors import SettingError, WrongTypeError
 from lastword.policies.cache import DualCache, NoCache
 from lastword.policies.length.fixed import Fixed

@@ -8,22 +8,27 @@ from dataclasses import dataclass
 from jaxtyping import Bool
 from torch import Tensor
 
-from lastword.canvas.canvas import Canvas, Clock, validate_prompts
-from lastword.canvas.cost import BatchCost, TokenCost
+from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.tokens import PromptIds
 from lastword.decoding.batch_state import CanvasLayout, supports_static_shapes
-from lastword.decoding.forward import Forward, Hooks
-from lastword.decoding.planning import PlannedRequest
+from lastword.decoding.forward import BatchCost, Forward, Hooks, TokenCost
 from lastword.decoding.prediction import Prediction
-from lastword.decoding.running_batch import FinishedRow, PromptQueue, RequestQueue, RunningBatch
+from lastword.decoding.running_batch import (
+    FinishedRow,
+    PlannedRequest,
+    PromptQueue,
+    RequestQueue,
+    RunningBatch,
+)
 from lastword.decoding.sampling import RowGenerators
 from lastword.decoding.static_shapes import PhaseScheduler
 from lastword.decoding.step import StepDetails, Stepper
 from lastword.errors import SettingError, WrongTypeError
 from lastword.models.base import MaskPredictor, check_model
 from lastword.policies.length.policy import Plan
+from lastword.prompts import validate_prompts
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.resolve import resolve
+from lastword.recipe.resolve import check_common_limit, check_request, resolve_checked
 from lastword.validation import (
     check_choice,
     check_int,
@@ -110,9 +115,8 @@ def decode(
         use_cuda_graphs: replay steps as CUDA graphs where the device and the recipe's parts allow it.
     """
     check_model(model)
-    recipe = Recipe.coerce(recipe)
+    recipe = check_request("decode", recipe, in_chat, exceed_max_seq_len)
     Hooks.check("decode", hooks)
-    check_choice("decode", "exceed_max_seq_len", exceed_max_seq_len, True, False)
     check_choice("decode", "use_cuda_graphs", use_cuda_graphs, True, False)
     if generators is not None:
         expected = "lastword.RowGenerators(seeds), or None"
@@ -126,16 +130,64 @@ def decode(
             )
     prompts = validate_prompts(prompts, model.ids)
     if max_new_tokens is not None:
-        check_list("decode", "max_new_tokens", max_new_tokens, "a list of whole numbers, one a prompt")
+        check_list("decode", "max_new_tokens", max_new_tokens, "a list of whole numbers, one per prompt")
         for cap in max_new_tokens:
             check_int("decode", "max_new_tokens", cap, minimum=1)
         _check_count("max_new_tokens", max_new_tokens, prompts)
     if plans is not None:
         _check_plans(plans)
         _check_count("plans", plans, prompts)
-    recipe = resolve(recipe, model, prompts, in_chat=in_chat, exceed_max_seq_len=exceed_max_seq_len)
-    generators = generators or RowGenerators(range(len(prompts)), model.device)
-    _check_count("generators", generators, prompts)
+    if generators is not None:
+        _check_count("generators", generators, prompts)
+    check_common_limit(recipe, model, [len(prompt) for prompt in prompts], exceed_max_seq_len)
+    yield from decode_prompts(
+        model,
+        prompts,
+        recipe,
+        generators or RowGenerators(range(len(prompts)), model.device),
+        hooks=hooks,
+        exceed_max_seq_len=exceed_max_seq_len,
+        in_chat=in_chat,
+        max_batch_size=max_batch_size,
+        max_new_tokens=max_new_tokens,
+        plans=plans,
+        use_cuda_graphs=use_cuda_graphs,
+    )
+
+
+def _check_count(name: str, values: Sized, prompts: Sized) -> None:
+    if len(values) != len(prompts):
+        raise SettingError(f"{len(values)} {name} were given for {len(prompts)} prompts; give one each")
+
+
+def _check_plans(plans: Sequence[object]) -> None:
+    """Raise an error for anything but plans with their costs, or None for a prompt without one."""
+    check_list("decode", "plans", plans, "a list of plans and their costs, one per prompt")
+    for plan in plans:
+        if plan is not None and not (isinstance(plan, tuple) and [*map(type, plan)] == [Plan, TokenCost]):
+            raise WrongTypeError(
+                f"decode(plans=...) was given {short_repr(plan)}; give a plan with its cost, as "
+                "lastword.decoding.running_batch.plan_lengths returns them, or None"
+            )
+
+
+def decode_prompts(
+    model: MaskPredictor,
+    prompts: Sequence[Tensor],
+    recipe: Recipe,
+    generators: RowGenerators,
+    *,
+    hooks: Hooks = Hooks(),
+    exceed_max_seq_len: bool = False,
+    in_chat: Collection[bool | None] = (),
+    max_batch_size: int | None = None,
+    max_new_tokens: Sequence[int] | None = None,
+    plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
+    use_cuda_graphs: bool = False,
+) -> Iterator[Step]:
+    """Decode validated prompts with a common limit, like `decode`, without checking the arguments."""
+    longest = max(map(len, prompts))
+    recipe = resolve_checked(recipe, model, longest, in_chat=in_chat, exceed_max_seq_len=exceed_max_seq_len)
     batch_size = min(max_batch_size or len(prompts), len(prompts))
     queue = PromptQueue(
         model,
@@ -152,27 +204,11 @@ def decode(
         recipe,
         queue,
         max_batch_size=batch_size,
-        max_prompt_tokens=max(map(len, prompts)),
+        max_prompt_tokens=longest,
         hooks=hooks,
         exceed_max_seq_len=exceed_max_seq_len,
         use_cuda_graphs=use_cuda_graphs,
     )
-
-
-def _check_count(name: str, values: Sized, prompts: Sized) -> None:
-    if len(values) != len(prompts):
-        raise SettingError(f"{len(values)} {name} were given for {len(prompts)} prompts; give one each")
-
-
-def _check_plans(plans: Sequence[object]) -> None:
-    """Raise an error for anything but plans with their costs, or None for a prompt without one."""
-    check_list("decode", "plans", plans, "a list of plans and their costs, one a prompt")
-    for plan in plans:
-        if plan is not None and not (isinstance(plan, tuple) and [*map(type, plan)] == [Plan, TokenCost]):
-            raise WrongTypeError(
-                f"decode(plans=...) was given {short_repr(plan)}; give a plan with its cost, as "
-                "lastword.decoding.planning.plan_lengths returns them, or None"
-            )
 
 
 def decode_steps(

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor
 
-from lastword.canvas.tokens import TokenIds, as_token_id, is_array
+from lastword.canvas.tokens import TokenIds
 from lastword.errors import SettingError, WrongTypeError
 from lastword.models.base import check_device
 from lastword.validation import (
     MAX_SEED,
     MIN_SEED,
+    Part,
+    as_int,
     check_choice,
     check_int,
     check_list,
     check_number,
     check_temperature,
+    checked_field,
+    is_array,
     short_repr,
 )
 
@@ -27,7 +31,7 @@ from lastword.validation import (
 def check_seed(owner: str, value: object) -> int:
     """Return a seed as an int; whole numbers of any library are accepted."""
     try:
-        seed = as_token_id(value)
+        seed = as_int(value)
     except TypeError as error:
         raise WrongTypeError(
             f"{owner}(seed={short_repr(value)}) was given, of type {type(value).__name__}; a seed must be a "
@@ -97,8 +101,8 @@ class RowGenerators:
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """How candidate tokens are drawn, and which probabilities the unmask rules compare.
+class Sampling(Part):
+    """The way candidate tokens are drawn, and the probabilities that unmask rules compare.
 
     At temperature 0 the candidate is the most likely token. Above 0 there are two ways: `score="model"`
     (LLaDA) adds float64 Gumbel noise, and rules compare the probabilities of the model; `score="draw"`
@@ -113,34 +117,26 @@ class Sampling:
     default the best other token is taken.
     """
 
-    name: ClassVar[str] = "sampling"
-    cost_summary: ClassVar[str] = "nothing; guidance doubles the columns"
-    source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
+    name = "sampling"
+    cost_summary = "nothing; guidance doubles the tokens"
+    source = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
 
-    temperature: float = 0.0
-    top_p: float | None = None
-    top_k: int | None = None
-    score: Literal["model", "draw"] = "model"
-    guidance: float = 0.0
-    forbid_end: bool = False
-    end_last: bool = False
-    propose_mask: bool = False
+    temperature: float = checked_field(0.0, check_temperature)
+    top_p: float | None = checked_field(None, check_number, above=0, maximum=1)
+    top_k: int | None = checked_field(None, check_int, minimum=1)
+    score: Literal["model", "draw"] = checked_field("model", check_choice, "model", "draw")
+    guidance: float = checked_field(0.0, check_number, minimum=0)
+    forbid_end: bool = checked_field(False, check_choice, True, False)
+    end_last: bool = checked_field(False, check_choice, True, False)
+    propose_mask: bool = checked_field(False, check_choice, True, False)
 
     def __post_init__(self) -> None:
-        check_temperature("Sampling", "temperature", self.temperature)
-        check_number("Sampling", "guidance", self.guidance, minimum=0)
-        check_choice("Sampling", "score", self.score, "model", "draw")
-        if self.top_p is not None:
-            check_number("Sampling", "top_p", self.top_p, above=0, maximum=1)
-        if self.top_k is not None:
-            check_int("Sampling", "top_k", self.top_k, minimum=1)
-        for name in ("forbid_end", "end_last", "propose_mask"):
-            check_choice("Sampling", name, getattr(self, name), True, False)
+        super().__post_init__()
         filters = self.top_k is not None or (self.top_p is not None and self.top_p < 1)
         if filters and self.temperature == 0 and self.score == "model":
-            given = f"top_p={self.top_p}" if self.top_k is None else f"top_k={self.top_k}"
+            setting = f"top_p={self.top_p}" if self.top_k is None else f"top_k={self.top_k}"
             raise SettingError(
-                f"Sampling({given}) was given at temperature 0, where the most likely token is taken and "
+                f"Sampling({setting}) was given at temperature 0, where the most likely token is taken and "
                 "nothing is filtered: give a temperature above 0, leave top_p and top_k out, or let the "
                 'rules compare the filtered distribution (score="draw", as Dream does)'
             )

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns, cached_arange
-from lastword.canvas.cost import BatchCost
 from lastword.canvas.tree import State, tree_where
 from lastword.decoding.batch_state import BatchState, Phase, check_canvas, limit_exceeded_error, phase_of
-from lastword.decoding.forward import Forward, Hooks, PackedCapacity, PassInputs, StaticColumns
+from lastword.decoding.forward import BatchCost, Forward, Hooks, PackedCapacity, PassInputs, StaticColumns
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.models.storage import CacheStorage
@@ -197,8 +196,7 @@ class Stepper:
         if not prediction.canvas.static:
             return check_chosen(rule, chosen, open_masks, clock), None
         if self._max_idle is None:
-            idle = max_idle_steps(rule, open_masks.shape[1])
-            self._max_idle = torch.tensor(idle, device=open_masks.device)
+            self._max_idle = max_idle_steps(rule, open_masks.shape[1], open_masks.device)
         chosen = chosen & open_masks
         fault = stuck_rows(chosen, open_masks, clock, self._max_idle) * int(Phase.NO_CHOICE)
         if prediction.invalid_rows is not None:

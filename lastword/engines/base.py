@@ -13,8 +13,8 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
 import torch
 
 from lastword.calibration import Calibration
-from lastword.canvas.cost import TokenCost
 from lastword.canvas.tokens import TokenIds
+from lastword.decoding.forward import TokenCost
 from lastword.errors import LastwordError, SettingError, WrongTypeError
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint, model_key

@@ -9,10 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from lastword.api import Generation, generate_ids
-from lastword.canvas.canvas import validate_prompts
-from lastword.canvas.cost import TokenCost
+from lastword.decoding.forward import TokenCost
 from lastword.decoding.loop import Step
-from lastword.decoding.planning import plan_lengths
+from lastword.decoding.running_batch import plan_lengths
 from lastword.embedded import EMBEDDED
 from lastword.engines.base import (
     FAILED,
@@ -30,6 +29,7 @@ from lastword.models.base import MaskPredictor
 from lastword.models.load import load
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.wrappers import combined_traits
+from lastword.prompts import validate_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import MAX_SLOTS

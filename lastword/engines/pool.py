@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from lastword.canvas.cost import TokenCost
+from lastword.decoding.forward import TokenCost
 from lastword.engines.base import GenerationReply, GenerationRequest, Key, ModelInfo
 from lastword.engines.local import QUEUE_FACTOR, RUN_ERRORS, error_text
 from lastword.errors import EngineError

@@ -14,7 +14,7 @@ from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError, TaskError
 from lastword.evaluate.settings import Setting
 from lastword.policies.length.survival import Survival
-from lastword.policies.unmask.ranked import LowestEntropy, MostConfident
+from lastword.policies.unmask.rule import LowestEntropy, MostConfident
 from lastword.policies.unmask.schedule import Timesteps
 from lastword.recipe.recipe import Recipe
 

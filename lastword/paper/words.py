@@ -9,7 +9,7 @@ from lastword.policies.length.daedal import Daedal
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
 from lastword.policies.length.wrappers import StopAtEnd
-from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length

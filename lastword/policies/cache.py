@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -12,26 +11,26 @@ from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.models.storage import CacheStorage, FeatureStorage, KVStorage
-from lastword.validation import check_int, check_number
+from lastword.validation import Part, check_int, check_number, checked_field
 
 
 @dataclass(frozen=True)
 class CacheTraits:
-    """What a cache says of itself: what other parts have to be ready for."""
+    """The properties of a cache on which other parts depend."""
 
-    stores_states: bool = True  # does anything outlive a pass?
-    # Is all of the answer computed where a block opens, and only a part until the next one?
+    stores_states: bool = True  # whether anything is kept from pass to pass
+    # Whether the whole answer is computed where a block starts, and only part of it until the next block.
     refreshes_by_block: bool = False
-    stale_suffix: bool = False  # has a pass within a block no logits for what lies behind it?
-    covers_stored_columns: bool = False  # does its memory speak for the columns that are not stale?
+    stale_suffix: bool = False  # whether a pass inside a block has no logits for the slots behind it
+    covers_stored_columns: bool = False  # whether there are also logits for columns that are not stale
     # Whether `stale` can run inside a CUDA graph: without host synchronisation or data-dependent shapes.
     capturable: bool = False
 
 
-class Cache(ABC):
-    """Which columns went stale and must be recomputed in this pass; the rest is in memory.
+class Cache(Part):
+    """The choice of columns that are recomputed in a pass; all others are taken from storage.
 
-    The memory a cache opens may recompute more of them, layer by layer.
+    The storage may recompute more of them, layer by layer.
     """
 
     @property
@@ -40,20 +39,23 @@ class Cache(ABC):
 
     @abstractmethod
     def create_storage(self, canvas: Canvas) -> CacheStorage | None:
-        """A memory for this canvas, or None to keep nothing."""
+        """Return storage for this canvas, or None to keep nothing."""
 
     @abstractmethod
     def stale(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        """The columns every layer recomputes; all of a row's columns in its first pass."""
+        """Return the columns that every layer recomputes; in a row's first pass, all of its columns."""
 
 
 @dataclass(frozen=True)
 class NoCache(Cache):
-    """Exact: attention sees both ways, so one new token changes every column's state."""
+    """Recompute every column in every pass.
 
-    name: ClassVar[str] = "none"
-    cost_summary: ClassVar[str] = "every column in every pass; exact"
-    source: ClassVar[str] = "the plain loops of LLaDA and Dream"
+    Exact: attention is bidirectional, so one new token changes the states of every column.
+    """
+
+    name = "none"
+    cost_summary = "every column in every pass; exact"
+    source = "the plain loops of LLaDA and Dream"
 
     traits = CacheTraits(stores_states=False, capturable=True)
 
@@ -66,16 +68,13 @@ class NoCache(Cache):
 
 @dataclass(frozen=True)
 class BlockCache(Cache):
-    """Recompute the answer when a window opens, the prompt too at every `prompt_every`-th opening.
+    """Recompute the answer at the start of a block, and the prompt at the start of every `prompt_every`-th.
 
-    The first opening always computes the prompt; with 0 no other does. A longer prompt makes the openings
-    dearer, and what it says of itself changes little while the answer fills.
+    The first block always computes the prompt; with `prompt_every=0` no other does. A longer prompt makes the
+    starts of blocks more expensive, and its states change little while the answer fills.
     """
 
-    prompt_every: int = 1
-
-    def __post_init__(self) -> None:
-        check_int(type(self).__name__, "prompt_every", self.prompt_every, minimum=0)
+    prompt_every: int = checked_field(1, check_int, minimum=0)
 
     def create_storage(self, canvas: Canvas) -> CacheStorage:
         return KVStorage(*canvas.tokens.shape)
@@ -88,24 +87,23 @@ class BlockCache(Cache):
 
     @abstractmethod
     def stale_in_block(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
-        """The columns every pass of a block recomputes."""
+        """Return the columns that every pass of a block recomputes."""
 
 
 @dataclass(frozen=True)
 class DualCache(BlockCache):
-    """Recompute the block alone; keep what lies left and right of it.
+    """Recompute the block only; keep the columns on both sides of it.
 
-    Fast-dLLM's dual cache (Wu et al., 2025): one full pass when a block opens, then passes as wide as
-    the block. Coarser than the prefix cache: the masks to the right do not see the block fill.
-    Parts that read the whole answer (early commits, policies that resize) get it when a block opens, and
-    again in the pass after a resize. With one block for the whole answer this is the prefix cache.
-    `prompt_every=0` computes the prompt in the row's first pass alone and the answer at every opening,
-    `prompt_every=4` the prompt at every fourth opening; Fast-dLLM's is 1.
+    Fast-dLLM's dual cache (Wu et al., 2025): one full pass when a block starts, then passes as wide as the
+    block. Coarser than the prefix cache, because the masks to the right are not updated while the block
+    fills. Parts that read the whole answer (commit rules, policies that resize) can do so when a block starts
+    and in the pass after a resize. With one block for the whole answer this is the prefix cache.
+    `prompt_every=1` is Fast-dLLM's; 0 computes the prompt once, 4 at every fourth block.
     """
 
-    name: ClassVar[str] = "dual"
-    cost_summary: ClassVar[str] = "a full pass when a block opens, then the block alone"
-    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
+    name = "dual"
+    cost_summary = "a full pass when a block starts, then the block alone"
+    source = "Fast-dLLM (Wu et al., 2025)"
 
     traits = CacheTraits(refreshes_by_block=True, stale_suffix=True, capturable=True)
 
@@ -115,17 +113,17 @@ class DualCache(BlockCache):
 
 @dataclass(frozen=True)
 class PrefixCache(BlockCache):
-    """Recompute from the block's first column to the end; keep what lies left of it.
+    """Recompute from the first column of the block to the end; keep the columns to its left.
 
-    Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block opens, then passes over
-    block and suffix. An approximation: a commit changes every column's state, and the kept ones
-    are as old as the block. With one block for the whole answer, what is kept is the prompt.
-    `prompt_every` is that of DualCache.
+    Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block starts, then passes over block and
+    suffix. An approximation, because every filled mask changes the states of all columns, and the kept ones
+    are as old as the block. With one block for the whole answer, the prompt is kept. `prompt_every` is as in
+    DualCache.
     """
 
-    name: ClassVar[str] = "prefix"
-    cost_summary: ClassVar[str] = "a full pass when a block opens, then block and suffix"
-    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
+    name = "prefix"
+    cost_summary = "a full pass when a block starts, then block and suffix"
+    source = "Fast-dLLM (Wu et al., 2025)"
 
     traits = CacheTraits(refreshes_by_block=True, capturable=True)
 
@@ -136,37 +134,31 @@ class PrefixCache(BlockCache):
 
 @dataclass(frozen=True)
 class FeatureCache(Cache):
-    """Recompute the prompt every `prompt_interval` passes, the answer every `response_interval`.
+    """Recompute the prompt every `prompt_interval` passes and the answer every `response_interval`.
 
-    dLLM-Cache (Liu et al., 2025). In between, each layer recomputes the `share` of answer columns whose
-    values changed most (cosine) since they were stored, and takes from memory what it said about
-    the others; with a share of 0 it recomputes none. The first layer recomputes everything in every
-    pass. Needs no blocks. Defaults are the authors' for LLaDA-Base on GSM8K; `FeatureCache(1, 1)`
-    is exact.
+    dLLM-Cache (Liu et al., 2025). In between, each layer recomputes the share `update_ratio` of answer
+    columns whose values changed most (cosine) since they were stored, and keeps the others. The first layer
+    recomputes everything in every pass. Needs no blocks. The defaults are the authors' for LLaDA-Base on
+    GSM8K; `FeatureCache(1, 1)` is exact.
 
-    Cost: in columns, averaged over layers and rounded up in every pass. A column counts in a
-    layer that sends it through attention and MLP; projecting the values to choose by does not, which
-    is a thirteenth of such a column for LLaDA-8B. Memory: keys, values and two outputs of every
-    layer but the first: twice what the block caches keep for LLaDA-8B, eight times for Dream-7B,
-    whose grouped heads make keys and values small.
+    A column costs one in a layer that sends it through attention and MLP; costs are averaged over layers and
+    rounded up in every pass. Projecting the values that are compared is not counted: a thirteenth of a column
+    for LLaDA-8B. Memory: keys, values and two outputs of every layer but the first, which is twice that of
+    the block caches for LLaDA-8B and eight times for Dream-7B, whose keys and values are small (grouped
+    heads).
 
-    We differ from the released code where it is narrower: prompt lengths are per row, padding is
-    hidden, grouped heads work for any grouping (all key-value heads of a column form one vector to
-    compare, where theirs has Dream's factor of 7 written in), and values are compared in float32.
+    More general than the released code: prompt lengths differ by row, padding is hidden, heads may be grouped
+    in any way (all key-value heads of a column form one vector to compare; the code has Dream's factor of 7
+    written in), and values are compared in float32.
     """
 
-    name: ClassVar[str] = "feature"
-    cost_summary: ClassVar[str] = "a full pass at intervals, in between a share of the answer in every layer"
-    source: ClassVar[str] = "dLLM-Cache (Liu et al., 2025, arXiv 2506.06295)"
+    name = "feature"
+    cost_summary = "a full pass at intervals, in between a share of the answer in every layer"
+    source = "dLLM-Cache (Liu et al., 2025, arXiv 2506.06295)"
 
-    prompt_interval: int = 25
-    response_interval: int = 5
-    update_ratio: float = 0.25
-
-    def __post_init__(self) -> None:
-        check_int("FeatureCache", "prompt_interval", self.prompt_interval, minimum=1)
-        check_int("FeatureCache", "response_interval", self.response_interval, minimum=1)
-        check_number("FeatureCache", "update_ratio", self.update_ratio, minimum=0, maximum=1)
+    prompt_interval: int = checked_field(25, check_int, minimum=1)
+    response_interval: int = checked_field(5, check_int, minimum=1)
+    update_ratio: float = checked_field(0.25, check_number, minimum=0, maximum=1)
 
     traits = CacheTraits(covers_stored_columns=True)
 

@@ -1,10 +1,11 @@
-"""Recipe: the choices of a decoding as one value."""
+"""Recipe: the parts of a decoding as one value, checked to go together."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,32 +15,24 @@ from lastword.io.schema import parse_json_object
 from lastword.policies.cache import Cache
 from lastword.policies.commit import CommitRule
 from lastword.policies.length.policy import LengthPolicy
-from lastword.policies.length.wrappers import combined_traits
+from lastword.policies.length.wrappers import combined_traits, policy_layers
 from lastword.policies.unmask.rule import UnmaskRule
-from lastword.recipe.compatibility import check_compatibility
-from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, PLAIN, RECIPES
+from lastword.recipe.registry import CONTRACTS, DEFAULT_RECIPE, PARTS, PLAIN, RECIPES
 from lastword.recipe.text import check_field_names, from_data, parse_part, to_data, to_text
 from lastword.validation import check_int, check_type, short_repr
 from lastword.viz.html import recipe_html
 
 _DEFAULT = RECIPES[DEFAULT_RECIPE].choices
-KINDS: dict[str, type] = {
-    "length": LengthPolicy,
-    "unmask": UnmaskRule,
-    "commit": CommitRule,
-    "cache": Cache,
-    "sampling": Sampling,
-}
+_AXES = ("length", "unmask", "commit", "cache", "sampling")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A row of a results table, a server setting, a JSON field. What is left out is the default's.
+    """The parts of a decoding. Parts that are not given are those of the default recipe.
 
-    What was left unsaid (None) is filled in when the recipe is settled for a model: `resolve`, which
-    decoding calls. `block=None` is then one block for the whole answer, or blocks of 32 where a part works
-    by block: a length that acts between them, as the default one does, or a cache that keeps what lies
-    outside of one.
+    Unset values (None) are filled in when `resolve` adapts the recipe to a model, which decoding does. An
+    unset `block` then is 32 if a part works by block (a length policy that resizes between blocks, as the
+    default one does, or a block cache), and otherwise one block for the whole answer.
     """
 
     length: LengthPolicy = _DEFAULT["length"]
@@ -50,20 +43,21 @@ class Recipe:
     sampling: Sampling = _DEFAULT["sampling"]
 
     def __post_init__(self) -> None:
-        for axis, kind in KINDS.items():
+        for axis in _AXES:
             part = getattr(self, axis)
-            if not isinstance(part, kind):
+            if not isinstance(part, CONTRACTS[axis]):
                 raise WrongTypeError(
                     f"{axis}={short_repr(part)} was given; it must be one of "
                     f"{', '.join(cls.__name__ for cls in PARTS[axis].values())}"
                 )
         if self.block is not None:
             check_int("Recipe", "block", self.block, minimum=1)
-        check_compatibility(self.length, self.unmask, self.commit, self.cache, self.sampling)
+        for conflict in conflicts(self):
+            raise SettingError(conflict)
 
     @classmethod
     def named(cls, name: str) -> Recipe:
-        """The recipe of this name: `careful`, `fast`, `paper`, `fixed`. Limits are left to the model.
+        """Return the recipe `careful`, `fast`, `paper` or `fixed`. Its limits are those of the model.
 
         >>> Recipe.named("paper").label()
         'survival'
@@ -73,15 +67,14 @@ class Recipe:
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise RecipeError(
                 f"there is no recipe called {short_repr(name)}; known: {', '.join(RECIPES)}{hint} Give "
-                "single "
-                "parts by axis (length='survival'), and one of your own as a Recipe (on the command line as "
-                "a file of its JSON, --recipe ./FILE)"
+                "single parts by axis (length='survival'), or a Recipe (on the command line a file of its "
+                "JSON, --recipe ./FILE)"
             )
         return cls(**RECIPES[name].choices)
 
     @classmethod
     def coerce(cls, recipe: object) -> Recipe:
-        """The recipe, or that of a name, the default for None; anything else is a mistake."""
+        """Return a recipe, or the recipe of a name, or the default for None."""
         if isinstance(recipe, str):
             return cls.named(recipe)
         if recipe is not None and not isinstance(recipe, Recipe):
@@ -93,49 +86,42 @@ class Recipe:
         return recipe or cls()
 
     def max_passes(self, slots: int) -> int:
-        """The most passes that decoding so many slots takes, whatever the model says.
+        """Return the most passes that decoding `slots` slots can take, whatever the model predicts."""
 
-        A canvas that grows may open any number of windows, down to one mask each.
-        """
-
-        def passes(masks: int) -> int:
-            counted = self.unmask.max_passes(masks)
-            return masks if counted is None else counted  # who relies on it was refused
+        def window(masks: int) -> int:
+            passes = self.unmask.max_passes(masks)
+            return masks if passes is None else passes  # policies that depend on it were rejected
 
         if combined_traits(self.length).grows:
-            most = slots * passes(1)
+            passes = slots * window(1)  # a growing canvas may start any number of windows, of one mask each
         else:
             block = min(self.block or slots, slots)
             rest = slots % block
-            most = slots // block * passes(block) + (passes(rest) if rest else 0)
-        # Masks a model proposes are chosen again until it fills one or is given up on.
-        return most + slots if self.sampling.propose_mask else most
+            passes = slots // block * window(block) + (window(rest) if rest else 0)
+        # A proposed mask token is chosen again until the model fills the slot or abandons it.
+        return passes + slots if self.sampling.propose_mask else passes
 
     def with_choices(self, **choices: Any) -> Recipe:
-        """This recipe with some choices replaced; text is looked up by name, None changes nothing."""
-        unknown = sorted(set(choices) - {field.name for field in dataclasses.fields(self)})
+        """Return the recipe with some parts replaced; text is parsed as a part, None changes nothing."""
+        fields = {field.name for field in dataclasses.fields(self)}
+        unknown = sorted(set(choices) - fields)
         if unknown:
-            raise SettingError(f"a recipe has no setting {unknown[0]!r}; known: {', '.join(PARTS)}")
-        return dataclasses.replace(
-            self,
-            **{
-                name: parse_part(name, choice) if isinstance(choice, str) and name in PARTS else choice
-                for name, choice in choices.items()
-                if choice is not None
-            },
-        )
+            raise SettingError(f"a recipe has no setting {unknown[0]!r}; known: {', '.join(sorted(fields))}")
+        parts = {
+            name: parse_part(name, choice) if isinstance(choice, str) and name in PARTS else choice
+            for name, choice in choices.items()
+            if choice is not None
+        }
+        return dataclasses.replace(self, **parts) if parts else self
 
     def label(self) -> str:
-        """The choices in a line, by the names of the command line; those of a plain decoding are left out.
+        """Return the parts in a line, as on the command line, without those of plain decoding.
 
         >>> from lastword import AboveThreshold, Survival
         >>> Recipe(length=Survival(256), unmask=AboveThreshold(0.9), block=32).label()
         'survival:256, threshold, block 32'
         """
-        parts = [
-            self.length,
-            *(p for axis, usual in PLAIN.items() if (p := getattr(self, axis)) != usual),
-        ]
+        parts = [self.length, *(p for axis, plain in PLAIN.items() if (p := getattr(self, axis)) != plain)]
         block = [f"block {self.block}"] if self.block else []
         return ", ".join([*map(to_text, parts), *block])
 
@@ -143,21 +129,110 @@ class Recipe:
         return self.label()
 
     def _repr_html_(self) -> str:
-        parts = {axis: getattr(self, axis) for axis in KINDS}
-        return recipe_html({axis: (to_text(own), own) for axis, own in parts.items()}, self.block)
+        parts = {axis: getattr(self, axis) for axis in _AXES}
+        return recipe_html({axis: (to_text(part), part) for axis, part in parts.items()}, self.block)
 
     def to_json(self) -> str:
         return json.dumps({f.name: to_data(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
-        """A saved recipe. What it may hold is what its parts take: each checks its own fields."""
+        """Return a saved recipe."""
         check_type("Recipe.from_json", "text", text, str, "a recipe's JSON")
         try:
             data = parse_json_object(text)
-        except ValueError as broken:
+        except ValueError as error:
             raise RecipeError(
-                f"the recipe is not JSON as we read it ({broken}); give one that Recipe.to_json() wrote, or "
-                "a recipe's name"
-            ) from broken
+                f"the recipe is not valid JSON ({error}); give the output of Recipe.to_json(), or the name "
+                "of a recipe"
+            ) from error
         return cls(**{name: from_data(name, value) for name, value in check_field_names(cls, data).items()})
+
+
+def conflicts(recipe: Recipe) -> Iterator[str]:
+    """Yield the reason, and what to use instead, for parts that would mislead or undo one another."""
+    layers = [*policy_layers(recipe.length)]
+    unmask, rule = recipe.unmask, type(recipe.unmask).__name__
+    cache, cache_name = recipe.cache.traits, type(recipe.cache).__name__
+    hides = unmask.traits.hides_columns
+    sees_all = "a rule that sees every column, such as AboveThreshold()"
+
+    def names(policies: Iterator[LengthPolicy]) -> list[str]:
+        return [type(policy).__name__ for policy in policies]
+
+    growing = names(p for p in layers if p.traits.grows and not p.traits.replans)
+    if len(growing) > 1:
+        outer, inner = growing[:2]
+        yield (
+            f"{outer} was put around {inner}; both lengthen an answer that seems to need room, so one would "
+            f"repeat or undo the other: use {inner} alone, or {outer} around a policy that plans once, such "
+            "as Survival()"
+        )
+    for policy in layers:
+        planned, limit = combined_traits(policy).min_slots, policy.traits.max_slots
+        if policy.traits.grows and limit is not None and planned >= limit:
+            grower = type(policy).__name__
+            yield (
+                f"{grower} has a limit of {limit} around a plan of {planned} slots, so no row can ever grow: "
+                f"raise the limit above {planned}, plan fewer slots, or leave {grower} out"
+            )
+    bounding = names(p for p in layers if p.traits.bounds_cost)
+    resizing = names(p for p in layers if p.traits.resizes == "any time")
+    if bounding and resizing:
+        yield (
+            f"{bounding[0]} was put around {resizing[-1]}, which removes slots that were paid for, so it "
+            f"cannot keep its promise: use {resizing[-1]} alone, or {bounding[0]} around a policy that plans "
+            "once or resizes between blocks, such as Survival() or Reread()"
+        )
+    if bounding and unmask.max_passes(1) is None:
+        yield (
+            f"{bounding[0]} was given with {rule}, which follows a schedule and may idle but does not say "
+            f"how many passes that takes: give {rule} a method max_passes(masks), or use a rule that has "
+            "one, such as MostConfident()"
+        )
+    confident = names(p for p in layers if p.traits.uses_confidence)
+    if confident and not unmask.traits.uses_model:
+        yield (
+            f"{confident[0]} was given with {rule}; it resizes by the model's confidence in the remaining "
+            f"masks, and {rule} fills masks regardless of confidence: use a rule that depends on the model, "
+            "such as AboveThreshold(), or Survival(), which plans before anything is written"
+        )
+    if hides and cache.stores_states:
+        yield (
+            f"{rule} was given with {cache_name}; {rule} leaves columns out of its passes, so their cached "
+            f"states would be outdated: use NoCache() (on the command line --cache none), or {sees_all}"
+        )
+    one_step = names(p for p in layers if p.traits.reads == "one step")
+    if one_step and (cache.refreshes_by_block or hides):
+        part, instead = rule, sees_all
+        if cache.refreshes_by_block:
+            part, instead = cache_name, "NoCache() or FeatureCache()"
+        yield (
+            f"{one_step[0]} was given with {part}; it predicts from one step, and {part} may keep that pass "
+            f"from reading the whole answer: use {instead}, step 0, which reads all of it, or Survival(), "
+            "which probes"
+        )
+    ahead = names(p for p in layers if p.traits.reads == "ahead")
+    if ahead and (cache.stale_suffix or hides):
+        part, instead = rule, sees_all
+        if cache.stale_suffix:
+            part, instead = cache_name, "PrefixCache(), FeatureCache() or NoCache()"
+        yield (
+            f"{ahead[0]} was given with {part}; it reads the slots behind a block in the pass that completes "
+            f"it, and {part} leaves them out of that pass: use {instead}, or GrowWhenFull(Survival()), which "
+            "needs the block only"
+        )
+    moving = names(p for p in layers if p.traits.grows or p.traits.resizes == "any time")
+    if moving and recipe.commit.traits.uses_slot_indices:
+        yield (
+            f"{type(recipe.commit).__name__} was given slots at fixed indices (literals, or an answer_start "
+            f"of 0 or more) with {moving[-1]}, which moves the answer's end while decoding: count its region "
+            "from the end (answer_start=-5) and leave out literals, or use a length that is planned once, "
+            "such as Survival()"
+        )
+    if recipe.sampling.propose_mask and not unmask.traits.follows_schedule:
+        yield (
+            f"Sampling(propose_mask=True) was given with {rule}, which might wait forever for a mask that "
+            "the model refuses to fill; use a rule with a schedule, such as MostConfident(), or leave "
+            "propose_mask out"
+        )

@@ -1,4 +1,4 @@
-"""All parts and named recipes by name."""
+"""All parts and recipes by name."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ from lastword.policies.unmask.coin_flip import CoinFlip
 from lastword.policies.unmask.entropy_bound import EntropyBound
 from lastword.policies.unmask.local_leap import LocalLeap
 from lastword.policies.unmask.mask_git import MaskGit
-from lastword.policies.unmask.ranked import AtRandom, LargestMargin, LowestEntropy, MostConfident
-from lastword.policies.unmask.rule import UnmaskRule
+from lastword.policies.unmask.rule import AtRandom, LargestMargin, LowestEntropy, MostConfident, UnmaskRule
 from lastword.policies.unmask.schedule import Cosine, EqualShares, Schedule, Timesteps
 from lastword.policies.unmask.slow_fast import SlowFast
 from lastword.policies.unmask.threshold import AboveThreshold, Factor, LeftmostFirst
-from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.survival.distribution import Cheapest, Mean, Quantile, Scaled
 from lastword.survival.interpretation import (
     Auto,
     Boundary,
@@ -40,15 +39,12 @@ from lastword.survival.interpretation import (
 )
 from lastword.validation import short_repr
 
-Part = Any  # a frozen dataclass of one of the axes below
 
-
-def _by_name(*classes: type[Part]) -> dict[str, type[Part]]:
+def _by_name(*classes: type[Any]) -> dict[str, type[Any]]:
     return {cls.name: cls for cls in classes}
 
 
-# The first field of a part is what "name:value" sets.
-PARTS: dict[str, dict[str, type[Part]]] = {
+PARTS: dict[str, dict[str, type[Any]]] = {
     "length": _by_name(
         Budget, Calibrated, Daedal, Fixed, GrowWhenFull, Reread, RhoEos, Secant, StopAtEnd, Survival,
         SurvivalAtStep,
@@ -64,60 +60,53 @@ PARTS: dict[str, dict[str, type[Part]]] = {
     "estimate": _by_name(Cheapest, Mean, Quantile, Scaled),
     "interpretation": _by_name(Auto, Boundary, EndedBy, FirstBoundary, Hazard, TurnEnd),
 }  # fmt: skip
-
-
-CONTRACTS: dict[str, type] = {
+CONTRACTS: dict[str, type[Any]] = {
     "length": LengthPolicy,
     "unmask": UnmaskRule,
     "commit": CommitRule,
     "cache": Cache,
+    "sampling": Sampling,
     "schedule": Schedule,
     "interpretation": Interpretation,
 }
-REREGISTERED: list[
-    str
-] = []  # names that mean another class than before: what was read by them is out of date
+REREGISTERED: list[str] = []  # names whose class was replaced, so that recipes parsed before are outdated
 PartClass = TypeVar("PartClass", bound=type)
 
 
 def register(cls: PartClass) -> PartClass:
-    """Know a part of your own by the `name` it says, so that recipes with it can be written and read.
+    """Make a user-defined part known by its `name`, so that recipes with it can be saved and loaded.
 
-    Put it above the class, as a decorator. It holds in this process and in workers that import the class:
-    records name the part, and whoever reads them registers it first. Registered again under its name, as
-    when a notebook's cell is run again, a class takes the place of the one before.
+    Use it as a decorator above the class. It applies to this process and to workers that import the class;
+    programs that read records of the part must register it first. Registering a class again, as a notebook
+    cell that is run twice does, replaces the earlier one.
     """
-    axis = next((axis for axis, kind in CONTRACTS.items() if _is_a(cls, kind)), None)
+    kinds = {axis: kind for axis, kind in CONTRACTS.items() if axis != "sampling"}
+    is_class = isinstance(cls, type)
+    axis = next((axis for axis, kind in kinds.items() if is_class and issubclass(cls, kind)), None)
     if axis is None or not _is_frozen_dataclass(cls):
         raise WrongTypeError(
-            f"register was given {short_repr(cls)}; give a frozen dataclass whose name is a ClassVar, of "
-            "one of "
-            f"these kinds: {', '.join(kind.__name__ for kind in CONTRACTS.values())}"
+            f"register was given {short_repr(cls)}; give a frozen dataclass with a ClassVar `name`, derived "
+            f"from one of {', '.join(kind.__name__ for kind in kinds.values())}"
         )
     name = vars(cls).get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9-]{0,59}", name):
         raise SettingError(
-            f"{cls.__name__} is called {short_repr(name)}; let it say a name of small letters, digits and "
-            "dashes: "
-            'name: ClassVar[str] = "my-rule"'
+            f"{cls.__name__} has the name {short_repr(name)}; give it a name of lower-case letters, digits "
+            'and dashes: name: ClassVar[str] = "my-rule"'
         )
     known = PARTS[axis].get(name)
     if name in SHORTHANDS.get(axis, {}) or (known and _path(known) != _path(cls)):
-        raise SettingError(f"there is a {axis} called {name!r} already; choose another name")
+        raise SettingError(f"there is already a {axis} called {name!r}; choose another name")
     PARTS[axis][name] = cls
     if known is not None:
         REREGISTERED.append(name)
     return cls
 
 
-def _is_a(cls: object, kind: type) -> bool:
-    return isinstance(cls, type) and issubclass(cls, kind)
-
-
 def _is_frozen_dataclass(cls: Any) -> bool:
-    """By its own decorator, not its parent's: fields of its own would not be kept."""
-    own = vars(cls).get("__dataclass_params__")
-    return own is not None and own.frozen and all(field.name != "name" for field in fields(cls))
+    """Return whether the class itself, not only a base, is a frozen dataclass without a field `name`."""
+    params = vars(cls).get("__dataclass_params__")
+    return params is not None and params.frozen and all(field.name != "name" for field in fields(cls))
 
 
 def _path(cls: type) -> tuple[str, str]:
@@ -125,27 +114,27 @@ def _path(cls: type) -> tuple[str, str]:
 
 
 def default_length(limit: int | None = None) -> LengthPolicy:
-    """The plan that costs least without costing accuracy, on four models' validation prompts.
+    """Return the default length policy, the cheapest without loss of accuracy on four models.
 
-    One probe read for what it is, a block more where the answer has not ended, none behind its end. The
-    paper's own is `Survival()`. docs/decisions/0016-default-length.md has the figures.
+    One probe, one more block if the answer has not ended, and no slots after its end. The paper's policy is
+    `Survival()`. docs/decisions/0016-default-length.md has the measurements.
     """
     return StopAtEnd(GrowWhenFull(Survival(limit, interpretation=Auto()), limit=limit))
 
 
-# Names for parts put together. They are read and never written: what was read says what it is made of.
+# Names for combinations of parts. They are parsed but never written: to_text writes the combination.
 SHORTHANDS = {"length": {"default": default_length}}
 
 
 class NamedRecipe(NamedTuple):
-    """A recipe that goes by a name: what it is for, and what it chooses on every axis."""
+    """A recipe with a name: its purpose and its parts."""
 
     description: str
-    choices: dict[str, Part]
+    choices: dict[str, Any]
 
 
-# One token a pass, everything computed anew: what the authors of LLaDA and Dream do.
-PLAIN: dict[str, Part] = {
+# Plain decoding, as in the code of LLaDA and Dream: one token per pass, everything recomputed.
+PLAIN: dict[str, Any] = {
     "unmask": MostConfident(),
     "commit": Never(),
     "cache": NoCache(),
@@ -153,25 +142,26 @@ PLAIN: dict[str, Part] = {
 }
 RECIPES = {
     "careful": NamedRecipe(
-        "One token a pass on a canvas of the predicted length: nothing is given up for speed.",
+        "One token per pass on a canvas of the predicted length: no accuracy is traded for speed.",
         PLAIN | {"length": default_length()},
     ),
     "fast": NamedRecipe(
-        "The same canvas, every sure token in one pass: a sixth of the estimated time for half a point.",
+        "The same canvas, with all confident tokens in one pass: a sixth of the estimated time for half a "
+        "point of accuracy.",
         PLAIN | {"length": default_length(), "unmask": AboveThreshold(0.97)},  # decision 21
     ),
     "paper": NamedRecipe(
-        "The survival paper's: the mean of its product, one token a pass, the whole answer one block.",
+        "As in the survival paper: the mean length, one token per pass, the whole answer as one block.",
         PLAIN | {"length": Survival()},
     ),
     "fixed": NamedRecipe(
-        "Every slot the model is made for, one token a pass: the baseline to compare with.",
+        "As many slots as the model is made for, one token per pass: the baseline.",
         PLAIN | {"length": Fixed()},
     ),
 }
-DEFAULT_RECIPE = "careful"  # what `Recipe()` is, and what decodes where nothing was said
+DEFAULT_RECIPE = "careful"
 
-# What the field calls them.
+# Names in the papers and in other libraries, which error messages translate.
 ALIASES = {
     "low_confidence": "most-confident",
     "maskgit_plus": "most-confident",

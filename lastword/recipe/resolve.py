@@ -20,11 +20,11 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.text import to_text
 from lastword.validation import check_choice, check_int, short_repr
 
-DEFAULT_BLOCK = 32  # slots, where blocks are needed and their size was not said; the LLaDA authors' own
+DEFAULT_BLOCK = 32  # slots, if blocks are needed and no size is given; as in LLaDA's code
 
 
 class BeyondTrainingWarning(UserWarning):
-    """More slots than the model is made for were asked for."""
+    """A recipe requests more slots than the model was made for."""
 
 
 def resolve(
@@ -36,175 +36,206 @@ def resolve(
     available_slots: int | None = None,
     exceed_max_seq_len: bool = False,
 ) -> Recipe:
-    """The recipe as it runs on this model: limits, block size and calibration said, or a refusal.
+    """Return the recipe as it runs on this model, with limits, block size and calibration filled in.
 
-    A limit that was left out is `model.slots`, or what the prompts leave of the model's positions; where
-    they leave different room, so that it would not be one limit, they are refused (`rows_alike` tells them
-    apart). A number is a promise: more slots than `model.slots` are kept, with one warning; more than the
-    model has positions for, behind the longest prompt, are refused unless `exceed_max_seq_len`. With `room`,
-    what was said is shortened to so many slots instead: evaluation does so for prompts that leave no more.
-    `in_chat` says of the prompts whether they go through the chat template, None where nobody knows. A
-    settled recipe settles to itself.
+    An unset limit becomes `model.default_max_new_tokens`, or the number of positions that the prompts leave;
+    if they leave different numbers, they have no common limit and are rejected (`group_by_limit` separates
+    them). A limit that is set is a promise: more slots than the model's default are kept, with one warning;
+    more than fit the model's context after the longest prompt are rejected unless `exceed_max_seq_len`.
+    `available_slots` shortens limits instead; evaluation uses it for long prompts. `in_chat` says for each
+    prompt whether it uses the chat template (None: unknown). Resolving a resolved recipe changes nothing.
     """
-    recipe = Recipe.coerce(recipe)
     check_model(model, properties_only=True)
-    check_choice("resolve", "exceed_max_seq_len", exceed_max_seq_len, True, False)
+    recipe = check_request("resolve", recipe, in_chat, exceed_max_seq_len)
     if available_slots is not None:
         check_int("resolve", "available_slots", available_slots, minimum=1)
+    lengths = _prompt_lengths(prompts)
+    check_common_limit(recipe, model, lengths, exceed_max_seq_len)
+    return resolve_checked(
+        recipe,
+        model,
+        max(lengths, default=0),
+        in_chat=in_chat,
+        available_slots=available_slots,
+        exceed_max_seq_len=exceed_max_seq_len,
+    )
+
+
+def check_request(
+    owner: str,
+    recipe: Recipe | str,
+    in_chat: Collection[bool | None],
+    exceed_max_seq_len: bool,
+) -> Recipe:
+    """Check the arguments that `decode` and `resolve` have in common and return the recipe."""
+    check_choice(owner, "exceed_max_seq_len", exceed_max_seq_len, True, False)
     kinds = (list, tuple, set, frozenset)
     if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
         raise WrongTypeError(
-            f"resolve(in_chat={short_repr(in_chat)}) was given; in_chat must say of the prompts whether "
-            "they went "
-            "through the chat template: True, False or None, in a list or a set"
+            f"{owner}(in_chat={short_repr(in_chat)}) was given; in_chat must be a list or set that says for "
+            "each prompt whether it went through the chat template: True, False or None"
         )
-    prompts = _listed(prompts)
-    slots = model.default_max_new_tokens
-    if prompts and not exceed_max_seq_len:
-        slots = _slots_left(model, max(prompts, key=len))
-        if len(group_by_limit(recipe, model, prompts)) > 1:
-            raise CapacityError(
-                f"the longest prompt leaves {slots} of the {model.default_max_new_tokens} slots the model "
-                "is made for, and "
-                f"others leave more, so a batch of them has no one limit: give one of at most {slots}, or "
-                "decode them apart, as lastword.generate does"
-            )
+    return Recipe.coerce(recipe)
+
+
+def resolve_checked(
+    recipe: Recipe,
+    model: ModelProperties,
+    longest_prompt: int,
+    *,
+    in_chat: Collection[bool | None] = (),
+    available_slots: int | None = None,
+    exceed_max_seq_len: bool = False,
+) -> Recipe:
+    """Resolve a recipe for prompts with a common limit; `longest_prompt` is 0 if they are unknown."""
+    must_fit = longest_prompt > 0 and not exceed_max_seq_len
+    default = model.default_max_new_tokens
+    slots = _slots_left(model, longest_prompt) if must_fit else default
     length = recipe.length.resolved(ModelLimits(slots, available_slots, model.calibration))
-    resolved = replace(recipe, length=length)
-    resolved = replace(resolved, block=default_block(resolved))
-    if _holds_calibrated(recipe.length):
-        _check_calibrated(resolved, model, in_chat)
+    resolved = replace(recipe, length=length, block=default_block(recipe, length))
+    if _contains_calibrated(recipe.length):
+        _check_calibration(resolved, model, in_chat)
     if recipe.cache.traits.stores_states and not model.supports_cache:
         raise SettingError(
-            f"{type(recipe.cache).__name__} was given for a {type(model).__name__}, whose layers cannot be "
-            "reached, so that nothing can be kept from pass to pass: decode with cache=NoCache()"
+            f"{type(recipe.cache).__name__} was given for a {type(model).__name__}, which cannot store the "
+            "states of its layers: decode with cache=NoCache()"
         )
-    most = combined_traits(length).upper_bound
-    if prompts and not exceed_max_seq_len:
-        check_context_length(max(map(len, prompts)), most, model.max_seq_len)
-    if most > model.default_max_new_tokens:
+    horizon = combined_traits(length).upper_bound
+    if must_fit:
+        check_context_length(longest_prompt, horizon, model.max_seq_len)
+    if horizon > default:
         warnings.warn(
-            f"{most} slots were asked for and the model is made for {model.default_max_new_tokens}: it "
-            "was not trained "
-            "there, and what it predicts and writes may be nonsense",
+            f"{horizon} slots were requested and the model is made for {default}: it was not trained on such "
+            "lengths, and its predictions and answers may be nonsense",
             BeyondTrainingWarning,
-            stacklevel=_frames_inside(),
+            stacklevel=_frames_in_package(),
         )
     return resolved
 
 
-def _listed(prompts: Sequence[PromptIds]) -> list[PromptIds]:
-    """The prompts, if they have lengths; decoding looks at what is in them."""
+def _prompt_lengths(prompts: Sequence[PromptIds]) -> list[int]:
+    """Return the number of tokens of each prompt; decoding checks the tokens."""
     try:
         listed = list(prompts)
-        wrong = [one for one in (prompts, *listed) if isinstance(one, (str, bytes, Mapping))]
-        lengths = [len(one) for one in listed]
-    except TypeError as other:
+        texts = [item for item in (prompts, *listed) if isinstance(item, (str, bytes, Mapping))]
+        lengths = [len(prompt) for prompt in listed]
+    except TypeError as error:
         raise PromptError(
             f"resolve was given prompts={short_repr(prompts)}; give a list of lists of token ids"
-        ) from other
-    if wrong or 0 in lengths:
+        ) from error
+    if texts or 0 in lengths:
         raise PromptError(
-            f"resolve was given {short_repr(wrong[0]) if wrong else 'an empty list'} for a prompt; give "
-            "lists of "
-            "token ids"
+            f"resolve was given {short_repr(texts[0]) if texts else 'an empty list'} as a prompt; give lists "
+            "of token ids"
         )
-    return listed
+    return lengths
 
 
-def group_by_limit(recipe: Recipe, model: ModelProperties, prompts: Sequence[PromptIds]) -> list[list[int]]:
-    """Indices of the prompts, those together for which the recipe settles to the same length.
+def check_common_limit(
+    recipe: Recipe, model: ModelProperties, lengths: Sequence[int], exceed_max_seq_len: bool
+) -> None:
+    """Raise CapacityError if prompts of these lengths would get different limits."""
+    if exceed_max_seq_len or len(group_by_limit(recipe, model, lengths)) < 2:
+        return
+    slots = _slots_left(model, max(lengths))
+    raise CapacityError(
+        f"the longest prompt leaves {slots} of the {model.default_max_new_tokens} slots the model is made "
+        f"for, and others leave more, so the batch has no common limit: set one of at most {slots}, or "
+        "decode the prompts separately, as lastword.generate does"
+    )
 
-    One list, but where a limit was left out and some prompts leave less than the model's own.
+
+def group_by_limit(recipe: Recipe, model: ModelProperties, lengths: Sequence[int]) -> list[list[int]]:
+    """Return indices of prompts of these lengths, grouped by the length policy that they resolve to.
+
+    There is one group unless a limit is unset and some prompts leave less room than the model's default.
     """
-    alike: dict[int, list[int]] = {}
-    for index, prompt in enumerate(prompts):
-        alike.setdefault(_slots_left(model, prompt), []).append(index)
-    if len(alike) == 1:
-        return [*alike.values()]
+    by_slots: dict[int, list[int]] = {}
+    for index, length in enumerate(lengths):
+        by_slots.setdefault(_slots_left(model, length), []).append(index)
+    if len(by_slots) == 1:
+        return [*by_slots.values()]
     groups: list[tuple[LengthPolicy, list[int]]] = []
-    for slots, rows in alike.items():
-        length = recipe.length.resolved(ModelLimits(slots, None, model.calibration))
+    for slots, rows in by_slots.items():
+        policy = recipe.length.resolved(ModelLimits(slots, None, model.calibration))
         for known, others in groups:
-            if known == length:
+            if known == policy:
                 others += rows
                 break
         else:
-            groups.append((length, rows))
+            groups.append((policy, rows))
     return [sorted(rows) for _, rows in groups]
 
 
-def _slots_left(model: ModelProperties, prompt: PromptIds) -> int:
-    """The model's own canvas, or what the prompt leaves of it."""
-    left = model.max_seq_len - len(prompt)
-    return (
-        min(model.default_max_new_tokens, left) if left > 0 else model.default_max_new_tokens
-    )  # nothing is left: refused later
+def _slots_left(model: ModelProperties, prompt_length: int) -> int:
+    """Return the model's default number of slots, or what a prompt leaves of its context if that is less."""
+    left = model.max_seq_len - prompt_length
+    # A prompt that leaves nothing is rejected by check_context_length.
+    return min(model.default_max_new_tokens, left) if left > 0 else model.default_max_new_tokens
 
 
-def _frames_inside() -> int:
-    """How far up the caller is who is not one of us, so that a warning points there, once."""
+def _frames_in_package() -> int:
+    """Return the number of frames up to the caller of the package, where a warning points."""
     frame, count = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lastword"):
         frame, count = frame.f_back, count + 1
     return count
 
 
-def _holds_calibrated(policy: LengthPolicy) -> bool:
-    """Is it one, or does it hold one, in whatever field?"""
-    inside = [value for value in vars(policy).values() if isinstance(value, LengthPolicy)]
-    return isinstance(policy, Calibrated) or any(map(_holds_calibrated, inside))
+def default_block(recipe: Recipe, length: LengthPolicy | None = None) -> int | None:
+    """Return the block size of a recipe, perhaps with another length: 32 if unset and a part needs blocks."""
+    needs_blocks = combined_traits(length or recipe.length).needs_blocks
+    needs_blocks = needs_blocks or recipe.cache.traits.refreshes_by_block
+    return DEFAULT_BLOCK if recipe.block is None and needs_blocks else recipe.block
 
 
-def default_block(recipe: Recipe) -> int | None:
-    """The slots of a block: those that were said, or 32 where a part works by block, or None."""
-    by_block = recipe.cache.traits.refreshes_by_block or combined_traits(recipe.length).needs_blocks
-    return DEFAULT_BLOCK if recipe.block is None and by_block else recipe.block
+def _contains_calibrated(policy: LengthPolicy) -> bool:
+    """Return whether the policy is Calibrated or holds one in any field."""
+    inner = [value for value in vars(policy).values() if isinstance(value, LengthPolicy)]
+    return isinstance(policy, Calibrated) or any(map(_contains_calibrated, inner))
 
 
-def _check_calibrated(resolved: Recipe, model: ModelProperties, in_chat: Collection[bool | None]) -> None:
-    """Refuse a calibration of another model, another way to decode, or other prompts."""
-    if _holds_calibrated(resolved.length):
+def _check_calibration(resolved: Recipe, model: ModelProperties, in_chat: Collection[bool | None]) -> None:
+    """Raise SettingError for a calibration of another model, another recipe or other prompts."""
+    if _contains_calibrated(resolved.length):
         raise SettingError(
-            f"{type(resolved.length).__name__} was put around Calibrated and does not pass on what the "
-            "model was calibrated to; give it a method `resolved`, as "
-            "lastword.policies.length.wrappers.Wrapper has"
+            f"{type(resolved.length).__name__} was put around Calibrated and does not resolve it; give it a "
+            "method `resolved`, as lastword.policies.length.wrappers.Wrapper has"
         )
-    if model.calibration is not None:
-        model.calibration.check_model(model_key(model), "the model's calibration")
-        made_with = model.calibration.made_with
-        if made_with.get("recipe") is not None:  # else made by hand; it is taken at its word
-            then = Recipe.from_json(json.dumps(made_with["recipe"]))
-            _check_decodes_as(resolved, replace(then, block=default_block(then)))
-        _check_asked_as(made_with.get("chat"), in_chat)
+    if model.calibration is None:
+        return
+    model.calibration.check_model(model_key(model), "the model's calibration")
+    made_with = model.calibration.made_with
+    if made_with.get("recipe") is not None:  # a calibration made by hand has no recipe to compare
+        recipe = Recipe.from_json(json.dumps(made_with["recipe"]))
+        _check_same_decoding(resolved, replace(recipe, block=default_block(recipe)))
+    _check_same_layout(made_with.get("chat"), in_chat)
 
 
-def _check_decodes_as(now: Recipe, then: Recipe) -> None:
-    """Refuse lengths of answers that were decoded otherwise."""
+def _check_same_decoding(recipe: Recipe, calibrated: Recipe) -> None:
     axes = ("unmask", "commit", "block", "sampling")
-    other = [axis for axis in axes if getattr(then, axis) != getattr(now, axis)]
-    if other:
+    differing = [axis for axis in axes if getattr(calibrated, axis) != getattr(recipe, axis)]
+    if differing:
         theirs, ours = (
-            ", ".join(f"{axis} {to_text(getattr(recipe, axis))}" for axis in other).replace(
+            ", ".join(f"{axis} {to_text(getattr(other, axis))}" for axis in differing).replace(
                 "block null", "no block"
             )
-            for recipe in (then, now)
+            for other in (calibrated, recipe)
         )
         raise SettingError(
-            f"the model was calibrated on answers decoded with {theirs}, and this recipe has {ours}, by "
-            "which answers may come out longer: decode with the former, or calibrate for this recipe "
+            f"the model was calibrated on answers decoded with {theirs}, and this recipe has {ours}, with "
+            "which answers may be longer: decode with the former, or calibrate for this recipe "
             "(lastword.calibrate(..., recipe=...), lastword calibrate --recipe FILE)"
         )
 
 
-def _check_asked_as(then: bool | None, now: Collection[bool | None]) -> None:
-    """Refuse lengths of answers to prompts that were laid out otherwise."""
-    if then is None or all(asked in (then, None) for asked in now):  # ids do not say
+def _check_same_layout(calibrated: bool | None, in_chat: Collection[bool | None]) -> None:
+    if calibrated is None or all(chat in (calibrated, None) for chat in in_chat):
         return
     chat, plain = "chat messages", "plain text"
-    as_then, as_now = (chat, plain) if then else (plain, chat)
+    then, now = (chat, plain) if calibrated else (plain, chat)
     raise SettingError(
-        f"the model was calibrated on prompts given as {as_then}, and this prompt is {as_now}, to which "
-        "answers may come out longer: ask as it was calibrated (on the command line --chat wraps text in "
-        "the chat template), or calibrate on prompts like this one"
+        f"the model was calibrated on prompts given as {then}, and this prompt is {now}, to which answers "
+        "may be longer: give prompts as in the calibration (on the command line --chat wraps text in the "
+        "chat template), or calibrate on prompts like this one"
     )

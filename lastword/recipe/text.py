@@ -1,4 +1,4 @@
-"""Parts as text on the command line, as data in JSON, and back."""
+"""Conversion of parts to text (command line) and plain data (JSON), and back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from lastword.errors import LastwordError, RecipeError
 from lastword.io.schema import parse_json
 from lastword.policies.unmask.schedule import EqualShares
-from lastword.recipe.registry import ALIASES, PARTS, SHORTHANDS, Part
+from lastword.recipe.registry import ALIASES, PARTS, SHORTHANDS
 from lastword.validation import check_number, short_repr
 
-QUOTED_OR_LETTER = r'"(?:[^"\\]|\\.)*"|.'
+QUOTED_OR_CHARACTER = r'"(?:[^"\\]|\\.)*"|.'
 OPENING, CLOSING = "([{", ")]}"
 
-# Field names of recipes that were written before 0.2, by part: they are read and not written.
+# Field names of recipes before 0.2, by part: they are parsed but never written.
 FIELD_ALIASES = {
     "budget": {"passes": "max_passes", "columns": "max_tokens_computed"},
     "cheapest": {"cut": "truncation_cost"},
@@ -69,31 +69,32 @@ FIELD_ALIASES = {
     "threshold": {"pace": "max_tokens_per_step"},
     "timesteps": {"pace": "tokens_per_step"},
 }
-MAX_TEXT_LENGTH = 10_000  # of a part's text
+MAX_TEXT_LENGTH = 10_000  # characters of a part as text
 MAX_NESTING = 8  # parts inside parts, and lists inside lists
 
 
-def parse_part(axis: str, text: str, *, depth: int = 0) -> Part:
-    """A part from text: `survival`, `fixed:256`, `survival:512,estimate=quantile:0.9`, `default:512`.
+def parse_part(axis: str, text: str, *, depth: int = 0) -> Any:
+    """Return the part of a text such as `survival`, `fixed:256` or `survival:512,estimate=quantile:0.9`.
 
-    The first value may go without its field's name; values are JSON, or a part's text. A part inside
-    another that has several settings goes in brackets: `stop-at-end:(survival:512,interpretation=auto)`.
+    The first value may be given without the name of its field; values are JSON, or the text of a part. A part
+    with several settings inside another part goes in brackets:
+    `stop-at-end:(survival:512,interpretation=auto)`.
     """
     if len(text) > MAX_TEXT_LENGTH:
         raise RecipeError(
-            f"{axis}={short_repr(text)} has {len(text)} letters; give {MAX_TEXT_LENGTH} at most"
+            f"{axis}={short_repr(text)} has {len(text)} characters; give at most {MAX_TEXT_LENGTH}"
         )
-    name, _, settings = _unwrapped(text).partition(":")
+    name, _, settings = _without_brackets(text).partition(":")
     cls = _lookup(axis, name)
     names = _fields(cls)
     data: dict[str, Any] = {}
-    for index, setting in enumerate(filter(None, _settings(settings))):
+    for index, setting in enumerate(filter(None, _split(settings))):
         named = re.match(r"(\w+)=", setting)
         if not named and (index or not names):
             raise RecipeError(
                 f"{short_repr(text)} sets {short_repr(setting)} without a field name; {name} takes "
-                f"{', '.join(names) or 'no fields'}: write field=value, and a part with several "
-                "settings of its own in brackets, as in stop-at-end:(survival:512,interpretation=auto)"
+                f"{', '.join(names) or 'no fields'}: write field=value, and put an inner part with several "
+                "settings in brackets, as in stop-at-end:(survival:512,interpretation=auto)"
             )
         field = _current_name(cls, named[1]) if named else names[0]
         if field in data:
@@ -102,13 +103,13 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Part:
                 "it once"
             )
         data[field] = _value(setting[named.end() if named else 0 :])
-    return _built(cls, name, data, depth)
+    return _build(cls, name, data, depth)
 
 
 def to_text(value: Any) -> str:
-    """A setting as it is written on the command line: the inverse of `part`, defaults left out.
+    """Return a setting as text, without defaults: the inverse of `parse_part`.
 
-    A part of a user's own that is not registered has no name there; its class's stands for it.
+    A user-defined part that is not registered has no name and is written as its class name.
     """
     name = _name_of(value)
     if name is None:
@@ -118,26 +119,26 @@ def to_text(value: Any) -> str:
             return type(value).__name__
     settings = []
     for index, field in enumerate(dataclasses.fields(value)):
-        own = getattr(value, field.name)
-        if own == field.default:
+        item = getattr(value, field.name)
+        if item == field.default:
             continue
-        text = to_text(own)
-        if dataclasses.is_dataclass(own) and set(text) & set(",:"):
+        text = to_text(item)
+        if dataclasses.is_dataclass(item) and set(text) & set(",:"):
             text = f"({text})"
         settings.append(text if not index else f"{field.name}={text}")
     return f"{name}:{','.join(settings)}" if settings else name
 
 
 def _name_of(value: object) -> str | None:
-    """The name of a part that is known by one; a user's own is not unless it is registered."""
+    """Return the name of a registered part, and None for anything else."""
     name = str(getattr(value, "name", ""))
     return name if any(parts.get(name) is type(value) for parts in PARTS.values()) else None
 
 
-def _settings(text: str) -> list[str]:
-    """What commas part, those inside brackets or quotes left alone."""
+def _split(text: str) -> list[str]:
+    """Split at commas, except inside brackets and quotes."""
     parts, depth = [""], 0
-    for piece in re.findall(QUOTED_OR_LETTER, text, re.DOTALL):
+    for piece in re.findall(QUOTED_OR_CHARACTER, text, re.DOTALL):
         if piece in OPENING:
             depth += 1
         elif piece in CLOSING:
@@ -156,7 +157,7 @@ def _settings(text: str) -> list[str]:
     return parts
 
 
-def _unwrapped(text: str) -> str:
+def _without_brackets(text: str) -> str:
     return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
 
@@ -170,19 +171,21 @@ def _value(text: str) -> Any:
 def _lookup(axis: str, name: object) -> Callable[..., Any]:
     parts: dict[str, Callable[..., Any]] = {**PARTS[axis], **SHORTHANDS.get(axis, {})}
     if not isinstance(name, str):
-        raise RecipeError(f"{axis} is called {short_repr(name)}; a part's name is text: {', '.join(parts)}")
+        raise RecipeError(
+            f"{axis} has the name {short_repr(name)}; a part's name is text: {', '.join(parts)}"
+        )
     if name in parts:
         return parts[name]
-    ours = ALIASES.get(name.lower().replace("-", "_"))
-    if ours not in parts:
+    near = ALIASES.get(name.lower().replace("-", "_"))
+    if near not in parts:
         spelled = name.lower().replace("_", "-")
-        ours = next(iter(difflib.get_close_matches(spelled, parts, n=1, cutoff=0.5)), None)
-    hint = f"; did you mean {ours!r}?" if ours else ""
+        near = next(iter(difflib.get_close_matches(spelled, parts, n=1, cutoff=0.5)), None)
+    hint = f"; did you mean {near!r}?" if near else ""
     raise RecipeError(f"there is no {axis} called {short_repr(name)}; known: {', '.join(parts)}{hint}")
 
 
 def _fields(cls: Callable[..., Any]) -> list[str]:
-    """What a part can be set to, or what a shorthand for several can."""
+    """Return the settings of a part or a shorthand."""
     return list(inspect.signature(cls).parameters)
 
 
@@ -192,7 +195,7 @@ def _current_name(cls: Callable[..., Any], field: str) -> str:
 
 
 def check_field_names(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The data, if it holds nothing but fields of the class."""
+    """Return the data if all its names are fields of the class."""
     names = _fields(cls)
     for name in data:
         if name not in names:
@@ -207,25 +210,25 @@ def check_field_names(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mappi
 
 
 def to_data(value: Any) -> Any:
-    """Dataclasses as objects with their name, so that a saved recipe reads by itself."""
+    """Return plain data for JSON: parts become objects with their name and fields."""
     if not dataclasses.is_dataclass(value):
         return value
     data = {field.name: to_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
     name = _name_of(value)
     if name is None:
         raise RecipeError(
-            f"{type(value).__name__} is no part we know by name, so a saved recipe could not be read "
-            "back; give it one, and put @lastword.register above the class (of a length, an unmask or commit "
-            "rule, a cache, a schedule or a reading)"
+            f"{type(value).__name__} is not registered, so a recipe with it cannot be saved; put "
+            "@lastword.register above the class and give it a name (for length policies, unmask and commit "
+            "rules, caches, schedules and interpretations)"
         )
     return {"name": name, **data}
 
 
 def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
-    """The inverse of `to_data`; a string on an axis of ours is a part's text."""
+    """Return the value of plain data: the inverse of `to_data`. A part may also be given as its text."""
     if depth > MAX_NESTING:
         raise RecipeError(
-            f"{axis} is {short_repr(data)}, inside of {depth} others; no recipe nests more than {MAX_NESTING}"
+            f"{axis} is {short_repr(data)}, nested {depth} levels deep; nest at most {MAX_NESTING}"
         )
     if axis not in PARTS:
         return _hashable(axis, data, depth)
@@ -233,35 +236,35 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
         return parse_part(axis, data, depth=depth)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
         check_number("recipe", "tokens_per_step", data, above=0, maximum=2**53)
-        return EqualShares(float(data))  # a bare number is a pace
+        return EqualShares(float(data))  # a plain number is a pace
     if not isinstance(data, dict):
         raise RecipeError(f"{axis} is {short_repr(data)}; give a name, or an object with a name and fields")
     fields = {name: value for name, value in data.items() if name != "name"}
     name = data.get("name", "sampling" if axis == "sampling" else "")
-    return _built(_lookup(axis, name), name, fields, depth)
+    return _build(_lookup(axis, name), name, fields, depth)
 
 
 def _hashable(axis: str, data: Any, depth: int) -> Any:
-    """JSON knows no tuples; parts compare and hash, so they hold no lists, and no objects but parts."""
+    """Return a JSON value with lists as tuples, because parts must be hashable; reject objects."""
     if isinstance(data, dict):
-        raise RecipeError(f"{axis} is {short_repr(data)}; it is no part, and no object belongs there")
+        raise RecipeError(f"{axis} is {short_repr(data)}; an object is allowed only where a part belongs")
     if isinstance(data, list):
         return tuple(from_data(axis, value, depth=depth + 1) for value in data)
     return data
 
 
-def _built(cls: Callable[..., Any], name: str, data: Mapping[str, Any], depth: int) -> Any:
-    """The part, from fields as a file or the command line has them."""
+def _build(cls: Callable[..., Any], name: str, data: Mapping[str, Any], depth: int) -> Any:
+    """Return the part with the given fields, from a file or the command line."""
     current = {_current_name(cls, field): value for field, value in data.items()}
     if len(current) < len(data):
         raise RecipeError(
             f"{short_repr(dict(data))} sets a field of {name} by its old and its new name: give one"
         )
-    known = check_field_names(cls, current)
-    fields = {field: from_data(field, value, depth=depth + 1) for field, value in known.items()}
+    checked = check_field_names(cls, current)
+    fields = {field: from_data(field, value, depth=depth + 1) for field, value in checked.items()}
     try:
         return cls(**fields)
     except LastwordError:
         raise
-    except TypeError as wrong:
-        raise RecipeError(f"{name} cannot be made from {short_repr(fields)}: {wrong}") from wrong
+    except TypeError as error:
+        raise RecipeError(f"{name} cannot be made from {short_repr(fields)}: {error}") from error

@@ -18,8 +18,7 @@ import torch
 from lastword.api import build_generation, default_batch_size, predict_length
 from lastword.canvas.tree import tree_map, tree_to
 from lastword.decoding.loop import Step
-from lastword.decoding.planning import PlannedRequest, plan_lengths
-from lastword.decoding.running_batch import CPU, FinishedRow
+from lastword.decoding.running_batch import CPU, FinishedRow, PlannedRequest, plan_lengths
 from lastword.decoding.sampling import RowGenerators
 from lastword.errors import CheckpointError, LastwordError, SettingError
 from lastword.models.base import MaskPredictor, TextTokenizer

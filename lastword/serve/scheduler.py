@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from lastword.canvas.cost import TokenCost
+from lastword.decoding.forward import TokenCost
 from lastword.decoding.loop import Step, decode_steps
-from lastword.decoding.planning import RESERVED_QUANTILE, PlannedRequest
-from lastword.decoding.running_batch import RequestQueue
+from lastword.decoding.running_batch import RESERVED_QUANTILE, PlannedRequest, RequestQueue
 from lastword.models.base import MaskPredictor
 from lastword.policies.length.policy import Plan
 from lastword.policies.length.wrappers import combined_traits

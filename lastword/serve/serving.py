@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lastword.canvas.canvas import validate_prompts
 from lastword.decoding.batch_state import max_slots
 from lastword.decoding.sampling import Sampling, check_seed
 from lastword.engines.base import compute_dtype, environment
@@ -19,7 +18,7 @@ from lastword.errors import SettingError
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
 from lastword.policies.length.wrappers import combined_traits
-from lastword.prompts import tokenize_prompts
+from lastword.prompts import tokenize_prompts, validate_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text

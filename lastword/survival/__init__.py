@@ -1,1 +1,1 @@
-"""Survival analysis of the end-token signal: pure tensors, independent of any model."""
+"""Length distributions, and how to read them from end-token probabilities."""

@@ -1,4 +1,4 @@
-"""Split conformal prediction: from lengths a model really wrote to a bound that holds as often as it says."""
+"""Split conformal prediction: bounds on answer lengths, from the lengths of a model's finished answers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 
 from lastword.errors import SettingError
-from lastword.survival.distribution import LengthDistribution
-from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.survival.distribution import Cheapest, LengthDistribution, Mean, Quantile, Scaled
 from lastword.validation import check_list, check_number, check_type
 
-# A plan is rounded up to whole slots, so an answer of n slots fits as soon as the bound is above n - 1.
-# Asking for n itself would give nearly every answer a slot it does not need, and cover more than was asked
-# for. A 1024th of a slot is more than rounding takes away and less than any answer needs.
+# A plan is rounded up to whole slots, so an answer of n slots fits as soon as the bound exceeds n - 1. A
+# bound of n itself would give nearly every answer an extra slot and cover more than requested. A 1024th of a
+# slot is more than rounding takes away and less than any answer needs.
 _SPARE = 1 - 1 / 1024
 
 
@@ -22,77 +21,73 @@ def upper_bound(
     coverage: float = 0.9,
     estimate: Mean | Quantile | Cheapest = Mean(),
 ) -> Scaled:
-    """The estimate, scaled so that a share `coverage` of new answers fits it, rounded up to whole slots.
+    """Return the estimate, scaled so that a share `coverage` of new answers fits, rounded up to whole slots.
 
-    Row i of `lengths` is what was predicted for a prompt and `finished[i]` how long its answer came
-    out, the end token's slot counted. An answer that was cut has no known length: decode calibration
-    prompts on a canvas that leaves room. No labels are needed, only the model's own answers.
+    Row i of `lengths` is the prediction for a prompt and `finished[i]` the length of its answer, with the end
+    token. A cut answer has no known length, so decode calibration prompts on a canvas that is long enough. No
+    labels are needed.
 
-    Split conformal prediction: whatever the quality of the prediction, the bound covers a new prompt
-    with at least this chance if it is exchangeable with the calibration prompts, so calibrate per
-    task family where families differ, and not on the prompts you report.
+    However good the prediction is, the bound covers the answer to a new prompt with at least this probability
+    if that prompt is exchangeable with the calibration prompts. Calibrate each task family on its own if
+    families differ, and not on the prompts that you report.
     """
     check_type("upper_bound", "lengths", lengths, LengthDistribution, "a LengthDistribution")
-    check_list("upper_bound", "finished", finished, "a list of lengths, one a row")
-    check_type(
-        "upper_bound",
-        "estimate",
-        estimate,
-        (Mean, Quantile, Cheapest),
-        "Mean(), Quantile(q) or Cheapest(cut)",
-    )
-    if len(lengths) != len(finished):
-        raise SettingError(
-            f"{len(lengths)} predictions and {len(finished)} finished lengths were given; they go in pairs"
-        )
+    check_list("upper_bound", "finished", finished, "a list of lengths, one per row")
+    expected = "Mean(), Quantile(q) or Cheapest(truncation_cost)"
+    check_type("upper_bound", "estimate", estimate, (Mean, Quantile, Cheapest), expected)
+    _check_pairs(lengths, finished)
     return Scaled(conformal_factor(estimate(lengths).tolist(), finished, coverage), estimate)
 
 
 def conformal_factor(predicted: Sequence[float], finished: Sequence[int | float], coverage: float) -> float:
-    """The ceil((n + 1) * coverage)-th smallest of the factors that n answers needed.
+    """Return the ceil((n + 1) * coverage)-th smallest of the factors that n answers needed.
 
-    A finished length of infinity is an answer that was cut: longer than any other.
+    A finished length of infinity stands for a cut answer, which is longer than any other.
 
     >>> conformal_factor([8.0] * 9, [6, 7, 7, 8, 8, 9, 10, 11, 17], 0.9)
     2.0001220703125
     """
-    for name, given in (("predicted", predicted), ("finished", finished)):
-        check_list("conformal_factor", name, given, "a list of numbers")
-    if len(finished) != len(predicted):
+    for name, values in (("predicted", predicted), ("finished", finished)):
+        check_list("conformal_factor", name, values, "a list of numbers")
+    _check_pairs(predicted, finished)
+    return conformal_quantile([required_factor(*pair) for pair in zip(predicted, finished)], coverage)
+
+
+def _check_pairs(predicted: Sequence[float] | LengthDistribution, finished: Sequence[int | float]) -> None:
+    if len(predicted) != len(finished):
         raise SettingError(
-            f"{len(predicted)} predictions and {len(finished)} finished lengths were given; they go in pairs"
+            f"{len(predicted)} predictions and {len(finished)} finished lengths were given; give one length "
+            "per prediction"
         )
-    needed = [required_factor(guess, length) for guess, length in zip(predicted, finished)]
-    return conformal_quantile(needed, coverage)
 
 
 def required_factor(predicted: float, length: int | float) -> float:
-    """The least a prediction must be multiplied with for its answer to fit.
+    """Return the smallest factor by which a prediction must be multiplied for its answer to fit.
 
     >>> required_factor(8.0, 9)
     1.0001220703125
     """
     check_number("conformal_factor", "predicted", predicted, above=0)
-    if not (isinstance(length, float) and length == math.inf):  # an answer that was cut
+    if not (isinstance(length, float) and length == math.inf):  # a cut answer
         check_number("conformal_factor", "finished", length, minimum=1)
         length = math.ceil(length)
     return (length - _SPARE) / predicted
 
 
 def conformal_quantile(factors: Sequence[float], coverage: float) -> float:
-    """The factor that covers a new answer with at least this chance."""
+    """Return the factor that covers a new answer with at least this probability."""
     needed = min_samples(coverage)
     if len(factors) < needed:
         raise SettingError(
-            f"{len(factors)} finished answers cannot carry a bound that covers {coverage:.0%}: at least "
-            f"{needed} are needed, and 100 or more for one that hardly depends on which; finish more "
-            "prompts or ask for less coverage"
+            f"{len(factors)} finished answers do not suffice for a bound that covers {coverage:.0%}: at "
+            f"least {needed} are needed, and 100 or more for one that depends little on the choice of "
+            "prompts; finish more prompts or lower the coverage"
         )
     return sorted(factors)[_rank(len(factors), coverage) - 1]
 
 
 def min_samples(coverage: float) -> int:
-    """The fewest finished answers from which a bound of this coverage can be had.
+    """Return the smallest number of finished answers that suffices for a bound of this coverage.
 
     >>> min_samples(0.9), min_samples(0.95)
     (9, 19)

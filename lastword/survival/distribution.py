@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lastword.errors import NumericError, SettingError, WrongTypeError
-from lastword.validation import check_int, check_number, short_repr
+from lastword.validation import Part, check_int, check_number, check_type, checked_field, short_repr
 from lastword.viz.figures import draw_survival
 from lastword.viz.html import lengths_html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+INPUT_ROUNDING = 1e-6  # float32 probabilities that sum to 1 stray this far; more is a mistake
+ROUNDING = 1e-12  # lost by a thousand float64 operations
 
-# Float32 probabilities summed to 1 stray this far; anything beyond is a mistake, not rounding.
-INPUT_ROUNDING = 1e-6
-# What a thousand float64 operations lose.
-ROUNDING = 1e-12
-
-AnyInterpretation = Callable[..., "LengthDistribution"]  # a reading, which comes later
+AnyInterpretation = Callable[..., "LengthDistribution"]  # defined in survival.interpretation
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LengthDistribution:
-    """The distribution of an answer's length L on slots 1..T: one prompt's, or a row for each of several.
+    """The distribution of an answer's length L on slots 1..T: for one prompt, or one row for each prompt.
 
-    Length k means that the end token stands in slot k, so a length counts the end token. Whatever
-    the probe leaves beyond the last slot is `tail`. Stored as the discrete hazard
-    h(k) = P(L = k | L >= k), from which every other view follows:
+    Length k means that the end token stands in slot k, so a length counts the end token. The mass beyond the
+    last slot of the probe is the `tail`. Stored as the discrete hazard h(k) = P(L = k | L >= k), from which
+    every other quantity follows:
 
         survival  S(k) = P(L > k) = prod over i <= k of (1 - h(i)),  S(0) = 1
         density   P(L = k) = h(k) S(k-1)
         mean      E[min(L, T)] = sum over k = 1..T of S(k-1)          (the restricted mean)
 
-    Everything is float64, and products are sums of logarithms, so that a thousand small hazards
-    do not drown in rounding. One prompt's mean is a tensor without axes, which compares, formats and
-    converts as a number does; of several prompts it has a row for each.
+    Everything is float64, and products are sums of logarithms, so that a thousand small hazards are not lost
+    to rounding. The mean of one prompt is a tensor without axes, which compares, formats and converts like a
+    number; for several prompts it has one entry per row.
 
     >>> import torch
     >>> from lastword import LengthDistribution
@@ -54,7 +52,7 @@ class LengthDistribution:
     """
 
     hazard: Float[Tensor, "*B T"]
-    # A sentence: which reading was picked, and why; and that reading. Of several prompts one for each.
+    # The interpretation that was used and a sentence that says why; for several prompts, one per row.
     explanation: tuple[str, ...] | str | None = None
     interpretation: tuple[AnyInterpretation, ...] | AnyInterpretation | None = None
 
@@ -62,26 +60,27 @@ class LengthDistribution:
         hazard = check_probabilities(self.hazard, "hazard", rows=False)
         object.__setattr__(self, "hazard", hazard)
         for name in ("explanation", "interpretation"):
-            own = getattr(self, name)
+            value = getattr(self, name)
             if hazard.dim() == 1:
-                fits = isinstance(own, str) if name == "explanation" else callable(own)
-                wanted = "a sentence" if name == "explanation" else "a reading"
+                fits = isinstance(value, str) if name == "explanation" else callable(value)
+                expected = "a sentence" if name == "explanation" else "an interpretation"
             else:
-                fits = isinstance(own, tuple) and len(own) == len(hazard)
-                wanted = f"a tuple with one for each of the {len(hazard)} rows"
-            if own is not None and not fits:
+                fits = isinstance(value, tuple) and len(value) == len(hazard)
+                expected = f"a tuple with one for each of the {len(hazard)} rows"
+            if value is not None and not fits:
                 raise WrongTypeError(
-                    f"LengthDistribution({name}={short_repr(own)}) was given; {name} must be None or {wanted}"
+                    f"LengthDistribution({name}={short_repr(value)}) was given; {name} must be None or "
+                    f"{expected}"
                 )
 
     @classmethod
     def from_hazard(cls, hazard: Float[Tensor, "*B T"]) -> LengthDistribution:
-        """From h(k) = P(L = k | L >= k): how the paper reads the end-token probability."""
+        """Build from h(k) = P(L = k | L >= k), the paper's interpretation of the end-token probability."""
         return cls(hazard)
 
     @classmethod
     def from_cumulative(cls, cumulative: Float[Tensor, "*B T"]) -> LengthDistribution:
-        """From F(k) = P(L <= k), which must not fall along the row."""
+        """Build from F(k) = P(L <= k), which must not fall along a row."""
         rising = check_probabilities(cumulative, "cumulative probability", rows=False)
         before = torch.nn.functional.pad(rising, (1, 0))[..., :-1]
         step = rising - before
@@ -94,7 +93,7 @@ class LengthDistribution:
 
     @classmethod
     def from_density(cls, density: Float[Tensor, "*B T"]) -> LengthDistribution:
-        """From P(L = k); what is missing to 1 is the tail."""
+        """Build from P(L = k); the mass missing to 1 is the tail."""
         mass = check_probabilities(density, "density", rows=False)
         total = mass.cumsum(-1)
         if bool((total > 1 + INPUT_ROUNDING).any()):
@@ -107,7 +106,7 @@ class LengthDistribution:
 
     @property
     def slots(self) -> int:
-        """T: how many slots the probe looked at."""
+        """T, the number of slots of the probe."""
         return self.hazard.shape[-1]
 
     @cached_property
@@ -128,7 +127,7 @@ class LengthDistribution:
 
     @cached_property
     def tail(self) -> Float[Tensor, "*B"]:
-        """S(T): the mass the probe leaves beyond its last slot. A mean means little where it is large."""
+        """S(T), the mass beyond the last slot. If it is large, the mean says little."""
         return self.survival[..., -1]
 
     @cached_property
@@ -137,25 +136,25 @@ class LengthDistribution:
         return self.survival[..., :-1].sum(-1)
 
     def quantile(self, q: float) -> Int[Tensor, "*B"]:
-        """The smallest k with P(L <= k) >= q; T where the tail holds more than 1 - q."""
+        """Return the smallest k with P(L <= k) >= q, or T if the tail holds more than 1 - q."""
         check_number("quantile", "q", q, above=0, below=1)
         short = self.survival[..., 1:] > 1 - q + ROUNDING
         return (short.sum(-1) + 1).clamp(max=self.slots)
 
     def row(self, index: int) -> LengthDistribution:
-        """One prompt's distribution, of those that have a row."""
+        """Return the distribution of one prompt."""
         check_int("row", "index", index, minimum=-len(self), maximum=len(self) - 1)
-        read_as = self.explanation[index] if isinstance(self.explanation, tuple) else None
-        reading = self.interpretation[index] if isinstance(self.interpretation, tuple) else None
-        return LengthDistribution(self.hazard[index], read_as, reading)
+        explanation = self.explanation[index] if isinstance(self.explanation, tuple) else None
+        interpretation = self.interpretation[index] if isinstance(self.interpretation, tuple) else None
+        return LengthDistribution(self.hazard[index], explanation, interpretation)
 
     def __len__(self) -> int:
         if self.hazard.dim() == 1:
-            raise WrongTypeError("this LengthDistribution is one prompt's; it has no rows to count")
+            raise WrongTypeError("this LengthDistribution is that of one prompt; it has no rows to count")
         return self.hazard.shape[0]
 
     def __bool__(self) -> bool:
-        return True  # with rows or without: `if answer.lengths` asks whether a probe was read
+        return True  # also without rows: `if answer.lengths` asks whether there was a probe
 
     def plot(
         self,
@@ -164,31 +163,30 @@ class LengthDistribution:
         horizon: int | float | Tensor | None = None,
         truth: int | float | None = None,
     ) -> Axes:
-        """Draw one prompt's survival curve and the end of its canvas: `horizon`, or the mean rounded up.
+        """Draw the survival curve of one prompt and its horizon (default: the mean, rounded up).
 
-        Takes an axis of matplotlib, or makes one, and returns it; `truth` marks the length the answer
-        really had.
+        Draws on the matplotlib axes `ax`, or on new ones, and returns them. `truth` marks the real length.
         """
         if self.hazard.dim() > 1:
             raise SettingError(
-                f"plot was asked of {len(self)} rows and draws one; choose it: lengths.row(0).plot()"
+                f"plot draws one row and was called with {len(self)}; choose one: lengths.row(0).plot()"
             )
         return draw_survival(self.survival.tolist(), ax, horizon=horizon, truth=truth)
 
     def __repr__(self) -> str:
         if self.hazard.dim() == 1:
             within = [f"{q:.0%} within {int(self.quantile(q))}" for q in (0.5, 0.9)]
-            told = [f"mean {self.mean:.1f}", *within, f"{self.tail:.1%} beyond {self.slots}"]
+            parts = [f"mean {self.mean:.1f}", *within, f"{self.tail:.1%} beyond {self.slots}"]
         else:
-            told = [f"{len(self)} prompts", f"{self.slots} slots"]
-        return f"LengthDistribution({', '.join(told)})"
+            parts = [f"{len(self)} prompts", f"{self.slots} slots"]
+        return f"LengthDistribution({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
         return lengths_html(self)
 
 
 def check_probabilities(values: Tensor, name: str, *, rows: bool = True) -> Tensor:
-    """float64 on the CPU, checked to be probabilities of one slot or more: [B, T], else [T] as well."""
+    """Return probabilities as float64 on the CPU, of shape [B, T], or [T] unless `rows` is required."""
     if not isinstance(values, Tensor) or not values.is_floating_point():
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise WrongTypeError(
@@ -196,22 +194,115 @@ def check_probabilities(values: Tensor, name: str, *, rows: bool = True) -> Tens
         )
     values = values.detach().cpu().double()
     if values.dim() not in ((2,) if rows else (1, 2)) or values.shape[-1] < 1:
-        wanted = "[rows, slots]" if rows else "[rows, slots], or [slots] of one prompt,"
+        expected = "[rows, slots]" if rows else "[rows, slots], or [slots] for one prompt,"
         raise SettingError(
-            f"a {name} of shape {tuple(values.shape)} was given; it must be {wanted} with at least one slot"
+            f"a {name} of shape {tuple(values.shape)} was given; it must be {expected} with at least one slot"
         )
     if bool(values.isnan().any()):
         raise NumericError(
-            f"a {name} holds NaN; the model's logits were probably not finite: check its dtype"
+            f"a {name} contains NaN; the model's logits were probably not finite: check its dtype"
         )
     if bool(((values < -INPUT_ROUNDING) | (values > 1 + INPUT_ROUNDING)).any()):
         raise SettingError(
-            f"a {name} runs from {values.min().item():.6g} to {values.max().item():.6g}; "
+            f"a {name} ranges from {values.min().item():.6g} to {values.max().item():.6g}; "
             "probabilities lie between 0 and 1"
         )
     return values.clamp(0, 1)
 
 
 def conditional_hazard(part: Tensor, whole: Tensor) -> Tensor:
-    """part / whole as a hazard; 1 where nothing is left, so that a spent row stays spent."""
+    """Return part / whole as a hazard, and 1 where nothing is left."""
     return torch.where(whole > ROUNDING, part / whole.clamp(min=ROUNDING), 1.0).clamp(0, 1)
+
+
+class Estimate(Part):
+    """A number of slots for every row of a distribution."""
+
+    cost_summary: ClassVar[str] = "nothing beyond the probe"
+
+    @abstractmethod
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
+        """Return the number of slots; it need not be a whole number."""
+
+
+@dataclass(frozen=True)
+class Mean(Estimate):
+    """The expected length, restricted to the probe: the paper's estimate (Algorithm 1)."""
+
+    name = "mean"
+    source = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), Algorithm 1"
+
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
+        return lengths.mean
+
+
+@dataclass(frozen=True)
+class Quantile(Estimate):
+    """The length that a share `q` of answers does not exceed; SmartCrop uses q = 0.95.
+
+    If every missing slot and every extra slot has a cost, `Quantile.from_costs` minimises the expected cost:
+
+    >>> Quantile.from_costs(missing=9.0, extra=1.0)
+    Quantile(q=0.9)
+    """
+
+    name = "quantile"
+    source = "SmartCrop (arXiv 2603.06123)"
+
+    q: float = checked_field(0.95, check_number, above=0, below=1)
+
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
+        return lengths.quantile(self.q).double()
+
+    @classmethod
+    def from_costs(cls, missing: float, extra: float) -> Quantile:
+        """Return the quantile missing / (missing + extra), the solution of the newsvendor problem."""
+        check_number("Quantile.from_costs", "missing", missing, above=0)
+        check_number("Quantile.from_costs", "extra", extra, above=0)
+        return cls(missing / (missing + extra))
+
+
+@dataclass(frozen=True)
+class Cheapest(Estimate):
+    """The length n with the lowest expected cost: n slots, plus `truncation_cost` if the answer is cut.
+
+    A cut answer is usually a wrong answer, however few slots were missing, so its cost does not depend on
+    their number: 300 if a right answer is worth 300 slots to you. The estimate minimises
+    n + truncation_cost * P(L > n) in every row. It ignores the last few percent of a row's mass if they lie
+    far away.
+    """
+
+    name = "cheapest"
+
+    truncation_cost: float = checked_field(300.0, check_number, above=0)
+
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
+        slots = torch.arange(1, lengths.slots + 1)
+        return ((slots + self.truncation_cost * lengths.survival[..., 1:]).argmin(-1) + 1).double()
+
+
+@dataclass(frozen=True)
+class Scaled(Estimate):
+    """Another estimate times a factor, plus `margin` slots.
+
+    Calibration finds the factor (`survival.upper_bound`). The margin is room that does not depend on the
+    length: cropping to the last word costs accuracy even if the answer fits, because models use the end
+    tokens after it as scratch space (arXiv 2603.05197).
+
+    >>> import torch
+    >>> coin = LengthDistribution.from_hazard(torch.full((50,), 0.5))
+    >>> round(Scaled(1.5, margin=16)(coin).item(), 6)
+    19.0
+    """
+
+    name = "scaled"
+    source = "ours; split-conformal prediction (Vovk et al., 2005)"
+
+    factor: float = checked_field(1.0, check_number, above=0)
+    estimate: Mean | Quantile | Cheapest = checked_field(
+        Mean(), check_type, (Mean, Quantile, Cheapest), "Mean(), Quantile(q) or Cheapest()"
+    )
+    margin: int = checked_field(0, check_int, minimum=0)
+
+    def __call__(self, lengths: LengthDistribution) -> Float[Tensor, "*B"]:
+        return self.factor * self.estimate(lengths) + self.margin

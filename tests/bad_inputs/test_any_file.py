@@ -19,7 +19,7 @@ from lastword.policies.length.wrappers import Budget
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import PARTS
 from lastword.recipe.text import parse_part, to_text
-from lastword.survival.estimate import Quantile
+from lastword.survival.distribution import Quantile
 from lastword.survival.interpretation import Hazard
 from tests.bad_inputs.mutations import EXAMPLES, hold, mutated_bytes
 

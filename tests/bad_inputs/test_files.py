@@ -22,7 +22,7 @@ from lastword.errors import CheckpointError, PromptError, RecipeError, SettingEr
 from lastword.models.tokenizer import Tokenizer
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.text import parse_part
-from lastword.survival.estimate import Quantile
+from lastword.survival.distribution import Quantile
 from lastword.survival.interpretation import Hazard
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -257,7 +257,7 @@ CONFIGS = [
     ("the mask as text", llada(mask_token_id="376"), "mask_token_id='376'"),
     ("the mask negative", llada(mask_token_id=-1), "mask_token_id=-1"),
     ("the mask beyond 64 bits", llada(mask_token_id=2**70), "mask_token_id=11805"),
-    ("the mask outside", llada(mask_token_id=384), "outside the vocabulary of 384"),
+    ("the mask outside", llada(mask_token_id=384), "at most 383"),
     ("the mask an end", llada(mask_token_id=353), "also an end or pad id"),
     ("no mask", llada(mask_token_id=...), "names no mask token"),
     ("the end true", llada(eos_token_id=True), "eos_token_id.0=True"),
@@ -402,8 +402,8 @@ TENSORS = [
     ("complex", stored_as(torch.complex64), "stored as C64"),
     ("float8", stored_as(torch.float8_e4m3fn), "stored as F8_E4M3"),
     ("NaN", tensors(lambda stored: stored[NORM].fill_(NAN)), f"tensor {NORM}"),
-    ("one NaN", tensors(lambda stored: stored[HEAD][3, 4].fill_(NAN)), "holds NaN or Inf"),
-    ("infinite", tensors(lambda stored: stored[EMBEDDING][0].fill_(-INF)), "holds NaN or Inf"),
+    ("one NaN", tensors(lambda stored: stored[HEAD][3, 4].fill_(NAN)), "NaN or Inf"),
+    ("infinite", tensors(lambda stored: stored[EMBEDDING][0].fill_(-INF)), "NaN or Inf"),
     (
         "beyond float16",
         tensors(lambda stored: stored[NORM].fill_(1e6), dtype="float16"),
@@ -498,7 +498,7 @@ ASKED = [
     ("an end as text", tiny(turn_ends=["380"]), WrongTypeError, "turn_ends='380'"),
     ("an end that is true", tiny(turn_ends=[True]), WrongTypeError, "turn_ends=True"),
     ("an end as a float", tiny(turn_ends=[380.0]), WrongTypeError, "turn_ends=380.0"),
-    ("an end outside", tiny(turn_ends=[384]), SettingError, "outside the vocabulary of 384"),
+    ("an end outside", tiny(turn_ends=[384]), SettingError, "at most 383"),
     ("an end below", tiny(turn_ends=[-1]), SettingError, "turn_ends=-1"),
     ("the mask as an end", tiny(turn_ends=[376]), SettingError, "also an end or pad id"),
     ("a revision of a folder", tiny(revision="main"), SettingError, "leave revision out"),
@@ -542,14 +542,14 @@ RECIPES = [
     ),
     ("None for JSON", lambda _: Recipe.from_json(None), WrongTypeError, "text=None"),
     ("data for JSON", lambda _: Recipe.from_json({}), WrongTypeError, "text={}"),
-    ("no JSON", recipe("{"), RecipeError, "not JSON"),
-    ("no letters", recipe(""), RecipeError, "not JSON"),
-    ("a lone surrogate", recipe('{"length": "\ud800"}'), RecipeError, "not JSON"),
+    ("no JSON", recipe("{"), RecipeError, "not valid JSON"),
+    ("no letters", recipe(""), RecipeError, "not valid JSON"),
+    ("a lone surrogate", recipe('{"length": "\ud800"}'), RecipeError, "not valid JSON"),
     ("null", recipe("null"), RecipeError, "it must be an object"),
     ("nested without end", recipe(nested(10**5)), RecipeError, "recursion limit"),
     ("objects without end", recipe('{"length":' * 9_999), RecipeError, "recursion limit"),
-    ("parts nested", recipe({"length": DEEP}), RecipeError, "no recipe nests more than 8"),
-    ("lists nested", recipe({"block": json.loads(nested(150))}), RecipeError, "nests more than 8"),
+    ("parts nested", recipe({"length": DEEP}), RecipeError, "nest at most 8"),
+    ("lists nested", recipe({"block": json.loads(nested(150))}), RecipeError, "nest at most 8"),
     ("a choice twice", recipe('{"block": 3, "block": 4}'), RecipeError, "'block' twice"),
     (
         "a field twice",
@@ -557,17 +557,17 @@ RECIPES = [
         RecipeError,
         "twice",
     ),
-    ("NaN", recipe({"sampling": {"temperature": NAN}}), RecipeError, "not JSON"),
+    ("NaN", recipe({"sampling": {"temperature": NAN}}), RecipeError, "not valid JSON"),
     ("infinite", recipe('{"sampling": {"temperature": 1e999}}'), RecipeError, "out of reach"),
     ("a block beyond 64 bits", recipe({"block": 2**70}), SettingError, "block=1180591"),
     ("a block of 400 digits", recipe({"block": 10**400}), SettingError, "at most 1048576"),
     ("a block true", recipe({"block": True}), WrongTypeError, "block=True"),
     ("a block of lists", recipe({"block": [3]}), WrongTypeError, "block=(3,)"),
-    ("a block of objects", recipe({"block": {"a": 1}}), RecipeError, "no object belongs there"),
+    ("a block of objects", recipe({"block": {"a": 1}}), RecipeError, "only where a part belongs"),
     ("a length null", recipe({"length": None}), RecipeError, "length is None"),
     ("a length of lists", recipe({"length": ["fixed"]}), RecipeError, "length is ['fixed']"),
     ("a length by number", recipe({"length": {"name": 5}}), RecipeError, "a part's name is text"),
-    ("a length by null", recipe({"length": {"name": None}}), RecipeError, "is called None"),
+    ("a length by null", recipe({"length": {"name": None}}), RecipeError, "has the name None"),
     ("an unknown choice", recipe({"lenght": "fixed"}), RecipeError, "did you mean 'length'"),
     ("a choice of 5,000 letters", recipe({"x" * 5_000: 1}), RecipeError, "has no field 'xxx"),
     (
@@ -607,14 +607,14 @@ RECIPES = [
         "pairs of a slot and a token id",
     ),
     ("sampling as a number", recipe({"sampling": 0.5}), RecipeError, "sampling is 0.5"),
-    ("text nested", words("length", "stop-at-end:(" * 700 + ")" * 700), RecipeError, "nests more"),
+    ("text nested", words("length", "stop-at-end:(" * 700 + ")" * 700), RecipeError, "nest at most"),
     (
         "text nested without brackets",
         words("length", "stop-at-end:" * 800),
         RecipeError,
-        "nests more",
+        "nest at most",
     ),
-    ("text without end", words("length", "stop-at-end:(" * 10_000), RecipeError, "10000 at most"),
+    ("text without end", words("length", "stop-at-end:(" * 10_000), RecipeError, "at most 10000"),
     ("brackets without end", words("length", "fixed:" + "(" * 9_000), RecipeError, "do not match"),
     (
         "lists without end",
@@ -636,7 +636,7 @@ RECIPES = [
     ),
     ("NaN as text", words("unmask", "threshold:NaN"), WrongTypeError, "'NaN'"),
     ("infinite as text", words("unmask", "threshold:1e999"), SettingError, "threshold=inf"),
-    ("an object as text", words("length", 'fixed:{"a":1}'), RecipeError, "no object belongs there"),
+    ("an object as text", words("length", 'fixed:{"a":1}'), RecipeError, "only where a part belongs"),
     ("a number as text", words("length", "5"), RecipeError, "no length called '5'"),
     ("no text", words("length", ""), RecipeError, "no length called ''"),
 ]

@@ -4,7 +4,7 @@ import json
 
 from lastword import Fixed, Recipe
 from lastword.batch import Batch
-from lastword.canvas.cost import TokenCost
+from lastword.decoding.forward import TokenCost
 from lastword.engines.base import GenerationReply, ModelInfo
 from lastword.engines.local import LocalEngine
 

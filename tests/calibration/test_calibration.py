@@ -155,7 +155,7 @@ def test_decoding_puts_the_survival_in_its_place():
 
 @pytest.mark.parametrize("length", [Calibrated(), StopAtEnd(Calibrated())], ids=str)
 def test_a_model_that_was_not_calibrated_is_refused_before_the_first_pass(length, toy):
-    with pytest.raises(SettingError, match="not calibrated; run lastword calibrate"):
+    with pytest.raises(SettingError, match="without a calibration; run lastword calibrate"):
         lastword.generate(toy, "abc", length=length, block=8)
 
 
@@ -195,7 +195,7 @@ MADE_WITH = Recipe(unmask=AboveThreshold(0.8), block=8, length=StopAtEnd(lastwor
             {"unmask": lastword.MostConfident()},
             "unmask threshold:0.8, and .* unmask most-confident",
         ),
-        ({"unmask": AboveThreshold(0.9)}, r"unmask threshold:0\.8, .* has unmask threshold, by"),
+        ({"unmask": AboveThreshold(0.9)}, r"unmask threshold:0\.8, .* has unmask threshold"),
         ({"block": None}, "with block 8, and this recipe has no block"),
         ({"commit": lastword.StableMargin()}, "commit never, .* commit stable-margin"),
         ({"sampling": lastword.Sampling(temperature=1.0)}, r"sampling:(temperature=)?1\.0"),

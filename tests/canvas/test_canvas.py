@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from lastword.canvas.canvas import Canvas
-from lastword.errors import LastwordError, PromptError, SettingError
+from lastword.errors import PromptError, SettingError
+from lastword.prompts import validate_prompts
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_masked_counts_down_to_nothing(canvas):
 
 def test_a_mask_id_in_the_prompt_is_refused(ids):
     with pytest.raises(PromptError, match="mask token"):
-        Canvas.blank([[6, 1]], torch.tensor([1]), ids)
+        validate_prompts([[6, 1]], ids)
 
 
 def test_overwrite_may_change_answers_but_never_prompts(canvas):
@@ -147,8 +148,8 @@ def test_a_horizon_without_slots_is_refused(ids, slots):
 
 
 def test_no_prompts_at_all_are_refused(ids):
-    with pytest.raises(LastwordError):
-        Canvas.blank([], torch.empty(0, dtype=torch.long), ids)
+    with pytest.raises(PromptError):
+        validate_prompts([], ids)
 
 
 def test_an_answer_grows_at_its_end(canvas):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from lastword.canvas.cost import BatchCost, TokenCost
+from lastword.decoding.forward import BatchCost, TokenCost
 
 VALID = torch.tensor([3, 4])
 

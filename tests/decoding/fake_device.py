@@ -11,6 +11,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from lastword.canvas.columns import cached_arange
+
 DEVICE = torch.device("meta")  # no tensor of decoding is on it otherwise
 aten = torch.ops.aten
 # An index may lie on the host; what is copied lies where it lies.
@@ -60,6 +62,7 @@ class Makes(TorchFunctionMode):
 @contextmanager
 def machine():
     """While it is on, what is made or sent there is Elsewhere."""
+    cached_arange.cache_clear()  # other tests put tensors of another kind on the meta device
     with Computes(), Makes():
         yield
 

@@ -8,8 +8,7 @@ import torch
 import lastword
 from lastword.decoding import static_shapes as scheduling
 from lastword.decoding.loop import decode_steps
-from lastword.decoding.planning import PlannedRequest, plan_lengths
-from lastword.decoding.running_batch import RequestQueue
+from lastword.decoding.running_batch import PlannedRequest, RequestQueue, plan_lengths
 from lastword.decoding.sampling import RowGenerators
 from lastword.errors import SettingError
 from lastword.models.storage import PooledKVStorage

@@ -158,7 +158,7 @@ def test_a_fixed_canvas_that_stops_early_is_predicted():
 def test_an_error_that_all_requests_share_stops_the_run_and_the_worker_continues():
     unresolved = lastword.Recipe(length=lastword.Calibrated(0.9))
     pool = WorkerPool(FakeBackend(1, run=WORKER.run))
-    with pytest.raises(SettingError, match="Calibrated was asked for a plan"):
+    with pytest.raises(SettingError, match="Calibrated was used before it was resolved"):
         generate(pool, make_requests(3), unresolved)
     assert generate(pool, make_requests(3))
 

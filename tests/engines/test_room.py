@@ -18,7 +18,7 @@ from lastword.paper.overview import tables, unfit
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import PARTS
 from lastword.recipe.resolve import resolve
-from lastword.survival.estimate import Mean
+from lastword.survival.distribution import Mean
 from lastword.survival.interpretation import Hazard
 from tests.evaluate.oracle import AT_ONCE, oracle
 

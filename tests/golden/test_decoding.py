@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.policies.unmask.ranked import RankedRule
+from lastword.policies.unmask.rule import RankedRule
 from tests.golden.cases import Case, cases, model
 
 RULES = {

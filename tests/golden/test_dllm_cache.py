@@ -9,8 +9,7 @@ import torch
 import lastword
 from lastword.canvas.canvas import Clock
 from lastword.canvas.columns import Columns
-from lastword.canvas.cost import BatchCost
-from lastword.decoding.forward import Forward, PassInputs
+from lastword.decoding.forward import BatchCost, Forward, PassInputs
 from tests.golden.cases import checkpoint, peer_cases, recording
 
 CASES = peer_cases("peers_dllm_cache")

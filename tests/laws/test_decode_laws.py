@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.canvas.cost import TokenCost
+from lastword.decoding.forward import TokenCost
 from tests.golden.cases import model
 from tests.laws.axes import LENGTHS, MODELS, RESIZING, RULES, prompts, recipes, tiny
 

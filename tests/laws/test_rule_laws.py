@@ -242,7 +242,7 @@ def test_where_the_mask_may_be_proposed_a_rule_ends_by_its_schedule_or_is_refuse
     saying_mask, sampling = adapted(every_third), lastword.Sampling(propose_mask=True)
     for rule in [*RULES, *SLOW_FAST]:
         if not rule.traits.follows_schedule:
-            with pytest.raises(lastword.LastwordError, match="for ever"):
+            with pytest.raises(lastword.LastwordError, match="forever"):
                 lastword.Recipe(unmask=rule, sampling=sampling)
             continue
         recipe = lastword.Recipe(lastword.Fixed(9), rule, block=4, sampling=sampling)

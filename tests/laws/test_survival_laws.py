@@ -4,8 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword.survival.distribution import LengthDistribution
-from lastword.survival.estimate import Mean, Quantile
+from lastword.survival.distribution import LengthDistribution, Mean, Quantile
 from lastword.survival.interpretation import (
     Auto,
     Boundary,

@@ -15,7 +15,7 @@ from lastword.evaluate.records import Spent
 from lastword.paper.arms import arms_of, benchmark_of, said_as
 from lastword.paper.figures import Panel, _points, save_figures
 from lastword.paper.tables import coverage, paper_tables
-from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import MostConfident
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
 from tests.evaluate.made import answer, drift

@@ -18,8 +18,7 @@ from lastword.policies.length.policy import LengthPolicy
 from lastword.policies.length.survival import Survival
 from lastword.policies.length.wrappers import Budget, GrowWhenFull, StopAtEnd, combined_traits
 from lastword.policies.unmask.coin_flip import CoinFlip
-from lastword.policies.unmask.ranked import LowestEntropy, MostConfident
-from lastword.policies.unmask.rule import UnmaskRule
+from lastword.policies.unmask.rule import LowestEntropy, MostConfident, UnmaskRule
 from lastword.policies.unmask.schedule import EqualShares, Schedule, Timesteps
 from lastword.policies.unmask.threshold import AboveThreshold, LeftmostFirst
 from lastword.recipe.recipe import Recipe
@@ -27,7 +26,7 @@ from lastword.recipe.registry import ALIASES, DEFAULT_RECIPE, PARTS, default_len
 from lastword.recipe.registry import RECIPES as NAMED
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import FIELD_ALIASES, from_data, parse_part, to_data, to_text
-from lastword.survival.estimate import Mean, Quantile, Scaled
+from lastword.survival.distribution import Mean, Quantile, Scaled
 from lastword.survival.interpretation import Auto, Boundary, Interpretation, TurnEnd
 
 RECIPES = [
@@ -86,12 +85,14 @@ def test_every_part_survives_json_and_has_a_text_form():
 
 
 def test_every_part_says_what_it_is_what_it_costs_and_where_it_is_from():
-    for name, cls in ((name, cls) for parts in PARTS.values() for name, cls in parts.items()):
-        own = vars(cls)  # what it inherits was said of another part
-        assert own["name"] == name
-        for said in ("cost_summary", "source"):
-            assert 0 < len(own.get(said, "").strip()) < 90, (name, said)
-        assert len(own["__doc__"].splitlines()[0]) > 10, name
+    every = {name: cls for parts in PARTS.values() for name, cls in parts.items()}
+    for name, cls in every.items():
+        assert vars(cls)["name"] == name
+        for attribute in ("cost_summary", "source"):
+            defined = next(base for base in cls.__mro__ if attribute in vars(base))
+            assert defined is cls or defined not in every.values(), (name, attribute)  # not of another part
+            assert 0 < len(getattr(cls, attribute)) < 90, (name, attribute)
+        assert len(vars(cls)["__doc__"].splitlines()[0]) > 10, name
 
 
 def test_every_public_part_has_its_name_in_the_table():
@@ -247,7 +248,7 @@ def test_a_part_without_fields_takes_no_value():
 
 def test_json_that_is_no_recipe_is_refused():
     for text, words in (
-        ("{broken", "not JSON"),
+        ("{broken", "not valid JSON"),
         ("[1]", "must be an object"),
         ('"survival"', "must be an object"),
         ('{"lenght": "fixed:3"}', "no field 'lenght'.*did you mean 'length'"),

@@ -13,8 +13,7 @@ from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.run import evaluate
 from lastword.evaluate.tiny import TinyTask
-from lastword.policies.unmask.ranked import MostConfident
-from lastword.policies.unmask.rule import UnmaskRule
+from lastword.policies.unmask.rule import MostConfident, UnmaskRule
 from lastword.recipe.registry import PARTS
 
 

@@ -197,7 +197,7 @@ def test_more_than_the_model_is_made_for_is_kept_with_one_warning():
         traits = combined_traits(kept.length)
         assert max(traits.min_slots, traits.max_slots or 0) == 1024, length
         assert [one.category for one in warned] == [BeyondTrainingWarning], length
-        assert "1024 slots were asked for and the model is made for 256" in str(warned[0].message)
+        assert "1024 slots were requested and the model is made for 256" in str(warned[0].message)
     assert settled_quietly(Fixed(1024)) == Fixed(1024)
 
 

@@ -11,8 +11,7 @@ import lastword
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
 from lastword.models.toy import Letters
-from lastword.policies.unmask.ranked import MostConfident
-from lastword.policies.unmask.rule import UnmaskRule
+from lastword.policies.unmask.rule import MostConfident, UnmaskRule
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve.request import (

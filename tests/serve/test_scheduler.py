@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastword
-from lastword.canvas.cost import TokenCost
+from lastword.decoding.forward import TokenCost
 from lastword.decoding.loop import decode
-from lastword.decoding.planning import plan_lengths
+from lastword.decoding.running_batch import plan_lengths
 from lastword.decoding.sampling import Sampling
-from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve

@@ -8,8 +8,7 @@ import torch
 
 from lastword.errors import SettingError
 from lastword.survival.conformal import conformal_factor, min_samples, required_factor, upper_bound
-from lastword.survival.distribution import LengthDistribution
-from lastword.survival.estimate import Mean, Quantile, Scaled
+from lastword.survival.distribution import LengthDistribution, Mean, Quantile, Scaled
 
 
 def even(rows, slots=4):

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from lastword.errors import LastwordError, NumericError, SettingError, WrongTypeError
-from lastword.survival.distribution import LengthDistribution
-from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.survival.distribution import Cheapest, LengthDistribution, Mean, Quantile, Scaled
 from lastword.survival.interpretation import EndedBy, Hazard, token_probabilities
 
 FROM = {

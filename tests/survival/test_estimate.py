@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from lastword.errors import SettingError
-from lastword.survival.distribution import LengthDistribution
-from lastword.survival.estimate import Cheapest, Mean, Quantile, Scaled
+from lastword.survival.distribution import Cheapest, LengthDistribution, Mean, Quantile, Scaled
 
 
 def uniform():

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from lastword.errors import ExtraError, SettingError
-from lastword.survival.distribution import LengthDistribution
-from lastword.survival.estimate import Quantile
+from lastword.survival.distribution import LengthDistribution, Quantile
 from lastword.survival.plot import save_lengths, save_rows
 
 

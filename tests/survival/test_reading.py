@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lastword
-from lastword.decoding.planning import ModelProbe
+from lastword.decoding.running_batch import ModelProbe
 from lastword.errors import NumericError, SettingError
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import (
@@ -229,7 +229,7 @@ def test_signals_of_different_shapes_are_refused(in_plain_python):
 
 
 def test_what_is_no_probability_is_refused():
-    with pytest.raises(SettingError, match="turn end's probability"):
+    with pytest.raises(SettingError, match="turn-end probability"):
         EndSignal.from_probabilities(torch.zeros(1, 2), torch.tensor([[0.0, 1.5]]))
     with pytest.raises(NumericError, match="NaN"):
         EndSignal.from_probabilities(torch.tensor([[torch.nan]]))

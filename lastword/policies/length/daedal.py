@@ -1,9 +1,8 @@
-"""Resizer: the shape shared by policies that start small and resize the canvas in any pass."""
+"""Daedal, and the base of policies that start small and resize the canvas in any pass."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -13,40 +12,34 @@ from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import first_true
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.errors import SettingError
 from lastword.policies.length.policy import (
     LengthPolicy,
     LengthTraits,
     ModelLimits,
     Plan,
     Probe,
-    check_optional_slots,
+    check_initial,
+    resolved_range,
     resolved_slots,
 )
-from lastword.validation import check_int, check_number
+from lastword.validation import check_int, check_number, checked_field
 
-DEFAULT_INITIAL = 64  # slots to begin with, of both papers
+DEFAULT_INITIAL = 64  # slots; in both papers
 
 
 @dataclass(frozen=True)
 class Resizer(LengthPolicy):
-    """Begins with `initial` slots and never has more than `limit`; decides by the whole answer.
+    """A policy that starts with `initial` slots, never exceeds `limit`, and reads the whole answer.
 
-    Without numbers: 64, and as many as the model is made for.
+    Unset, `initial` is 64 and `limit` is that of the model.
     """
 
-    initial: int | None = None
-    limit: int | None = None
+    initial: int | None = checked_field(None, check_int, minimum=1)
+    limit: int | None = checked_field(None, check_int, minimum=1)
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        check_optional_slots(name, "initial", self.initial)
-        check_optional_slots(name, "limit", self.limit)
-        if self.initial is not None and self.limit is not None and self.initial > self.limit:
-            raise SettingError(
-                f"{name}(initial={self.initial}, limit={self.limit}) was given; it starts at "
-                "`initial` and grows to `limit`: raise the limit or start with fewer slots"
-            )
+        super().__post_init__()
+        check_initial(self, self.initial, self.limit)
 
     @property
     def traits(self) -> LengthTraits:
@@ -55,17 +48,15 @@ class Resizer(LengthPolicy):
         )
 
     def resolved(self, limits: ModelLimits) -> Resizer:
-        limit = max(limits.resolve(self.limit), 0 if self.limit else limits.resolve(self.initial or 1))
-        initial = min(DEFAULT_INITIAL, limit) if self.initial is None else limits.resolve(self.initial)
+        initial, limit = resolved_range(limits, self.initial, self.limit, DEFAULT_INITIAL)
         return replace(self, initial=initial, limit=limit)
 
 
 def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:
-    """Mean end-token probability of the last `count` slots at which the model would end.
+    """Return the mean end-token probability of the last `count` slots whose most likely token is the end.
 
-    Slots where another token is likelier are passed over, written slots count as well, and slots that
-    are missing to `count` count as 0. This is DAEDAL's code; its paper says "the last `count` slots".
-    Needs logits of the whole answer.
+    Written slots count as well; if there are fewer such slots than `count`, the missing ones count as 0. This
+    is what DAEDAL's code does; its paper says "the last `count` slots". Needs logits of the whole answer.
     """
     end = prediction.canvas.ids.end
     ending = (prediction.argmax_tokens == end) & prediction.columns.read
@@ -76,41 +67,32 @@ def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:
 
 @dataclass(frozen=True)
 class Daedal(Resizer):
-    """Start with `initial` slots; grow while the end confidence is low, before and while decoding.
+    """Start with `initial` slots; grow while the end confidence is low, before and during decoding.
 
-    DAEDAL (Li et al., 2025). Stage 1 probes canvases `by` slots longer each time until the mean
-    end-token probability of the last `window` ending slots reaches `enough`; then `window` // 2 end
-    tokens are written behind (in the code, not in the paper). Stage 2 acts after every pass in which
-    that confidence is below `keep_growing`: the least confident mask of the block, if below `lost`,
-    becomes `by` masks. No row gets longer than `limit`, where its right end falls off.
+    DAEDAL (Li et al., 2025). Stage 1 probes canvases that are longer by `expansion_factor` slots each time,
+    until the mean end-token probability of the last `eos_window` ending slots reaches `eos_threshold`; then
+    `eos_window` // 2 end tokens are written behind the answer (in the code, not in the paper). Stage 2 acts
+    after every pass in which that confidence is below `expand_threshold`: the least confident mask of the
+    block becomes `expansion_factor` masks if its confidence is below `low_threshold`. Slots beyond `limit`
+    are dropped at the right end.
 
-    Costs one pass over the whole canvas per probe, about 29 for an answer of 300 slots; stage 2 costs
-    no pass, but needs logits of the whole answer in each. The fill rule of the paper is
-    AboveThreshold(0.9) with block=32, which also fills a candidate at exactly 0.9; the released code
-    fills strictly above it. Where else we differ from the released code: a row at its limit is
-    not probed once more, a row of a batch is neither probed nor grown for the sake of another, no
-    insertion pushes written text over the limit, and where the model proposes the mask token the
-    next best token competes instead of none (Sampling).
+    Costs one probe of the whole canvas per expansion, about 29 for an answer of 300 slots; stage 2 costs no
+    pass but needs the logits of the whole answer. The unmask rule of the paper is AboveThreshold(0.9) with
+    block=32; the released code requires a confidence strictly above 0.9. Other differences from the released
+    code: a row at its limit is not probed once more; each row of a batch is probed and grown on its own; no
+    insertion pushes written text beyond the limit; and where the model proposes the mask token, the next best
+    token competes instead (see Sampling).
     """
 
-    name: ClassVar[str] = "daedal"
-    cost_summary: ClassVar[str] = (
-        "a probe per `by` slots grown at first; logits of the whole answer in every pass"
-    )
-    source: ClassVar[str] = "DAEDAL (Li et al., 2025, arXiv 2508.00819)"
+    name = "daedal"
+    cost_summary = "a probe per expansion at first; logits of the whole answer in every pass"
+    source = "DAEDAL (Li et al., 2025, arXiv 2508.00819)"
 
-    expansion_factor: int = 8
-    eos_window: int = 32
-    eos_threshold: float = 0.5
-    expand_threshold: float = 0.9
-    low_threshold: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("expansion_factor", "eos_window"):
-            check_int("Daedal", name, getattr(self, name), minimum=1)
-        for name in ("eos_threshold", "expand_threshold", "low_threshold"):
-            check_number("Daedal", name, getattr(self, name), minimum=0, maximum=1)
+    expansion_factor: int = checked_field(8, check_int, minimum=1)
+    eos_window: int = checked_field(32, check_int, minimum=1)
+    eos_threshold: float = checked_field(0.5, check_number, minimum=0, maximum=1)
+    expand_threshold: float = checked_field(0.9, check_number, minimum=0, maximum=1)
+    low_threshold: float = checked_field(0.1, check_number, minimum=0, maximum=1)
 
     def plan(self, probe: Probe) -> Plan:
         slots, limit = resolved_slots(self, self.initial), resolved_slots(self, self.limit)
@@ -127,16 +109,16 @@ class Daedal(Resizer):
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
     ) -> tuple[Canvas, State]:
         columns, limit = prediction.columns, resolved_slots(self, self.limit)
-        left = columns.gather(canvas.masked & clock.window.columns(canvas.width))
-        doubt = prediction.confidence.masked_fill(~left, torch.inf)
-        lowest = doubt.amin(-1)
+        open_masks = columns.gather(canvas.masked & clock.window.columns(canvas.width))
+        confidence = prediction.confidence.masked_fill(~open_masks, torch.inf)
+        lowest = confidence.amin(-1)
         grows = (lowest < self.low_threshold) & (canvas.horizon < limit)
         grows = grows & prediction.covers_all(canvas.answer)
         if not bool(grows.any()):
-            return canvas, state  # most passes: what follows reads every logit of the answer
+            return canvas, state  # most passes; the end confidence needs every logit of the answer
         grows = grows & (end_confidence(prediction, self.eos_window) < self.expand_threshold)
         count = (limit - canvas.min_horizon).clamp(0, self.expansion_factor - 1)
-        first = first_true(doubt == lowest[:, None]).clamp(max=doubt.shape[1] - 1)
+        first = first_true(confidence == lowest[:, None]).clamp(max=confidence.shape[1] - 1)
         column = columns.index.gather(1, first[:, None])[:, 0]
         full = torch.full_like(canvas.horizon, limit)
         return canvas.insert_masks(column, torch.where(grows, count, 0)).crop(full), state

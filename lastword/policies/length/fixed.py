@@ -1,9 +1,8 @@
-"""Fixed: the canvas everyone uses."""
+"""Fixed: the same number of slots for every prompt."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 
@@ -13,23 +12,20 @@ from lastword.policies.length.policy import (
     ModelLimits,
     Plan,
     Probe,
-    check_optional_slots,
     resolved_slots,
 )
+from lastword.validation import check_int, checked_field
 
 
 @dataclass(frozen=True)
 class Fixed(LengthPolicy):
-    """`slots` masks for every prompt; without a number, as many as the model is made for. No probe."""
+    """`slots` masks for every prompt (unset: as many as the model is made for), without a probe."""
 
-    name: ClassVar[str] = "fixed"
-    cost_summary: ClassVar[str] = "no probe; every pass as wide as the canvas"
-    source: ClassVar[str] = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
+    name = "fixed"
+    cost_summary = "no probe; every pass as wide as the canvas"
+    source = "LLaDA (Nie et al., 2025), Dream (Ye et al., 2025)"
 
-    slots: int | None = None
-
-    def __post_init__(self) -> None:
-        check_optional_slots("Fixed", "slots", self.slots)
+    slots: int | None = checked_field(None, check_int, minimum=1)
 
     @property
     def traits(self) -> LengthTraits:

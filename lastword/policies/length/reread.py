@@ -1,9 +1,9 @@
-"""Reread: what the answer has come to says how long it will be."""
+"""Reread: predict the remaining length again whenever a block is complete."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -25,64 +25,57 @@ from lastword.policies.length.policy import (
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto
-from lastword.validation import check_choice, check_int, check_type
+from lastword.validation import check_choice, check_int, check_type, checked_field
 
-MIN_SURVIVAL = 1e-3  # a curve that leaves no more than this behind a slot says nothing of what lies there
+MIN_SURVIVAL = 1e-3  # a curve that leaves less than this beyond a slot says nothing about later slots
 
 
 @dataclass(frozen=True)
 class Reread(LengthPolicy):
-    """Plan with `length`; whenever a block is complete, read the slots behind it again and resize.
+    """Plan with `length`; when a block is complete, predict the rest from the slots behind it and resize.
 
-    Half of an answer says more about its other half than the prompt did. The pass that completes a
-    block has logits for every slot behind it, so a second reading costs no pass: `length.reading`
-    turns them into hazards, and `length.estimate` says how many slots are left. It is asked about
-    what is left alone, so that a factor stretches the rest and not the words that are there.
+    Half of an answer says more about its other half than the prompt did. The pass that completes a block has
+    logits for every slot behind it, so a new prediction costs no pass: `length.interpretation` turns them
+    into hazards, and `length.estimate` into the number of remaining slots. The estimate is applied to the
+    rest alone, so that a factor does not stretch the words that are already there.
 
-    A canvas shorter than the probe's says nothing of the slots it does not have. Behind its last one
-    the latest reading that saw them goes on to hold, given that the answer comes so far: hazards are
-    conditional, so the two curves are joined slot by slot. Where that reading was sure of an end
-    before, it knows nothing of an answer that comes so far: the end is then taken to lie `by` slots
-    behind the canvas, to be read there. Auto's choice is made once, on the probe: the short end of a
-    canvas looks like another kind of training.
+    Beyond the end of the canvas, the latest prediction that saw those slots remains valid, given that the
+    answer gets that far: hazards are conditional, so the two curves are joined slot by slot. If that
+    prediction was sure of an earlier end, it says nothing about such an answer; the end is then assumed to
+    lie `increment` slots beyond the canvas and predicted anew there. The choice of Auto is made once, on the
+    probe, because the short rest of a canvas looks like another kind of training.
 
-    Words are never cut, at least one slot is left, and no row gets longer than `length.limit`. A row
-    grows by `by` slots at most: behind the canvas the curve is old, and the next block reads the new
-    slots themselves. `shrink=False` only ever grows. A row that wrote its end is left alone
-    (StopAtEnd drops what lies behind), and so is one whose slots are all filled, of which nothing was
-    read: put GrowWhenFull around it for those. A chat model that was trained on canvases its answers
-    fit tends to say that they fit: leave it room to say otherwise in, with Quantile(0.9) or
-    Scaled(margin=16).
+    Words are never cut, at least one slot is left, and no row exceeds `length.limit`. A row grows by at most
+    `increment` slots at a time, because the curve beyond the canvas is old. With `shrink=False` it only
+    grows. Rows that wrote their end are left unchanged (StopAtEnd removes the slots behind it), and so are
+    rows without masks, for which there is no prediction: put GrowWhenFull around this policy for those. A
+    chat model trained on canvases that its answers fit tends to predict that they fit: leave it room, with
+    Quantile(0.9) or Scaled(margin=16).
 
-    Costs no pass beyond the probe, but logits of the whole answer in each; those are decoding's,
-    guidance and hooks included, and the words this pass chose were still masks in it.
+    Costs no pass beyond the probe, but the logits of the whole answer in each pass; they include guidance and
+    hooks, and the words chosen in that pass are still masks in it.
     """
 
-    name: ClassVar[str] = "reread"
-    cost_summary: ClassVar[str] = "the probe of `length`; logits of the whole answer in every pass"
-    source: ClassVar[str] = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
+    name = "reread"
+    cost_summary = "the probe of `length`; logits of the whole answer in every pass"
+    source = "ours, after the density curves of rho-EOS (arXiv 2601.22527)"
 
     length: Survival = Survival()
-    increment: int = 64
-    shrink: bool = True
+    increment: int = checked_field(64, check_int, minimum=1)
+    shrink: bool = checked_field(True, check_choice, True, False)
 
     def __post_init__(self) -> None:
-        check_int("Reread", "increment", self.increment, minimum=1)
-        check_choice("Reread", "shrink", self.shrink, True, False)
+        super().__post_init__()
         if isinstance(self.length, Calibrated):
             raise SettingError(
-                f"Reread(length={self.length!r}) was given; the bound is on whole answers planned once, and "
-                "does not hold for what is left of one: use StopAtEnd(GrowWhenFull(Calibrated())), which "
-                "keeps it, or Reread(Survival(estimate=Quantile(0.9)))"
+                f"Reread(length={self.length!r}) was given; the bound of a calibration is for whole answers "
+                "that are planned once, not for the rest of one: use StopAtEnd(GrowWhenFull(Calibrated())), "
+                "which keeps it, or Reread(Survival(estimate=Quantile(0.9)))"
             )
-        check_type(
-            "Reread",
-            "length",
-            self.length,
-            Survival,
-            "Survival(), whose limit, estimate and reading it takes: put other wrappers around it, as in "
-            "StopAtEnd(GrowWhenFull(Reread(Survival())))",
+        expected = (
+            "Survival(): put other wrappers around it, as in StopAtEnd(GrowWhenFull(Reread(Survival())))"
         )
+        check_type("Reread", "length", self.length, Survival, expected)
 
     @property
     def traits(self) -> LengthTraits:
@@ -105,51 +98,50 @@ class Reread(LengthPolicy):
     def revise(
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
     ) -> tuple[Canvas, State]:
-        left, policy = canvas.masked, self.length
-        complete = ~(left & clock.window.columns(canvas.width)).any(-1)
-        heard = complete & left.any(-1) & ~canvas.ended.any(-1) & prediction.covers_all(left)
-        heard = heard & (canvas.horizon <= resolved_slots(self, policy.limit))
-        if not state or not bool(heard.any()):
+        masked, policy = canvas.masked, self.length
+        complete = ~(masked & clock.window.columns(canvas.width)).any(-1)
+        predictable = complete & masked.any(-1) & ~canvas.ended.any(-1) & prediction.covers_all(masked)
+        predictable = predictable & (canvas.horizon <= resolved_slots(self, policy.limit))
+        if not state or not bool(predictable.any()):
             return canvas, state
-        hazard, picked = RereadState(*state)
+        hazard, candidates = RereadState(*state)
         signal = policy.signal(prediction, canvas)
         written = torch.maximum(clock.window.last - canvas.start, canvas.min_horizon)
         survival = LengthDistribution(hazard).survival
         hazard, horizon = hazard.clone(), canvas.horizon.clone()
-        for row in heard.nonzero()[:, 0].tolist():
+        for row in predictable.nonzero()[:, 0].tolist():
             first, last = int(written[row]), int(canvas.horizon[row])
-            own = int(picked[row])
-            reading = Auto.candidates[own] if own >= 0 else policy.interpretation
-            again = reading(signal.row(row).first_slots(last))
+            candidate = int(candidates[row])
+            interpretation = Auto.candidates[candidate] if candidate >= 0 else policy.interpretation
+            lengths = interpretation(signal.row(row).first_slots(last))
             if survival[row, last] < MIN_SURVIVAL:
                 hazard[row, last : last + self.increment] = 0.0
                 hazard[row, last + self.increment - 1 :] = 1.0
-            hazard[row, :last] = again.hazard[0]
+            hazard[row, :last] = lengths.hazard[0]
             hazard[row, :first] = 0.0
-            horizon[row] = first + _left(hazard[row, first:], policy)
+            horizon[row] = first + _remaining_slots(hazard[row, first:], policy)
         if not self.shrink:
             horizon = torch.maximum(horizon, canvas.horizon)
         longer = (horizon - canvas.horizon).clamp(0, self.increment)
-        return canvas.crop(horizon).extend(longer), RereadState(hazard, picked)
+        return canvas.crop(horizon).extend(longer), RereadState(hazard, candidates)
 
 
 class RereadState(NamedTuple):
-    """What was last read of each row's length, and as what: the state of Reread."""
+    """The latest predicted hazard of each row, and the interpretation that Auto chose for it."""
 
     hazard: Float[Tensor, "B T"]
-    candidate: Int[Tensor, "B"]  # of Auto's readings, the row's own; -1 where the policy names the reading
+    candidate: Int[Tensor, "B"]  # index in Auto.candidates; -1: the policy's own interpretation
 
     @classmethod
     def initial(cls, lengths: LengthDistribution) -> RereadState:
         rows = len(lengths.hazard)
-        known = lengths.interpretation if isinstance(lengths.interpretation, tuple) else (None,) * rows
-        picked = [Auto.candidates.index(one) if one in Auto.candidates else -1 for one in known]
-        return cls(lengths.hazard, torch.tensor(picked))
+        chosen = lengths.interpretation if isinstance(lengths.interpretation, tuple) else (None,) * rows
+        indices = [Auto.candidates.index(item) if item in Auto.candidates else -1 for item in chosen]
+        return cls(lengths.hazard, torch.tensor(indices))
 
 
-def _left(hazard: Float[Tensor, "R"], policy: Survival) -> int:
-    """How many slots more, of the R there may be: none behind a word in the last slot there is."""
+def _remaining_slots(hazard: Float[Tensor, "R"], policy: Survival) -> int:
+    """Return the estimated number of slots after the text, at most R; 0 if text fills the last slot."""
     if not len(hazard):
         return 0
-    asked = int(policy.horizon(LengthDistribution(hazard[None])))
-    return min(asked, len(hazard))
+    return min(int(policy.horizon(LengthDistribution(hazard[None]))), len(hazard))

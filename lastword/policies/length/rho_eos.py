@@ -1,9 +1,8 @@
-"""RhoEos: keep the share of masks that would end the answer within a band."""
+"""RhoEos: keep the share of masks that would end the answer within a range."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +13,7 @@ from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.length.daedal import Resizer, end_confidence
 from lastword.policies.length.policy import Plan, Probe, resolved_slots
-from lastword.validation import check_choice, check_int, check_number
+from lastword.validation import check_choice, check_int, check_number, checked_field
 
 MAX_MULTIPLIER = 8
 DENSITY_INTERVAL = 0.1
@@ -22,45 +21,39 @@ DENSITY_INTERVAL = 0.1
 
 @dataclass(frozen=True)
 class RhoEos(Resizer):
-    """Start with `initial` slots; after a pass, grow if too few masks would end and shrink if too many.
+    """Start with `initial` slots; after a pass, grow if too few masks would end the answer, else shrink.
 
-    rho-EOS (yjyddq/rho-EOS, arXiv 2601.22527). The density is the share of masks whose likeliest token
-    is the end token. Below `low` the answer grows by some `unit`s of masks, above `high` it loses some
-    at its end. How many follows the gap in steps of 0.1, rounded up: as many (`pace="linear"`), twice
-    as many with each step (`"exp"`), or always one (`"const"`); never more than 8. Resizing ends after
-    `passes` passes, and for a row that reached `limit`. Costs no pass, but needs logits of the whole
-    answer in each. The fill rule of the paper is AboveThreshold(0.9) with block=32, which also fills a
-    candidate at exactly 0.9; the released code fills strictly above it.
+    rho-EOS (yjyddq/rho-EOS, arXiv 2601.22527). The density is the share of masks whose most likely token is
+    the end token. Below `rho_low` the answer grows by a multiple of `expansion_factor` masks; above
+    `rho_high` it loses a multiple at its end. The multiple depends on the distance from the range in steps of
+    0.1, rounded up: it doubles with every step (`scheduler="exp"`), equals their number (`"linear"`) or is 1
+    (`"const"`), and never exceeds 8. Resizing stops after `max_adjust_steps` passes, and for a row that
+    reached `limit`. Costs no pass but needs the logits of the whole answer. The unmask rule of the paper is
+    AboveThreshold(0.9) with block=32; the released code requires a confidence strictly above 0.9.
 
-    The released code steers by DAEDAL's trailing end confidence over `window` slots instead of the
-    density: `signal="released"`. Where we differ from it: a crop keeps written text and at least one
-    slot (theirs may cut both to nothing), a gap that is a whole number of steps up to rounding is that
-    number, a finished row is done whatever its batch does, and decoding goes on until no mask is
-    left (theirs stops after `limit` passes). Blocks count from the answer's first slot; theirs start
-    anew where a crop cut through a finished block.
+    The released code uses DAEDAL's end confidence over `eos_window` slots instead of the density:
+    `signal="released"`. Other differences from it: a crop keeps written text and at least one slot; a
+    distance that is a whole number of steps up to rounding counts as that number; a finished row is done,
+    whatever the other rows of its batch do; and decoding continues until no mask is left (the released code
+    stops after `limit` passes). Blocks count from the first slot of the answer; in the released code they
+    restart where a crop cut through a finished block.
     """
 
-    name: ClassVar[str] = "rho-eos"
-    cost_summary: ClassVar[str] = "no probe; logits of the whole answer in every pass"
-    source: ClassVar[str] = "rho-EOS (arXiv 2601.22527)"
+    name = "rho-eos"
+    cost_summary = "no probe; logits of the whole answer in every pass"
+    source = "rho-EOS (arXiv 2601.22527)"
 
-    rho_low: float = 0.4
+    rho_low: float = checked_field(0.4, check_number, minimum=0, maximum=1)
     rho_high: float = 0.6
-    expansion_factor: int = 8
-    scheduler: str = "exp"
-    max_adjust_steps: int = 64
-    signal: str = "density"
-    eos_window: int = 32
+    expansion_factor: int = checked_field(8, check_int, minimum=1)
+    scheduler: str = checked_field("exp", check_choice, "exp", "linear", "const")
+    max_adjust_steps: int = checked_field(64, check_int, minimum=0)
+    signal: str = checked_field("density", check_choice, "density", "released")
+    eos_window: int = checked_field(32, check_int, minimum=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("expansion_factor", "eos_window"):
-            check_int("RhoEos", name, getattr(self, name), minimum=1)
-        check_int("RhoEos", "max_adjust_steps", self.max_adjust_steps, minimum=0)
-        check_number("RhoEos", "rho_low", self.rho_low, minimum=0, maximum=1)
         check_number("RhoEos", "rho_high", self.rho_high, minimum=self.rho_low, maximum=1)
-        check_choice("RhoEos", "scheduler", self.scheduler, "exp", "linear", "const")
-        check_choice("RhoEos", "signal", self.signal, "density", "released")
 
     def plan(self, probe: Probe) -> Plan:
         return Plan(torch.full((probe.num_rows,), resolved_slots(self, self.initial)))
@@ -69,31 +62,28 @@ class RhoEos(Resizer):
         self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
     ) -> tuple[Canvas, State]:
         limit = resolved_slots(self, self.limit)
-        heard = (clock.step < self.max_adjust_steps) & (canvas.horizon < limit)
-        heard = heard & prediction.covers_all(canvas.answer)
-        if not bool(heard.any()):
+        resizable = (clock.step < self.max_adjust_steps) & (canvas.horizon < limit)
+        resizable = resizable & prediction.covers_all(canvas.answer)
+        if not bool(resizable.any()):
             return canvas, state
-        change = torch.where(heard, self.length_change(prediction), 0)
+        change = torch.where(resizable, self.length_change(prediction), 0)
         shorter = torch.maximum(canvas.horizon + change.clamp(max=0), canvas.min_horizon)
         longer = torch.minimum(change.clamp(min=0), (limit - canvas.horizon).clamp(min=0))
         return canvas.crop(shorter).extend(longer), state
 
     def length_change(self, prediction: Prediction) -> Int[Tensor, "B"]:
-        """By how many slots each row should grow, or shrink where negative."""
+        """Return the number of slots by which each row should grow, or shrink if it is negative."""
         signal = self.density(prediction) if self.signal == "density" else self.released_signal(prediction)
         below, above = self.rho_low - signal, signal - self.rho_high
         sign = (below > 0).long() - (above > 0).long()
-        # The tolerance keeps a gap of 0.2 at 2 segments where floating point makes it 2.0000000000000004.
-        segments = (torch.maximum(below, above) / DENSITY_INTERVAL - 1e-9).ceil().clamp(min=1)
-        units = {
-            "exp": 2 ** (segments - 1),
-            "linear": segments,
-            "const": torch.ones_like(segments),
-        }[self.scheduler]
-        return sign * units.clamp(max=MAX_MULTIPLIER).long() * self.expansion_factor
+        # The tolerance keeps a distance of 0.2 at 2 steps where floating point makes it 2.0000000000000004.
+        steps = (torch.maximum(below, above) / DENSITY_INTERVAL - 1e-9).ceil().clamp(min=1)
+        multiples = {"exp": 2 ** (steps - 1), "linear": steps, "const": torch.ones_like(steps)}
+        multiple = multiples[self.scheduler].clamp(max=MAX_MULTIPLIER).long()
+        return sign * multiple * self.expansion_factor
 
     def density(self, prediction: Prediction) -> Float[Tensor, "B"]:
-        """The share of masks at which the model would end; 0 where no mask is left."""
+        """Return the share of masks at which the model would end; 0 where no mask is left."""
         masks = prediction.columns.gather(prediction.canvas.masked)
         ending = masks & (prediction.argmax_tokens == prediction.canvas.ids.end)
         return ending.sum(-1).double() / masks.sum(-1).clamp(min=1)

@@ -1,9 +1,8 @@
-"""CoinFlip: Dream `origin`."""
+"""CoinFlip: Dream's `origin` algorithm."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -14,25 +13,21 @@ from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
 from lastword.policies.unmask.schedule import Timesteps
-from lastword.validation import check_type
+from lastword.validation import check_type, checked_field
 
 
 @dataclass(frozen=True)
 class CoinFlip(UnmaskRule):
-    """A coin for every mask, its bias set by the time schedule: the textbook reverse process.
+    """Fill every mask with a probability given by the time schedule: the textbook reverse process.
 
-    A pass may fill none; the last pass fills all. Dream's default, though no published number
-    uses it.
+    A pass may fill none; the last pass fills all. Dream's default, though no published number uses it.
     """
 
-    name: ClassVar[str] = "coin-flip"
-    cost_summary: ClassVar[str] = "as many passes as the schedule says"
-    source: ClassVar[str] = "Dream origin (Ye et al., 2025)"
+    name = "coin-flip"
+    cost_summary = "as many passes as the schedule says"
+    source = "Dream origin (Ye et al., 2025)"
 
-    schedule: Timesteps = Timesteps()
-
-    def __post_init__(self) -> None:
-        check_type("CoinFlip", "schedule", self.schedule, Timesteps, "Timesteps()")
+    schedule: Timesteps = checked_field(Timesteps(), check_type, Timesteps, "Timesteps()")
 
     traits = UnmaskTraits(follows_schedule=True, uses_model=False)
 
@@ -40,7 +35,7 @@ class CoinFlip(UnmaskRule):
         return self.schedule.steps(masks)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
-        share = torch.tensor(self.schedule.share(clock), dtype=torch.float32, device=open.device)
-        return open & (prediction.generators.uniform_at(open) < share[:, None]), state
+        share = torch.tensor(self.schedule.share(clock), dtype=torch.float32, device=open_masks.device)
+        return open_masks & (prediction.generators.uniform_at(open_masks) < share[:, None]), state

@@ -1,9 +1,8 @@
-"""LocalLeap: next to something certain, fairly sure is sure enough."""
+"""LocalLeap: a lower threshold next to masks that the model is certain about."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -12,44 +11,41 @@ from torch import Tensor
 from lastword.canvas.canvas import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.ranked import topk_mask
-from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
-from lastword.validation import check_int, check_number
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits, topk_mask
+from lastword.validation import check_int, check_number, checked_field
 
 
 @dataclass(frozen=True)
 class LocalLeap(UnmaskRule):
-    """Fill what is at least `threshold` likely, and within `radius` columns of it what is `relaxed` likely.
+    """Fill masks of confidence `threshold`, and of `relaxed_threshold` within `radius` columns of those.
 
-    LocalLeap (Kong et al., 2025): anchors are masks of this pass, not words that stand. The likeliest
-    mask is filled in any case. With `relaxed` equal to `threshold` it is AboveThreshold.
+    LocalLeap (Kong et al., 2025): the anchors are masks of this pass, not tokens already written. The most
+    confident mask is always filled. With equal thresholds this is AboveThreshold.
     """
 
-    name: ClassVar[str] = "local-leap"
-    cost_summary: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
-    source: ClassVar[str] = "LocalLeap (Kong et al., 2025, arXiv 2510.07081)"
+    name = "local-leap"
+    cost_summary = "fewer passes the surer the model is; a token a pass at worst"
+    source = "LocalLeap (Kong et al., 2025, arXiv 2510.07081)"
 
-    threshold: float = 0.9
+    threshold: float = checked_field(0.9, check_number, above=0, maximum=1)
     relaxed_threshold: float = 0.75
-    radius: int = 4
-
-    def __post_init__(self) -> None:
-        check_number("LocalLeap", "threshold", self.threshold, above=0, maximum=1)
-        check_number(
-            "LocalLeap", "relaxed_threshold", self.relaxed_threshold, above=0, maximum=self.threshold
-        )
-        check_int("LocalLeap", "radius", self.radius, minimum=0)
+    radius: int = checked_field(4, check_int, minimum=0)
 
     traits = UnmaskTraits(capturable=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        maximum = self.threshold
+        check_number("LocalLeap", "relaxed_threshold", self.relaxed_threshold, above=0, maximum=maximum)
+
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
-        confidence = prediction.confidence.masked_fill(~open, -torch.inf)
+        confidence = prediction.confidence.masked_fill(~open_masks, -torch.inf)
         anchors = prediction.columns.scatter(confidence >= self.threshold)
         around = torch.nn.functional.max_pool1d(
             anchors.float()[:, None], 2 * self.radius + 1, stride=1, padding=self.radius
         )
         near = prediction.columns.gather(around[:, 0] > 0)
-        bar = torch.where(near, self.relaxed_threshold, self.threshold)
-        return (confidence >= bar) | topk_mask(confidence, open.any(-1).long()), state
+        threshold = torch.where(near, self.relaxed_threshold, self.threshold)
+        return (confidence >= threshold) | topk_mask(confidence, open_masks.any(-1).long()), state

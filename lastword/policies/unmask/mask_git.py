@@ -1,9 +1,8 @@
-"""MaskGit: the surest masks, with noise that fades."""
+"""MaskGit: confidence plus noise that fades over the passes of a window."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,31 +11,27 @@ from torch import Tensor
 from lastword.canvas.canvas import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.ranked import topk_mask
-from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits, topk_mask
 from lastword.policies.unmask.schedule import Cosine, Schedule
-from lastword.validation import check_number, check_type
+from lastword.validation import check_number, check_type, checked_field
 
 
 @dataclass(frozen=True)
 class MaskGit(UnmaskRule):
-    """Fill where log-probability plus `noise` * (1 - t / T) * Gumbel noise is highest, in pass t of T.
+    """Fill the masks with the highest log-probability plus noise, which fades from pass to pass.
 
-    MaskGIT (Chang et al., 2022): early passes choose almost at random, the last by confidence alone.
-    `noise=0` is MostConfident. The noise is drawn per row over the row's own columns, so a row
-    draws the same in any batch.
+    The noise in pass t of T is `choice_temperature` * (1 - t / T) * Gumbel noise. MaskGIT (Chang et al.,
+    2022): early passes choose almost at random, the last by confidence alone. With
+    `choice_temperature=0` this is MostConfident. Noise is drawn for the valid columns of each row, so a row
+    draws the same numbers in any batch.
     """
 
-    name: ClassVar[str] = "maskgit"
-    cost_summary: ClassVar[str] = "as many passes as the schedule says"
-    source: ClassVar[str] = "MaskGIT (Chang et al., 2022)"
+    name = "maskgit"
+    cost_summary = "as many passes as the schedule says"
+    source = "MaskGIT (Chang et al., 2022)"
 
-    schedule: Schedule = Cosine()
-    choice_temperature: float = 4.5
-
-    def __post_init__(self) -> None:
-        check_type("MaskGit", "schedule", self.schedule, Schedule, "a schedule, such as Cosine()")
-        check_number("MaskGit", "choice_temperature", self.choice_temperature, minimum=0)
+    schedule: Schedule = checked_field(Cosine(), check_type, Schedule, "a schedule, such as Cosine()")
+    choice_temperature: float = checked_field(4.5, check_number, minimum=0)
 
     traits = UnmaskTraits(follows_schedule=True)
 
@@ -44,19 +39,21 @@ class MaskGit(UnmaskRule):
         return self.schedule.steps(masks)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
         score = prediction.confidence.double().clamp(min=0).log()
-        score = score + self._noise(prediction, open, clock)
+        score = score + self._noise(prediction, open_masks, clock)
         # A candidate of probability 0 is still an open mask, and ranks before the closed ones.
-        score = score.clamp(min=torch.finfo(score.dtype).min).masked_fill(~open, -torch.inf)
-        return topk_mask(score, self.schedule.quota(open.sum(-1), clock)) & open, state
+        score = score.clamp(min=torch.finfo(score.dtype).min).masked_fill(~open_masks, -torch.inf)
+        return topk_mask(score, self.schedule.quota(open_masks.sum(-1), clock)) & open_masks, state
 
-    def _noise(self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock) -> Float[Tensor, "B S"]:
+    def _noise(
+        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock
+    ) -> Float[Tensor, "B S"]:
         steps = self.schedule.row_steps(clock.masks_at_start)
         scale = self.choice_temperature * (1 - (clock.in_window + 1).double() / steps).clamp(min=0)
-        scale = scale.masked_fill(~open.any(-1), 0)[:, None]
-        own = prediction.canvas.valid & (scale > 0)
-        uniform = prediction.generators.uniform_at(own, torch.float64).clamp(min=1e-300)
-        noise = torch.where(own, -scale * torch.log(-torch.log(uniform)), 0)
+        scale = scale.masked_fill(~open_masks.any(-1), 0)[:, None]
+        drawn = prediction.canvas.valid & (scale > 0)
+        uniform = prediction.generators.uniform_at(drawn, torch.float64).clamp(min=1e-300)
+        noise = torch.where(drawn, -scale * torch.log(-torch.log(uniform)), 0)
         return prediction.columns.gather(noise)

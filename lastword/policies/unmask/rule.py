@@ -1,39 +1,44 @@
-"""The contract of unmask rules: which masks to fill after a forward pass."""
+"""The contract of unmask rules, and the rules of LLaDA and Dream that fill the highest-ranked masks."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 
-from jaxtyping import Bool, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lastword.canvas.canvas import Canvas, Clock
+from lastword.canvas.columns import cached_arange
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
+from lastword.policies.unmask.schedule import EqualShares, Schedule
+from lastword.validation import Part, check_temperature, check_type, checked_field
 
 UNBOUNDED = 2**62  # passes
 
 
 @dataclass(frozen=True)
 class UnmaskTraits:
-    """What a rule says of itself: what other parts have to be ready for."""
+    """The properties of an unmask rule on which other parts depend."""
 
-    # Does its clock finish a window, even one the model refuses to fill?
-    follows_schedule: bool = False
-    uses_model: bool = True  # does what the model says decide which masks are filled first?
-    hides_columns: bool = False  # may `sees` leave out columns, so that a cache's are out of date?
+    follows_schedule: bool = False  # whether it finishes a window after a number of passes, filled or not
+    uses_model: bool = True  # whether predictions decide which masks are filled first
+    hides_columns: bool = (
+        False  # whether `visible_columns` may omit columns, so that cached ones are outdated
+    )
     # Whether `choose` can run inside a CUDA graph: without host synchronisation, data-dependent shapes or
     # random draws.
     capturable: bool = False
 
 
-class UnmaskRule(ABC):
-    """Which masks to fill after this pass.
+class UnmaskRule(Part):
+    """A rule that chooses which masks to fill after a pass.
 
-    A rule must let decoding end: it fills at least one mask per open row, or follows a schedule
-    whose last pass fills all.
+    Decoding must end: a rule fills at least one mask per row with open masks, or follows a schedule whose
+    last pass fills all of them.
     """
 
     @property
@@ -41,76 +46,198 @@ class UnmaskRule(ABC):
         return UnmaskTraits()
 
     def initial_state(self, canvas: Canvas) -> State:
-        """The state before the first step; most rules remember nothing."""
+        """Return the state before the first step; most rules have none."""
         return ()
 
     def visible_columns(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
-        """The columns that exist for the next pass: of every open row, at least one open mask.
+        """Return the columns that exist in the next pass, with an open mask in every row that has one.
 
-        A row may lose columns at its end, not between others: positions count what is seen.
+        A row may lose columns at its end, but not between others, because positions count visible columns.
         """
         return canvas.valid
 
     @abstractmethod
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
-        """A subset of `open`, the masks of each row's window among the columns read; the state after."""
+        """Return the masks to fill and the state after the pass.
+
+        `open_masks` are the masks of each row's window, among the columns that were read.
+        """
 
     def max_passes(self, masks: int) -> int | None:
-        """The most passes a window of so many masks takes, whatever the model says.
+        """Return the most passes that a window of `masks` masks can take, whatever the model predicts.
 
-        A rule that follows a schedule may idle, so it says so itself; None: it does not say.
+        A rule that follows a schedule may idle, so it has to override this; None: unknown.
         """
         return None if self.traits.follows_schedule else masks
 
 
 def check_chosen(
-    rule: UnmaskRule, chosen: Tensor, open: Bool[Tensor, "B S"], clock: Clock
+    rule: UnmaskRule, chosen: Tensor, open_masks: Bool[Tensor, "B S"], clock: Clock
 ) -> Bool[Tensor, "B S"]:
-    """What a rule chose of the open masks, held to its promise: else decoding would never end."""
-    if not isinstance(chosen, Tensor) or (chosen.shape, chosen.dtype) != (open.shape, open.dtype):
-        shape = tuple(chosen.shape) if isinstance(chosen, Tensor) else type(chosen).__name__
+    """Return the choice of a rule among the open masks; raise SettingError if decoding would never end."""
+    if not isinstance(chosen, Tensor) or (chosen.shape, chosen.dtype) != (open_masks.shape, open_masks.dtype):
+        returned = tuple(chosen.shape) if isinstance(chosen, Tensor) else type(chosen).__name__
         raise SettingError(
-            f"{type(rule).__name__} chose {shape}; it must return truth values of shape {tuple(open.shape)}, "
-            "one for every column that the pass read, and its state"
+            f"{type(rule).__name__} chose {returned}; it must return truth values of shape "
+            f"{tuple(open_masks.shape)}, one for every column that the pass read, and its state"
         )
-    chosen = chosen & open
-    idle = (open.any(-1) & ~chosen.any(-1)).nonzero()[:, 0].tolist()
-    stuck = [row for row in idle if not _may_idle(rule, clock, row)]
-    if stuck:
-        raise stuck_error(rule, stuck[0], int(clock.step[stuck[0]]))
+    chosen = chosen & open_masks
+    if bool((open_masks.any(-1) & ~chosen.any(-1)).any()):
+        max_idle = max_idle_steps(rule, int(clock.masks_at_start.max()), chosen.device)
+        stuck = stuck_rows(chosen, open_masks, clock, max_idle).nonzero()[:, 0].tolist()
+        if stuck:
+            raise stuck_error(rule, stuck[0], int(clock.step[stuck[0]]))
     return chosen
 
 
 def stuck_error(rule: UnmaskRule, row: int, step: int) -> SettingError:
-    """What to say of a rule that does not let decoding end."""
+    """Return the error for a rule that does not let decoding end."""
     return SettingError(
         f"{type(rule).__name__} chose no mask of row {row} in step {step}, and decoding would never end; a "
-        "rule without a schedule fills at least one mask of every open row, and one with a schedule fills "
-        "all that are left in its last pass"
+        "rule without a schedule must fill at least one mask of every row that has open masks, and one with "
+        "a schedule must fill all that are left in its last pass"
     )
 
 
 def stuck_rows(
-    chosen: Bool[Tensor, "B S"], open: Bool[Tensor, "B S"], clock: Clock, max_idle: Int[Tensor, "M"]
+    chosen: Bool[Tensor, "B S"], open_masks: Bool[Tensor, "B S"], clock: Clock, max_idle: Int[Tensor, "M"]
 ) -> Bool[Tensor, "B"]:
-    """Rows that break that promise, where asking would stop the device; `most` is the rule's `idles`."""
+    """Return the rows in which a rule chose no mask although it may not idle any more."""
     over = clock.in_window >= max_idle[clock.masks_at_start.clamp(max=len(max_idle) - 1)]
-    return open.any(-1) & ~chosen.any(-1) & over
+    return open_masks.any(-1) & ~chosen.any(-1) & over
 
 
-def max_idle_steps(rule: UnmaskRule, masks: int) -> list[int]:
-    """In how many passes of a window that opened with 0, 1, ... `masks` masks the rule may fill none."""
-    if not rule.traits.follows_schedule:
-        return [0] * (masks + 1)
-    counts = [rule.max_passes(count) for count in range(masks + 1)]
-    return [UNBOUNDED if count is None else count for count in counts]
+def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Tensor, "M"]:
+    """Return the number of passes in which a rule may idle, for windows of 0, 1, ... `masks` masks."""
+    counts: list[int | None] = [0] * (masks + 1)
+    if rule.traits.follows_schedule:
+        counts = [rule.max_passes(count) for count in range(masks + 1)]
+    return torch.tensor([UNBOUNDED if count is None else count for count in counts], device=device)
 
 
-def _may_idle(rule: UnmaskRule, clock: Clock, row: int) -> bool:
-    """A schedule may leave a pass out, as long as it is not over."""
-    if not rule.traits.follows_schedule:
-        return False
-    most = rule.max_passes(int(clock.masks_at_start[row]))
-    return most is None or int(clock.in_window[row]) < most
+@dataclass(frozen=True)
+class RankedRule(UnmaskRule):
+    """Fill the masks with the highest scores, as many as the schedule says.
+
+    With `order_temperature` above 0 (Dream's `alg_temp`) masks are drawn instead, without replacement, from
+    softmax(score / order_temperature).
+    """
+
+    cost_summary = "as many passes as the schedule says"
+
+    schedule: Schedule = checked_field(
+        EqualShares(), check_type, Schedule, "EqualShares(), Timesteps() or Cosine()"
+    )
+    order_temperature: float = checked_field(0.0, check_temperature)
+
+    @property
+    def traits(self) -> UnmaskTraits:
+        capturable = self.order_temperature == 0 and self.schedule.capturable
+        return UnmaskTraits(follows_schedule=True, capturable=capturable)
+
+    def max_passes(self, masks: int) -> int:
+        return self.schedule.steps(masks)
+
+    @abstractmethod
+    def score(self, prediction: Prediction) -> Float[Tensor, "B S"]:
+        """Return the score of every column that was read; higher scores are filled first."""
+
+    def choose(
+        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
+    ) -> tuple[Bool[Tensor, "B S"], State]:
+        quota = self.schedule.quota(open_masks.sum(-1), clock)
+        score = self.score(prediction).masked_fill(~open_masks, -torch.inf)
+        if self.order_temperature == 0:
+            return topk_mask(score, quota) & open_masks, state
+        return self._sample(score, quota, prediction), state
+
+    def _sample(
+        self, score: Float[Tensor, "B S"], quota: Int[Tensor, "B"], prediction: Prediction
+    ) -> Bool[Tensor, "B S"]:
+        # The reference code draws among all columns of the row, so the generator sees as many weights.
+        scores = prediction.columns.scatter(score, -torch.inf)
+        picked = torch.zeros_like(scores, dtype=torch.bool)
+        for row, count in enumerate(quota.tolist()):
+            if count:
+                valid = prediction.canvas.valid[row].nonzero()[:, 0]
+                weights = (scores[row, valid] / self.order_temperature).softmax(-1)
+                count = min(count, int((weights > 0).sum()))
+                drawn = prediction.generators.multinomial(row, weights, count, replace=False)
+                picked[row, valid[drawn.cpu()]] = True
+        chosen = prediction.columns.gather(picked)
+        # A low temperature rounds the weights of unlikely masks to 0; these follow in order of score.
+        missing = quota - chosen.sum(-1)
+        return chosen | topk_mask(score.masked_fill(chosen, -torch.inf), missing)
+
+
+def topk_mask(score: Float[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
+    """Return the `count` highest scores of each row as a mask; of equal scores, the leftmost."""
+    if score.is_cpu and not bool((count > 1).any()):  # the usual pace: sorting a large batch is slower
+        first = score.argmax(-1, keepdim=True)  # the leftmost, which a GPU does not promise
+        return (torch.arange(score.shape[1]) == first) & (count[:, None] > 0)
+    return first_ranked(rank_columns(score), count)
+
+
+def rank_columns(score: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+    """Return the columns of each row by descending score; of equal scores, the leftmost first."""
+    return score.argsort(dim=-1, descending=True, stable=True)
+
+
+def first_ranked(order: Int[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
+    """Return the first `count` columns of each row's ranking as a mask."""
+    chosen = cached_arange(order.shape[1], order.device) < count[:, None]
+    return torch.zeros_like(chosen).scatter(1, order, chosen)
+
+
+@dataclass(frozen=True)
+class MostConfident(RankedRule):
+    """Fill the masks with the most likely candidates.
+
+    LLaDA names the rule after the masks that remain (`low_confidence`), Dream after its source
+    (`maskgit_plus`, after MaskGIT, Chang et al., 2022).
+    """
+
+    name = "most-confident"
+    source = "MaskGIT (Chang et al., 2022); LLaDA low_confidence, Dream maskgit_plus"
+
+    def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
+        return prediction.confidence
+
+
+@dataclass(frozen=True)
+class LargestMargin(RankedRule):
+    """Fill where the best token leads the second best by the largest margin (Kim et al., 2025)."""
+
+    name = "largest-margin"
+    source = "Kim et al., 2025; Dream topk_margin"
+
+    def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
+        return prediction.margin
+
+
+@dataclass(frozen=True)
+class LowestEntropy(RankedRule):
+    """Fill where the entropy is lowest: the order behind Dream's published numbers."""
+
+    name = "lowest-entropy"
+    source = "Dream entropy (Ye et al., 2025)"
+
+    def score(self, prediction: Prediction) -> Float[Tensor, "B L"]:
+        return -prediction.entropy
+
+
+@dataclass(frozen=True)
+class AtRandom(RankedRule):
+    """Fill random masks, as many as the schedule says: a baseline for every other order."""
+
+    name = "at-random"
+    source = "LLaDA random (Nie et al., 2025)"
+
+    traits = UnmaskTraits(follows_schedule=True, uses_model=False)
+
+    def score(self, prediction: Prediction) -> Float[Tensor, "B S"]:
+        columns = prediction.columns
+        drawn = prediction.canvas.valid & columns.read.any(-1, keepdim=True)
+        return columns.gather(prediction.generators.uniform_at(drawn))

@@ -1,9 +1,8 @@
-"""Rules that fill several masks per step where the model is confident (Fast-dLLM)."""
+"""Rules of Fast-dLLM: fill several masks per step where the model is confident."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -13,115 +12,98 @@ from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.unmask.ranked import first_ranked, rank_columns, topk_mask
-from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits
-from lastword.validation import check_number, check_type
+from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits, first_ranked, rank_columns, topk_mask
+from lastword.validation import check_number, check_type, checked_field
 
 
 @dataclass(frozen=True)
 class AboveThreshold(UnmaskRule):
-    """Fill every mask whose candidate is at least this likely, and the likeliest in any case.
+    """Fill every mask whose candidate has probability `threshold` or more, and always the most likely one.
 
-    Fast-dLLM (Wu et al., 2025): n tokens each above 1 - e with (n + 1) e <= 1 are what greedy
-    decoding one by one would write. A threshold of 1 fills one token a pass. At least, as in Fast-dLLM;
-    DAEDAL and rho-EOS ask for more than the threshold.
+    Fast-dLLM (Wu et al., 2025): n tokens of probability above 1 - e with (n + 1) e <= 1 are the tokens that
+    greedy decoding would write one by one. A threshold of 1 fills one token per pass. DAEDAL and rho-EOS fill
+    tokens strictly above the threshold.
 
-    `pace` caps the tokens per pass, on average: what a pass leaves of its share, later ones may use.
-    Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does not
-    mention; where N / steps is no whole number it drops the fraction and leaves masks, ours does not.
+    `max_tokens_per_step` caps the average number of tokens per pass: tokens that a pass does not use are left
+    to later ones. Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does
+    not mention; it drops the fraction of N / steps and leaves masks, this rule does not.
     """
 
-    name: ClassVar[str] = "threshold"
-    cost_summary: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
-    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025)"
+    name = "threshold"
+    cost_summary = "fewer passes the surer the model is; a token a pass at worst"
+    source = "Fast-dLLM (Wu et al., 2025)"
 
-    threshold: float = 0.9
-    max_tokens_per_step: float | None = None
-
-    def __post_init__(self) -> None:
-        check_number("AboveThreshold", "threshold", self.threshold, above=0, maximum=1)
-        if self.max_tokens_per_step is not None:
-            check_number("AboveThreshold", "max_tokens_per_step", self.max_tokens_per_step, minimum=1)
+    threshold: float = checked_field(0.9, check_number, above=0, maximum=1)
+    max_tokens_per_step: float | None = checked_field(None, check_number, minimum=1)
 
     traits = UnmaskTraits(capturable=True)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
-        confidence = prediction.confidence.masked_fill(~open, -torch.inf)
-        one = open.any(-1).long()
-        # float32 calls certain what is a ten-millionth short of it.
+        confidence = prediction.confidence.masked_fill(~open_masks, -torch.inf)
+        # float32 rounds a probability of 1 - 1e-8 to 1, hence the second condition.
         passing = (confidence >= self.threshold) & (self.threshold < 1)
         if self.max_tokens_per_step is not None:
-            remaining = open.sum(-1)
-            share = (
-                self.max_tokens_per_step * (clock.in_window + 1).double() + 1e-9
-            ).long()  # 3 x 0.1 is a hair off
-            left = share - (clock.masks_at_start - remaining)
-            passing = passing & topk_mask(confidence, left)
-        return topk_mask(confidence, one) | passing, state
+            # The tolerance keeps 3 x 0.1 at 0.3.
+            allowed = (self.max_tokens_per_step * (clock.in_window + 1).double() + 1e-9).long()
+            filled = clock.masks_at_start - open_masks.sum(-1)
+            passing = passing & topk_mask(confidence, allowed - filled)
+        return topk_mask(confidence, open_masks.any(-1).long()) | passing, state
 
 
 @dataclass(frozen=True)
 class Factor(UnmaskRule):
-    """Fill the n likeliest candidates as long as the n-th is at least 1 - factor / (n + 1) likely.
+    """Fill the n most likely candidates as long as the n-th has probability 1 - factor / (n + 1) or more.
 
-    The bar rises with every token filled beside the others, as the bound behind AboveThreshold asks.
-    The first always passes. Fast-dLLM's loop fills all candidates when only the last one fails; ours
-    stops before it.
+    The required probability rises with every token filled in the same pass, as the bound behind
+    AboveThreshold does. The first token is always filled. Fast-dLLM's loop fills all candidates if only the
+    last one fails; this rule stops before it.
     """
 
-    name: ClassVar[str] = "factor"
-    cost_summary: ClassVar[str] = "fewer passes the surer the model is; a token a pass at worst"
-    source: ClassVar[str] = "Fast-dLLM (Wu et al., 2025), later versions"
+    name = "factor"
+    cost_summary = "fewer passes the surer the model is; a token a pass at worst"
+    source = "Fast-dLLM (Wu et al., 2025), later versions"
 
-    factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number("Factor", "factor", self.factor, above=0)
+    factor: float = checked_field(1.0, check_number, above=0)
 
     traits = UnmaskTraits(capturable=True)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
-        confidence = prediction.confidence.masked_fill(~open, -torch.inf)
+        confidence = prediction.confidence.masked_fill(~open_masks, -torch.inf)
         order = rank_columns(confidence)
         ordered = confidence.gather(1, order)
-        bar = 1 - self.factor / torch.arange(2, ordered.shape[1] + 2, device=order.device)
-        passing = (ordered >= bar).long().cumprod(-1).sum(-1)
-        count = torch.maximum(passing, open.any(-1).long())
-        return first_ranked(order, count) & open, state
+        required = 1 - self.factor / torch.arange(2, ordered.shape[1] + 2, device=order.device)
+        passing = (ordered >= required).long().cumprod(-1).sum(-1)
+        count = torch.maximum(passing, open_masks.any(-1).long())
+        return first_ranked(order, count) & open_masks, state
 
 
 @dataclass(frozen=True)
 class LeftmostFirst(UnmaskRule):
-    """When a block opens, fill its leftmost mask and nothing else; from then on follow `unmask`.
+    """In the first pass of a block, fill its leftmost mask only; after that, follow the rule `unmask`.
 
-    What Fast-dLLM's block files do on Dream (Wu et al., 2025), however unsure the model is of that
-    token. The output before a block predicts its first column, so with a cache that column is out of
-    reach once the full pass is over; filling it at once avoids the question. We do not need it: a
-    pass that reads the first column recomputes the one before it, one column more. Use it to repeat
-    their numbers; a schedule below it still counts the block's first pass, as theirs does.
+    Fast-dLLM's block files do this on Dream (Wu et al., 2025), however unlikely that token is: the column
+    before a block predicts its first token, so with a cache the first token is out of reach after the full
+    pass. This library recomputes the column before the first one instead, so the rule only serves to
+    reproduce their numbers. A schedule inside still counts the first pass of the block, as theirs does.
     """
 
-    name: ClassVar[str] = "leftmost-first"
-    cost_summary: ClassVar[str] = "about one pass more per block"
-    source: ClassVar[str] = "Fast-dLLM on Dream (Wu et al., 2025)"
+    name = "leftmost-first"
+    cost_summary = "about one pass more per block"
+    source = "Fast-dLLM on Dream (Wu et al., 2025)"
 
-    unmask: UnmaskRule = AboveThreshold()
+    unmask: UnmaskRule = checked_field(
+        AboveThreshold(), check_type, UnmaskRule, "an unmask rule, such as AboveThreshold(0.9)"
+    )
 
     def __post_init__(self) -> None:
-        check_type(
-            "LeftmostFirst",
-            "unmask",
-            self.unmask,
-            UnmaskRule,
-            "an unmask rule, such as AboveThreshold(0.9)",
-        )
+        super().__post_init__()
         if isinstance(self.unmask, LeftmostFirst):
             raise SettingError(
-                "LeftmostFirst was put around LeftmostFirst, which does nothing more: give the rule inside"
+                "LeftmostFirst was put around LeftmostFirst, which changes nothing; give the inner rule alone"
             )
 
     @property
@@ -129,7 +111,7 @@ class LeftmostFirst(UnmaskRule):
         return self.unmask.traits
 
     def max_passes(self, masks: int) -> int | None:
-        # A schedule that fills several in a pass is late by what its first pass left.
+        # A schedule that fills several masks per pass is late by those that its first pass left.
         passes = self.unmask.max_passes(masks)
         return passes if passes is None or passes >= masks else passes + 1
 
@@ -140,8 +122,8 @@ class LeftmostFirst(UnmaskRule):
         return self.unmask.visible_columns(canvas, clock, state)
 
     def choose(
-        self, prediction: Prediction, open: Bool[Tensor, "B S"], clock: Clock, state: State
+        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
     ) -> tuple[Bool[Tensor, "B S"], State]:
-        leftmost = open & (open.cumsum(-1) == 1)
-        later, state = self.unmask.choose(prediction, open, clock, state)
+        leftmost = open_masks & (open_masks.cumsum(-1) == 1)
+        later, state = self.unmask.choose(prediction, open_masks, clock, state)
         return leftmost.where(clock.block_start[:, None], later), state

@@ -14,7 +14,7 @@ from lastword.decoding.batch_state import CanvasLayout, supports_static_shapes
 from lastword.decoding.forward import Hooks
 from lastword.errors import SettingError
 from lastword.policies.cache import DualCache
-from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 
 MODEL = "tiny-llada-base"

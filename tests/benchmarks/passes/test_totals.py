@@ -8,9 +8,9 @@ import lastword
 from benchmarks.passes.replay import Lengths, Replay
 from benchmarks.passes.shapes import TINY, random_model
 from benchmarks.passes.totals import StepTotals
-from lastword.canvas.cost import BatchCost, TokenCost
+from lastword.decoding.forward import BatchCost, TokenCost
 from lastword.policies.cache import DualCache
-from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.schedule import EqualShares
 
 CPU = torch.device("cpu")

@@ -9,8 +9,7 @@ import torch
 import lastword
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
-from lastword.canvas.cost import BatchCost
-from lastword.decoding.forward import Forward, PassInputs
+from lastword.decoding.forward import BatchCost, Forward, PassInputs
 from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import SettingError
@@ -19,7 +18,7 @@ from lastword.policies.cache import Cache, DualCache, FeatureCache, NoCache, Pre
 from lastword.policies.commit import Never, StableMargin
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.wrappers import GrowWhenFull
-from lastword.policies.unmask.ranked import MostConfident
+from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lastword.canvas.canvas import Clock
-from lastword.canvas.cost import BatchCost
+from lastword.decoding.forward import BatchCost
 from lastword.policies.length.daedal import Daedal, end_confidence
 from lastword.policies.unmask.threshold import AboveThreshold
 

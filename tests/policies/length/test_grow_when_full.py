@@ -143,5 +143,5 @@ def test_without_a_limit_it_has_that_of_the_policy_inside_or_the_model_s():
 def test_growth_to_a_limit_nobody_said_is_refused(predicted, sure):
     prediction = predicted(sure(0.9))
     clock = Clock.start(prediction.canvas).tick(prediction.canvas, None)
-    with pytest.raises(SettingError, match="before it was settled for a model"):
+    with pytest.raises(SettingError, match="before it was resolved for a model"):
         GrowWhenFull(Fixed(1)).revise(prediction.canvas, prediction, clock, ())

@@ -8,9 +8,8 @@ import torch
 
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
-from lastword.canvas.cost import BatchCost, TokenCost
-from lastword.decoding.forward import Forward, PassInputs
-from lastword.decoding.planning import ModelProbe
+from lastword.decoding.forward import BatchCost, Forward, PassInputs, TokenCost
+from lastword.decoding.running_batch import ModelProbe
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import CapacityError, SettingError
 from lastword.models.toy import Toy
@@ -22,7 +21,7 @@ from lastword.policies.length.rho_eos import RhoEos
 from lastword.policies.length.secant import Secant
 from lastword.policies.length.survival import Survival, SurvivalAtStep
 from lastword.policies.length.wrappers import Budget, GrowWhenFull, StopAtEnd, combined_traits, policy_layers
-from lastword.survival.estimate import Mean, Quantile
+from lastword.survival.distribution import Mean, Quantile
 from lastword.survival.interpretation import Auto, Boundary, EndedBy, Hazard, TurnEnd
 
 POLICIES = [
@@ -200,7 +199,7 @@ def test_a_policy_that_plans_before_it_is_settled_says_so(toy):
         Secant(initial=8),
     ):
         probe = CountingProbe(toy, [[1]])
-        with pytest.raises(SettingError, match="before it was settled for a model"):
+        with pytest.raises(SettingError, match="before it was resolved for a model"):
             policy.plan(probe)
         assert probe.asked == [], policy
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lastword import Auto, Boundary, FirstBoundary, Hazard, Secant
-from lastword.canvas.cost import BatchCost
+from lastword.decoding.forward import BatchCost
 from lastword.errors import SettingError
 
 END = 7

@@ -6,7 +6,7 @@ import torch
 import lastword
 from lastword import Boundary, EndedBy, Fixed, Mean, Quantile, Recipe, Survival, SurvivalAtStep
 from lastword.canvas.canvas import Clock
-from lastword.decoding.planning import ModelProbe
+from lastword.decoding.running_batch import ModelProbe
 
 END, MASK = 7, 6
 

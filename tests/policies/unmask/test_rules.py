@@ -18,8 +18,14 @@ from lastword.errors import SettingError
 from lastword.policies.unmask.coin_flip import CoinFlip
 from lastword.policies.unmask.entropy_bound import EntropyBound
 from lastword.policies.unmask.mask_git import MaskGit
-from lastword.policies.unmask.ranked import AtRandom, LargestMargin, LowestEntropy, MostConfident
-from lastword.policies.unmask.rule import UnmaskTraits, check_chosen
+from lastword.policies.unmask.rule import (
+    AtRandom,
+    LargestMargin,
+    LowestEntropy,
+    MostConfident,
+    UnmaskTraits,
+    check_chosen,
+)
 from lastword.policies.unmask.schedule import Cosine, EqualShares, Timesteps
 from lastword.policies.unmask.slow_fast import SlowFast
 from lastword.policies.unmask.threshold import AboveThreshold, Factor, LeftmostFirst
