@@ -104,6 +104,9 @@ class Batch:
         self.name, self.recipe, self.seed, self.rows = name, Recipe.coerce(recipe), seed, rows
         self.chat, self.in_order = chat, in_order
         self.out, prompts = Path(out), Path(prompts)
+        self._is_parquet = self.out.suffix.lower() in PARQUET
+        # Lines are appended to this file; a Parquet file is written at the end.
+        self.journal_path = self.out.with_name(f"{self.out.name}.jsonl") if self._is_parquet else self.out
         if prompts.suffix.lower() not in JSON_LINES + PARQUET:
             raise PromptError(
                 f"{prompts.name} ends in {prompts.suffix or 'nothing'}; give prompts as .jsonl or .parquet "
@@ -115,15 +118,6 @@ class Batch:
         self.total = min(self.count, limit or self.count)
         check_int("batch", "seed", seed, minimum=-MAX_SEED, maximum=MAX_SEED - self.count)
         self.output_format: Format = "lines" if plain else self.input_format
-
-    @property
-    def journal_path(self) -> Path:
-        """The file to which lines are appended; a Parquet file is written at the end."""
-        return self.out.with_name(self.out.name + ".jsonl") if self._is_parquet else self.out
-
-    @property
-    def _is_parquet(self) -> bool:
-        return self.out.suffix.lower() in PARQUET
 
     def run(self, engine: Engine, progress: Progress = lambda state: None) -> BatchSummary:
         """Answer each prompt that has no line yet, and append lines as answers arrive.

@@ -8,9 +8,9 @@ from lastword.engines.base import Engine, GenerationReply, GenerationRequest, Le
 from lastword.engines.local import LocalEngine, ModelSource
 from lastword.engines.openai import OpenAIEngine
 from lastword.engines.pool import WorkerPool
-from lastword.engines.workers import MAX_WORKERS, ProcessWorkers, RayWorkers
+from lastword.engines.workers import ProcessWorkers, RayWorkers
 from lastword.errors import SettingError
-from lastword.validation import check_choice, check_int
+from lastword.validation import check_choice
 
 __all__ = [
     "Engine",
@@ -55,9 +55,6 @@ class EngineOptions:
                     f"--{name.replace('_', '-')} {value} was given with --engine {self.engine}, which does "
                     f"not use it; give --engine {' or '.join(engines)}, or leave it out"
                 )
-        for name in ("workers", "threads"):
-            if getattr(self, name) is not None:
-                check_int("--engine", name, getattr(self, name), minimum=1, maximum=MAX_WORKERS)
         if self.engine == OPENAI and not self.base_url:
             raise SettingError(
                 "--engine openai needs --base-url, such as --base-url http://127.0.0.1:8000/v1"

@@ -16,7 +16,7 @@ from lastword.calibration import Calibration
 from lastword.canvas.tokens import TokenIds
 from lastword.decoding.forward import TokenCost
 from lastword.errors import LastwordError, SettingError, WrongTypeError
-from lastword.models.base import MaskPredictor, TextTokenizer
+from lastword.models.base import MODEL_ATTRIBUTES, MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint, model_key
 from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
@@ -58,18 +58,9 @@ class ModelInfo:
             key: str | None = model_key(model)
         except LastwordError:
             key = None
-        return cls(
-            ids=model.ids,
-            max_seq_len=model.max_seq_len,
-            default_max_new_tokens=model.default_max_new_tokens,
-            calibration=model.calibration,
-            supports_cache=model.supports_cache,
-            tokenizer=model.tokenizer,
-            fingerprint=fingerprint(model),
-            model_key=key,
-            dtype=compute_dtype(model),
-            versions=library_versions(),
-        )
+        values: dict[str, Any] = {name: getattr(model, name) for name in MODEL_ATTRIBUTES if name != "device"}
+        values |= {"fingerprint": fingerprint(model), "model_key": key, "dtype": compute_dtype(model)}
+        return cls(**values, versions=library_versions())
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -220,10 +220,4 @@ class ModelSource:
 
     def load(self) -> MaskPredictor:
         """Load the model in this process."""
-        return load(
-            self.name,
-            device=self.device,
-            dtype=self.dtype,
-            calibration=self.calibration,
-            weights=self.weights,
-        )
+        return load(**vars(self))

@@ -77,18 +77,12 @@ class WorkerBackend(Protocol):
 
 
 class WorkQueue:
-    """Requests by index, in the order in which workers receive them.
+    """Requests by index, in the order in which workers receive them."""
 
-    `deaths` counts the workers that died with a request; such requests are handed out alone, and first.
-    """
-
-    def __init__(
-        self, order: Sequence[int], *, max_size: int, deaths: Mapping[int, int] | None = None
-    ) -> None:
-        self._max_size = max_size
-        self._deaths = Counter(deaths or {})
-        self._alone = deque(index for index in order if self._deaths[index])
-        self._pending = deque(index for index in order if not self._deaths[index])
+    def __init__(self, order: Sequence[int], *, max_size: int) -> None:
+        self._pending, self._max_size = deque(order), max_size
+        self._alone: deque[int] = deque()  # requests of failed tasks, which go first
+        self._deaths: Counter[int] = Counter()  # of workers, by request
 
     def __bool__(self) -> bool:
         return bool(self._alone or self._pending)
@@ -170,7 +164,7 @@ class WorkerPool:
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[dict[Key, int]]:
         """Yield the planned number of slots by key, once; `generate` reuses the plans."""
-        lengths = self._predict([*requests.values()], recipe, Counter())
+        lengths = self._predict([*requests.values()], recipe)
         yield {key: length.slots for key, length in zip(requests, lengths) if length is not None}
 
     def _plan_order(
@@ -178,9 +172,8 @@ class WorkerPool:
     ) -> tuple[WorkQueue, Sequence[GenerationRequest]]:
         """Return the queue, longest answers first, and the requests with their plans."""
         slots = [0.0] * len(requests)
-        deaths: Counter[int] = Counter()
         if not isinstance(recipe.length, Fixed):
-            lengths = self._predict(requests, recipe, deaths)
+            lengths = self._predict(requests, recipe)
             slots = [math.inf if length is None else length.slots for length in lengths]
             requests = [
                 replace(request, plan=length.plan if length else None)
@@ -188,19 +181,15 @@ class WorkerPool:
             ]
         size = [(slots[index], len(request.prompt_ids)) for index, request in enumerate(requests)]
         order = sorted(range(len(requests)), key=size.__getitem__, reverse=True)
-        return WorkQueue(order, max_size=max_batch_size * QUEUE_FACTOR, deaths=deaths), requests
+        return WorkQueue(order, max_size=max_batch_size * QUEUE_FACTOR), requests
 
-    def _predict(
-        self, requests: Sequence[GenerationRequest], recipe: Recipe, deaths: Counter[int]
-    ) -> list[PlannedLength | None]:
-        """Return planned lengths, from the workers if not known yet; count the deaths of workers."""
+    def _predict(self, requests: Sequence[GenerationRequest], recipe: Recipe) -> list[PlannedLength | None]:
+        """Return planned lengths, from the workers if not known yet."""
         keys = [(tuple(request.prompt_ids), request.max_new_tokens, recipe) for request in requests]
         unknown = [index for index, key in enumerate(keys) if key not in self._plans]
         unknown.sort(key=lambda index: len(requests[index].prompt_ids), reverse=True)
         queue = WorkQueue(unknown, max_size=PREDICT_SIZE)
         for indices, result in self._run(queue, requests, recipe, 1, "predict"):
-            if result is None:
-                deaths.update(indices)
             for index, length in zip(indices, result or ()):
                 if length is not None:
                     full = len(self._plans) >= MAX_PLANS

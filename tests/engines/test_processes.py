@@ -134,13 +134,18 @@ def test_failed_samples_are_reported_last_and_repeated_by_the_next_run(tmp_path,
         ({"engine": "slurm"}, "engine"),
         ({"workers": 2}, "--workers 2 was given with --engine local"),
         ({"engine": "processes", "address": "auto"}, "give --engine ray"),
-        ({"engine": "processes", "workers": 0}, "workers must be a whole number, 1 or more"),
         ({"engine": "openai"}, "needs --base-url"),
     ],
 )
 def test_wrong_options_are_rejected(options, message):
     with pytest.raises(LastwordError, match=message):
         EngineOptions(**options)
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"threads": 2000}])
+def test_wrong_numbers_are_rejected(options):
+    with pytest.raises(LastwordError, match=f"{next(iter(options))} must be a whole number"):
+        EngineOptions("processes", **options).open(ModelSource("toy"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="CPU affinity exists on Linux only")

@@ -1,23 +1,9 @@
-"""The package can be imported without POSIX-only modules, as on Windows; runs of 0.1.0 are resumed."""
+"""Runs of earlier versions are resumed."""
 
 import json
-import subprocess
-import sys
 
 from lastword.recipe.recipe import Recipe
 from tests.batch.batches import EchoEngine, read_lines, run, write_lines
-
-IMPORT = """
-import sys, torch
-for name in ("fcntl", "resource", "pwd", "grp", "termios"):
-    sys.modules[name] = None
-import lastword.batch, lastword.engines, lastword.io.files
-"""
-
-
-def test_batch_and_engines_need_no_posix_modules():
-    subprocess.run([sys.executable, "-c", IMPORT], check=True)
-
 
 # A run of 0.1.0 after its first prompt.
 OLD_FACTS = {
