@@ -1,4 +1,4 @@
-"""docs/walk.md names the files a prompt passes, in order; a real call is followed and compared."""
+"""docs/walk.md names the files of a prompt's and a request's way; real ones are traced and compared."""
 
 import re
 import subprocess
@@ -35,8 +35,62 @@ print(*called)
 """
 
 
+FOLLOW_REQUEST = """
+import asyncio
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import lastword
+from lastword.serve.app import create_app
+from lastword.serve.engine import Engine
+from lastword.serve.serving import ModelService
+
+package, called = Path(lastword.__file__).parent / "serve", set()
+
+def notice(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_name != "<module>" and code.co_filename.startswith(str(package)):
+        called.add(Path(code.co_filename).name)
+
+async def ask():
+    engine = Engine(lastword.load("toy"))
+    engine.start()
+    app = create_app(ModelService(engine, "toy"), name="toy")
+    body = {"model": "toy", "prompt": "abc", "stream": True}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+        called.clear()
+        await client.post("/v1/completions", json=body)
+    print(*sorted(called))
+    await engine.stop()
+
+threading.setprofile(notice)
+sys.setprofile(notice)
+asyncio.run(ask())
+"""
+
+
+def trace(program):
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def listed(section):
+    return list(dict.fromkeys(re.findall(r"`([a-z_/]+\.py)`", section)))
+
+
+PROMPT, REQUEST = PAGE.read_text().split("## A request of the server")
+
+
 @pytest.mark.full
-def test_the_walk_is_that_of_a_real_call():
-    listed = list(dict.fromkeys(re.findall(r"`([a-z_/]+\.py)`", PAGE.read_text())))
-    run = subprocess.run([sys.executable, "-c", FOLLOW], capture_output=True, text=True, check=True)
-    assert listed == run.stdout.split()
+def test_the_walk_of_a_prompt():
+    assert listed(PROMPT) == trace(FOLLOW)
+
+
+@pytest.mark.full
+def test_the_walk_of_a_request():
+    files = trace(FOLLOW_REQUEST)
+    assert len(files) < 12
+    assert {*listed(REQUEST)} - {"settings.py", "ray.py", "routing.py"} == {*files}
