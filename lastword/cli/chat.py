@@ -23,7 +23,7 @@ from lastword.io.files import check_target, user_path, write
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lastword.cli.chat_backends import AnswerUpdate, ChatBackend, Message
+    from lastword.cli.chat_backends import AnswerUpdate, LocalBackend, Message, ServerBackend
 
 SEED = "Seed of everything random. Default: a new one for every answer."
 COMMANDS = "/reset, /save FILE, /replay FILE, /help, /quit"
@@ -42,7 +42,9 @@ class Conversation:
     A message without an answer, because it was refused or stopped, is removed.
     """
 
-    def __init__(self, backend: ChatBackend, console: Console, system: str | None = None) -> None:
+    def __init__(
+        self, backend: LocalBackend | ServerBackend, console: Console, system: str | None = None
+    ) -> None:
         if system is not None and not backend.has_chat_template:
             raise SettingError(
                 f"--system was given, and {backend.name} has no chat template for it; leave --system out, or "
@@ -113,7 +115,7 @@ class Conversation:
         check_target(path)
         if path.exists() and path not in self._saved:
             raise SettingError(f"{path} exists; give another file, or remove it")
-        costs = [None if answer.cost is None else answer.cost.model_dump() for answer in self._answers]
+        costs = [answer.cost for answer in self._answers]
         data = {"model": self._backend.name, "messages": self._messages, "answers": costs}
         write(path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
         self._saved.add(path)
@@ -143,15 +145,14 @@ def note(sentence: str) -> None:
 def show(updates: Iterator[AnswerUpdate], console: Console, title: str) -> AnswerUpdate:
     """Print an answer while it is decoded, then its costs; return it."""
     answer = _draw(updates, console, title) if console.is_terminal else _print(updates)
-    if (cost := answer.cost) is not None:
-        predicted = "no length" if cost.predicted_length is None else f"{cost.predicted_length:.0f}"
+    if cost := answer.cost:
+        predicted = "no length" if cost["predicted_length"] is None else f"{cost['predicted_length']:.0f}"
         written = "" if answer.tokens is None else f", wrote {answer.tokens}"
-        queued = f" after {cost.seconds_queued:.2f} s in the queue" if cost.seconds_queued else ""
-        ending = ENDINGS.get(cost.ended_by or "", "")
+        queued = f" after {cost['seconds_queued']:.2f} s in the queue" if cost.get("seconds_queued") else ""
         note(
-            f"[predicted {predicted}{written} tokens; {cost.forward_passes} passes, {cost.tokens_computed} "
-            f"columns, {cost.tokens_per_forward:.2f} tokens per forward; {cost.seconds_decoding:.2f} s"
-            f"{queued}{ending}]"
+            f"[predicted {predicted}{written} tokens; {cost['forward_passes']} passes, "
+            f"{cost['tokens_computed']} columns, {cost['tokens_per_forward']:.2f} tokens per forward; "
+            f"{cost['seconds_decoding']:.2f} s{queued}{ENDINGS.get(cost['ended_by'], '')}]"
         )
     return answer
 
@@ -216,7 +217,7 @@ def chat(
     from lastword.cli.chat_backends import ChatOptions, LocalBackend, ServerBackend
 
     chat_options = ChatOptions(recipe, length, temperature, seed, max_tokens)
-    backend: ChatBackend
+    backend: LocalBackend | ServerBackend
     if url:
         backend = ServerBackend(url, os.environ.get(KEY), model_options.model, chat_options)
     else:

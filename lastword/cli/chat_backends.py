@@ -6,12 +6,12 @@ import json
 import secrets
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from lastword.cli import options
 from lastword.errors import CapacityError, EngineError, RecipeError, SettingError, install_command
@@ -50,20 +50,6 @@ class ServerCanvas(BaseModel):
     end: int | None  # the slot of the first end token
 
 
-class AnswerCost(BaseModel):
-    """The predicted length and the costs of an answer, as the server reports them."""
-
-    predicted_length: float | None = None
-    forward_passes: int
-    tokens_computed: int
-    tokens_per_forward: float
-    seconds_decoding: float
-    seconds_queued: float = 0.0
-    recipe: str | None = None
-    seed: int | None = None
-    ended_by: str | None = None
-
-
 @dataclass(frozen=True)
 class AnswerUpdate:
     """An answer so far: the text that is final, and the canvas if it is drawn; the last one has the cost."""
@@ -71,26 +57,11 @@ class AnswerUpdate:
     text: str
     canvas: Frame | ServerCanvas | None = None
     tokens: int | None = None  # of the finished answer, if the server reports them
-    cost: AnswerCost | None = None
-
-
-class ChatBackend(Protocol):
-    """A source of answers."""
-
-    name: str
-    has_chat_template: bool  # without one, only the last message is sent, as a plain prompt
-
-    def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
-        """Yield an answer while it is decoded, its canvases included with `draw`."""
-        ...
-
-    def replay(self, path: Path) -> Path:
-        """Write the last answer as a page that plays it."""
-        ...
+    cost: dict[str, Any] | None = None  # the field `lastword` of a server's answer
 
 
 class LocalBackend:
-    """A model in this process."""
+    """A model in this process; without a chat template, only the last message is its prompt."""
 
     def __init__(self, model: MaskPredictor, name: str, recipe: Recipe, chat_options: ChatOptions) -> None:
         if model.tokenizer is None:
@@ -106,6 +77,7 @@ class LocalBackend:
         self._last: Generation | None = None
 
     def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
+        """Yield an answer while it is decoded."""
         from lastword.api import build_generation
         from lastword.decoding.loop import decode
         from lastword.decoding.sampling import RowGenerators
@@ -113,9 +85,10 @@ class LocalBackend:
         from lastword.prompts import prompts_in_chat, tokenize_prompts
         from lastword.viz.frames import BatchTrace, Frame
 
-        model, limit, seed = self._model, self._options.max_tokens, self._seed()
-        traces, frames = BatchTrace(model.tokenizer, model.ids), list[Frame]()
-        start = time.perf_counter()
+        model, limit, seed = self._model, self._options.max_tokens, self._options.seed
+        if seed is None:
+            seed = secrets.randbelow(2**32) if self._recipe.sampling.temperature else 0
+        start, traces, frames = time.perf_counter(), BatchTrace(model.tokenizer, model.ids), list[Frame]()
         prompt: Any = list(messages) if self.has_chat_template else messages[-1]["content"]
         (ids,) = tokenize_prompts(model, prompt)
         steps = decode(
@@ -134,33 +107,30 @@ class LocalBackend:
                 answer = build_generation(model, row, step.recipe, ids, time.perf_counter() - start)
                 prompt_text = decode_text(model.tokenizer, ids)
                 self._last = replace(answer, frames=tuple(frames), prompt_text=prompt_text)
-                cost = _local_cost(answer, seed, limit)
+                cost = _cost(answer, seed, limit)
                 yield AnswerUpdate(answer.text or "", frames[-1], len(answer.tokens), cost)
 
     def replay(self, path: Path) -> Path:
+        """Write the last answer as a page that plays it."""
         if self._last is None:
             raise SettingError("there is no answer to replay yet; write a message first")
         return self._last.replay(path)
 
-    def _seed(self) -> int:
-        if self._options.seed is not None:
-            return self._options.seed
-        return secrets.randbelow(2**32) if self._recipe.sampling.temperature else 0
 
-
-def _local_cost(answer: Generation, seed: int, limit: int | None) -> AnswerCost:
+def _cost(answer: Generation, seed: int, limit: int | None) -> dict[str, Any]:
+    """Return the cost of an answer with the names of the server."""
     forward_passes = answer.probe_cost.forward_passes + answer.cost.forward_passes
     is_capped = limit is not None and len(answer.tokens) >= limit
-    return AnswerCost(
-        predicted_length=None if answer.lengths is None else round(answer.lengths.mean.item(), 3),
-        forward_passes=forward_passes,
-        tokens_computed=answer.probe_cost.tokens_computed + answer.cost.tokens_computed,
-        tokens_per_forward=round(len(answer.tokens) / forward_passes, 4),
-        seconds_decoding=round(answer.seconds, 6),
-        recipe=answer.recipe.label(),
-        seed=seed,
-        ended_by="model" if answer.finish.name == "ENDED" else "cap" if is_capped else "canvas",
-    )
+    return {
+        "predicted_length": None if answer.lengths is None else round(answer.lengths.mean.item(), 3),
+        "forward_passes": forward_passes,
+        "tokens_computed": answer.probe_cost.tokens_computed + answer.cost.tokens_computed,
+        "tokens_per_forward": round(len(answer.tokens) / forward_passes, 4),
+        "seconds_decoding": round(answer.seconds, 6),
+        "recipe": answer.recipe.label(),
+        "seed": seed,
+        "ended_by": "model" if answer.finish.name == "ENDED" else "cap" if is_capped else "canvas",
+    }
 
 
 class ServerBackend:
@@ -185,6 +155,7 @@ class ServerBackend:
         self.has_chat_template = bool((entries[self.name].get("lastword") or {}).get("chat", True))
 
     def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
+        """Yield an answer while it is decoded, with its canvases if they are drawn."""
         import openai
 
         body: dict[str, Any] = {"model": self.name, "stream": True, "stream_options": {"include_usage": True}}
@@ -212,6 +183,7 @@ class ServerBackend:
         yield update
 
     def replay(self, path: Path) -> Path:
+        """Raise SettingError: the server does not send what a replay needs."""
         raise SettingError(
             "a replay needs the model in this process; chat without --url, or use the server's page"
         )
@@ -221,23 +193,26 @@ def _updated(update: AnswerUpdate, choice: dict[str, Any], *, draw: bool) -> Ans
     """Return an answer with the content of a chunk: more text, or with `draw` the whole text and canvas."""
     text = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
     extra = choice.get("lastword") or {}
-    canvas = ServerCanvas.model_validate(extra["frame"]) if draw and "frame" in extra else update.canvas
-    cost = update.cost
-    with suppress(ValidationError):  # only the last chunk contains the cost
-        cost = AnswerCost.model_validate(extra)
-    return replace(update, text=text if draw else update.text + text, canvas=canvas, cost=cost)
+    if draw and "frame" in extra:
+        update = replace(update, canvas=ServerCanvas.model_validate(extra["frame"]))
+    if "forward_passes" in extra:  # only in the last chunk
+        update = replace(update, cost=extra)
+    return replace(update, text=text if draw else update.text + text)
 
 
 def _client(url: str, key: str | None) -> Any:
     """Return a client of the server at `url`, whose address may end with /v1."""
-    if key and not (key.isascii() and key.isprintable()):
-        raise SettingError("the API key has characters that a header cannot contain; give it in ASCII")
     import openai
 
+    if key and not (key.isascii() and key.isprintable()):
+        raise SettingError("the API key has characters that a header cannot contain; give it in ASCII")
+    # The client would send these values of the environment, which are meant for OpenAI only.
+    headers: Any = {name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")}
     return openai.OpenAI(
         base_url=url.rstrip("/").removesuffix("/v1") + "/v1",
         api_key=key or "none",  # the client requires one, and a server without keys ignores it
         max_retries=0,
+        default_headers=headers,
         timeout=openai.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
         http_client=openai.DefaultHttpxClient(follow_redirects=False, trust_env=False),
     )
@@ -268,7 +243,7 @@ def _server_errors(url: str) -> Iterator[None]:
         kind = CapacityError if fields.get("code") == "context_length_exceeded" else EngineError
         raise kind(f"the server{status}: {message}{wait}") from error
     except Exception as error:
-        if not type(error).__module__.startswith(("httpx", "json")):  # the transport and malformed events
+        if not type(error).__module__.startswith(("httpx", "json", "pydantic")):
             raise
         raise EngineError(f"{url} did not send a complete answer ({error}); try again") from error
 
