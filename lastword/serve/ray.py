@@ -259,8 +259,6 @@ class ReplicatedService:
     def drain(self, seconds: float | None = None) -> None:
         seconds = self._settings.drain_timeout if seconds is None else seconds
         self._drain_deadline = time.monotonic() + seconds
-        if self._handle is not None:
-            self._handle.broadcast("drain", seconds)
 
     async def stop(self, seconds: float | None = None) -> None:
         self.drain(seconds)
@@ -270,11 +268,13 @@ class ReplicatedService:
         return self._call("answer", body)
 
     async def lengths(self, body: LengthsRequest) -> LengthsResponse:
-        response: LengthsResponse = await anext(self._call("lengths", body))
+        async with aclosing(self._call("lengths", body)) as responses:
+            response: LengthsResponse = await anext(responses)
         return response
 
     async def served_model(self) -> ServedModel:
-        model: ServedModel = await anext(self._call("served_model"))
+        async with aclosing(self._call("served_model")) as models:
+            model: ServedModel = await anext(models)
         return model
 
     async def _call(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:

@@ -329,17 +329,21 @@ def test_requests_before_and_after_the_replicas_are_ready():
 
 
 def test_replicas_refuse_what_is_unfinished_after_the_drain_deadline():
+    class Draining(Items):
+        async def __aiter__(self):
+            yield 1
+            while not handle.broadcasts:
+                await asyncio.sleep(0.01)
+            raise RayTaskError("call", "", ServerError("", "draining")).as_instanceof_cause()
+
+    handle = Handle(Draining([]))
+
     async def drained():
-        handle = Handle(
-            Items([1], RayTaskError("call", "", ServerError("", "draining")).as_instanceof_cause())
-        )
         service = service_of(handle, client_timeout=1.0)
         chunks = service.answer(BODY)
         await anext(chunks)
         watching = asyncio.create_task(service._watch())
         service.drain(0.0)
-        while not handle.broadcasts:
-            await asyncio.sleep(0.01)
         assert service.state == "draining"
         with pytest.raises(ServerError) as refused:
             await anext(chunks)
