@@ -20,7 +20,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 # What `check` leaves to `test`: other programs, records, training, and laws that need a network, above all
 # that rows of a batch equal their solo runs.
-BEYOND_CHECK := lastword/evaluate lastword/paper $(addprefix tests/,bad_inputs benchmarks cli evaluate paper sandbox tasks \
+BEYOND_CHECK := lastword/evaluate $(addprefix tests/,bad_inputs benchmarks cli evaluate sandbox tasks \
 	training laws/test_cross.py test_bench.py test_examples.py test_package.py test_readme.py test_skips.py)
 
 # While you work: units, contracts, laws on the toy model, golden runs. Under 2 minutes on two cores.
@@ -63,14 +63,14 @@ WORKERS ?= 1
 paper-sample: setup
 	$(BIN)/python -m benchmarks.study run --arms paper --models $(SAMPLED) --per-family $(PER_FAMILY) --rows $(ROWS) \
 		--workers $(WORKERS) --out out/paper-sample/records --kept out/paper-sample/kept
-	$(BIN)/lastword tables --records out/paper-sample/records --out out/paper-sample/tables
+	$(BIN)/python -m benchmarks.paper --records out/paper-sample/records --out out/paper-sample/tables
 
 # Answers by several workers at once, then seconds by one alone.
 paper-gpu: setup
 	$(BIN)/python -m benchmarks.study run --arms paper beyond --rows 500 --workers 6 \
 		--out out/paper/records --kept out/paper/kept
 	$(BIN)/python -m benchmarks.study run --arms speed --rows 500 --out out/paper/timed --kept out/paper/kept
-	$(BIN)/lastword tables --records out/paper/records --timed out/paper/timed --out out/paper/tables
+	$(BIN)/python -m benchmarks.paper --records out/paper/records --timed out/paper/timed --out out/paper/tables
 
 # Wheel and source distribution as a release has them, checked as the package index would.
 dist: setup

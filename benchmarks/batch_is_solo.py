@@ -24,8 +24,7 @@ import torch
 import lastword
 from lastword.errors import LastwordError, SettingError
 from lastword.recipe.registry import PARTS
-from lastword.tasks import BENCHMARKS
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, load_frozen
 
 MODELS = ("tiny-llada-base", "tiny-llada-instruct", "tiny-dream-base", "tiny-dream-instruct")
 MOST_SLOTS = 40

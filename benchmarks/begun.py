@@ -27,8 +27,7 @@ from lastword.decoding.forward import BatchCost, Forward, PassInputs
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.policies.length.survival import Survival
 from lastword.survival.interpretation import Auto, Hazard, Interpretation
-from lastword.tasks import BENCHMARKS
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, load_frozen
 
 RECORDS = Path(__file__).parent / "records" / "begun"
 TOKENS = (0, 8, 16, 32)

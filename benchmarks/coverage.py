@@ -43,8 +43,7 @@ from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
 from lastword.survival.conformal import conformal_factor, conformal_quantile, required_factor
 from lastword.survival.interpretation import Auto
-from lastword.tasks import BENCHMARKS, Example
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, Example, load_frozen
 from training.tasks.generators import example_stream
 
 Truth = Literal["own", "reference"]

@@ -26,7 +26,7 @@ from benchmarks.json_lines import SUFFIX, read_lines, write_lines
 from benchmarks.study import FRESH_PROMPTS, Job
 from lastword.engines.base import environment
 from lastword.evaluate.records import Answer
-from lastword.paper.compare import paired_p
+from lastword.evaluate.tables import paired_p
 from lastword.tasks import BENCHMARKS
 
 RECORDS = Path(__file__).parent / "records" / "fast"
@@ -84,7 +84,7 @@ def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result
         "dtype": records[0].dtype,
     }
     about |= {"split": job.split, "per_family": job.per_family} | environment(bench.model)
-    right = [int(r.right) for r in records]
+    right = [int(r.correct) for r in records]
     return Result(job, about, Counted(np.array(right), np.array(passes), columns))
 
 

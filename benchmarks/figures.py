@@ -17,6 +17,8 @@ import lastword
 from benchmarks.arms import MODELS
 from benchmarks.kept import PARTS, study, timed
 from benchmarks.pages import benched, widths_of
+from benchmarks.paper.figures import FIGURES as OF_RECORDS
+from benchmarks.paper.figures import save_figures
 from benchmarks.passes.record import PassRecord
 from benchmarks.passes.work import Work
 from benchmarks.race import draw_race, measure_race
@@ -25,17 +27,14 @@ from benchmarks.scale.record import read as read_scale
 from benchmarks.timeline import draw_serving, measure_serving
 from lastword.decoding.running_batch import ModelProbe
 from lastword.evaluate.records import Record
+from lastword.evaluate.tables import by_recipe
 from lastword.models.layers import TransformerConfig
-from lastword.paper.figures import FIGURES as OF_RECORDS
-from lastword.paper.figures import save_figures
-from lastword.paper.pairing import by_recipe
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto, EndSignal, Hazard
 from lastword.survival.plot import save_lengths
-from lastword.tasks import BENCHMARKS
+from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.tasks.families import KnownLengths
-from lastword.tasks.frozen import load_frozen
 from lastword.viz.figures import (
     BLUE,
     COLOURS,

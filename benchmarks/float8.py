@@ -18,7 +18,7 @@ from benchmarks.paired import Compared, Comparison
 from lastword.evaluate import Journal
 from lastword.evaluate.records import Answer
 from lastword.evaluate.run import evaluate
-from lastword.evaluate.tiny import TinyTask
+from lastword.evaluate.tasks import EmbeddedTask
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
@@ -27,16 +27,18 @@ RECORD = Path(__file__).parent / "records" / "float8.json"
 
 def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
     """Both models' answers to the same prompts."""
-    tasks = [TinyTask(family, "validation") for family in BENCHMARKS]
+    tasks = [EmbeddedTask(family, "validation") for family in BENCHMARKS]
     found: list[list[Answer]] = []
     with tempfile.TemporaryDirectory() as folder:
         for weights in (None, "fp8"):
             model = lastword.load(name, device="cpu", weights=weights)
             journal = Journal(Path(folder) / f"{weights}.jsonl")
             found.append(
-                evaluate(model, name, tasks, recipe, journal, limit=per_family, rows=rows, timed=False)
+                evaluate(
+                    model, name, tasks, recipe, journal, limit=per_family, max_batch_size=rows, timed=False
+                )
             )
-    stored, float8 = ([(answer.right, answer.text or "") for answer in answers] for answers in found)
+    stored, float8 = ([(answer.correct, answer.text or "") for answer in answers] for answers in found)
     return Compared.of(name, stored, float8)
 
 

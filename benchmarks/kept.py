@@ -10,9 +10,7 @@ from benchmarks.arm_files import read_arms
 from benchmarks.arms import MODELS, recipe_of
 from benchmarks.study import RECORDS
 from lastword.evaluate.records import Answer, Record
-from lastword.paper.compare import paired_p
-from lastword.paper.overview import spent
-from lastword.paper.pairing import on_shared
+from lastword.evaluate.tables import on_shared_samples, paired_p, total_cost
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
@@ -77,12 +75,12 @@ class Against:
 
 def against_fixed(model: str, arm: str, split: str = "test") -> Against | None:
     """None where the arm was not asked all that the fixed canvas was."""
-    base, own = on_shared(*(answers_of(model, recipe_of(name), split) for name in (FIXED, arm)))
+    base, own = on_shared_samples(*(answers_of(model, recipe_of(name), split) for name in (FIXED, arm)))
     if not own or len(own) < len(answers_of(model, recipe_of(FIXED), split)):
         return None
-    right = [[r.right for r in records] for records in (base, own)]
+    right = [[r.correct for r in records] for records in (base, own)]
     return Against(
         100 * (sum(right[1]) - sum(right[0])) / len(own),
         paired_p(*right),
-        spent(own, "columns") / spent(base, "columns"),
+        total_cost(own, "tokens_computed") / total_cost(base, "tokens_computed"),
     )

@@ -25,8 +25,8 @@ from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Columns
 from lastword.decoding.forward import BatchCost, Forward, PassInputs
 from lastword.decoding.sampling import RowGenerators, Sampling
-from lastword.evaluate.run import Layout
-from lastword.evaluate.tiny import TinyTask
+from lastword.evaluate.run import PromptLayout
+from lastword.evaluate.tasks import EmbeddedTask
 from lastword.models.base import MaskPredictor
 from lastword.models.storage import KVStorage
 from lastword.policies.cache import DualCache
@@ -76,9 +76,9 @@ def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
 
 def _answers(model: MaskPredictor, recipe: Recipe, per_family: int, rows: int) -> list[tuple[bool, str]]:
     """Right or not, and the text, of some prompts of every family."""
-    layout, found = Layout.of(model), []
+    layout, found = PromptLayout.of(model), []
     for family in BENCHMARKS:
-        task = TinyTask(family, "validation")
+        task = EmbeddedTask(family, "validation")
         samples = task.samples(per_family)
         texts: list[str] = []
         for first in range(0, len(samples), rows):

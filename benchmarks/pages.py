@@ -29,6 +29,7 @@ from benchmarks.kept import (
     timed,
 )
 from benchmarks.opening import OPENING
+from benchmarks.paper.tables import paper_tables
 from benchmarks.passes import table as pass_tables
 from benchmarks.passes.record import PassLine, PassRecord
 from benchmarks.passes.record import read as read_passes
@@ -39,9 +40,7 @@ from benchmarks.serving.figures import read as read_serving
 from benchmarks.serving.figures import tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
 from lastword.evaluate.records import Answer
-from lastword.paper.overview import seconds, spent, table
-from lastword.paper.pairing import on_shared
-from lastword.paper.tables import paper_tables
+from lastword.evaluate.tables import Cost, on_shared_samples, recipe_table, total_cost, total_seconds
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 
@@ -55,6 +54,7 @@ LENGTHS = (
     "rho-EOS, one token a pass",
 )  # fmt: skip
 
+COSTS: tuple[Cost, ...] = ("forward_passes", "tokens_computed")
 FRONT = {
     FIXED: "fixed canvas of 256 slots",
     "survival": "the paper's prediction",
@@ -90,7 +90,7 @@ def canvas() -> str:
         for title, recipe in named.items():
             titles[recipe] = title
             records += answers_of(model, recipe)
-    return table(records, titles)
+    return recipe_table(records, titles=titles).markdown()
 
 
 def parts() -> str:
@@ -100,7 +100,7 @@ def parts() -> str:
     for model in BASE:
         for recipe in titles:
             records += answers_of(model, recipe, folder=PARTS)
-    return table(records, titles)
+    return recipe_table(records, titles=titles).markdown()
 
 
 def chosen() -> str:
@@ -124,12 +124,12 @@ def front() -> str:
     fixed, fixed_timed = (_together(FIXED, folder) for folder in (RECORDS, SPEED))
     for arm, title in FRONT.items():
         own, own_timed = (_together(arm, folder) for folder in (RECORDS, SPEED))
-        shares = [spent(own, work) / spent(fixed, work) for work in ("passes", "columns")]
+        shares = [total_cost(own, cost) / total_cost(fixed, cost) for cost in COSTS]
         time = ""
         if len(own_timed) == len(fixed_timed):
-            mine, theirs = (seconds(found) / len(found) for found in (own_timed, fixed_timed))
+            mine, theirs = (total_seconds(found) / len(found) for found in (own_timed, fixed_timed))
             time = f"{mine:.1f}" if arm == FIXED else f"{mine:.1f} ({theirs / mine:.1f}x)"
-        right = 100 * sum(answer.right for answer in own) / len(own)
+        right = 100 * sum(answer.correct for answer in own) / len(own)
         lines.append(f"| {title} | {right:.1f}% | {shares[0]:.2f} | {shares[1]:.2f} | {time} |")
     (where,) = {f"{answer.hardware}, {answer.dtype}" for answer in fixed_timed}
     return "\n".join(
@@ -195,13 +195,10 @@ def _speed(folder: Path) -> str:
     for model in MODELS:
         fixed = answers_of(model, recipe_of(FIXED), folder=folder)
         for arm in GROUPS["speed"].arms:
-            base, own = on_shared(fixed, answers_of(model, recipe_of(arm), folder=folder))
+            base, own = on_shared_samples(fixed, answers_of(model, recipe_of(arm), folder=folder))
             if own and len(own) == len(fixed):
-                mine, theirs = (seconds(records) / len(own) for records in (own, base))
-                work = [
-                    spent(own, "passes") / spent(base, "passes"),
-                    spent(own, "columns") / spent(base, "columns"),
-                ]
+                mine, theirs = (total_seconds(records) / len(own) for records in (own, base))
+                work = [total_cost(own, cost) / total_cost(base, cost) for cost in COSTS]
                 lines.append(
                     f"| {model} | {arm} | {len(own)} | {mine:.3g} ({theirs / mine:.1f}x) "
                     f"| {work[0]:.2f} | {work[1]:.2f} |"

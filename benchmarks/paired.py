@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 import lastword
 from benchmarks.arms import MODELS
 from lastword.engines.base import environment
+from lastword.evaluate.tables import paired_p
 from lastword.io.files import write
 from lastword.io.schema import read_bytes
-from lastword.paper.compare import paired_p
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import RECIPES
 

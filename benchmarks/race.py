@@ -18,8 +18,7 @@ import lastword
 from lastword.api import Generation
 from lastword.io.files import write
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import FAMILIES, Example
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import FAMILIES, Example, load_frozen
 from lastword.viz.figures import BLUE, INK, ORANGE, SOFT, new_figure, styled
 from lastword.viz.replay import run
 

@@ -24,7 +24,6 @@ import torch
 import lastword
 from benchmarks.json_lines import SUFFIX, read_lines, write_lines
 from lastword.decoding.running_batch import ModelProbe
-from lastword.evaluate.tokens import tokenizer_of
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
@@ -37,9 +36,8 @@ from lastword.survival.interpretation import (
     Interpretation,
     TurnEnd,
 )
-from lastword.tasks import BENCHMARKS, FAMILIES, Example
+from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
 from lastword.tasks.families import KnownLengths
-from lastword.tasks.frozen import load_frozen
 from training.tasks.generators import generate
 
 RECORDS = Path(__file__).parent / "records" / "readings"
@@ -87,7 +85,8 @@ def asked(tokenizer: TextTokenizer, texts: Iterable[str]) -> list[list[int]]:
 
 def measure(model: MaskPredictor, examples: Sequence[Example], rows: int) -> Iterator[Record]:
     """One record per example, in order; prompts of like length are probed together."""
-    tokenizer = tokenizer_of(model)
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
     prompts = asked(tokenizer, [e.prompt for e in examples])
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     found: dict[int, Record] = {}

@@ -36,8 +36,7 @@ from lastword.engines.workers import ProcessWorkers
 from lastword.io.files import write
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.tasks import BENCHMARKS
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, load_frozen
 
 RECORDS = Path(__file__).parent / "records" / "scaling"
 MODEL = "tiny-llada-base"

@@ -44,6 +44,7 @@ from benchmarks.arms import (
     UNSEEN,
     recipe_of,
 )
+from benchmarks.paper.tables import mean_slots
 from lastword.engines import LOCAL, PROCESSES, RAY, EngineOptions
 from lastword.engines.base import Engine
 from lastword.engines.local import ModelSource
@@ -52,16 +53,13 @@ from lastword.evaluate import Journal, drift
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.records import Answer, Record
 from lastword.evaluate.run import evaluate
-from lastword.evaluate.task import Task
-from lastword.evaluate.tiny import TinyTask, tiny_tasks
+from lastword.evaluate.tasks import EmbeddedTask, Task, embedded_tasks
 from lastword.models import layers
 from lastword.models.weights import fingerprint
-from lastword.paper.arms import mean_slots
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import BENCHMARKS, Example
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, Example, load_frozen
 from training.tasks.generators import example_stream
 
 RECORDS = Path(__file__).parent / "records" / "study"
@@ -72,20 +70,20 @@ FRESH_PROMPTS = 200  # of each family
 WARM_UP = 64  # prompts that are asked before a recipe's seconds count
 
 
-class Unseen(TinyTask):
+class Unseen(EmbeddedTask):
     """The frozen test prompts of a family that no table was made of while there was something to choose."""
 
     def __init__(self, family: str) -> None:
         super().__init__(family)
-        self.split, self._examples = UNSEEN, self._examples[SEEN:]
+        self.split, self.examples = UNSEEN, self.examples[SEEN:]
 
 
-class Fresh(TinyTask):
+class Fresh(EmbeddedTask):
     """Prompts of a family that are not frozen, the same ones every time."""
 
     def __init__(self, family: str) -> None:
         super().__init__(family)
-        self.split, self._examples = FRESH, fresh(family)
+        self.split, self.examples = FRESH, fresh(family)
 
 
 @cache
@@ -167,14 +165,14 @@ class Bench:
     def warm_up(self, recipe: Recipe, rows: int) -> None:
         """Kernels are chosen on first use, and memory is asked for."""
         warm = Journal(RAW / f"warm-up.{os.getpid()}.jsonl")
-        tasks = tiny_tasks(["algebra"], "validation")
-        evaluate(self.model, self._name, tasks, recipe, warm, limit=rows, rows=rows)
+        tasks = embedded_tasks(["algebra"], "validation")
+        evaluate(self.model, self._name, tasks, recipe, warm, limit=rows, max_batch_size=rows)
         warm.path.unlink()
 
     def tasks(self, split: str) -> list[Any]:
         if split not in self._tasks:
             own = {UNSEEN: Unseen, FRESH: Fresh}.get(split)
-            self._tasks[split] = [*map(own, BENCHMARKS)] if own else tiny_tasks(split=split)
+            self._tasks[split] = [*map(own, BENCHMARKS)] if own else embedded_tasks(split=split)
         return self._tasks[split]
 
 
@@ -191,7 +189,7 @@ def measure(bench: Bench, job: Job, rows: int, out: Path) -> Iterator[Record]:
             for batch in ([[task] for task in tasks] if job.apart else [tasks])
             for record in evaluate(
                 model, job.model, batch, recipe, journal,
-                limit=job.per_family, rows=rows, timed=bench.alone, engine=bench.engine,
+                limit=job.per_family, max_batch_size=rows, timed=bench.alone, engine=bench.engine,
             )
         ]  # fmt: skip
 
@@ -201,7 +199,7 @@ def measure(bench: Bench, job: Job, rows: int, out: Path) -> Iterator[Record]:
             model = lastword.load(job.model, device=bench.device)
         yield from drift(
             model, job.model, tasks, journal,
-            length=Survival(SLOTS), limit=job.per_family, rows=rows,
+            length=Survival(SLOTS), limit=job.per_family, max_batch_size=rows,
         )  # fmt: skip
     elif job.arm == FIXED_MEAN:
         yield from ask(tasks, fixed_at(ask(tasks, recipe_of("survival"))))

@@ -16,8 +16,7 @@ from lastword.serve.engine import Engine
 from lastword.serve.metrics import EngineMetrics
 from lastword.serve.request import RequestFinished, ServerRequest
 from lastword.serve.settings import ServerSettings
-from lastword.tasks import BENCHMARKS
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.viz.figures import INK, ORANGE, new_figure, save
 
 MODEL = "tiny-llada-instruct"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lastword.batch import Batch
 from lastword.engines import ModelSource, RayWorkers, WorkerPool
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import load_frozen
 
 NAME = "tiny-llada-base"
 

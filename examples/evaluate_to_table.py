@@ -12,8 +12,8 @@ from pathlib import Path
 import lastword
 from lastword.evaluate import Journal
 from lastword.evaluate.run import evaluate
-from lastword.evaluate.tiny import tiny_tasks
-from lastword.paper.overview import tables
+from lastword.evaluate.tables import tables
+from lastword.evaluate.tasks import embedded_tasks
 
 NAME = "tiny-llada-base"
 
@@ -24,6 +24,7 @@ rule = lastword.AboveThreshold(0.97)
 # The first recipe is what the others are compared with: a fixed canvas, filled by the same rule.
 fixed = lastword.Recipe(length=lastword.Fixed(128), unmask=rule, block=32)
 for recipe in (fixed, lastword.Recipe.named("fast")):
-    evaluate(model, NAME, tiny_tasks(["algebra"]), recipe, journal, limit=4)
+    evaluate(model, NAME, embedded_tasks(["algebra"]), recipe, journal, limit=4)
 
-print(tables(list(journal)))
+for table in tables(list(journal)):
+    print(table.markdown())

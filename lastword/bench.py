@@ -30,8 +30,7 @@ from lastword.models.base import MaskPredictor
 from lastword.prompts import tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import RECIPES
-from lastword.tasks import BENCHMARKS
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.validation import check_int
 
 # Length policies without a limit use the model's default canvas.

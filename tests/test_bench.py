@@ -123,8 +123,7 @@ def test_every_named_recipe_can_be_timed():
 
 
 def test_prompts_are_validation_prompts_as_the_model_is_asked():
-    from lastword.tasks import BENCHMARKS
-    from lastword.tasks.frozen import load_frozen
+    from lastword.tasks import BENCHMARKS, load_frozen
 
     chat = bench_prompts(lastword.load("tiny-llada-instruct", device="cpu"), 6)
     plain = bench_prompts(lastword.load("tiny-llada-base", device="cpu"), 6)

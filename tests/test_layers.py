@@ -18,7 +18,7 @@ LAYERS = [
     ["recipe"],
     ["decoding"],
     ["viz", "api"],
-    ["engines", "tasks", "evaluate", "paper", "calibration.fit"],
+    ["engines", "tasks", "evaluate", "calibration.fit"],
     ["bench", "serve", "batch", "cli", "__main__"],
 ]
 RANK = {place: rank for rank, layer in enumerate(LAYERS) for place in layer}

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import lastword
 from lastword.evaluate import Journal
 from lastword.evaluate.run import evaluate
-from lastword.evaluate.tiny import tiny_tasks
+from lastword.evaluate.tasks import embedded_tasks
 from lastword.recipe.recipe import Recipe
 from lastword.tasks import BENCHMARKS
 from training.tasks.generators import Split
@@ -31,11 +31,11 @@ def check(
         records = evaluate(
             model,
             Path(name).name,
-            tiny_tasks(split=split),
+            embedded_tasks(split=split),
             Recipe.named("fixed").with_choices(length=lastword.Fixed(CANVAS)),
             Journal(Path(folder) / "check.jsonl"),
             limit=per_family,
-            rows=rows,
+            max_batch_size=rows,
         )
     scores = {f: [r.score for r in records if r.task == f] for f in BENCHMARKS}
     shares = {family: round(sum(mine) / len(mine), 4) for family, mine in scores.items()}

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from lastword.models.tokenizer import Tokenizer
-from lastword.tasks import FAMILIES, Example
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import FAMILIES, Example, load_frozen
 from training.corpus import Examples, read_tokenizer
 from training.tasks.generators import example_stream
 

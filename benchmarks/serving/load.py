@@ -14,8 +14,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve.request import ServerRequest
 from lastword.serve.scheduler import Scheduler
-from lastword.tasks import BENCHMARKS
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, load_frozen
 
 CANVAS = 256  # slots of a canvas that nobody predicted: what embedded models are made for
 MIX = {"careful": 3, "fast": 6, "paper": 1}  # requests of each recipe, of ten

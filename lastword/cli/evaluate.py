@@ -40,13 +40,12 @@ class TaskOptions:
     def plan(self, model: str | None, recipe: str | None = None) -> Preset:
         """Return the preset, restricted to the tasks, or the tasks as a preset with one setting."""
         from lastword.evaluate import presets
-        from lastword.evaluate.settings import Setting
 
         names = tuple(name.strip() for name in self.tasks.split(",")) if self.tasks is not None else ()
         if "" in names:
             raise TaskError(f"--tasks {self.tasks!r} contains an empty name; give names separated by commas")
         if self.preset is None:
-            setting = Setting(names or ("tiny",), options.read_recipe(recipe))
+            setting = presets.Setting(names or ("tiny",), options.read_recipe(recipe))
             plan = presets.Preset("Tasks of your choice.", options.DEFAULT_MODEL, (setting,))
         else:
             plan = presets.preset(self.preset)
@@ -91,12 +90,11 @@ def evaluate(
         lastword eval --preset paper/llada-base --tasks gsm8k --length fixed:1024
     """
     from lastword.cli.console import print_markdown, progress
-    from lastword.evaluate import Journal, run
-    from lastword.evaluate.journal import read_records
-    from lastword.evaluate.settings import check_tasks
+    from lastword.evaluate import Journal, read_records, run
+    from lastword.evaluate.presets import check_tasks
+    from lastword.evaluate.tables import code_summary, has_fixed_canvas
+    from lastword.evaluate.tables import tables as make_tables
     from lastword.io.files import check_folder
-    from lastword.paper import overview
-    from lastword.paper.arms import arms_of
     from lastword.sandbox.runner import UNSAFE
 
     engine_options = engine_choice.check()
@@ -107,16 +105,16 @@ def evaluate(
         plan = _with_settings(plan, shots=shots)
     plan = replace(plan, chat=plan.chat if chat is None else chat)
     if show:
-        typer.echo(plan.described())
+        typer.echo(plan.describe())
         return
     rows, limit, out = task_options.rows, task_options.limit, task_options.out
-    run.check_counts("eval", rows, limit)
+    run.check_counts("eval", "rows", rows, limit)
     check_tasks([name for setting in plan.settings for name in setting.tasks], split)
     check_folder(out)
     source = replace(model_options, model=plan.model).source(calibration)
     journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")
     with resumable(), closing(engine_options.open(source)) as engine:
-        in_chat = run.Layout.of(engine.model_info, chat=plan.chat).chat
+        in_chat = run.PromptLayout.of(engine.model_info, chat=plan.chat).chat
         for setting in plan.settings:
             with progress(f"samples of {','.join(setting.tasks)}") as display:
                 run.evaluate(
@@ -126,7 +124,7 @@ def evaluate(
                     setting.recipe,
                     journal,
                     limit=limit,
-                    rows=rows,
+                    max_batch_size=rows,
                     seed=seed,
                     chat=in_chat,
                     bos=plan.bos,
@@ -134,12 +132,13 @@ def evaluate(
                     progress=display.update,
                 )
     records = read_records(journal.path)
-    print_markdown("\n\n".join(filter(None, (overview.tables(records), overview.code(records)))))
-    print_next_step(journal.path, len(records), compared=any(arms.fixed for arms in arms_of(records)))
+    parts = [*(table.markdown() for table in make_tables(records)), code_summary(records)]
+    print_markdown("\n\n".join(filter(None, parts)))
+    print_next_step(journal.path, len(records), compared=has_fixed_canvas(records))
 
 
 def print_next_step(path: Path, records: int, *, compared: bool = True) -> None:
-    """Print the number of records and the next command; tables need a fixed canvas to compare with."""
+    """Print the number of records and the next command; tables compare with a fixed canvas."""
     tables = f"lastword tables --records {shlex.quote(str(path.parent))}"
     advice = f"compare them: {tables}"
     if not compared:
@@ -169,11 +168,10 @@ def drift(
     from lastword.cli.console import print_markdown, progress
     from lastword.evaluate import Journal, presets
     from lastword.evaluate import drift as measure
-    from lastword.evaluate.run import Layout
-    from lastword.evaluate.settings import check_tasks
+    from lastword.evaluate.presets import check_tasks
+    from lastword.evaluate.run import PromptLayout
+    from lastword.evaluate.tables import drift_table
     from lastword.io.files import check_folder
-    from lastword.paper import tables as paper_tables
-    from lastword.paper.arms import arms_of
     from lastword.policies.length.survival import Survival
     from lastword.validation import short_repr
 
@@ -185,7 +183,7 @@ def drift(
     check_tasks([name for setting in plan.settings for name in setting.tasks])
     check_folder(task_options.out)
     model = replace(model_options, model=plan.model).load()
-    chat = Layout.of(model, chat=plan.chat).chat
+    chat = PromptLayout.of(model, chat=plan.chat).chat
     journal = Journal(task_options.out / f"{Path(plan.model).name}.drift.jsonl")
     if slots is None and task_options.preset:
         slots = presets.CANVAS
@@ -200,19 +198,19 @@ def drift(
                 length=Survival(slots),
                 steps=numbers,
                 limit=task_options.limit,
-                rows=task_options.rows,
+                max_batch_size=task_options.rows,
                 chat=chat,
                 bos=plan.bos,
                 recipe=setting.recipe,
                 progress=display.update,
             )
-    print_markdown(paper_tables.drift(arms_of(records)).markdown())
+    print_markdown(drift_table(records).markdown())
     print_next_step(journal.path, len(records))
 
 
 BENCH_RECIPES = "Names separated by commas; also default, and sampled (temperature 0.7)."
 TABLES = "tables.md"
-TABLES_START = b"**Table "
+TABLES_START = b"<!-- lastword tables -->\n"
 
 
 def tables(
@@ -220,17 +218,17 @@ def tables(
     timed: Annotated[
         list[Path] | None, path_option("Other records for the seconds; may be repeated.")
     ] = None,
-    out: Annotated[Path | None, path_option("Folder for Markdown, CSV and figures as well.")] = None,
+    out: Annotated[Path | None, path_option("Folder for Markdown and CSV as well.")] = None,
     parquet: Annotated[
         Path | None, path_option("All records as one flat table, for DuckDB or pandas.")
     ] = None,
-    figures: Annotated[bool, Option(help="Draw figures into --out, if a fixed canvas was measured.")] = True,
 ) -> None:
-    """Print the survival paper's tables from records, with its published values for comparison.
+    """Compare the recipes of records, in a table per benchmark.
 
-    The recipes say which records are the baseline, the prediction, DAEDAL and so on: the longest fixed canvas
-    is the baseline, and the prediction is compared with it under the same unmask rule. The same records
-    always give the same bytes.
+    The longest fixed canvas is the baseline, or else the first recipe. "covered" is the share of the
+    baseline's answers that fit the canvas of a recipe, "waste" its mean number of spare slots. The same
+    records always give the same bytes. For the survival paper's tables and figures, run python -m
+    benchmarks.paper in the repository.
 
     Examples:
 
@@ -238,46 +236,33 @@ def tables(
         lastword tables --records out/eval --out out/tables --parquet all.parquet
     """
     from lastword.cli.console import print_markdown, progress
+    from lastword.evaluate import tables as evaluation
     from lastword.evaluate.parquet import write_parquet
     from lastword.io.files import check_folder, check_target, write
-    from lastword.paper.arms import arms_of
-    from lastword.paper.figures import save_figures
-    from lastword.paper.tables import paper_tables
-    from lastword.viz.figures import import_matplotlib
 
     if parquet is not None and parquet.exists() and any(map(parquet.samefile, [*records, *(timed or ())])):
         raise SettingError(f"{parquet} contains the records; export them to another file")
     answers = _read_records(records)
     timings = _read_records(timed) if timed else None
-    # Figures compare with a fixed canvas.
-    has_figures = out is not None and figures and any(arms.fixed for arms in arms_of(answers))
-    if has_figures:
-        import_matplotlib()  # raises before anything is written
+    if not answers:
+        raise SettingError(f"{', '.join(map(str, records))}: no records; measure some with lastword eval")
     if out is not None:
         check_folder(out)
     if parquet is not None:
         check_folder(parquet.parent)
         check_target(parquet)
     with progress("making tables"):
-        paper = paper_tables(answers, timings)
-    if not paper and parquet is None:
-        raise SettingError(
-            f"{', '.join(map(str, records))}: {len(answers)} records contain nothing to compare; measure a "
-            "fixed canvas and a prediction: lastword eval --length fixed:256, then --length survival:256"
-        )
-    files = {f"{table.name.lower().replace(' ', '-')}.csv": table for table in paper}
+        made = evaluation.tables(answers, timings, against_fixed=True)
+    files = {f"{evaluation.file_name(table.title)}.csv": table for table in made}
     if out is not None:
         _check_output_folder(out, [TABLES, *files])
     if parquet is not None:
         write_parquet(answers, parquet)
-    text = "\n\n".join(table.markdown() for table in paper)
+    text = "\n\n".join(table.markdown() for table in made)
     if out is not None:
-        write(out / TABLES, text + "\n")
+        write(out / TABLES, TABLES_START + (text + "\n").encode())
         for name, table in files.items():
             write(out / name, table.csv())
-        if has_figures:
-            with progress("drawing figures"):
-                save_figures(answers, out)
     print_markdown(text)
     for path in filter(None, (out, parquet)):
         typer.echo(f"lastword: wrote {path}", err=True)

@@ -26,8 +26,8 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
 from lastword.sandbox.runner import Verdict, sandbox_info, sandbox_summary
 from lastword.survival.distribution import LengthDistribution
+from lastword.tasks import load_frozen
 from lastword.tasks.families import BENCHMARKS, FAMILIES, CodeFamily, Example
-from lastword.tasks.frozen import load_frozen
 
 EXAMPLE_INDEX = 3  # the same in every family, so that no prompt is chosen for its answer
 PROMPT_TEXT = "abc"

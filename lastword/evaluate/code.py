@@ -1,11 +1,17 @@
-"""Score model-written programs in isolation, also where lm-evaluation-harness would run them itself.
+"""Programs in answers: how they are extracted and run.
 
-Its code tasks fetch a metric called `code_eval` from the network while they load, and that metric runs
-programs in a fork of the process that holds the model. `isolated_code` puts ours in its place.
+The code tasks of lm-evaluation-harness fetch a metric called `code_eval`, which runs programs in a fork of
+the process that holds the model. `isolated_code` replaces it with `CodeEval`, which uses our sandbox.
+
+`needed_code` extracts a program from a HumanEval answer as the authors of Dream do (DreamLM/Dream, fac0a7f,
+both evaluations). It was written independently of their code and equals it on the recorded answers of
+tests/golden/peers_dream_sanitize.json; where their code raises, ours returns a text.
 """
 
 from __future__ import annotations
 
+import ast
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import comb
@@ -13,58 +19,155 @@ from typing import Any
 
 from lastword.sandbox.runner import run_programs
 
+DREAM_VERSION = "dream code 2"  # part of a task's version: increase it if an answer may score differently
+MAX_LINES = 100
+FENCE = "```"
 
-def passes(programs: Sequence[str], tests: Sequence[str]) -> list[bool]:
-    """Does each program, with its test behind it, run to the end? Nothing else here runs code."""
-    joined = [f"{program}\n{test}" for program, test in zip(programs, tests)]
-    return [outcome.passed for outcome in run_programs(joined)]
+
+def run_tests(programs: Sequence[str], tests: Sequence[str]) -> list[bool]:
+    """Return whether each program, followed by its test, runs to the end."""
+    outcomes = run_programs([f"{program}\n{test}" for program, test in zip(programs, tests)])
+    return [outcome.passed for outcome in outcomes]
 
 
 class CodeEval:
-    """What the harness takes for its `code_eval` metric: pass@k, run by `passes`."""
+    """A replacement for the harness's metric `code_eval`."""
 
     def compute(
-        self,
-        references: Sequence[str],
-        predictions: Sequence[Sequence[str]],
-        k: Sequence[int] = (1,),
+        self, references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int] = (1,)
     ) -> tuple[dict[str, float], dict[int, list[bool]]]:
-        """pass@k over the tests (the unbiased estimate), and which candidates passed.
+        """Return the unbiased estimate of pass@k over the tests, and whether each candidate passed.
 
         `references` are tests, `predictions` the candidates for each.
         """
-        flat = [(program, test) for test, some in zip(references, predictions) for program in some]
-        outcomes = iter(passes([program for program, _ in flat], [test for _, test in flat]))
-        passed = {at: [next(outcomes) for _ in some] for at, some in enumerate(predictions)}
+        pairs = [(program, test) for test, own in zip(references, predictions) for program in own]
+        results = iter(run_tests([program for program, _ in pairs], [test for _, test in pairs]))
+        passed = {at: [next(results) for _ in candidates] for at, candidates in enumerate(predictions)}
         rates = {
-            f"pass@{tries}": sum(_pass_at(tries, right) for right in passed.values()) / len(passed)
+            f"pass@{tries}": sum(_pass_at(tries, own) for own in passed.values()) / len(passed)
             for tries in k
-            if all(len(right) >= tries for right in passed.values())
+            if all(len(own) >= tries for own in passed.values())
         }
         return rates, passed
 
 
-def _pass_at(tries: int, right: Sequence[bool]) -> float:
-    """The chance that one of `tries` candidates, drawn without replacement, is right."""
-    return 1 - comb(right.count(False), tries) / comb(len(right), tries)
+def _pass_at(tries: int, passed: Sequence[bool]) -> float:
+    """Return the probability that one of `tries` candidates, drawn without replacement, passes."""
+    return 1 - comb(passed.count(False), tries) / comb(len(passed), tries)
 
 
 @contextmanager
 def isolated_code() -> Iterator[None]:
-    """While it lasts, whoever loads `code_eval` is given ours, from no network.
+    """Give tasks that are loaded in this context our `code_eval`, which needs no network.
 
-    For those who load tasks with the harness's own TaskManager: load them inside. Tasks keep what
-    they were given, so evaluating may happen outside.
+    For callers of the harness's own TaskManager. Tasks keep the metric, so they may be evaluated later.
     """
     import evaluate
 
-    theirs = evaluate.load
+    original = evaluate.load
 
     def load(path: str, *arguments: Any, **settings: Any) -> Any:
-        return CodeEval() if path == "code_eval" else theirs(path, *arguments, **settings)
+        return CodeEval() if path == "code_eval" else original(path, *arguments, **settings)
 
     evaluate.load = load
     try:
         yield
     finally:
-        evaluate.load = theirs
+        evaluate.load = original
+
+
+def needed_code(prompt: str, answer: str, entry_point: str) -> str:
+    """Return the program to test: imports, and the definitions that `entry_point` uses, by name.
+
+    The program is sought in the first Python fence, if there is one, with the prompt in front: of the first
+    100 lines, the run that parses and has the most lines that are not blank.
+
+    >>> answer = "    return twice(x) + 1\\n\\ndef twice(x):\\n    return 2 * x\\n\\nSo f(1) is 3."
+    >>> print(needed_code("def f(x):", answer, "f"))
+    def f(x):
+        return twice(x) + 1
+    def twice(x):
+        return 2 * x
+    """
+    text = f"{prompt}\n{_fenced(answer)}".replace("\t", " " * 4)
+    text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    module = _longest_module(text.splitlines()[:MAX_LINES])
+    imports = [node for node in module.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    definitions = {name: node for node in module.body for name in _defined_names(node)}
+    used = _used_definitions(entry_point, definitions)
+    nodes = [*imports, *(node for name, node in definitions.items() if name in used)]
+    try:
+        return "\n".join(ast.unparse(node) for node in nodes)
+    except (RecursionError, ValueError):  # hundreds of terms, numbers of thousands of digits
+        return text
+
+
+def _fenced(answer: str) -> str:
+    """Return the content of the first Python fence, or else everything before a fence closes."""
+    start = answer.find(f"{FENCE}python\n")
+    body = answer if start < 0 else answer[start + len(FENCE) + len("python\n") :]
+    return body.split(FENCE)[0]
+
+
+def _longest_module(lines: list[str]) -> ast.Module:
+    """Return the run of lines that parses and has the most lines that are not blank.
+
+    Ties go to the run that starts first, then to the one that ends first.
+    """
+    is_written = [bool(line.strip()) for line in lines]
+    runs = [
+        (-sum(is_written[first : last + 1]), first, last)
+        for first in range(len(lines))
+        for last in range(first, len(lines))
+    ]
+    for _, first, last in sorted(runs):
+        module = _parse("\n".join(lines[first : last + 1]))
+        if module is not None:
+            return module
+    return ast.Module(body=[], type_ignores=[])
+
+
+def _parse(text: str) -> ast.Module | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in the answer's strings
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return None  # the last three: null bytes, surrogates, deep nesting
+
+
+def _defined_names(node: ast.stmt) -> Iterator[str]:
+    """Yield the name that a statement defines, if the authors keep statements of its kind."""
+    if isinstance(node, ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.FunctionDef):
+        if any(isinstance(inner, ast.Return) for inner in ast.walk(node)):
+            yield node.name
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        yield node.targets[0].id
+
+
+def _used_definitions(entry_point: str, definitions: dict[str, ast.stmt]) -> set[str]:
+    """Return the entry point and every definition that it uses, directly or through others."""
+    used, pending = set[str](), [entry_point]
+    while pending:
+        name = pending.pop()
+        if name not in used and name in definitions:
+            used.add(name)
+            pending += _used_names(definitions[name])
+    return used
+
+
+def _used_names(definition: ast.stmt) -> Iterator[str]:
+    """Yield the names that a definition uses, as the authors count them.
+
+    For an attribute, that is the name after the dot only: `helper(x).strip()` uses `strip` and not `helper`.
+    """
+    nodes = list(ast.iter_child_nodes(definition))
+    for node in nodes:  # grows during the loop
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        else:
+            nodes += ast.iter_child_nodes(node)

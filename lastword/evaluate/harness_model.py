@@ -1,4 +1,4 @@
-"""LastwordLM: a model and a recipe for whoever drives lm-evaluation-harness itself."""
+"""LastwordLM: a model with a recipe as a model of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from lastword.engines.base import GenerationRequest
 from lastword.engines.local import LocalEngine
 from lastword.errors import ExtraError, SettingError, install_command
 from lastword.evaluate.records import Fields
-from lastword.evaluate.task import Sample
-from lastword.evaluate.tokens import first_token
+from lastword.evaluate.run import bos_token
+from lastword.evaluate.tasks import Sample
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import check_int
 
 try:
     from lm_eval.api.model import LM
-except ImportError as missing:
+except ImportError as error:
     raise ExtraError(
-        f"LastwordLM is a model of lm-evaluation-harness, which is not installed: {install_command('eval')}"
-    ) from missing
+        "LastwordLM is a model of lm-evaluation-harness, which is not installed: " + install_command("eval")
+    ) from error
 
 
-class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
+class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
     """`simple_evaluate(model=LastwordLM(model, recipe), ...)`.
 
-    The recipe alone decides how an answer is written: a task's `max_gen_toks` is ignored as the
-    authors' classes ignore it, and a request to draw where the recipe does not is refused. What the
-    harness has no place for (horizon, costs, seconds, finish) is in `log`, a record per answer with
-    `task` and `doc_id`. Nothing is registered under a name, so the harness's own models stay known.
+    The recipe alone decides how an answer is decoded: a task's `max_gen_toks` is ignored, as in the models'
+    own classes, and a task that wants samples from a greedy recipe is refused. `log` has a dictionary per
+    answer with `task`, `doc_id`, horizon, costs, seconds and finish.
     """
 
     def __init__(
@@ -38,68 +37,66 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
         model: Any,
         recipe: Recipe | None = None,
         *,
-        rows: int = 8,
+        max_batch_size: int = 8,
         bos: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_int("LastwordLM", "rows", rows, minimum=1)
-        self._device = model.device  # `device` itself is read-only
+        check_int("LastwordLM", "max_batch_size", max_batch_size, minimum=1)
+        self._device = model.device  # the property `device` is read-only
         self.model, self.recipe = model, resolve(Recipe.coerce(recipe), model)
-        self.rows, self.seed = rows, seed
-        self._begin = first_token(model.tokenizer) if bos else ""
+        self.max_batch_size, self.seed = max_batch_size, seed
+        self._bos = bos_token(model.tokenizer) if bos else ""
         self.log: list[Fields] = []
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """An answer per request, in their order, cut before the first stop string."""
+        """Return an answer per request, cut before the first stop string."""
         samples, questions = [], {}
-        times_seen: Counter[tuple[str, int]] = Counter()
-        for at, request in enumerate(requests):
+        counts: Counter[tuple[str, int]] = Counter()
+        for number, request in enumerate(requests):
             context, settings = request.args[:2]
-            self._check(request.task_name, settings)
+            self._check_sampling(request.task_name, settings)
             until = settings.get("until") or ()
             stop = (until,) if isinstance(until, str) else tuple(until)
             samples.append(Sample(str(request.task_name), int(request.doc_id), context, stop))
-            # A request that is repeated wants another draw.
-            again = times_seen[request.task_name, request.doc_id]
-            times_seen[request.task_name, request.doc_id] += 1
-            ids = self.model.tokenizer.encode(self._begin + context)
-            questions[at] = GenerationRequest(ids, self.seed + request.doc_id + again * 2**20)
+            repetition = counts[request.task_name, request.doc_id]  # each gets another seed
+            counts[request.task_name, request.doc_id] += 1
+            ids = self.model.tokenizer.encode(self._bos + context)
+            questions[number] = GenerationRequest(ids, self.seed + request.doc_id + repetition * 2**20)
         texts = [""] * len(samples)
-        for replies in LocalEngine(self.model).generate(questions, self.recipe, max_batch_size=self.rows):
+        engine = LocalEngine(self.model)
+        for replies in engine.generate(questions, self.recipe, max_batch_size=self.max_batch_size):
             for reply in replies:
                 sample = samples[reply.key]
                 texts[reply.key] = sample.cut(reply.text)
                 self.log.append({"task": sample.task, "doc_id": sample.index, **reply.details})
         return texts
 
-    def _check(self, task: str, settings: dict[str, Any]) -> None:
-        drawn = settings.get("do_sample") and settings.get("temperature", 1.0) > 0
-        if drawn and not self.recipe.sampling.temperature:
+    def _check_sampling(self, task: str, settings: dict[str, Any]) -> None:
+        wants_samples = settings.get("do_sample") and settings.get("temperature", 1.0) > 0
+        if wants_samples and not self.recipe.sampling.temperature:
             raise SettingError(
-                f"{task} asks for drawn answers ({settings}) and the recipe takes the best token; give "
-                "the recipe a Sampling(temperature=...), or ask with do_sample=False"
+                f"{task} wants sampled answers ({settings}), and the recipe is greedy; give the recipe a "
+                "Sampling(temperature=...), or the task do_sample=False"
             )
 
     def loglikelihood(self, requests: Sequence[Any]) -> NoReturn:
-        """Refused: a masked diffusion model writes answers and has no likelihood of one."""
-        raise SettingError(
-            "a task asked for likelihoods, and decoding gives texts; choose tasks that generate"
-        )
+        """Raise SettingError: a masked diffusion model decodes answers and has no likelihood of one."""
+        raise SettingError("a task needs likelihoods, and decoding gives texts; choose tasks that generate")
 
     loglikelihood_rolling = loglikelihood
 
     def set_cache_hook(self, cache_hook: Any) -> NoReturn:
-        """Refused: the harness keys its answers by prompt alone."""
+        """Raise SettingError: the harness keys its cache of answers by the prompt alone."""
         raise SettingError(
-            "use_cache was given; the harness's cache leaves model and recipe out of its key and would "
-            "give one recipe's answers to another. `lastword eval` resumes from its own records"
+            "use_cache was given; the key of the harness's cache lacks model and recipe, so that one recipe "
+            "would get the answers of another. `lastword eval` resumes from its own records"
         )
 
     def apply_chat_template(
         self, chat_history: Sequence[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """The conversation as text; a last turn without a prompt behind it is left open."""
+        """Return the text of a conversation; without a generation prompt, its last turn stays open."""
         return self.model.tokenizer.render(chat_history, continue_last=not add_generation_prompt)
 
     def chat_template(self, chat_template: bool | str = False) -> str:
@@ -110,5 +107,9 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness is not typed
         return type(self.model).__name__
 
     def get_model_info(self) -> Fields:
-        """What the harness writes beside its results."""
-        return {"recipe": self.recipe.to_json(), "rows": self.rows, "bos": bool(self._begin)}
+        """Return what the harness adds to its results."""
+        return {
+            "recipe": self.recipe.to_json(),
+            "max_batch_size": self.max_batch_size,
+            "bos": bool(self._bos),
+        }

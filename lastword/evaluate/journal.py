@@ -1,10 +1,10 @@
-"""Journal: records written as they come, one JSON line each, so that a killed run loses nothing."""
+"""Record files: journals that grow line by line, and the reader of journals and Parquet files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn
@@ -12,10 +12,10 @@ from typing import NoReturn
 from pydantic_core import from_json
 
 from lastword.errors import SettingError
-from lastword.evaluate import parquet
+from lastword.evaluate.parquet import FOLDER_SUFFIX, SUFFIX, read_parquet
 from lastword.evaluate.records import (
     Answer,
-    Asked,
+    BaseRecord,
     Drift,
     Identity,
     Record,
@@ -26,18 +26,17 @@ from lastword.evaluate.records import (
 from lastword.io.files import NEWLINE, JournalFile, os_error_reason
 from lastword.io.schema import read_bytes
 
-BEGINNING = b'{"model":"'  # of every line
-LARGEST = 2**30  # bytes of a journal
-_FIRST = [field.name for field in fields(Asked)]  # fields of a line, in this order
-_KNOWN = {field.name for kind in (Answer, Drift) for field in fields(kind)}
+LINE_START = b'{"model":"'
+MAX_BYTES = 2**30  # of a file
+_FIRST_FIELDS = [field.name for field in fields(BaseRecord)]  # the order in a line
+_FIELDS = {field.name for kind in (Answer, Drift) for field in fields(kind)}
 
 
 class Journal:
     """An append-only file of records, written by one process at a time.
 
-    `writing` takes a lock that the kernel drops with its holder, so that two equal commands cannot ask
-    everything twice. A last line that was cut in the middle is dropped then, in place; a file that holds
-    anything but records is refused and left as it is.
+    If a run was killed while it wrote a line, the next run removes the torn line. A file that contains
+    anything but records is refused and left unchanged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,13 +45,13 @@ class Journal:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the journal, alone: records may be appended while this lasts."""
+        """Lock the journal, so that records can be appended."""
         with self._file.writing():
-            self._file.recover(from_line, was_cut)
+            self._file.recover(from_line, is_torn)
             yield
 
     def append(self, records: Iterable[Record]) -> None:
-        """Write records so that they survive a crash of this process or the machine: all of them or none."""
+        """Write records and sync them to disk: all of them or none."""
         if not self._file.is_open:
             with self.writing():
                 return self.append(records)
@@ -61,78 +60,78 @@ class Journal:
     def __iter__(self) -> Iterator[Record]:
         return iter(read_records(self.path)) if self.path.exists() else iter(())
 
-    def done(self) -> dict[Identity, Record]:
-        """The records by what they answer: those need not be asked again."""
+    def by_identity(self) -> dict[Identity, Record]:
+        """Return the records by the questions that they answer."""
         return {identity(record): record for record in self}
 
 
-def was_cut(line: bytes) -> bool:
-    """Is it the beginning of a line of ours, and not all of it? The first fields come in one order."""
-    if line[: len(BEGINNING)] != BEGINNING[: len(line)]:
+def is_torn(line: bytes) -> bool:
+    """Return whether this is a proper beginning of a record's line."""
+    if line[: len(LINE_START)] != LINE_START[: len(line)]:
         return False
-    with suppress(ValueError):
-        from_json(line)
-        return False  # whole, whatever it is
     try:
-        begun = from_json(line, allow_partial="trailing-strings")
+        from_json(line)
+        return False  # complete JSON
+    except ValueError:
+        pass
+    try:
+        names = list(from_json(line, allow_partial="trailing-strings"))
     except ValueError:
         return False
-    return list(begun)[: len(_FIRST)] == _FIRST[: len(begun)] and _KNOWN.issuperset(begun)
+    return names[: len(_FIRST_FIELDS)] == _FIRST_FIELDS[: len(names)] and _FIELDS.issuperset(names)
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of one file, a journal (`.jsonl`) or a Parquet file, or of all in a folder.
+    """Read a journal (`.jsonl`) or a Parquet file, or all record files below a folder.
 
-    In a folder, Parquet files count if their names end in `.records.parquet`: other tools write Parquet, too.
-
-
-    Of drift records that answer the same question, the last of a file counts: it has every step.
+    In a folder, the names of Parquet files with records end in `.records.parquet`, because other tools
+    write Parquet, too. If a file has several drift records of a question, the last one counts.
     """
     try:
         if path.is_dir():
-            return [record for file in _files_in(path) for record in read_records(file)]
-        data = read_bytes(path, max_bytes=LARGEST)
-        records = parquet.read_parquet(data) if path.suffix == parquet.SUFFIX else _lines(data)
-    except (OSError, ValueError) as broken:
+            return [record for file in _files_below(path) for record in read_records(file)]
+        content = read_bytes(path, max_bytes=MAX_BYTES)
+        records = read_parquet(content) if path.suffix == SUFFIX else _parse_lines(content)
+    except (OSError, ValueError) as error:
         raise SettingError(
-            f"{path} cannot be read as records ({os_error_reason(broken)}); give a file or folder that "
+            f"{path} cannot be read as records ({os_error_reason(error)}); give a file or folder that "
             "`lastword eval --out` wrote"
-        ) from broken
-    last = {identity(r): at for at, r in enumerate(records) if isinstance(r, Drift)}
+        ) from error
+    last = {identity(record): at for at, record in enumerate(records) if isinstance(record, Drift)}
     return [r for at, r in enumerate(records) if not last or last.get(identity(r), at) == at]
 
 
 def record_files(path: Path) -> list[Path]:
-    """Journals and Parquet files of a folder and those in it, or the one file that was given."""
+    """Return the record files below a folder, or the given file."""
     try:
-        return _files_in(path) if path.is_dir() else [path]
-    except OSError as unlisted:
+        return _files_below(path) if path.is_dir() else [path]
+    except OSError as error:
         raise SettingError(
-            f"{path} cannot be listed ({os_error_reason(unlisted)}); give a file or folder that "
+            f"{path} cannot be listed ({os_error_reason(error)}); give a file or folder that "
             "`lastword eval --out` wrote"
-        ) from unlisted
+        ) from error
 
 
-def _files_in(folder: Path) -> list[Path]:
-    """The files of a folder. One that cannot be listed is an error."""
+def _files_below(folder: Path) -> list[Path]:
+    def fail(error: OSError) -> NoReturn:
+        raise error
 
-    def refuse(unlisted: OSError) -> NoReturn:
-        raise unlisted
+    walk = os.walk(folder, onerror=fail)
+    suffixes = (".jsonl", FOLDER_SUFFIX)
+    return sorted(
+        Path(parent, name) for parent, _, names in walk for name in names if name.endswith(suffixes)
+    )
 
-    walked = os.walk(folder, onerror=refuse)
-    endings = (".jsonl", parquet.FOLDER_SUFFIX)
-    return sorted(Path(at, name) for at, _, names in walked for name in names if name.endswith(endings))
 
-
-def _lines(data: bytes, first: int = 1) -> list[Record]:
-    found, end = [], data[data.rfind(NEWLINE) + 1 :]
-    for number, line in enumerate(data.splitlines(), first):
+def _parse_lines(content: bytes) -> list[Record]:
+    records, end = [], content[content.rfind(NEWLINE) + 1 :]
+    for number, line in enumerate(content.splitlines(), 1):
         try:
-            found.append(from_line(line))
-        except ValueError as wrong:
-            if line == end and was_cut(end):
+            records.append(from_line(line))
+        except ValueError as error:
+            if line == end and is_torn(end):
                 raise ValueError(
-                    f"line {number} was cut, as of a run that was killed: give its command again"
-                ) from wrong
-            raise ValueError(f"line {number}, {wrong}") from wrong
-    return found
+                    f"line {number} is incomplete, because the run was killed: give its command again"
+                ) from error
+            raise ValueError(f"line {number}, {error}") from error
+    return records

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import ExtraError, LastwordError, SettingError, install_command
-from lastword.evaluate.records import Answer, Drift, Fields, Record, Spent, record_of
+from lastword.evaluate.records import Answer, Drift, Fields, Record, RecordedCost, make_record
 from lastword.io.files import check_folder, check_target, write
 from lastword.recipe.recipe import Recipe
 
@@ -59,7 +59,7 @@ def to_row(record: Record) -> Fields:
     row: Fields = {}
     for field in fields(record):
         value = getattr(record, field.name)
-        if isinstance(value, Spent):
+        if isinstance(value, RecordedCost):
             value = asdict(value)
         if isinstance(value, dict):
             row |= {f"{field.name}_{key}": entry for key, entry in value.items()}
@@ -100,7 +100,7 @@ def _records(names: Sequence[str], columns: Sequence[list[Any]]) -> Iterator[Rec
         try:
             row = _nest(places, values)
             row["recipe"] = parsed(row["recipe"]) if isinstance(row.get("recipe"), str) else None
-            yield record_of(row if row.get("kind") == "drift" else NULLABLE | row)
+            yield make_record(row if row.get("kind") == "drift" else NULLABLE | row)
         except (LastwordError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"row {number}: {error}") from error
 

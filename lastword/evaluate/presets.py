@@ -1,18 +1,20 @@
 """Presets: the set-ups of the survival paper by name, as far as it states them.
 
-It gives the shots, strict match on GSM8K and a canvas of 1024 for base models, and says to use each
-model's own evaluation settings for the rest; those come from the models' published evaluation code. For
-the instruction-tuned tables it names tasks and nothing else: prompts, shots and scores are our choice.
+The paper gives the shots, strict match on GSM8K and a canvas of 1024 for base models, and refers to each
+model's own evaluation settings for the rest, which are taken from the models' published evaluation code. For
+the instruction-tuned tables it names only tasks: prompts, shots and scores are our choice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError, TaskError
-from lastword.evaluate.settings import Setting
+from lastword.evaluate.harness import check_names, harness_tasks
+from lastword.evaluate.tasks import Task, embedded_tasks, is_embedded
 from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.rule import LowestEntropy, MostConfident
 from lastword.policies.unmask.schedule import Timesteps
@@ -22,50 +24,76 @@ CANVAS = 1024
 
 
 @dataclass(frozen=True)
-class Preset:
-    """A model, how it is spoken to, and a setting for every benchmark."""
+class Setting:
+    """Tasks by name that share a recipe. None is the task's own choice."""
 
-    says: str
+    tasks: tuple[str, ...]
+    recipe: Recipe
+    shots: int | None = None
+    score: str | None = None  # "metric,filter", as in the harness
+    dream_code: bool = False  # extract programs from answers as Dream's authors do
+
+    def load(self, *, split: str = "test", chat: bool = False) -> list[Task]:
+        """Load the tasks with their datasets, embedded ones first."""
+        check_tasks(self.tasks, split)
+        embedded = [name for name in self.tasks if is_embedded(name)]
+        rest = [name for name in self.tasks if not is_embedded(name)]
+        if embedded and (self.shots is not None or self.score or self.dream_code):
+            raise TaskError(f"{embedded[0]} is an embedded task: it takes no examples and has one score")
+        tasks = embedded_tasks(embedded, split) if embedded else []
+        if rest:
+            tasks += harness_tasks(
+                rest, shots=self.shots, chat=chat, score=self.score, dream_code=self.dream_code
+            )
+        return tasks
+
+
+def check_tasks(names: Sequence[str], split: str = "test") -> None:
+    """Raise TaskError for unknown names and splits, before a model is loaded."""
+    rest = [name for name in names if not is_embedded(name)]
+    if rest:
+        check_names(rest)
+        if split != "test":
+            raise TaskError(
+                f"{rest[0]} has no split {split!r}; only embedded tasks have splits other than test: omit it"
+            )
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A model, the layout of its prompts, and settings for every benchmark."""
+
+    description: str
     model: str
     settings: tuple[Setting, ...]
-    chat: bool | None = None  # None: where the model has a template
+    chat: bool | None = None  # None: if the model has a chat template
     bos: bool = False
 
     def only(self, names: tuple[str, ...]) -> Preset:
-        """The same for some of its benchmarks."""
+        """Return the preset with some of its tasks."""
         known = [name for setting in self.settings for name in setting.tasks]
         unknown = [name for name in names if name not in known]
         if unknown:
             raise TaskError(
-                f"the preset has no setting for {unknown[0]!r}; it has {', '.join(known)}: leave the "
-                "preset out to choose tasks freely"
+                f"the preset has no setting for {unknown[0]!r}; it has {', '.join(known)}: omit the preset "
+                "to choose other tasks"
             )
-        kept = [
+        chosen = [
             replace(setting, tasks=tuple(name for name in setting.tasks if name in names))
             for setting in self.settings
         ]
-        return replace(self, settings=tuple(setting for setting in kept if setting.tasks))
+        return replace(self, settings=tuple(setting for setting in chosen if setting.tasks))
 
     def with_choices(self, **choices: Any) -> Preset:
-        """The same with some parts of every recipe replaced, as `Recipe.with_choices` does."""
-        return replace(
-            self,
-            settings=tuple(
-                replace(setting, recipe=setting.recipe.with_choices(**choices)) for setting in self.settings
-            ),
-        )
+        """Return the preset with parts of every recipe replaced, as `Recipe.with_choices` does."""
+        settings = (replace(s, recipe=s.recipe.with_choices(**choices)) for s in self.settings)
+        return replace(self, settings=tuple(settings))
 
-    def described(self) -> str:
-        """What it means, line by line."""
-        layout = {
-            True: "chat template",
-            False: "plain prompts",
-            None: "chat template where it has one",
-        }[self.chat]
-        lines = [
-            self.says,
-            f"model: {self.model}, {layout}{', begun with bos' if self.bos else ''}",
-        ]
+    def describe(self) -> str:
+        """Return the settings as lines of text, recipes as JSON."""
+        layouts = {True: "chat template", False: "plain prompts", None: "chat template where it has one"}
+        bos = ", begun with bos" if self.bos else ""
+        lines = [self.description, f"model: {self.model}, {layouts[self.chat]}{bos}"]
         for setting in self.settings:
             shots = "the task's own shots" if setting.shots is None else f"{setting.shots} shots"
             score = f", scored by {setting.score}" if setting.score else ""
@@ -80,11 +108,8 @@ def _llada(**choices: Any) -> Recipe:
 
 
 def _dream(temperature: float, top_p: float) -> Recipe:
-    return Recipe(
-        length=Survival(CANVAS),
-        unmask=LowestEntropy(Timesteps()),
-        sampling=Sampling(temperature=temperature, top_p=top_p, score="draw"),
-    )
+    sampling = Sampling(temperature=temperature, top_p=top_p, score="draw")
+    return Recipe(length=Survival(CANVAS), unmask=LowestEntropy(Timesteps()), sampling=sampling)
 
 
 # The task's own shots are the paper's: BBH 3, GSM8K 5, MATH 4, HumanEval 0, MBPP 3.
@@ -134,7 +159,7 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
-    """The preset of this name."""
+    """Return the preset of this name."""
     if name not in PRESETS:
-        raise SettingError(f"there is no preset {name!r}; known: {', '.join(PRESETS)}")
+        raise SettingError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
     return PRESETS[name]

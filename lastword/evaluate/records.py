@@ -1,8 +1,7 @@
-"""Record: what is kept of one sample. One schema for journals, archives, tables and benchmarks.
+"""Records: how each sample was answered and scored, in the schema of journals, Parquet files and tables.
 
-An `Answer` says how a prompt was answered and what that cost; a `Drift` how the expected length moved while
-it was written. Whatever comes from a file is checked here: types, bounds, finite numbers, nesting. What was
-checked is a plain frozen value.
+An `Answer` contains a decoded answer with its score and costs, a `Drift` the expected length after several
+steps of decoding. Values are checked when a record is made: types, bounds, finite numbers, nesting.
 """
 
 from __future__ import annotations
@@ -30,126 +29,126 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import REREGISTERED
 from lastword.validation import MAX_SLOTS
 
-Fields = dict[str, Any]  # some of a record's, before it is one
+Fields = dict[str, Any]  # of a record
 FinishName = Literal["ended", "truncated", "masks_left", "too_long"]
 COSTS = ("cost", "probe_cost")
 FINISHES: tuple[FinishName, ...] = get_args(FinishName)
 
 RowCount = Annotated[int, Field(ge=1, le=10**6)]
 Seconds = Annotated[float, Field(ge=0, le=10**9)]
-Expected = Annotated[float, Field(ge=0, le=MAX_SLOTS)]
+ExpectedLength = Annotated[float, Field(ge=0, le=MAX_SLOTS)]
 StepKey = Annotated[str, Field(pattern=r"^[0-9]{1,7}$")]  # a key of a JSON object is text
-Sandbox = dict[Text, Count | Seconds | Text]
+SandboxInfo = dict[Text, Count | Seconds | Text]
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str, replaced: int) -> Recipe:
-    """Read again once a name means another class."""
+def _parse_recipe(text: str, reregistered: int) -> Recipe:
+    """Parse a recipe; it is parsed again after a part name was registered for another class."""
     return Recipe.from_json(text)
 
 
-def _recipe(value: object) -> Recipe:
-    """A recipe from its JSON; records of one recipe share one value."""
+def _to_recipe(value: object) -> Recipe:
+    """Return the recipe of a JSON object. Equal objects give the same recipe object."""
     if isinstance(value, Recipe):
         return value
     if not isinstance(value, dict):
         raise ValueError("a recipe is a JSON object")
     try:
-        return _parsed(json.dumps(value), len(REREGISTERED))
-    except (LastwordError, TypeError, RecursionError, OverflowError) as wrong:
-        raise ValueError(str(wrong)[:400]) from wrong  # it may quote all it was given
+        return _parse_recipe(json.dumps(value), len(REREGISTERED))
+    except (LastwordError, TypeError, RecursionError, OverflowError) as error:
+        raise ValueError(str(error)[:400]) from error  # the message may quote the whole value
 
 
 @lru_cache(maxsize=4096)
 def recipe_data(recipe: Recipe) -> Fields:
-    """A recipe as JSON data."""
+    """Return a recipe as JSON data."""
     return json.loads(recipe.to_json())
 
 
-def _from_the_first(expected: dict[str, float]) -> dict[str, float]:
+def _check_first_step(expected: dict[str, float]) -> dict[str, float]:
     if "0" not in expected:
         raise ValueError("later steps are compared with step 0, which is missing")
     return expected
 
 
-RecipeField = Annotated[Recipe, PlainValidator(_recipe), PlainSerializer(recipe_data)]
+RecipeField = Annotated[Recipe, PlainValidator(_to_recipe), PlainSerializer(recipe_data)]
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
-class Spent:
-    """What a row cost: passes, columns they computed, columns times those each attended to."""
+class RecordedCost:
+    """Forward passes, computed tokens, and the pairs of a computed and an attended token."""
 
-    # Records written before 0.2 have the old names.
+    # Records written before version 0.2 have the second names.
     forward_passes: Count = Field(validation_alias=AliasChoices("forward_passes", "passes"))
     tokens_computed: Count = Field(validation_alias=AliasChoices("tokens_computed", "columns"))
     attention_pairs: Count | None = Field(
         None, validation_alias=AliasChoices("attention_pairs", "squares")
-    )  # an archive leaves them out
+    )  # None in kept records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Asked:
-    """Which sample was asked of which model and how: what every record begins with."""
+class BaseRecord:
+    """The sample, the model and the settings of a record."""
 
     model: Text
     weights: Text  # a fingerprint: other weights under the same name are another model
     recipe: RecipeField
     seed: Seed
     task: Text
-    group: Text  # the benchmark the task belongs to
+    group: Text  # the benchmark of the task
     task_version: Text
     split: Text
     index: Count  # of the sample in its task
-    prompt: Text | None = None  # a digest; an archive has one for all prompts of a task
-    layout: Text
+    prompt: Text | None = None  # a digest; None in kept records
+    layout: Text  # "chat", "bos" or "plain"
     hardware: Text
     dtype: Text
     versions: dict[Text, Text]
-    sandbox: Sandbox | None = None  # how code that was run was kept in
+    sandbox: SandboxInfo | None = None  # None: the task runs no code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Answer(Asked):
-    """A decoded answer, its score and its cost."""
+class Answer(BaseRecord):
+    """A decoded answer with its score and costs."""
 
     kind: Literal["answer"] = "answer"
     prompt_tokens: Count
-    horizon: SlotCount  # slots planned, 0 if it was not asked
-    expected_length: Expected | None = None  # what a probe said, if the policy read one
-    tail: Share | None = None
-    probe_cost: Spent | None  # None: a server told `cost` with the probe in it, or nothing
-    cost: Spent | None  # without the probe; None: nobody counted
-    seconds: Seconds | None = None  # until this row was done
+    horizon: SlotCount  # planned slots; 0 if the prompt was too long
+    expected_length: ExpectedLength | None = None  # None: the policy did not probe
+    tail: Share | None = None  # probability that the answer exceeds the canvas
+    probe_cost: RecordedCost | None  # None: a server reported nothing, or includes it in `cost`
+    cost: RecordedCost | None  # None: a server reported nothing
+    seconds: Seconds | None = None  # until this row was finished
     finish: FinishName
-    length: SlotCount | None = None  # of the answer in tokens, its end token left out
-    rows: RowCount  # in the batch
-    batch_seconds: Seconds | None  # None where something else ran on the machine
-    shortened: bool = False  # asked on a canvas cut to what the prompt left
-    refused: bool = False  # code that was not run: more than plain Python, and no sandbox
-    text: LongText | None = None
+    length: SlotCount | None = None  # tokens of the answer, without the end token
+    rows: RowCount  # of the batch
+    batch_seconds: Seconds | None  # None: other programs ran on the machine
+    shortened: bool = False  # the canvas was shortened to the context length
+    refused: bool = False  # the program was not run: not plain Python, and no sandbox
+    text: LongText | None = None  # None in kept records
     score: Share
 
     @property
     def forward_passes(self) -> int:
-        """Forward passes, the probe included; 0 where nobody counted."""
-        return sum(part.forward_passes for part in (self.cost, self.probe_cost) if part is not None)
+        """Forward passes with those of the probe; 0 if unknown."""
+        return sum(cost.forward_passes for cost in (self.cost, self.probe_cost) if cost is not None)
 
     @property
     def tokens_computed(self) -> int:
-        """Columns computed, the probe included; 0 where nobody counted."""
-        return sum(part.tokens_computed for part in (self.cost, self.probe_cost) if part is not None)
+        """Computed tokens with those of the probe; 0 if unknown."""
+        return sum(cost.tokens_computed for cost in (self.cost, self.probe_cost) if cost is not None)
 
     @property
-    def right(self) -> bool:
+    def correct(self) -> bool:
         return self.score > 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class Drift(Asked):
-    """The expected length by step of one decoding, step 0 among them."""
+class Drift(BaseRecord):
+    """The expected length of an answer, read before decoding (step 0) and after some steps."""
 
     kind: Literal["drift"]
-    expected: Annotated[dict[StepKey, Expected], AfterValidator(_from_the_first)]
+    expected: Annotated[dict[StepKey, ExpectedLength], AfterValidator(_check_first_step)]
 
     @property
     def steps(self) -> dict[int, float]:
@@ -159,40 +158,38 @@ class Drift(Asked):
 Record = Answer | Drift
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
-# What a record answers. Another model, other weights or another dtype under the same name, another recipe or
-# seed, a task whose prompts or scoring changed, or a prompt laid out otherwise is another question: answers
-# are never taken from one for the other.
+# The fields that identify a question. A record with another value in any of them is never reused.
 IDENTITY = (
     "kind", "model", "weights", "dtype", "recipe", "seed", "task", "task_version", "split", "index",
     "prompt", "layout",
 )  # fmt: skip
 Identity = tuple[object, ...]
-_of_record, _of_fields = attrgetter(*IDENTITY), itemgetter(*IDENTITY)
+_record_identity, _fields_identity = attrgetter(*IDENTITY), itemgetter(*IDENTITY)
 
 
-def identity(asked: Record | Mapping[str, object]) -> Identity:
-    """What a record answers, or will answer: two that agree in it are the same answer."""
-    return _of_fields(asked) if isinstance(asked, Mapping) else _of_record(asked)
+def identity(record: Record | Mapping[str, object]) -> Identity:
+    """Return the identity of the question that a record, or the fields of one, answers."""
+    return _fields_identity(record) if isinstance(record, Mapping) else _record_identity(record)
 
 
-def record_of(fields: Fields) -> Record:
+def make_record(fields: Fields) -> Record:
     """Return a checked record. A cost may be a dictionary."""
     try:
-        costs = {name: Spent(**fields[name]) for name in COSTS if isinstance(fields.get(name), dict)}
+        costs = {name: RecordedCost(**fields[name]) for name in COSTS if isinstance(fields.get(name), dict)}
         kind = Drift if fields.get("kind") == "drift" else Answer
         return kind(**fields | costs)
-    except ValidationError as wrong:
-        raise SettingError(f"this is no record: {error_reason(wrong)}") from wrong
+    except ValidationError as error:
+        raise SettingError(f"not a record: {error_reason(error)}") from error
 
 
 def from_line(line: bytes | str) -> Record:
-    """A record from a line of a journal; ValueError says what is wrong with it."""
+    """Parse a line of a journal; raise ValueError if it is not a record."""
     try:
         return _RECORD.validate_json(line)
-    except ValidationError as wrong:
-        raise ValueError(error_reason(wrong)) from wrong
+    except ValidationError as error:
+        raise ValueError(error_reason(error)) from error
 
 
 def to_line(record: Record) -> bytes:
-    """The inverse of `from_line`."""
+    """Return the line of a record, without a newline."""
     return _RECORD.dump_json(record)

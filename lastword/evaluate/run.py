@@ -1,4 +1,4 @@
-"""`evaluate`: ask a model every sample of some tasks with one recipe, and record each answer."""
+"""`evaluate`: answer every sample of some tasks with one recipe, score the answers and record them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from lastword.evaluate.records import (
     Fields,
     Identity,
     Record,
-    Spent,
+    RecordedCost,
     identity,
+    make_record,
     recipe_data,
-    record_of,
 )
-from lastword.evaluate.task import Sample, Task, conditions, refused
-from lastword.evaluate.tokens import first_token, tokenizer_of
+from lastword.evaluate.tasks import Sample, Task
 from lastword.io.schema import MAX_TEXT_LENGTH
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.models.weights import fingerprint
@@ -37,7 +36,10 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.validation import check_int
 
-HOPELESS = 32  # failures, and not one answer: the rest is not tried
+MAX_FAILURES = 32  # a run without any answer stops after so many failures
+
+Reply = GenerationReply[Identity]
+Questions = dict[Identity, tuple[Sample, Fields]]  # samples with the fields of their records
 
 
 def evaluate(
@@ -48,7 +50,7 @@ def evaluate(
     journal: Journal,
     *,
     limit: int | None = None,
-    rows: int = 8,
+    max_batch_size: int = 8,
     chat: bool | None = None,
     bos: bool = False,
     seed: int = 0,
@@ -56,123 +58,152 @@ def evaluate(
     engine: Engine | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Answer]:
-    """The records of this model and recipe, those already in the journal included.
+    """Return the records of this model and recipe, including those that the journal already has.
 
-    Samples go through in batches of like prompt length; every batch is scored and written before
-    the next begins, so a run that is killed resumes with nothing lost or asked twice. `chat=None`
-    uses the chat template where the tokenizer has one; `bos` begins a plain prompt with the
-    tokenizer's first token. Row seeds depend on the sample alone. A sample that does not fit the
-    model follows the rule of `room`. `timed=False` keeps no seconds: those of a machine that does
-    something else besides say nothing. `engine` says who answers, this process where there is none; the
-    records are the same. `model` may then be the engine's (`engine.model_info`), whose weights are elsewhere.
-    What an engine gave up on is told after everything else was written; it is asked again the next time.
+    Answers are scored and written batch by batch, so that a killed run resumes where it was. `chat=None` uses
+    the chat template if the tokenizer has one; `bos` begins a plain prompt with the tokenizer's first token.
+    The seed of a row depends on its sample only. A sample that exceeds the context length is handled by
+    `fit_context`. With `timed=False`, records have no `batch_seconds`. With an `engine`, its workers decode,
+    and `model` may be `engine.model_info`; the records are the same. Samples that fail have no record: they
+    are reported after all others are written.
     """
-    check_counts("evaluate", rows, limit)
-    _check_same(model, engine)
-    layout = Layout.of(model, chat=chat, bos=bos)
-    sampled = [(task, task.samples(limit)) for task in tasks]
-    in_chat = {layout.in_chat(sample) for _, samples in sampled for sample in samples}
-    recipe = resolve(recipe, model, in_chat=in_chat)  # what records are known by
-    by_name = {task.name: task for task in tasks}
-    depends = {task.name: conditions(task) for task in tasks}
-    run = about(model, name, recipe, seed) | {"kind": "answer"}
-    asked = asked_of(run, sampled, layout)
+    check_counts("evaluate", "max_batch_size", max_batch_size, limit)
+    check_same_model(model, engine)
+    layout = PromptLayout.of(model, chat=chat, bos=bos)
+    samples = [(task, task.samples(limit)) for task in tasks]
+    in_chat = {layout.in_chat(sample) for _, own in samples for sample in own}
+    recipe = resolve(recipe, model, in_chat=in_chat)  # records contain the resolved recipe
+    scorer = Scorer(tasks, timed)
+    questions = find_questions(run_fields(model, name, recipe, seed) | {"kind": "answer"}, samples, layout)
     with journal.writing():
-        done = journal.done()
-        questions = {
-            key: GenerationRequest(layout.ids(sample), seed + sample.index, prompt_text=layout.said(sample))
-            for key, (sample, _) in asked.items()
-            if key not in done
-        }
-        answered = before = len(asked) - len(questions)
-        progress(answered, len(asked))
-        lost: list[GenerationReply[Identity]] = []
-        asking = engine or _local(model)
-        for found in asking.generate(questions, recipe, max_batch_size=rows):
-            lost += [reply for reply in found if reply.error is not None]
-            replies = [reply for reply in found if reply.error is None]
-            if len(lost) >= HOPELESS and answered == before and not replies:
-                break
-            samples = [asked[reply.key][0] for reply in replies]
-            texts = [_written(sample.cut(reply.text)) for sample, reply in zip(samples, replies)]
-            scores = _scores(by_name, samples, texts, replies)
-            journal.append(
-                record_of(
-                    asked[reply.key][1]
-                    | depends[sample.task]
-                    | reply.details
-                    | {name: _spent(reply.details[name]) for name in ("probe_cost", "cost")}
-                    | ({} if timed else {"batch_seconds": None})
-                    | {"text": text, "score": score}
-                    | ({"refused": True} if refused(by_name[sample.task], sample, text) else {})
-                )
-                for sample, reply, text, score in zip(samples, replies, texts, scores)
+        recorded = journal.by_identity()
+        requests = {
+            key: GenerationRequest(
+                layout.ids(sample), seed + sample.index, prompt_text=layout.content(sample)
             )
+            for key, (sample, _) in questions.items()
+            if key not in recorded
+        }
+        answered = before = len(questions) - len(requests)
+        progress(answered, len(questions))
+        failed: list[Reply] = []
+        for batch in _engine(model, engine).generate(requests, recipe, max_batch_size=max_batch_size):
+            failed += [reply for reply in batch if reply.error is not None]
+            replies = [reply for reply in batch if reply.error is None]
+            if len(failed) >= MAX_FAILURES and answered == before and not replies:
+                break
+            journal.append(scorer.records(replies, questions))
             answered += len(replies)
-            progress(answered, len(asked))
-    if lost:
-        _tell(lost, asked, len(asked))
-    return answers_to(asked, journal.done())
+            progress(answered, len(questions))
+    if failed:
+        _raise_failures(failed, questions)
+    return select_answers(questions, journal.by_identity())
 
 
-def _local(model: MaskPredictor | RemoteModelInfo) -> Engine:
+class Scorer:
+    """The tasks of a run, which score replies."""
+
+    def __init__(self, tasks: Sequence[Task], timed: bool) -> None:
+        self._tasks = {task.name: task for task in tasks}
+        self._timed = timed
+        # This raises here, before the first answer, if code cannot be run.
+        self._conditions: dict[str, Fields] = {
+            task.name: task.conditions() if hasattr(task, "conditions") else {} for task in tasks
+        }
+
+    def records(self, replies: Sequence[Reply], questions: Questions) -> list[Record]:
+        """Return the records of replies without an error."""
+        samples = [questions[reply.key][0] for reply in replies]
+        texts = [_recordable(sample.cut(reply.text)) for sample, reply in zip(samples, replies)]
+        scores = self._scores(samples, texts, replies)
+        return [
+            make_record(
+                questions[reply.key][1]
+                | self._conditions[sample.task]
+                | reply.details
+                | {name: _recorded_cost(reply.details[name]) for name in ("probe_cost", "cost")}
+                | ({} if self._timed else {"batch_seconds": None})
+                | {"text": text, "score": score, "refused": self._refused(sample, text)}
+            )
+            for sample, reply, text, score in zip(samples, replies, texts, scores)
+        ]
+
+    def _scores(
+        self, samples: Sequence[Sample], texts: Sequence[str], replies: Sequence[Reply]
+    ) -> list[float]:
+        """Return a score per reply, which is 0 where the prompt was too long."""
+        scores = [0.0] * len(samples)
+        decoded = [reply.details["finish"] != TOO_LONG for reply in replies]
+        for name, task in self._tasks.items():
+            rows = [row for row, sample in enumerate(samples) if sample.task == name and decoded[row]]
+            if rows:
+                own = task.score([samples[row] for row in rows], [texts[row] for row in rows])
+                for row, score in zip(rows, own):
+                    scores[row] = score
+        return scores
+
+    def _refused(self, sample: Sample, text: str) -> bool:
+        task = self._tasks[sample.task]
+        return bool(task.refused(sample, text)) if hasattr(task, "refused") else False
+
+
+def _engine(model: MaskPredictor | RemoteModelInfo, engine: Engine | None) -> Engine:
+    if engine is not None:
+        return engine
     if isinstance(model, RemoteModelInfo):
         raise SettingError(
-            "evaluate was given the properties of a remote model without its engine; give engine="
+            "evaluate was given the properties of a remote model; give its engine, too (engine=)"
         )
     return LocalEngine(model)
 
 
-def _check_same(model: MaskPredictor | RemoteModelInfo, engine: Engine | None) -> None:
-    """Records name the model that was given; another one may not answer."""
+def check_same_model(model: MaskPredictor | RemoteModelInfo, engine: Engine | None) -> None:
+    """Raise SettingError if the engine has another model than the one that records name."""
     if engine is None:
         return
     check_engine("evaluate", engine)
     if engine.model_info is model:
         return
-    here, there = ((fingerprint(one), compute_dtype(one)) for one in (model, engine.model_info))
-    if here != there:
+    given, engines = ((fingerprint(m), compute_dtype(m)) for m in (model, engine.model_info))
+    if given != engines:
         raise SettingError(
-            f"evaluate was given a model ({', '.join(here)}) and an engine that asks another one "
-            f"({', '.join(there)}); give evaluate the engine's own, engine.model_info"
+            f"the model of evaluate ({', '.join(given)}) is not the model of its engine "
+            f"({', '.join(engines)}); give evaluate the model engine.model_info"
         )
 
 
-def _tell(
-    lost: Sequence[GenerationReply[Identity]], asked: Mapping[Identity, tuple[Sample, Fields]], total: int
-) -> NoReturn:
-    """Say what failed, once everything else is written."""
-    of = [f"{asked[one.key][0].task} {asked[one.key][0].index} ({one.error})" for one in lost[:3]]
+def _raise_failures(failed: Sequence[Reply], questions: Questions) -> NoReturn:
+    samples = [questions[reply.key][0] for reply in failed[:3]]
+    reasons = [f"{s.task} {s.index} ({reply.error})" for s, reply in zip(samples, failed)]
     raise EngineError(
-        f"{len(lost)} of {total} samples failed and have no record: {'; '.join(of)}. What was answered is "
-        "written: give the same command again to ask only the rest"
+        f"{len(failed)} of {len(questions)} samples failed and have no record: {'; '.join(reasons)}. All "
+        "other answers are recorded: give the same command again to try only the failed ones"
     )
 
 
-def _spent(work: Sequence[int] | None) -> Spent | None:
-    return None if work is None else Spent(*work)
+def _recorded_cost(cost: Sequence[int] | None) -> RecordedCost | None:
+    return None if cost is None else RecordedCost(*cost)
 
 
-def _written(text: str) -> str:
-    """A text as it can be kept: half characters of a tokenizer of its own replaced, and bounded."""
+def _recordable(text: str) -> str:
+    """Return a text of bounded length, with lone surrogates replaced."""
     return text[:MAX_TEXT_LENGTH].encode(errors="replace").decode()
 
 
-def answers_to(asked: Iterable[Identity], recorded: Mapping[Identity, Record]) -> list[Answer]:
-    """The answers to these questions, in their order."""
-    found = [recorded[key] for key in asked]
-    return [record for record in found if isinstance(record, Answer)]
+def select_answers(keys: Iterable[Identity], recorded: Mapping[Identity, Record]) -> list[Answer]:
+    """Return the answers to these questions, in their order."""
+    return [record for record in (recorded[key] for key in keys) if isinstance(record, Answer)]
 
 
-def check_counts(owner: str, rows: int, limit: int | None = None) -> None:
-    """Rows at once, and samples of each task, are at least one."""
-    check_int(owner, "rows", rows, minimum=1)
+def check_counts(owner: str, name: str, max_batch_size: int, limit: int | None = None) -> None:
+    """Raise SettingError unless batch size (called `name`) and samples per task are at least 1."""
+    check_int(owner, name, max_batch_size, minimum=1)
     if limit is not None:
         check_int(owner, "limit", limit, minimum=1)
 
 
-def about(model: MaskPredictor | RemoteModelInfo, name: str, recipe: Recipe, seed: int) -> Fields:
-    """What the records of a run share and are known by; a recipe that cannot be written is refused."""
+def run_fields(model: MaskPredictor | RemoteModelInfo, name: str, recipe: Recipe, seed: int) -> Fields:
+    """Return the fields that all records of a run share; raise if the recipe cannot be written as JSON."""
     recipe_data(recipe)
     return {
         "model": name,
@@ -184,8 +215,8 @@ def about(model: MaskPredictor | RemoteModelInfo, name: str, recipe: Recipe, see
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a sample becomes token ids: through the chat template, or plain, begun with bos or not."""
+class PromptLayout:
+    """The conversion of samples to token ids: by the chat template, or as plain text, perhaps after bos."""
 
     tokenizer: TextTokenizer | None  # None: a server tokenizes prompts
     chat: bool
@@ -194,43 +225,54 @@ class Layout:
     @classmethod
     def of(
         cls, model: MaskPredictor | RemoteModelInfo, *, chat: bool | None = None, bos: bool = False
-    ) -> Layout:
+    ) -> PromptLayout:
+        """Return the layout for a model; `chat=None` uses the chat template if there is one."""
         if isinstance(model, RemoteModelInfo):
             return cls(None, model.has_chat_template if chat is None else chat, bos)
-        tokenizer = tokenizer_of(model)
-        return cls(tokenizer, tokenizer.chat_template is not None if chat is None else chat, bos)
+        if model.tokenizer is None:
+            raise SettingError(
+                f"{type(model).__name__} has no tokenizer, and the prompts of tasks are texts; give it one"
+            )
+        return cls(model.tokenizer, model.tokenizer.chat_template is not None if chat is None else chat, bos)
 
     def in_chat(self, sample: Sample) -> bool:
         return bool(sample.turns) or self.chat
 
     def ids(self, sample: Sample) -> list[int]:
-        said = self.said(sample)
+        """Return the token ids of a prompt, or none if a server tokenizes it."""
+        content = self.content(sample)
         if self.tokenizer is None:
             return []
-        if isinstance(said, str):
-            return self.tokenizer.encode(said)
-        return self.tokenizer.chat(said, continue_last=said[-1]["role"] == "assistant")
+        if isinstance(content, str):
+            return self.tokenizer.encode(content)
+        return self.tokenizer.chat(content, continue_last=content[-1]["role"] == "assistant")
 
-    def said(self, sample: Sample) -> str | tuple[dict[str, str], ...]:
-        """The text or the messages that become ids."""
+    def content(self, sample: Sample) -> str | tuple[dict[str, str], ...]:
+        """Return the text or the chat messages of a prompt."""
         if self.in_chat(sample):
             turns = sample.turns or (("user", sample.prompt),)
             return tuple({"role": role, "content": content} for role, content in turns)
-        first = first_token(self.tokenizer) if self.bos else ""
-        return first + sample.prompt
+        return (bos_token(self.tokenizer) if self.bos else "") + sample.prompt
 
     def name(self, sample: Sample) -> str:
         return "chat" if self.in_chat(sample) else "bos" if self.bos else "plain"
 
 
-def asked_of(
-    run: Fields, sampled: Iterable[tuple[Task, Sequence[Sample]]], layout: Layout
-) -> dict[Identity, tuple[Sample, Fields]]:
-    """Every sample with what its record says of the question, by its identity."""
-    found: dict[Identity, tuple[Sample, Fields]] = {}
-    for task, samples in sampled:
-        for sample in samples:
-            facts = run | {
+def bos_token(tokenizer: TextTokenizer | None) -> str:
+    """Return the token that begins a text."""
+    if tokenizer is None or tokenizer.bos is None:
+        raise SettingError("bos=True was given, and the tokenizer has no token that begins a text; omit bos")
+    return tokenizer.bos
+
+
+def find_questions(
+    shared: Fields, samples: Iterable[tuple[Task, Sequence[Sample]]], layout: PromptLayout
+) -> Questions:
+    """Return all samples with the fields of their records, by identity."""
+    questions: Questions = {}
+    for task, own in samples:
+        for sample in own:
+            fields = shared | {
                 "task": sample.task,
                 "group": task.group,
                 "task_version": task.version,
@@ -239,26 +281,5 @@ def asked_of(
                 "prompt": sample.digest,
                 "layout": layout.name(sample),
             }
-            found[identity(facts)] = (sample, facts)
-    return found
-
-
-def _scores(
-    tasks: dict[str, Task],
-    samples: Sequence[Sample],
-    texts: Sequence[str],
-    replies: Sequence[GenerationReply[Identity]],
-) -> list[float]:
-    """A score per reply. What was not asked is not right, whatever a scorer makes of no text."""
-    scores = [0.0] * len(samples)
-    for name, task in tasks.items():
-        mine = [
-            at
-            for at, sample in enumerate(samples)
-            if sample.task == name and replies[at].details["finish"] != TOO_LONG
-        ]
-        if mine:
-            found = task.score([samples[at] for at in mine], [texts[at] for at in mine])
-            for at, score in zip(mine, found):
-                scores[at] = score
-    return scores
+            questions[identity(fields)] = (sample, fields)
+    return questions

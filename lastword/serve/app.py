@@ -40,8 +40,7 @@ from lastword.serve.request import InvalidRequestError
 from lastword.serve.scheduler import Scheduler
 from lastword.serve.serving import ModelService
 from lastword.serve.settings import ServerSettings, allowed_hosts
-from lastword.tasks import BENCHMARKS
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.validation import short_repr
 from lastword.version import __version__
 from lastword.viz.replay import RUNS, for_script, inlined, player

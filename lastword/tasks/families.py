@@ -1,4 +1,4 @@
-"""Task families: the kinds of embedded tasks and how their answers are scored.
+"""Task families: the kinds of embedded tasks, their frozen prompts, and how their answers are scored.
 
 There is one family per benchmark of the survival paper, and `known_hazard`, whose true length distribution is
 known. The wording of an answer is free; its final answer must stand where the benchmark's rule looks for it.
@@ -7,16 +7,19 @@ known. The wording of an answer is free; its final answer must stand where the b
 from __future__ import annotations
 
 import json
-import random
+import lzma
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from lastword.errors import TaskError
 from lastword.sandbox.runner import Outcome, run_programs
 
 MAX_WORDS = 200  # a geometric length distribution stops here
+FOLDER = Path(__file__).parent / "data"
+COUNTS = {"validation": 300, "test": 1200}  # frozen examples per family
 
 
 @dataclass(frozen=True)
@@ -120,31 +123,6 @@ class KnownLengths:
         """The longest possible length."""
         return self.minimum + len(self.probability) - 1
 
-    @property
-    def mean(self) -> float:
-        """The expected length.
-
-        >>> KnownLengths.parse('["uniform", 10, 20]').mean
-        15.0
-        """
-        return round(sum(n * p for n, p in enumerate(self.probability, self.minimum)), 12)
-
-    def hazard(self, slots: int) -> list[float]:
-        """Return P(length = k | length >= k) for k = 1..slots; it is 1 from the longest possible length on.
-
-        >>> [round(h, 2) for h in KnownLengths.parse('["uniform", 2, 4]').hazard(5)]
-        [0.0, 0.33, 0.5, 1.0, 1.0]
-        """
-        hazard, survival = [0.0] * (self.minimum - 1), 1.0
-        for p in self.probability[:-1]:
-            hazard.append(p / survival)
-            survival -= p
-        return (hazard + [1.0] * slots)[:slots]
-
-    def draw(self, rng: random.Random) -> int:
-        """Draw a length."""
-        return rng.choices(range(self.minimum, self.maximum + 1), weights=self.probability)[0]
-
 
 class RepeatedWord(TaskFamily):
     """`known_hazard`: repeat the quoted word as often as the length distribution of the prompt allows."""
@@ -168,3 +146,30 @@ FAMILIES: dict[str, TaskFamily] = {
     "known_hazard": RepeatedWord(),
 }
 BENCHMARKS = tuple(name for name in FAMILIES if name != "known_hazard")
+
+
+def load_frozen(split: str, family: str) -> tuple[Example, ...]:
+    """Return the held-out examples of a family: 300 of `validation` or 1,200 of `test`, always the same ones.
+
+    >>> load_frozen("test", "algebra")[0].target
+    '2'
+    """
+    path = frozen_path(split, family)
+    if not path.exists():
+        known = sorted(file.name.removesuffix(".jsonl.xz") for file in FOLDER.glob("*.jsonl.xz"))
+        raise TaskError(f"there are no frozen prompts {split}-{family}; there are {', '.join(known)}")
+    try:
+        lines = lzma.decompress(path.read_bytes()).decode().splitlines()
+        examples = tuple(Example(family, *json.loads(line)) for line in lines)
+        if len(examples) != COUNTS[split]:
+            raise ValueError(f"it has {len(examples)} examples, not {COUNTS[split]}")
+        return examples
+    except (OSError, EOFError, lzma.LZMAError, ValueError, TypeError) as error:
+        raise TaskError(
+            f"{path}, the frozen prompts of {family}, cannot be read ({error}); install lastword again"
+        ) from error
+
+
+def frozen_path(split: str, family: str) -> Path:
+    """Return the file of a split of a family: xz-compressed lines of [prompt, answer, target]."""
+    return FOLDER / f"{split}-{family}.jsonl.xz"

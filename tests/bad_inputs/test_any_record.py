@@ -10,12 +10,12 @@ import pyarrow.parquet
 import pytest
 from hypothesis import strategies as st
 
+from benchmarks.paper.tables import paper_tables
 from lastword.errors import SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.parquet import read_parquet, to_columns, to_row
 from lastword.evaluate.records import from_line, to_line
-from lastword.paper.overview import tables
-from lastword.paper.tables import paper_tables
+from lastword.evaluate.tables import tables
 from tests.bad_inputs.mutations import EXAMPLES, hold, mutated_bytes
 from tests.evaluate.made import answer, drift
 
@@ -37,8 +37,8 @@ SCALARS = (
 
 def shown(records):
     """Whatever is a record can be compared."""
-    tables([*ARM, *records])
-    for table in paper_tables([*ARM, *records]):
+    given = [*ARM, *records]
+    for table in (*tables(given, against_fixed=True), *paper_tables(given)):
         table.markdown()
 
 

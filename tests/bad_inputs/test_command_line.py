@@ -9,7 +9,7 @@ import pytest
 
 from lastword.cli import main
 from lastword.errors import SettingError, WrongTypeError
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import load_frozen
 from tests.warm import warm_interpreter
 
 ROOT = Path(__file__).parent.parent.parent
@@ -138,8 +138,8 @@ ROWS = [
     (("demo", "-f", "algebra", "-f", "chess"), 1, "'chess' was given; tiny-llada-base shows"),
     (("demo", "-m", "toy", "-f", "toy", "-f", "algebra"), 1, "toy shows toy"),
     (("eval", "--tasks", "algebra,"), 1, "--tasks 'algebra,'"),
-    (("eval", "--preset", "nonsense"), 1, "there is no preset 'nonsense'"),
-    (("drift", "--preset", "nonsense"), 1, "there is no preset 'nonsense'"),
+    (("eval", "--preset", "nonsense"), 1, "unknown preset 'nonsense'"),
+    (("drift", "--preset", "nonsense"), 1, "unknown preset 'nonsense'"),
     # options that were given nothing
     (toy("generate", "--length", ""), 1, "--length has an empty value"),
     (toy("generate", "--unmask="), 1, "--unmask has an empty value"),
@@ -183,7 +183,7 @@ ROWS = [
     (("generate", "abc", "-m", "~nosuchuser/x"), 1, "home"),
     (toy("generate", "--calibration", "~nosuchuser/x"), 1, "home"),
     (("tables", "--records", "deep.json"), 1, "cannot be read as records"),
-    (("tables", "--records", "empty.txt"), 1, "nothing to compare"),
+    (("tables", "--records", "empty.txt"), 1, "no records; measure some"),
     ((*TABLES, "--timed", "nowhere"), 1, "cannot be read as records"),
     # files that cannot be written, refused before the work
     (toy("predict", "--plot", "."), 1, "ends in .png"),

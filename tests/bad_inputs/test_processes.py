@@ -12,10 +12,9 @@ import sys
 
 import pytest
 
-from lastword.evaluate.dream_code import needed_code
+from lastword.evaluate.code import needed_code
 from lastword.sandbox.runner import Level, Limits, Verdict, run_program, run_programs
-from lastword.tasks import FAMILIES
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import FAMILIES, load_frozen
 from tests.sandbox.conftest import usable
 
 FAILED, TIMED_OUT, PASSED = Verdict.FAILED, Verdict.TIMED_OUT, Verdict.PASSED

@@ -15,15 +15,15 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.paper.figures import save_figures
+from benchmarks.paper.tables import paper_tables
 from lastword.cli import app
 from lastword.errors import LastwordError, SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.parquet import to_columns, to_row, write_parquet
 from lastword.evaluate.records import to_line
-from lastword.paper.figures import save_figures
-from lastword.paper.overview import table as overview
-from lastword.paper.tables import paper_tables
+from lastword.evaluate.tables import tables
 from tests.evaluate.made import answer, drift
 
 ARM = [answer(index=index) for index in range(5)]
@@ -124,7 +124,7 @@ LINES = [
     Row("a deep recipe", GOOD[:-1].replace(b'"slots":8', b'"slots":' + b"[" * 180 + b"]" * 180), "recipe: "),
     Row("UTF-16", GOOD.decode().encode("utf-16"), "line 1, a line: Invalid JSON"),
     Row("two records on a line", GOOD[:-1] + GOOD, "line 1, a line: Invalid JSON: trailing"),
-    Row("a record cut in the middle", GOOD + GOOD[:400], "line 2 was cut, as of a run that was killed"),
+    Row("a record cut in the middle", GOOD + GOOD[:400], "line 2 is incomplete, because the run was killed"),
     Row("a cut record among others", GOOD[:400] + b"\n" + GOOD, "line 1, a line: Invalid JSON"),
     Row("a packed journal", gzip.compress(GOOD), "line 1, a line: Invalid JSON"),
     Row("Parquet by another name", WHOLE, "line 1, a line: Invalid JSON"),
@@ -137,11 +137,11 @@ PARQUET = [
     Row("all but a byte", WHOLE[:-1], "not a Parquet file"),
     Row("a byte more", WHOLE + b"x", "not a Parquet file"),
     Row("a table of something else", parquet(*to_row(ARM[0]), city=["Oslo"]), "row 1: "),
-    Row("no horizon", parquet("horizon"), "row 1: this is no record: horizon: Field required"),
+    Row("no horizon", parquet("horizon"), "row 1: not a record: horizon: Field required"),
     Row("no recipe in it", parquet("recipe"), "recipe: "),
     Row("a kind it is not", parquet(kind=["drift"] * 5), "row 1: "),
     Row("a field of a later version in it", parquet(schema=[2] * 5), "schema: Unexpected keyword"),
-    Row("an index below zero in it", parquet(index=[0, 1, -7, 3, 4]), "row 3: this is no record: index: "),
+    Row("an index below zero in it", parquet(index=[0, 1, -7, 3, 4]), "row 3: not a record: index: "),
     Row("rows of none in it", parquet(rows=[0] * 5), "rows: Input should be greater"),
     Row("a score of five in it", parquet(score=[5.0] * 5), "score: Input should be less"),
     Row("a horizon no model has in it", parquet(horizon=[2**21] * 5), "horizon: Input should be less"),
@@ -228,8 +228,8 @@ FOLDERS: list[tuple[str, Callable, Callable, type[LastwordError], str]] = [
     ("write to a pipe", pipe("a.jsonl"), write_to(), SettingError, "(plain|regular)"),
     ("write to a device", links("a.jsonl", "/dev/null"), write_to(), SettingError, "(plain|regular)"),
     ("write to a full device", links("a.jsonl", "/dev/full"), write_to(), SettingError, "(plain|regular)"),
-    ("write below a file", holds("x", b""), write_to("x/a.jsonl"), SettingError, "no folder to write to"),
-    ("write below a link to itself", links("x", "x"), write_to("x/a.jsonl"), SettingError, "no folder"),
+    ("write below a file", holds("x", b""), write_to("x/a.jsonl"), SettingError, "not a folder to write to"),
+    ("write below a link to itself", links("x", "x"), write_to("x/a.jsonl"), SettingError, "not a folder"),
     ("write to a link to itself", links("a.jsonl", "a.jsonl"), write_to(), SettingError, "cannot be writ"),
     ("write a long name", nothing, write_to("a" * 300), SettingError, "File name too long"),
     ("write a name of zeros", nothing, write_to("a\0b"), SettingError, "null"),
@@ -243,13 +243,13 @@ FOLDERS: list[tuple[str, Callable, Callable, type[LastwordError], str]] = [
     ("export to another ending", nothing, export_to("a.csv"), SettingError, "does not end in .parquet"),
     ("export to a folder", lambda path: (path / "a.parquet").mkdir(), export_to("a.parquet"), SettingError,
      "is a folder"),
-    ("export below a file", holds("x", b""), export_to("x/a.parquet"), SettingError, "no folder to write to"),
+    ("export below a file", holds("x", b""), export_to("x/a.parquet"), SettingError, "not a folder"),
     ("export to a full device", links("a.parquet", "/dev/full"), export_to("a.parquet"), SettingError,
      "No space left"),
     ("export text and numbers in one", nothing, export_to("a.parquet", *MIXED), SettingError,
      "text in one record and a number in another"),
     ("draw below a file", holds("x", b""), lambda path: save_figures(ARM, path / "x"), SettingError,
-     "no folder to write to"),
+     "not a folder to write to"),
     ("draw nothing", nothing, lambda path: save_figures(DRIFT, path), SettingError, "no records of a fixed"),
 ]  # fmt: skip
 
@@ -287,7 +287,8 @@ NAMES = ["$x_{$", r"a$\frac$b$", "a|b", "a\nb", "\x1b[31mred", "a\0b", "\u202e"]
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_whatever_a_model_is_called_is_one_cell_of_a_table(name):
     given = [answer(index=r.index, model=name, task=name) for r in ARM]
-    for table in (overview(given), *(made.markdown() for made in paper_tables(given))):
+    for made in (*tables(given), *paper_tables(given)):
+        table = made.markdown()
         rows = [row for row in table.splitlines() if row.startswith("|")]
         assert len({row.count("|") - row.count("\\|") for row in rows}) == 1, table
         assert all(row.isprintable() for row in table.splitlines())

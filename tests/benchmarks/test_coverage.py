@@ -6,7 +6,7 @@ import random
 import pytest
 
 from benchmarks import coverage
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import load_frozen
 
 
 def test_fresh_prompts_are_neither_frozen_nor_those_the_method_was_settled_on(monkeypatch):

@@ -12,7 +12,7 @@ from lastword.policies.unmask.entropy_bound import EntropyBound
 from lastword.recipe import registry as names
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import load_frozen
 
 CAREFUL, FIXED = fast.CAREFUL, fast.FIXED
 BOUND = f"{CAREFUL} + entropy bound 0.1"
@@ -124,7 +124,7 @@ def test_fresh_prompts_are_not_frozen_and_can_be_scored():
     assert samples == other.samples()
     assert {sample.split for sample in samples} == {FRESH}
     assert not {s.prompt for s in samples} & {e.prompt for e in load_frozen("test", "algebra")}
-    assert task.score(samples[:1], [task._examples[0].answer]) == [1.0]
+    assert task.score(samples[:1], [task.examples[0].answer]) == [1.0]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 import lastword
 from benchmarks import readings
 from lastword.survival.distribution import LengthDistribution
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import load_frozen
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "measured" / "readings.md").read_text()
 

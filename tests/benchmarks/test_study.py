@@ -10,8 +10,7 @@ from lastword.errors import SettingError
 from lastword.evaluate.journal import Journal, read_records
 from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
-from lastword.tasks import BENCHMARKS
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, load_frozen
 from tests.evaluate.made import answer
 
 JOB = study.Job("tiny-llada-base", "fixed 64", "test", 2)

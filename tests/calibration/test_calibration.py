@@ -34,7 +34,7 @@ from lastword.policies.length.policy import LengthPolicy
 from lastword.policies.length.wrappers import Wrapper
 from lastword.recipe.resolve import resolve
 from lastword.survival.conformal import required_factor
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import load_frozen
 
 
 def found(ended=range(1, 20), cut=0, **families):

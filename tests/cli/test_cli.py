@@ -30,7 +30,7 @@ def examples():
 
 @pytest.mark.full
 def test_the_examples_of_help_texts_run(tmp_path):
-    from lastword.tasks.frozen import load_frozen
+    from lastword.tasks import load_frozen
 
     prompts = [e.prompt.replace("\n", " ") for e in load_frozen("test", "algebra")[:9]]
     (tmp_path / "prompts.txt").write_text("\n".join(prompts))

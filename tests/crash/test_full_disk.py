@@ -13,7 +13,7 @@ MOMENTS = [
     *(("batch", *moment) for moment in moments(16, 4, "bytes")),
 ]
 # Pages of 4 KiB that a real disk has beyond its initial files.
-PAGES = [("eval", 0), ("eval", 1), ("calibrate", 0), ("tables", 3), ("tables", 30), ("batch", 1)]
+PAGES = [("eval", 0), ("eval", 1), ("calibrate", 0), ("tables", 1), ("tables", 4), ("batch", 1)]
 
 
 def check_error(result):

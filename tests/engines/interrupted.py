@@ -11,7 +11,7 @@ from pathlib import Path
 import lastword
 from lastword.evaluate import Journal
 from lastword.evaluate.run import evaluate
-from lastword.evaluate.tiny import tiny_tasks
+from lastword.evaluate.tasks import embedded_tasks
 from tests.engines.replies import TIMES
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,8 +33,8 @@ def environment():
 def evaluate_into(journal, model=None, engine=None, progress=lambda done, total: None):
     """Evaluate in this process, or with an engine, and return the records."""
     evaluate(
-        model or lastword.load(NAME, device="cpu"), NAME, tiny_tasks(TASKS), RECIPE, Journal(journal),
-        limit=LIMIT, rows=ROWS, engine=engine, progress=progress,
+        model or lastword.load(NAME, device="cpu"), NAME, embedded_tasks(TASKS), RECIPE, Journal(journal),
+        limit=LIMIT, max_batch_size=ROWS, engine=engine, progress=progress,
     )  # fmt: skip
     return records(journal)
 

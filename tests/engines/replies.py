@@ -3,7 +3,7 @@
 from collections import Counter
 
 from lastword.engines.base import GenerationRequest
-from lastword.evaluate.task import Sample
+from lastword.evaluate.tasks import Sample
 
 TIMES = ("seconds", "batch_seconds", "rows")
 

@@ -15,8 +15,8 @@ from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.run import evaluate
+from lastword.evaluate.tables import tables
 from lastword.models.toy import Toy
-from lastword.paper.overview import tables
 from lastword.recipe.resolve import resolve
 from tests.engines.replies import Spelling, generate
 
@@ -92,7 +92,7 @@ def run(engine, path, recipe=FIXED, task=Spelling(), **options):
 def test_a_lastword_server_gives_the_records_of_this_process(url, tmp_path):
     recipe = lastword.Recipe(length=lastword.Survival(limit=16))
     journal = Journal(tmp_path / "a.jsonl")
-    local = evaluate(lastword.load("toy"), "toy", [Spelling()], recipe, journal, rows=2)
+    local = evaluate(lastword.load("toy"), "toy", [Spelling()], recipe, journal, max_batch_size=2)
     with OpenAIEngine(url, "toy", requests=3) as engine:
         journal = Journal(tmp_path / "b.jsonl")
         remote = evaluate(engine.model_info, "toy", [Spelling()], recipe, journal, engine=engine)
@@ -133,7 +133,7 @@ def test_another_server_gets_a_limit_and_reports_no_costs(tmp_path):
     assert (first.weights, first.dtype, first.finish, first.length) == ("unknown", "unknown", "ended", 1)
     assert first.versions["server"] == "fp_1"
     assert len(read_records(path)) == 18
-    assert "| 9 | 6 | 1.000 ± 0.000 |  | 0.00 |  |  |  |" in tables(records)
+    assert "| 9 | 6 | 1.000 ± 0.000 |  | 0.00 |  |  |  |" in tables(records)[0].markdown()
 
 
 def test_another_server_cannot_use_a_recipe(tmp_path):

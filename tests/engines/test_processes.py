@@ -71,7 +71,10 @@ def test_a_killed_worker_changes_no_record(pool, tmp_path):
             killed.append(pool.backend._processes[0][0].pid)
             os.kill(killed[0], signal.SIGKILL)
 
-    local, records = run(tmp_path / "a.jsonl", rows=2), run(tmp_path / "b.jsonl", pool, rows=2, progress=kill)
+    local, records = (
+        run(tmp_path / "a.jsonl", max_batch_size=2),
+        run(tmp_path / "b.jsonl", pool, max_batch_size=2, progress=kill),
+    )
     assert killed
     for record, expected in zip(records, local, strict=True):
         differing = dict.fromkeys(WITHOUT)
@@ -104,7 +107,7 @@ def test_a_worker_without_its_model_is_an_error():
 
 def test_the_engine_of_another_model_is_rejected(tmp_path):
     other = LocalEngine(lastword.load("tiny-llada-base", device="cpu"))
-    with pytest.raises(SettingError, match="an engine that asks another one"):
+    with pytest.raises(SettingError, match="is not the model of its engine"):
         run(tmp_path / "a.jsonl", other)
 
 
@@ -122,7 +125,7 @@ class Failing(LocalEngine):
 def test_failed_samples_are_reported_last_and_repeated_by_the_next_run(tmp_path, toy):
     path = tmp_path / "a.jsonl"
     with pytest.raises(EngineError, match=r"8 of 24 samples failed .*spelling \d+ \(it died\)"):
-        run(path, Failing(toy), rows=6)
+        run(path, Failing(toy), max_batch_size=6)
     assert len(path.read_bytes().splitlines()) == 16
     assert len(run(path)) == 24
     assert len(path.read_bytes().splitlines()) == 24

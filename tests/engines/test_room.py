@@ -11,10 +11,10 @@ from lastword.errors import SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.run import evaluate
-from lastword.evaluate.task import Sample
+from lastword.evaluate.tables import tables, too_long_summary
+from lastword.evaluate.tasks import Sample
 from lastword.models.toy import Toy
 from lastword.models.weights import model_key
-from lastword.paper.overview import tables, unfit
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import PARTS
 from lastword.recipe.resolve import resolve
@@ -42,7 +42,7 @@ class YesTask:
 
 def run(task, path, recipe=AT_ONCE, rows=8):
     model = oracle(dict.fromkeys(task.prompts, "yes"), positions=POSITIONS)
-    return evaluate(model, "oracle", [task], recipe, Journal(path), rows=rows)
+    return evaluate(model, "oracle", [task], recipe, Journal(path), max_batch_size=rows)
 
 
 def test_a_canvas_is_shortened_or_the_sample_scores_zero(
@@ -57,10 +57,14 @@ def test_a_canvas_is_shortened_or_the_sample_scores_zero(
     assert [r.score for r in records] == [1.0, 1.0, 1.0, 0.0, 0.0, 1.0]
     assert [r.prompt_tokens for r in records][3:5] == [POSITIONS - MIN_SLOTS + 1, POSITIONS + 5]
     assert {r.recipe for r in records} == {recipe}  # one line of a table
-    shown = tables(read_records(tmp_path / "a.jsonl"))
+    shown = markdown(read_records(tmp_path / "a.jsonl"))
     assert "| fixed:500, threshold:0.5 | 6 |" in shown
-    assert "Of 6 records, 2 score 0 unasked" in shown
-    assert "and 2 were asked on a canvas shortened" in shown
+    assert "Of 6 records, 2 score 0 without decoding" in shown
+    assert "and 2 have a canvas that was shortened" in shown
+
+
+def markdown(records):
+    return "\n\n".join(table.markdown() for table in tables(records))
 
 
 def test_samples_that_do_not_fit_are_recorded_once(tmp_path):
@@ -71,11 +75,10 @@ def test_samples_that_do_not_fit_are_recorded_once(tmp_path):
 
 
 def test_a_table_without_decoded_samples(tmp_path):
-    assert "| 1 | 0 | 0.000 ± 0.000 |  | 1.00 |  |  |  |" in tables(
-        run(YesTask(POSITIONS), tmp_path / "a.jsonl")
-    )
+    shown = markdown(run(YesTask(POSITIONS), tmp_path / "a.jsonl"))
+    assert "| 1 | 0 | 0.000 ± 0.000 |  | 1.00 |  |  |  |" in shown
     fits = Recipe(length=lastword.Fixed(8), unmask=lastword.AboveThreshold(0.5))
-    assert unfit(run(YesTask(10), tmp_path / "b.jsonl", fits)) == ""
+    assert too_long_summary(run(YesTask(10), tmp_path / "b.jsonl", fits)) == ""
 
 
 # What a calibrated plan is looked up in, as an evaluation does first.

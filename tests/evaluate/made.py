@@ -1,6 +1,6 @@
 """Records made by hand: what a test does not say is the same for all."""
 
-from lastword.evaluate.records import Answer, Drift, Spent
+from lastword.evaluate.records import Answer, Drift, RecordedCost
 from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
 
@@ -10,7 +10,7 @@ ASKED = {
     "dtype": "float32", "versions": {"lastword": "1"},
 }  # fmt: skip
 ANSWERED = {
-    "prompt_tokens": 10, "horizon": 8, "probe_cost": Spent(0, 0, 0), "cost": Spent(2, 20, 400),
+    "prompt_tokens": 10, "horizon": 8, "probe_cost": RecordedCost(0, 0, 0), "cost": RecordedCost(2, 20, 400),
     "finish": "ended", "length": 5, "rows": 1, "batch_seconds": 1.0, "score": 1.0,
 }  # fmt: skip
 

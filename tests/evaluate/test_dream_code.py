@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword.evaluate.dream_code import needed_code
+from lastword.evaluate.code import needed_code
 from lastword.evaluate.harness import harness_tasks
 from tests.golden.cases import FOLDER
 

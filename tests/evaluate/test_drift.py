@@ -11,12 +11,12 @@ from lastword.decoding.loop import decode
 from lastword.errors import SettingError, TaskError
 from lastword.evaluate import Journal, drift
 from lastword.evaluate.journal import read_records
-from lastword.evaluate.tiny import tiny_tasks
+from lastword.evaluate.tasks import embedded_tasks
 from lastword.models.toy import Toy
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
-from tests.engines.test_room import Echo
+from tests.engines.test_room import YesTask
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,10 @@ def model():
 
 
 def test_it_reads_what_decoding_says_at_each_step(model, tmp_path):
-    tasks = tiny_tasks(["algebra"])
+    tasks = embedded_tasks(["algebra"])
     found = drift(
-        model, "m", tasks, Journal(tmp_path / "d.jsonl"), length=Survival(24), steps=(1, 3), limit=2, rows=2
+        model, "m", tasks, Journal(tmp_path / "d.jsonl"), length=Survival(24), steps=(1, 3), limit=2,
+        max_batch_size=2,
     )  # fmt: skip
     prompts = [model.tokenizer.encode(s.prompt) for s in tasks[0].samples(2)]
     steps = list(decode(model, prompts, Recipe.named("fixed").with_choices(length=Fixed(24))))
@@ -41,16 +42,16 @@ def test_it_reads_what_decoding_says_at_each_step(model, tmp_path):
 def test_a_second_call_asks_nothing_again(model, tmp_path, monkeypatch):
     given = {"length": Survival(16), "steps": (1,), "limit": 1}
     journal = Journal(tmp_path / "d.jsonl")
-    once = drift(model, "m", tiny_tasks(["algebra"]), journal, **given)
-    monkeypatch.setattr("lastword.evaluate.drifting.decode", lambda *_: pytest.fail("asked again"))
-    assert drift(model, "m", tiny_tasks(["algebra"]), journal, **given) == once
+    once = drift(model, "m", embedded_tasks(["algebra"]), journal, **given)
+    monkeypatch.setattr("lastword.evaluate.length_drift.decode", lambda *_: pytest.fail("asked again"))
+    assert drift(model, "m", embedded_tasks(["algebra"]), journal, **given) == once
     assert len(journal.path.read_text().splitlines()) == 1
     assert json.loads(journal.path.read_text())["kind"] == "drift"
 
 
 def test_a_step_that_was_not_read_is_measured_and_none_is_lost(model, tmp_path):
-    journal, tasks = Journal(tmp_path / "d.jsonl"), tiny_tasks(["algebra"])
-    given = {"length": Survival(16), "rows": 2}
+    journal, tasks = Journal(tmp_path / "d.jsonl"), embedded_tasks(["algebra"])
+    given = {"length": Survival(16), "max_batch_size": 2}
     drift(model, "m", tasks, journal, steps=(1, 3), limit=2, **given)
     (found,) = drift(model, "m", tasks, journal, steps=(2, 5), limit=1, **given)
     assert list(found.expected) == ["0", "1", "2", "3", "5"]
@@ -63,7 +64,7 @@ def test_a_step_that_was_not_read_is_measured_and_none_is_lost(model, tmp_path):
 
 
 def test_prompts_without_room_for_the_canvas_are_left_out(tmp_path, caplog):
-    task = Echo(30, 84, 85, 200)
+    task = YesTask(30, 84, 85, 200)
     model = Toy()
     model.max_seq_len = 100
 
@@ -73,7 +74,7 @@ def test_prompts_without_room_for_the_canvas_are_left_out(tmp_path, caplog):
 
     assert [record.index for record in measure(16)] == [0, 1]
     assert "2 of 4 prompts leave no room for 16 slots" in caplog.text
-    with pytest.raises(SettingError, match=r"none of 4 prompts leaves 80 of the model's 100.*70"):
+    with pytest.raises(SettingError, match=r"none of 4 prompts leaves room for 80 .* length of 100.*70"):
         measure(80)
 
 
@@ -83,8 +84,8 @@ def test_prompts_without_room_for_the_canvas_are_left_out(tmp_path, caplog):
         ({"steps": ()}, "no steps"),
         ({"steps": (0,)}, "steps=0"),
         ({"steps": (-1,)}, "steps=-1"),
-        ({"steps": (2, 16)}, "step 16 of a canvas of 16 slots"),
-        ({"rows": 0}, "rows=0"),
+        ({"steps": (2, 16)}, "step 16, and a canvas of 16 slots"),
+        ({"max_batch_size": 0}, "max_batch_size=0"),
         ({"limit": 0}, "limit=0"),
         ({"limit": -1}, "limit=-1"),
     ],
@@ -92,7 +93,7 @@ def test_prompts_without_room_for_the_canvas_are_left_out(tmp_path, caplog):
 def test_bad_settings_are_refused(model, tmp_path, wrong, why):
     given = {"limit": 1, "length": Survival(16), "steps": (1,)} | wrong
     with pytest.raises(SettingError, match=why):
-        drift(model, "m", tiny_tasks(["algebra"]), Journal(tmp_path / "d.jsonl"), **given)
+        drift(model, "m", embedded_tasks(["algebra"]), Journal(tmp_path / "d.jsonl"), **given)
 
 
 def test_the_command_refuses_a_canvas_of_nothing():
@@ -104,7 +105,7 @@ def test_the_command_refuses_an_unknown_task_before_a_model_is_loaded(monkeypatc
     def refuse(names):
         raise TaskError(f"there is no task {names[0]!r}")
 
-    monkeypatch.setattr("lastword.evaluate.settings.check_names", refuse)
+    monkeypatch.setattr("lastword.evaluate.presets.check_names", refuse)
     monkeypatch.setattr("lastword.load", lambda *_, **__: pytest.fail("loaded"))
     done = CliRunner().invoke(app, ["drift", "--tasks", "gsm9k"])
     assert (done.exit_code, "there is no task 'gsm9k'" in done.output) == (1, True)

@@ -14,12 +14,10 @@ import lastword
 from lastword.errors import EngineError, SandboxError, SettingError, TaskError
 from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records
-from lastword.evaluate.records import Spent
+from lastword.evaluate.records import RecordedCost
 from lastword.evaluate.run import evaluate
-from lastword.evaluate.task import Sample
-from lastword.evaluate.tiny import tiny_tasks
-from lastword.paper.compare import paired_p, standard_error
-from lastword.paper.overview import code, table
+from lastword.evaluate.tables import code_summary, paired_p, recipe_table, standard_error
+from lastword.evaluate.tasks import Sample, embedded_tasks
 from lastword.sandbox.runner import Limits, sandbox_info, sandbox_level
 from tests.evaluate.made import answer
 
@@ -50,10 +48,10 @@ def facts(records):
 
 def test_a_record_says_everything_a_table_needs(model, tmp_path):
     journal = Journal(tmp_path / "a.jsonl")
-    records = evaluate(model, "m", tiny_tasks(["algebra"]), RECIPE, journal, limit=2, rows=2)
+    records = evaluate(model, "m", embedded_tasks(["algebra"]), RECIPE, journal, limit=2, max_batch_size=2)
     one = records[0]
     assert (one.model, one.recipe) == ("m", RECIPE)
-    assert one.prompt == tiny_tasks(["algebra"])[0].samples()[one.index].digest
+    assert one.prompt == embedded_tasks(["algebra"])[0].samples()[one.index].digest
     assert one.cost.forward_passes == 24
     assert one.versions["lastword"] == lastword.__version__
     assert None not in (
@@ -76,7 +74,7 @@ def without_sandbox(monkeypatch):
 
 
 def test_a_record_says_how_code_was_kept_in(model, tmp_path, monkeypatch):
-    tasks = tiny_tasks(["algebra", "write_function"])
+    tasks = embedded_tasks(["algebra", "write_function"])
     records = evaluate(model, "m", tasks, RECIPE, Journal(tmp_path / "a.jsonl"), limit=1)
     kept = {record.task: record.sandbox for record in records}
     assert kept["algebra"] is None
@@ -93,19 +91,20 @@ def test_an_answer_that_was_not_run_says_so(model, tmp_path, monkeypatch):
     without_sandbox(monkeypatch)
     monkeypatch.delenv("LASTWORD_UNSAFE_CODE", raising=False)
     texts = iter(["import os", "return 1", "half a \ud800 character"])
-    monkeypatch.setattr("lastword.evaluate.task.Sample.cut", lambda *_: next(texts))
+    monkeypatch.setattr("lastword.evaluate.tasks.Sample.cut", lambda *_: next(texts))
     journal = Journal(tmp_path / "a.jsonl")
-    records = evaluate(model, "m", tiny_tasks(["write_function"]), RECIPE, journal, limit=3, rows=3)
+    tasks = embedded_tasks(["write_function"])
+    records = evaluate(model, "m", tasks, RECIPE, journal, limit=3, max_batch_size=3)
     found = {record.text: (record.score, record.refused) for record in records}
     assert found == {
         "import os": (0.0, True), "return 1": (0.0, False), "half a ? character": (0.0, False),
     }  # fmt: skip
-    said = code(records)
+    said = code_summary(records)
     assert said.startswith("Code of 3 answers: sandbox plain;")
     assert "1 of them were not run" in said
     old = [answer(sandbox={"level": "namespaces", "walls": "landlock 7, seccomp"}), answer()]
-    assert code(old) == "Code of 1 answers: sandbox namespaces, with landlock 7, seccomp."
-    assert code([answer()]) == ""
+    assert code_summary(old) == "Code of 1 answers: sandbox namespaces, with landlock 7, seccomp."
+    assert code_summary([answer()]) == ""
 
 
 def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(model, tmp_path, monkeypatch):
@@ -131,8 +130,8 @@ def test_a_task_that_cannot_run_its_code_stops_before_the_first_answer(model, tm
 def test_batches_do_not_change_answers(model, tmp_path):
     runs = [
         evaluate(
-            model, "m", tiny_tasks(["algebra"]), RECIPE, Journal(tmp_path / f"{rows}.jsonl"),
-            limit=3, rows=rows,
+            model, "m", embedded_tasks(["algebra"]), RECIPE, Journal(tmp_path / f"{rows}.jsonl"),
+            limit=3, max_batch_size=rows,
         )
         for rows in (1, 3)
     ]  # fmt: skip
@@ -141,21 +140,21 @@ def test_batches_do_not_change_answers(model, tmp_path):
 
 def test_what_is_recorded_is_not_asked_again(model, tmp_path, monkeypatch):
     journal = Journal(tmp_path / "a.jsonl")
-    tasks = tiny_tasks(["algebra"])
-    first = evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2)
+    tasks = embedded_tasks(["algebra"])
+    first = evaluate(model, "m", tasks, RECIPE, journal, limit=2, max_batch_size=2)
     monkeypatch.setattr("lastword.engines.local.generate_ids", None)
-    assert evaluate(model, "m", tasks, RECIPE, journal, limit=2, rows=2) == first
+    assert evaluate(model, "m", tasks, RECIPE, journal, limit=2, max_batch_size=2) == first
     with pytest.raises(EngineError, match="NoneType"):  # another recipe, another model: those are asked
-        evaluate(model, "other", tasks, RECIPE, journal, limit=2, rows=2)
+        evaluate(model, "other", tasks, RECIPE, journal, limit=2, max_batch_size=2)
 
 
 def test_a_line_cut_in_the_middle_is_asked_again(model, tmp_path):
     journal = Journal(tmp_path / "a.jsonl")
-    tasks = tiny_tasks(["algebra"])
-    whole = evaluate(model, "m", tasks, RECIPE, journal, limit=3, rows=3)
+    tasks = embedded_tasks(["algebra"])
+    whole = evaluate(model, "m", tasks, RECIPE, journal, limit=3, max_batch_size=3)
     text = journal.path.read_text()
     journal.path.write_text(text[: text.rfind("{") + 40])
-    again = evaluate(model, "m", tasks, RECIPE, Journal(journal.path), limit=3, rows=3)
+    again = evaluate(model, "m", tasks, RECIPE, Journal(journal.path), limit=3, max_batch_size=3)
     assert facts(again) == facts(whole)
     assert len(read_records(journal.path)) == 3
 
@@ -192,14 +191,14 @@ def test_stop_strings_cut_before_the_first():
     assert sample.cut("none of them") == "none of them"
 
 
-@pytest.mark.parametrize("wrong", [{"rows": 0}, {"limit": 0}, {"limit": -1}])
+@pytest.mark.parametrize("wrong", [{"max_batch_size": 0}, {"limit": 0}, {"limit": -1}])
 def test_bad_settings_are_refused(model, tmp_path, wrong):
     with pytest.raises(SettingError, match=next(f"{k}={v}" for k, v in wrong.items())):
-        evaluate(model, "m", tiny_tasks(["algebra"]), RECIPE, Journal(tmp_path / "a.jsonl"), **wrong)
+        evaluate(model, "m", embedded_tasks(["algebra"]), RECIPE, Journal(tmp_path / "a.jsonl"), **wrong)
 
 
 def test_other_weights_under_the_same_name_are_asked_again(model, tmp_path):
-    journal, tasks = Journal(tmp_path / "a.jsonl"), tiny_tasks(["algebra"])
+    journal, tasks = Journal(tmp_path / "a.jsonl"), embedded_tasks(["algebra"])
     other = lastword.load("tiny-llada-base", device="cpu")
     with torch.no_grad():
         next(other.parameters()).view(-1)[0] += 1
@@ -212,13 +211,13 @@ def test_other_weights_under_the_same_name_are_asked_again(model, tmp_path):
 
 def test_a_file_where_a_folder_should_be_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SettingError, match="is no folder to write to"):
+    with pytest.raises(SettingError, match="is not a folder to write to"):
         Journal(tmp_path / "file" / "a.jsonl")
 
 
 def test_unknown_tasks_and_broken_records_are_refused(tmp_path):
-    with pytest.raises(TaskError, match="no task 'gsm9k'; known: tiny, word_problems"):
-        tiny_tasks(["gsm9k"])
+    with pytest.raises(TaskError, match="unknown embedded task 'gsm9k'; known: tiny, word_problems"):
+        embedded_tasks(["gsm9k"])
     (tmp_path / "a.jsonl").write_text("not json\n")
     with pytest.raises(SettingError, match="cannot be read as records"):
         read_records(tmp_path)
@@ -226,7 +225,7 @@ def test_unknown_tasks_and_broken_records_are_refused(tmp_path):
 
 def record(recipe, index, score, columns=10, **more):
     finish = "ended" if score else "truncated"
-    cost = Spent(2, columns, 0)
+    cost = RecordedCost(2, columns, 0)
     return answer(recipe=recipe, index=index, score=score, cost=cost, finish=finish, **more)
 
 
@@ -234,19 +233,19 @@ def test_the_table_compares_with_the_first_recipe_on_common_samples():
     fixed, other = RECIPE, RECIPE.with_choices(length=lastword.Survival(16), block=4)
     records = [record(fixed, index, 1.0, columns=40) for index in range(10)]
     records += [record(other, index, float(index > 7)) for index in range(2, 10)]
-    lines = table(records).splitlines()
+    lines = recipe_table(records).markdown().splitlines()
     assert "| fixed:24 | 10 | 8 | 1.000 ± 0.000 |  | 0.00 | 1.00 | 1.00 | 1.00 |" in lines[2]
     # Spent too is compared on the eight samples both answered.
     shown = "| survival:16, block 4 | 8 | 8 | 0.250 ± 0.164 | -0.750, p = 0.031 | 0.75 | 1.00 | 0.25 | 1.00 |"
     assert shown in lines[3]
-    apart = table([records[0], records[-1]]).splitlines()
+    apart = recipe_table([records[0], records[-1]]).markdown().splitlines()
     assert "| no common samples |" in apart[3]
 
 
 def test_seeds_of_one_recipe_are_lines_of_their_own_and_copies_count_once():
     records = [record(RECIPE, index, 1.0) for index in range(4)]
     other = [record(RECIPE, index, 0.0, seed=1) for index in range(4)]
-    lines = table([*records, *records, *other]).splitlines()[2:]
+    lines = recipe_table([*records, *records, *other]).markdown().splitlines()[2:]
     assert [line.split(" | ")[:3] for line in lines] == [
         ["| m (seed 0)", "fixed:24", "4"],
         ["| m (seed 1)", "fixed:24", "4"],

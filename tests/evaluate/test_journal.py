@@ -10,7 +10,7 @@ import pytest
 
 from lastword.errors import SettingError
 from lastword.evaluate import Journal, read_records
-from lastword.evaluate.journal import was_cut
+from lastword.evaluate.journal import is_torn
 from lastword.evaluate.records import identity, to_line
 from tests.evaluate.made import answer
 
@@ -114,13 +114,13 @@ def test_a_last_line_of_the_users_is_refused_and_left_alone(theirs, tmp_path):
 
 def test_wherever_a_record_is_cut_it_is_known_for_one():
     line = to_line(answer(text='"\\\N{SNOWMAN}\n', prompt="p", sandbox={"level": "plain"}))
-    assert all(was_cut(line[:end]) for end in range(1, len(line)))
-    assert not was_cut(line)
+    assert all(is_torn(line[:end]) for end in range(1, len(line)))
+    assert not is_torn(line)
 
 
 def test_a_reader_is_told_that_a_line_was_cut(path):
     path.write_bytes(path.read_bytes() + to_line(answer(index=3))[:99])
-    with pytest.raises(SettingError, match="line 4 was cut, as of a run that was killed: give its"):
+    with pytest.raises(SettingError, match="line 4 is incomplete, because the run was killed: give its"):
         read_records(path)
 
 

@@ -10,8 +10,8 @@ import pytest
 from lastword.errors import SettingError
 from lastword.evaluate import Journal, parquet, read_records
 from lastword.evaluate.parquet import read_parquet, to_columns, to_row, write_parquet
-from lastword.evaluate.records import Spent
-from lastword.paper.pairing import answers
+from lastword.evaluate.records import RecordedCost
+from lastword.evaluate.tables import answers
 from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
 from tests.evaluate.made import answer, drift
@@ -56,7 +56,7 @@ def test_other_tools_read_flat_columns(path):
 
 
 def test_tokens_may_be_given_as_those_that_were_skipped():
-    kept = replace(RECORDS[0], cost=Spent(2, 30))
+    kept = replace(RECORDS[0], cost=RecordedCost(2, 30))
     content = changed([kept], cost_tokens_computed=..., cost_tokens_skipped=[6])
     assert read_parquet(content) == [kept]  # 2 passes over 10 + 8 tokens
 

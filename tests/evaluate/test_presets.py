@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import SettingError, TaskError
-from lastword.evaluate.presets import PRESETS, preset
-from lastword.evaluate.settings import Setting
+from lastword.evaluate.presets import PRESETS, Setting, preset
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
@@ -62,7 +61,7 @@ def test_options_override_a_preset():
     assert chosen.settings[1].recipe.sampling.temperature == 0.2
     with pytest.raises(TaskError, match="no setting for 'algebra'; it has bbh, gsm8k"):
         preset("paper/dream-base").only(("algebra",))
-    with pytest.raises(SettingError, match="no preset 'paper/gpt'; known: paper/llada-base"):
+    with pytest.raises(SettingError, match="unknown preset 'paper/gpt'; known: paper/llada-base"):
         preset("paper/gpt")
 
 
@@ -116,9 +115,9 @@ def test_drift_takes_a_preset_but_for_its_blocks(hub, tmp_path):
 def test_the_command_refuses_what_it_cannot_run_before_a_model_is_loaded():
     for arguments, why in (
         (["--tasks", ""], "--tasks has an empty value"),
-        (["--tasks", "algebra,"], "names nothing in one place"),
-        (["--tasks", "gsm8k", "--split", "validation"], "only the embedded tasks have one"),
-        (["--preset", "paper/gpt"], "there is no preset"),
+        (["--tasks", "algebra,"], "contains an empty name"),
+        (["--tasks", "gsm8k", "--split", "validation"], "only embedded tasks have splits other than test"),
+        (["--preset", "paper/gpt"], "unknown preset"),
     ):
         code, _, err = command("--model", "no/such/model", *arguments)
         assert code == 1
@@ -126,5 +125,5 @@ def test_the_command_refuses_what_it_cannot_run_before_a_model_is_loaded():
 
 
 def test_an_embedded_task_takes_no_examples():
-    with pytest.raises(TaskError, match="algebra is embedded; it takes no examples"):
+    with pytest.raises(TaskError, match="algebra is an embedded task: it takes no examples"):
         Setting(("algebra",), Recipe(), shots=3).load()

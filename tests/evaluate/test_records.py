@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from lastword.cli import app
 from lastword.errors import SettingError
 from lastword.evaluate.journal import Journal, read_records
-from lastword.evaluate.records import Answer, from_line, identity, record_of, to_line
+from lastword.evaluate.records import Answer, from_line, identity, make_record, to_line
 from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
 from tests.evaluate.made import ANSWERED, ASKED, answer, drift
@@ -93,7 +93,7 @@ def test_drift_is_read_from_the_first_step_on(expected):
 
 def test_fields_that_make_no_record_are_refused_before_they_are_written():
     with pytest.raises(SettingError, match="score: Input should be less than or equal to 1"):
-        record_of(ASKED | ANSWERED | {"score": 1.5})
+        make_record(ASKED | ANSWERED | {"score": 1.5})
 
 
 def test_another_question_has_another_identity():
@@ -116,5 +116,5 @@ def test_the_command_says_which_line_is_wrong(tmp_path):
 
 def test_a_frozen_record_says_what_it_cost_with_its_probe():
     record = answer()
-    assert (record.forward_passes, record.tokens_computed, record.right) == (2, 20, True)
+    assert (record.forward_passes, record.tokens_computed, record.correct) == (2, 20, True)
     assert isinstance(record, Answer)

@@ -8,8 +8,7 @@ import lastword
 from benchmarks.catalogue import parameters
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.errors import CheckpointError
-from lastword.tasks import FAMILIES
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import FAMILIES, load_frozen
 from training import card
 from training.history import shipped_log
 from training.settings import read

@@ -12,7 +12,7 @@ from lastword.errors import SettingError, WrongTypeError
 from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records
 from lastword.evaluate.run import evaluate
-from lastword.evaluate.tiny import TinyTask
+from lastword.evaluate.tasks import EmbeddedTask
 from lastword.policies.unmask.rule import MostConfident, UnmaskRule
 from lastword.recipe.registry import PARTS
 
@@ -53,7 +53,7 @@ def test_an_evaluation_keeps_it(registered, tmp_path):
     model = lastword.load("tiny-llada-base", device="cpu")
     recipe = lastword.Recipe(length=lastword.Fixed(8), unmask=Sure())
     journal = Journal(tmp_path / "own.jsonl")
-    made = evaluate(model, "tiny", [TinyTask("algebra")], recipe, journal, limit=1)
+    made = evaluate(model, "tiny", [EmbeddedTask("algebra")], recipe, journal, limit=1)
     (read,) = read_records(journal.path)
     assert read.recipe.unmask == Sure()
     assert read.text == made[0].text
@@ -69,7 +69,7 @@ def test_records_are_read_as_the_class_that_was_registered_last(registered, tmp_
     journal = Journal(tmp_path / "own.jsonl")
     for _ in range(2):  # the second time nothing is asked, and the records are found
         recipe = lastword.Recipe(length=lastword.Fixed(8), unmask=cell()())
-        (made,) = evaluate(model, "tiny", [TinyTask("algebra")], recipe, journal, limit=1)
+        (made,) = evaluate(model, "tiny", [EmbeddedTask("algebra")], recipe, journal, limit=1)
         assert type(made.recipe.unmask) is type(recipe.unmask)
     assert len(read_records(journal.path)) == 1
 

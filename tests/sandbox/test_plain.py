@@ -6,7 +6,7 @@ import pytest
 
 from lastword.sandbox.plain import why_not_plain
 from lastword.sandbox.runner import Level, Verdict, run_program
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import load_frozen
 
 MARK = "\nopen('mark', 'w')\n"
 

@@ -11,9 +11,8 @@ import sys
 import pytest
 
 from lastword.errors import TaskError
-from lastword.tasks import BENCHMARKS, FAMILIES, frozen
-from lastword.tasks.families import KnownLengths
-from lastword.tasks.frozen import COUNTS, FOLDER, frozen_path, load_frozen
+from lastword.tasks import BENCHMARKS, FAMILIES, families, load_frozen
+from lastword.tasks.families import COUNTS, FOLDER, KnownLengths, frozen_path
 from training.tasks.generators import split_of
 
 CODE = ("complete_function", "write_function")
@@ -63,7 +62,7 @@ def test_the_files_stay_small():
     ids=["empty", "notes", "truncated", "other lines", "no text"],
 )
 def test_a_damaged_file_is_named(monkeypatch, tmp_path, damaged):
-    monkeypatch.setattr(frozen, "FOLDER", tmp_path)
+    monkeypatch.setattr(families, "FOLDER", tmp_path)
     frozen_path("test", "algebra").write_bytes(damaged)
     with pytest.raises(TaskError, match=r"test-algebra\.jsonl\.xz.* cannot be read"):
         load_frozen("test", "algebra")
@@ -137,23 +136,6 @@ def test_every_equation_is_true(name):
             assert {"+": x + y == z, "-": x - y == z, "*": x * y == z, "/": y * z == x}[sign]
             count += 1
     assert count > 500
-
-
-@pytest.mark.parametrize(
-    "target", ['["fixed", 30]', '["uniform", 10, 40]', '["geometric", 20, 15]', '["two", 10, 50, 4]']
-)
-def test_hazard_and_distribution_agree(target):
-    lengths = KnownLengths.parse(target)
-    assert sum(lengths.probability) == pytest.approx(1)
-    survival, mean = 1.0, 0.0
-    for k, hazard in enumerate(lengths.hazard(256), 1):
-        index = k - lengths.minimum
-        expected = lengths.probability[index] if 0 <= index < len(lengths.probability) else 0
-        assert survival * hazard == pytest.approx(expected, abs=1e-9)
-        mean += survival
-        survival *= 1 - hazard
-    assert mean == pytest.approx(lengths.mean)
-    assert survival == 0
 
 
 def test_known_hazard_words_are_tokens(tokenizer):

@@ -11,8 +11,7 @@ from tokenizers import Tokenizer
 
 pytest.importorskip("reasoning_gym", reason="needs the package reasoning-gym")
 
-from lastword.tasks import FAMILIES
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import FAMILIES, load_frozen
 from training.tokenizer import DREAM, LLADA, SPECIALS, Specials, config_of, train, write
 
 AGAIN = """

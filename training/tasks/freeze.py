@@ -8,7 +8,7 @@ import sys
 from itertools import islice
 
 from lastword.tasks import FAMILIES, Example
-from lastword.tasks.frozen import COUNTS, frozen_path
+from lastword.tasks.families import COUNTS, frozen_path
 from training.tasks.generators import example_stream
 
 SEED = 2024

@@ -18,8 +18,13 @@ def generate(rng: random.Random, style_rng: random.Random) -> Example:
     numbers, request = REQUESTS[kind](rng)
     target = json.dumps([kind, *numbers])
     opening = f'{rng.choice(("Write", "Say", "Repeat the word"))} "{word}" {request}'
-    count = KnownLengths.parse(target).draw(style_rng)
+    count = draw_length(KnownLengths.parse(target), style_rng)
     return Example("known_hazard", f"{opening}\nWords:\n", " ".join([word] * count), target)
+
+
+def draw_length(lengths: KnownLengths, rng: random.Random) -> int:
+    """Draw a length."""
+    return rng.choices(range(lengths.minimum, lengths.maximum + 1), weights=lengths.probability)[0]
 
 
 def _fixed(rng: random.Random) -> tuple[list[int], str]:

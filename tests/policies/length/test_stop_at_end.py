@@ -14,8 +14,7 @@ from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
 from lastword.policies.length.wrappers import Wrapper
-from lastword.tasks import BENCHMARKS
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import BENCHMARKS, load_frozen
 
 IDS = TokenIds(mask=6, end=7, pad=7, vocab_size=8)
 PROMPT = 2

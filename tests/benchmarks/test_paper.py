@@ -1,25 +1,27 @@
 """The paper's tables from records made by hand, so that every number can be checked."""
 
 import csv
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from lastword.cli import app
+from benchmarks.paper.__main__ import run
+from benchmarks.paper.figures import Panel, _points, save_figures
+from benchmarks.paper.tables import arms_of, benchmark_of, paper_tables, task_title
 from lastword.errors import SettingError
 from lastword.evaluate.journal import Journal
 from lastword.evaluate.presets import PRESETS
-from lastword.evaluate.records import Spent
-from lastword.paper.arms import arms_of, benchmark_of, said_as
-from lastword.paper.figures import Panel, _points, save_figures
-from lastword.paper.tables import coverage, paper_tables
+from lastword.evaluate.records import RecordedCost
+from lastword.evaluate.tables import plan_fit
 from lastword.policies.unmask.rule import MostConfident
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
 from tests.evaluate.made import answer, drift
 
+ROOT = Path(__file__).parent.parent.parent
 THRESHOLD = {"unmask": "threshold:0.9", "block": 32}
 
 
@@ -40,7 +42,7 @@ def records(made, scores, *, horizon=256, columns=100, **more):
         answer(
             **fields | more | {
                 "recipe": made, "index": index, "score": float(score), "horizon": slots,
-                "cost": Spent(slots, columns, 0),
+                "cost": RecordedCost(slots, columns, 0),
             }
         )
         for index, (score, slots) in enumerate(zip(scores, horizons))
@@ -208,7 +210,7 @@ def test_drift_is_the_change_since_the_first_step():
 
 def test_coverage_asks_whether_the_answers_of_the_baseline_fit():
     (arms,) = arms_of(ALL)
-    assert coverage(arms.fixed.records, arms.survival.records) == (0.75, (0 + 0 + 10 + 21) / 4)
+    assert plan_fit(arms.fixed.records, arms.survival.records) == (0.75, (0 + 0 + 10 + 21) / 4)
     shown = {row[1]: row for row in tables()["Table 7"].rows}
     assert list(shown) == ["fixed 56", "fixed 256, the best", "stop at end", "survival", "DAEDAL"]
     assert shown["survival"][6:8] == ["75.0%", "8"]
@@ -221,7 +223,7 @@ def test_the_harness_tasks_of_a_benchmark_count_together():
     (row,) = tables([*some, *others])["Table 2"].rows
     assert (row[1], row[2], row[3]) == ("BBH", "4", "75.0 ± 25.0")
     assert benchmark_of(some[0]) == "BBH"
-    assert said_as("BBH", some) == "BBH"
+    assert task_title("BBH", some) == "BBH"
 
 
 def test_benchmarks_measured_on_two_machines_are_both_shown():
@@ -231,59 +233,36 @@ def test_benchmarks_measured_on_two_machines_are_both_shown():
     ]  # fmt: skip
 
 
+def command(*arguments):
+    options = map(str, (sys.executable, "-m", "benchmarks.paper", *arguments))
+    return subprocess.run(options, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
 @pytest.mark.full
 def test_the_command_writes_the_same_bytes_every_time(tmp_path):
     Journal(tmp_path / "m.jsonl").append(ALL)
     outs = []
     for name in ("one", "two"):
-        given = ["tables", "--records", str(tmp_path / "m.jsonl"), "--out", str(tmp_path / name)]
-        done = CliRunner().invoke(app, [*given, "--parquet", str(tmp_path / f"{name}.parquet")])
-        assert done.exit_code == 0, done.output
+        done = command("--records", tmp_path / "m.jsonl", "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
         outs.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
     assert outs[0] == outs[1]
     assert {"tables.md", "table-1.csv", "table-7.csv", "pareto.png", "pareto.svg"} <= set(outs[0])
     assert list(csv.reader((tmp_path / "one" / "table-2.csv").open()))[1][3] == "75.0 ± 25.0"
-    assert done.output.startswith("**Table 1.**")
+    assert done.stdout.startswith("**Table 1.**")
 
 
 def test_a_table_without_a_baseline_has_no_figures(tmp_path):
     Journal(tmp_path / "m.jsonl").append(DRIFT)
     out = tmp_path / "out"
-    done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path), "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    run([tmp_path / "m.jsonl"], None, out, figures=True)
     assert {path.name for path in out.iterdir()} == {"tables.md", "table-6.csv"}
-
-
-def test_without_matplotlib_nothing_is_written_but_tables_can_be_had(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    Journal(tmp_path / "m.jsonl").append(ALL)
-    given = ["tables", "--records", str(tmp_path / "m.jsonl"), "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, given)
-    assert done.exit_code == 1
-    assert "[plot]'" in done.output
-    assert not (tmp_path / "out").exists()
-    assert CliRunner().invoke(app, [*given, "--no-figures"]).exit_code == 0
-    assert (tmp_path / "out" / "tables.md").exists()
-
-
-@pytest.mark.parametrize("name", ["tables.md", "table-1.csv", "table-2.csv"])
-def test_a_file_of_the_user_s_with_the_name_of_a_table_is_left_as_it_is(tmp_path, name):
-    Journal(tmp_path / "m.jsonl").append(ALL)
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / name).write_text("my own\n")
-    given = ["tables", "--records", str(tmp_path / "m.jsonl"), "--out", str(out), "--no-figures"]
-    done = CliRunner().invoke(app, given)
-    assert done.exit_code == 1
-    assert "was not written by lastword tables" in done.output
-    assert [(file.name, file.read_text()) for file in out.iterdir()] == [(name, "my own\n")]
 
 
 def test_records_with_nothing_to_compare_are_refused(tmp_path):
     Journal(tmp_path / "m.jsonl").append(DAEDAL)
-    done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path)])
-    assert done.exit_code == 1
-    assert "nothing to compare" in done.output
+    with pytest.raises(SettingError, match="nothing to compare"):
+        run([tmp_path], None, None, figures=False)
     with pytest.raises(SettingError, match="fixed canvas"):
         save_figures(DAEDAL, tmp_path)
 
@@ -330,7 +309,7 @@ def test_a_lone_fixed_canvas_is_not_called_the_best():
 
 def test_a_baseline_that_no_prompt_fitted_is_no_traceback(tmp_path):
     """It spent nothing, and nothing can be a share of that."""
-    none = {"finish": "too_long", "cost": Spent(0, 0), "horizon": 0, "length": 0, "score": 0.0}
+    none = {"finish": "too_long", "cost": RecordedCost(0, 0), "horizon": 0, "length": 0, "score": 0.0}
     fixed = [answer(index=at, recipe=recipe(length="fixed:64"), **none) for at in range(3)]
     short = [answer(index=at, recipe=recipe(length="fixed:8")) for at in range(3)]
     survival = [answer(index=at, recipe=recipe(length="survival:64")) for at in range(3)]

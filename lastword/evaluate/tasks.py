@@ -1,0 +1,115 @@
+"""Tasks: samples with a scorer, and the embedded tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Protocol, runtime_checkable
+
+from lastword.errors import TaskError
+from lastword.evaluate.records import Fields
+from lastword.sandbox.runner import Verdict, sandbox_info
+from lastword.tasks import BENCHMARKS, FAMILIES, CodeFamily, load_frozen
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt of a task. The task's name and `index` identify it.
+
+    If a task supplies a conversation, as (role, content) `turns`, then those are decoded, and `prompt` is
+    only their text. A last turn of the assistant is continued.
+    """
+
+    task: str
+    index: int
+    prompt: str
+    stop: tuple[str, ...] = ()  # the answer is cut before the first of these
+    split: str = "test"
+    turns: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """A digest of the prompt or of its turns."""
+        content = repr(self.turns) if self.turns else self.prompt
+        return sha256(content.encode()).hexdigest()[:16]
+
+    def cut(self, text: str) -> str:
+        """Return the text before its first stop string.
+
+        >>> Sample("t", 0, "Q", stop=("Q:", "##")).cut("4 ## Q: next")
+        '4 '
+        """
+        ends = [at for at in map(text.find, self.stop) if at >= 0]
+        return text[: min(ends)] if ends else text
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A named list of samples with a scorer.
+
+    A task that runs code also has `conditions()`, whose result its records contain and which may raise before
+    the first answer, and `refused(sample, text)`: whether the code of an answer that was just scored was not
+    run, for lack of a sandbox.
+    """
+
+    name: str
+    group: str  # its benchmark: tables combine the tasks of a group
+    version: str  # of prompts and scorer: records of other versions are not reused
+
+    def samples(self, limit: int | None = None) -> list[Sample]: ...
+
+    def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]: ...
+
+
+class EmbeddedTask:
+    """The frozen prompts of an embedded task family."""
+
+    group, version = "tiny", "version 1"
+
+    def __init__(self, family: str, split: str = "test") -> None:
+        self.name, self.split, self.examples = family, split, load_frozen(split, family)
+        self._scores: dict[tuple[int, str], float] = {}
+        self._refused: set[tuple[int, str]] = set()
+
+    def samples(self, limit: int | None = None) -> list[Sample]:
+        return [
+            Sample(self.name, index, example.prompt, split=self.split)
+            for index, example in enumerate(self.examples[:limit])
+        ]
+
+    def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]:
+        """Score answers. Equal answers, which are frequent, are scored once."""
+        answers = [(sample.index, text) for sample, text in zip(samples, texts)]
+        new = [answer for answer in dict.fromkeys(answers) if answer not in self._scores]
+        examples = [self.examples[index] for index, _ in new]
+        texts, family = [text for _, text in new], FAMILIES[self.name]
+        if isinstance(family, CodeFamily):
+            outcomes = family.run_all(examples, texts)
+            correct = [outcome.passed for outcome in outcomes]
+            verdicts = [outcome.verdict for outcome in outcomes]
+            self._refused.update(a for a, verdict in zip(new, verdicts) if verdict is Verdict.REFUSED)
+        else:
+            correct = family.score_all(examples, texts)
+        self._scores.update(zip(new, map(float, correct)))
+        return [self._scores[answer] for answer in answers]
+
+    def conditions(self) -> Fields:
+        return {"sandbox": sandbox_info(plain=True)} if FAMILIES[self.name].runs_code else {}
+
+    def refused(self, sample: Sample, text: str) -> bool:
+        return (sample.index, text) in self._refused
+
+
+def is_embedded(name: str) -> bool:
+    """Return whether this is an embedded task, or `tiny`, the name of all of them."""
+    return name == "tiny" or name in FAMILIES
+
+
+def embedded_tasks(names: Sequence[str] = ("tiny",), split: str = "test") -> list[Task]:
+    """Return embedded tasks by name; `tiny` stands for the five benchmarks."""
+    families = [family for name in names for family in (BENCHMARKS if name == "tiny" else (name,))]
+    unknown = [family for family in families if family not in FAMILIES]
+    if unknown:
+        raise TaskError(f"unknown embedded task {unknown[0]!r}; known: tiny, {', '.join(FAMILIES)}")
+    return [EmbeddedTask(family, split) for family in dict.fromkeys(families)]

@@ -1,1 +1,0 @@
-"""Records in, tables and figures out: no model, no GPU."""
