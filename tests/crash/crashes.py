@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lastword.tasks.frozen import load_frozen
+from lastword.tasks import load_frozen
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ["-m", "tiny-llada-base"]
