@@ -133,26 +133,18 @@ ARMS: dict[str, Arm] = {
     "survival + Prophet": _arm(PREDICTED, PART, commit=Prophet()),
     "survival + stable margin": _arm(PREDICTED, PART, commit=StableMargin()),
     "survival + dual cache": _arm(PREDICTED, PART, cache=DualCache(), block=32),
-    "survival + threshold + prefix cache": _arm(
-        PREDICTED, PART, unmask=THRESHOLD, cache=PrefixCache(), block=32
-    ),
+    "survival + threshold + prefix cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=PrefixCache(), block=32),
     "survival + threshold + dual cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=DualCache(), block=32),
     "survival + threshold + feature cache": _arm(PREDICTED, PART, unmask=THRESHOLD, cache=FEATURE, block=32),
     "auto + threshold": _arm(AUTO, CANDIDATE, unmask=THRESHOLD, block=32),
     "auto, grow, stop + threshold": _arm(_grow_stop(AUTO), CANDIDATE, PART, FAST, unmask=THRESHOLD, block=32),
-    "auto, reread, grow, stop + threshold": _arm(
-        _grow_stop(Reread(AUTO)), CANDIDATE, unmask=THRESHOLD, block=32
-    ),
+    "auto, reread, grow, stop + threshold": _arm(_grow_stop(Reread(AUTO)), CANDIDATE, unmask=THRESHOLD, block=32),
     "auto, grow, stop + threshold + dual cache": _arm(
         _grow_stop(AUTO), CANDIDATE, PART, FAST, unmask=THRESHOLD, cache=DualCache(), block=32
     ),
-    "auto, grow, stop + dual cache": _arm(
-        _grow_stop(AUTO), CANDIDATE, PART, FAST, cache=DualCache(), block=32
-    ),
+    "auto, grow, stop + dual cache": _arm(_grow_stop(AUTO), CANDIDATE, PART, FAST, cache=DualCache(), block=32),
     "stop at end + threshold": _arm(STOP, CANDIDATE, PART, unmask=THRESHOLD, block=32),
-    "stop at end + threshold + dual cache": _arm(
-        STOP, CANDIDATE, PART, unmask=THRESHOLD, cache=DualCache(), block=32
-    ),
+    "stop at end + threshold + dual cache": _arm(STOP, CANDIDATE, PART, unmask=THRESHOLD, cache=DualCache(), block=32),
 }
 # Of the candidates for a fast default, those that are not above.
 _RULES = {

@@ -175,9 +175,7 @@ def commit(rng: random.Random) -> lastword.CommitRule:
         lastword.Never,
         lastword.Never,
         lambda: lastword.Prophet(measure, late + 4, late + 1, late),
-        lambda: lastword.Prophet(
-            measure, late + 4, late + 1, late, answer_start=2, literals=((1, 17), (-1, 18))
-        ),
+        lambda: lastword.Prophet(measure, late + 4, late + 1, late, answer_start=2, literals=((1, 17), (-1, 18))),
         lambda: lastword.StableMargin(measure, start_threshold=late + 4, end_threshold=late),
         lambda: rng.choice([*PARTS["commit"].values()])(),
     ]

@@ -74,9 +74,7 @@ def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]
         tokens[row, canvas.start : canvas.start + len(own)] = torch.tensor(own, dtype=torch.long)
     canvas = canvas.write(tokens != model.ids.mask, tokens)
     forward = Forward(model, Sampling(), RowGenerators([0] * len(prompts)))
-    prediction, _ = forward(
-        canvas, PassInputs(Columns.from_mask(canvas.masked)), BatchCost.zeros(len(prompts))
-    )
+    prediction, _ = forward(canvas, PassInputs(Columns.from_mask(canvas.masked)), BatchCost.zeros(len(prompts)))
     return Survival(LIMIT).signal(prediction, canvas)
 
 
@@ -107,9 +105,7 @@ def table(models: dict[str, list[Record]]) -> str:
             mine = longer_than(records, tokens)
             before = error(mine, "product", 0)
             product, auto = (error(mine, reading, tokens) for reading in ("product", "auto"))
-            lines.append(
-                f"| {model} | {tokens} | {len(mine)} | {product:.1f} | {auto:.1f} | {auto / before:.2f} |"
-            )
+            lines.append(f"| {model} | {tokens} | {len(mine)} | {product:.1f} | {auto:.1f} | {auto / before:.2f} |")
     return "\n".join(lines)
 
 

@@ -98,11 +98,7 @@ KEPT = (
         "answers",
     ),
     Kept(
-        "parts",
-        "answers of [every part](parts.md), timed",
-        f"`{STUDY} run --arms parts --workers 1`",
-        _arms,
-        "answers",
+        "parts", "answers of [every part](parts.md), timed", f"`{STUDY} run --arms parts --workers 1`", _arms, "answers"
     ),
     Kept(
         "speed",
@@ -218,9 +214,7 @@ def records() -> str:
         files = files_of(kept)
         told = [kept.counted(path) for path in files]
         where = dict.fromkeys(
-            ", ".join(filter(None, (about["hardware"], about.get("dtype"))))
-            for about, _ in told
-            if "hardware" in about
+            ", ".join(filter(None, (about["hardware"], about.get("dtype")))) for about, _ in told if "hardware" in about
         )
         counted = f", {sum(count for _, count in told):,} {kept.unit}" if kept.unit else ""
         rows.append(
@@ -274,10 +268,7 @@ def training_runs() -> str:
     scored = [(log_path(name), name) for name in MODELS]
     scored.append((LOGS / "llada-instruct-seed-2.log.jsonl.xz", "tiny-llada-instruct, seed 2"))
     runs = [
-        (run, line["step"], line["accuracy"])
-        for path, run in scored
-        for line in read_log(path)
-        if "accuracy" in line
+        (run, line["step"], line["accuracy"]) for path, run in scored for line in read_log(path) if "accuracy" in line
     ]
     for line in (LOGS / "checks.jsonl").read_text().splitlines():
         check = json.loads(line)
@@ -287,6 +278,4 @@ def training_runs() -> str:
     for run, steps, shares in runs:
         lowest = min(BENCHMARKS, key=lambda family: shares[family])
         rows.append(f"| {run} | {steps:,} | {shares['mean']:.3f} | {lowest} {shares[lowest]:.2f} |")
-    return "\n".join(
-        [*rows, "", "60 validation prompts per family, fixed canvas of 256, one token per pass."]
-    )
+    return "\n".join([*rows, "", "60 validation prompts per family, fixed canvas of 256, one token per pass."])

@@ -50,10 +50,7 @@ Truth = Literal["own", "reference"]
 RECORD = Path(__file__).parent / "records" / "coverage.json"
 PROMPTS = Path("out/coverage/prompts.jsonl.gz")
 SEED = 2026  # the frozen prompts have another
-SETTLED = (
-    2025,
-    4000,
-)  # seed and prompts of the run from which whole slots and random halves were learnt
+SETTLED = (2025, 4000)  # seed and prompts of the run from which whole slots and random halves were learnt
 LIMIT = 256
 COVERAGES = (0.9, 0.95)
 TRUTHS: tuple[Truth, ...] = ("own", "reference")
@@ -236,8 +233,7 @@ def bounds_of(families: Mapping[str, Pairs], coverage: float) -> dict[str, Any]:
     }
     return {
         title: {
-            "slots": statistics.mean(math.ceil(own[f] * p) for f, (_, half) in split.items() for p, _ in half)
-            / mean,
+            "slots": statistics.mean(math.ceil(own[f] * p) for f, (_, half) in split.items() for p, _ in half) / mean,
             "families": {family: covered(half, own[family]) for family, (_, half) in split.items()},
         }
         for title, own in scales.items()
@@ -268,10 +264,7 @@ def table(record: Mapping[str, Summary], truth: Truth) -> str:
 
 def chance(record: Mapping[str, Summary]) -> str:
     """Return Markdown: coverage with a factor per family over many halvings, mean and spread in points."""
-    lines = [
-        f"| model | bound | {' | '.join(BENCHMARKS)} |",
-        f"|---|---|{'---:|' * len(BENCHMARKS)}",
-    ]
+    lines = [f"| model | bound | {' | '.join(BENCHMARKS)} |", f"|---|---|{'---:|' * len(BENCHMARKS)}"]
     for model, summary in record.items():
         for row in summary["chance"]:
             families = [row["families"][family] for family in BENCHMARKS]

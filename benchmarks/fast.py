@@ -78,11 +78,7 @@ def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result
     records.sort(key=lambda record: (BENCHMARKS.index(record.task), record.index))
     passes = [record.forward_passes for record in records]
     columns = sum(record.tokens_computed for record in records)
-    about: dict[str, Any] = {
-        "model": job.model,
-        "weights": records[0].weights,
-        "dtype": records[0].dtype,
-    }
+    about: dict[str, Any] = {"model": job.model, "weights": records[0].weights, "dtype": records[0].dtype}
     about |= {"split": job.split, "per_family": job.per_family} | environment(bench.model)
     right = [int(r.correct) for r in records]
     return Result(job, about, Counted(np.array(right), np.array(passes), columns))
@@ -135,9 +131,7 @@ def read(split: str, folder: Path = RECORDS) -> dict[str, Arms]:
         path = _path(model, split, folder)
         if path.exists():
             found[model] = {
-                line["arm"]: Counted(
-                    np.array([*map(int, line["right"])]), np.array(line["passes"]), line["columns"]
-                )
+                line["arm"]: Counted(np.array([*map(int, line["right"])]), np.array(line["passes"]), line["columns"])
                 for line in read_lines(path)[1]
             }
     return found

@@ -35,17 +35,7 @@ from lastword.survival.interpretation import Auto, EndSignal, Hazard
 from lastword.survival.plot import save_lengths
 from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.tasks.families import KnownLengths
-from lastword.viz.figures import (
-    BLUE,
-    COLOURS,
-    GREEN,
-    INK,
-    ORANGE,
-    label_lines,
-    new_figure,
-    save,
-    styled,
-)
+from lastword.viz.figures import BLUE, COLOURS, GREEN, INK, ORANGE, label_lines, new_figure, save, styled
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
@@ -61,12 +51,7 @@ def measure_survival() -> dict[str, object]:
     """The record behind the survival curve: one probe of a tiny checkpoint."""
     model = lastword.load(ROOT / MODEL, device="cpu")
     lengths = lastword.predict_length(model, PROMPT, limit=LIMIT, interpretation=Hazard())
-    return {
-        "model": MODEL,
-        "prompt": PROMPT,
-        "limit": LIMIT,
-        "hazard": [round(h, 6) for h in lengths.hazard.tolist()],
-    }
+    return {"model": MODEL, "prompt": PROMPT, "limit": LIMIT, "hazard": [round(h, 6) for h in lengths.hazard.tolist()]}
 
 
 def draw_survival(record: Path) -> None:
@@ -85,9 +70,7 @@ def measure_readings() -> dict[str, object]:
         chat = model.tokenizer.chat_template is not None
         prompt = model.tokenizer.chat([message]) if chat else model.tokenizer.encode(example.prompt)
         signal = Survival(256).signal(ModelProbe(model, [prompt])(256))
-        signals[name] = {
-            end: [round(p, 6) for p in getattr(signal, end)[0].tolist()] for end in ("document", "turn")
-        }
+        signals[name] = {end: [round(p, 6) for p in getattr(signal, end)[0].tolist()] for end in ("document", "turn")}
     return {"prompt": example.prompt, "target": example.target, "signals": signals}
 
 
@@ -101,9 +84,7 @@ def draw_readings(record: Path) -> None:
     figure = new_figure(9, 4.6)
     axes = figure.subplots(2, len(READ), sharex=True, squeeze=False)
     for column, (name, training) in enumerate(READ.items()):
-        ends = {
-            end: torch.tensor([values], dtype=torch.float64) for end, values in kept["signals"][name].items()
-        }
+        ends = {end: torch.tensor([values], dtype=torch.float64) for end, values in kept["signals"][name].items()}
         signal = EndSignal.from_probabilities(**ends)
         (choice,) = Auto().choose(signal)
         above, below = axes[:, column]

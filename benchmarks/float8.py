@@ -34,9 +34,7 @@ def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
             model = lastword.load(name, device="cpu", weights=weights)
             journal = Journal(Path(folder) / f"{weights}.jsonl")
             found.append(
-                evaluate(
-                    model, name, tasks, recipe, journal, limit=per_family, max_batch_size=rows, timed=False
-                )
+                evaluate(model, name, tasks, recipe, journal, limit=per_family, max_batch_size=rows, timed=False)
             )
     stored, float8 = ([(answer.correct, answer.text or "") for answer in answers] for answers in found)
     return Compared.of(name, stored, float8)

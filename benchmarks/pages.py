@@ -16,18 +16,7 @@ from pathlib import Path
 from benchmarks import begun, catalogue, coverage, fast, readings, scaling
 from benchmarks.arms import ARMS, BASE, DEFAULT, GROUPS, MODELS, UNSEEN, recipe_of
 from benchmarks.float8 import FLOAT8
-from benchmarks.kept import (
-    BATCH_SPEED,
-    FIXED,
-    PARTS,
-    SPEED,
-    accuracy,
-    against_fixed,
-    answers_of,
-    asked,
-    study,
-    timed,
-)
+from benchmarks.kept import BATCH_SPEED, FIXED, PARTS, SPEED, accuracy, against_fixed, answers_of, asked, study, timed
 from benchmarks.opening import OPENING
 from benchmarks.paper.tables import paper_tables
 from benchmarks.passes import table as pass_tables
@@ -82,11 +71,7 @@ def canvas() -> str:
     for model in MODELS:
         predictions = answers_of(model, recipe_of("survival"))
         mean = fixed_at(predictions)
-        named = {
-            FIXED: recipe_of(FIXED),
-            "survival": recipe_of("survival"),
-            "fixed at the mean prediction": mean,
-        }
+        named = {FIXED: recipe_of(FIXED), "survival": recipe_of("survival"), "fixed at the mean prediction": mean}
         for title, recipe in named.items():
             titles[recipe] = title
             records += answers_of(model, recipe)
@@ -188,10 +173,7 @@ def _covered(name: str) -> str:
 
 def _speed(folder: Path) -> str:
     """Seconds of the arms that were timed, alone on a machine and in one run, over all families."""
-    lines = [
-        "| model | recipe | n | seconds a sample | passes | columns |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
+    lines = ["| model | recipe | n | seconds a sample | passes | columns |", "|---|---|---:|---:|---:|---:|"]
     for model in MODELS:
         fixed = answers_of(model, recipe_of(FIXED), folder=folder)
         for arm in GROUPS["speed"].arms:

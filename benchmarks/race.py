@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 RECORD = Path(__file__).parent.parent / "docs" / "figures" / "race.json"
 MODEL, FAMILY, INDEX = "tiny-llada-instruct", "algebra", 15  # of the validation prompts
 SLOTS = 256
-TITLES = {
-    "predicted": "lastword: a canvas of the predicted length",
-    "fixed": "a fixed canvas of {slots} slots",
-}
+TITLES = {"predicted": "lastword: a canvas of the predicted length", "fixed": "a fixed canvas of {slots} slots"}
 
 PIXELS, DPI = (800, 430), 100
 STEP, FRAME_MS = 3, 100  # passes a frame, and how long it is shown
@@ -52,9 +49,7 @@ RENAMED = {
 
 def read_record(path: Path) -> dict[str, Any]:
     """Return a record of the race, with old keys renamed."""
-    return json.loads(
-        path.read_text(), object_hook=lambda data: {RENAMED.get(key, key): data[key] for key in data}
-    )
+    return json.loads(path.read_text(), object_hook=lambda data: {RENAMED.get(key, key): data[key] for key in data})
 
 
 def example() -> Example:
@@ -79,12 +74,7 @@ def measure_race() -> dict[str, object]:
 
 def _kept(answer: Generation) -> dict[str, Any]:
     """What is drawn of a run, which every machine computes alike."""
-    told = {
-        **answer.to_data(),
-        "finish": answer.finish.value,
-        "prompt": answer.prompt_text,
-        "seconds": 0.0,
-    }
+    told = {**answer.to_data(), "finish": answer.finish.value, "prompt": answer.prompt_text, "seconds": 0.0}
     assert answer.frames is not None
     kept = run(answer.frames, answer.lengths, told)
     for frame in kept["frames"]:
@@ -226,15 +216,7 @@ class Stage:
             self._counts[name] = self._say(above, "", size=10.5, at=LEFT + WIDTH, ha="right")
             self._texts[name] = self._say(bottom - 0.02, "", size=9, family="DejaVu Sans Mono", va="top")
 
-    def _say(
-        self,
-        height: float,
-        text: str,
-        colour: str = INK,
-        size: float = 9,
-        at: float = LEFT,
-        **more: Any,
-    ) -> Any:
+    def _say(self, height: float, text: str, colour: str = INK, size: float = 9, at: float = LEFT, **more: Any) -> Any:
         return self._figure.text(at, height, text, color=colour, fontsize=size, **more)
 
     def _axis(self, bottom: float, height: float) -> Axes:

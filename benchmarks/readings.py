@@ -27,15 +27,7 @@ from lastword.decoding.running_batch import ModelProbe
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
-from lastword.survival.interpretation import (
-    Auto,
-    Boundary,
-    EndedBy,
-    FirstBoundary,
-    Hazard,
-    Interpretation,
-    TurnEnd,
-)
+from lastword.survival.interpretation import Auto, Boundary, EndedBy, FirstBoundary, Hazard, Interpretation, TurnEnd
 from lastword.tasks import BENCHMARKS, FAMILIES, Example, load_frozen
 from lastword.tasks.families import KnownLengths
 from training.tasks.generators import generate
@@ -175,8 +167,7 @@ def deviations_of(counts: Sequence[int]) -> list[float]:
     """Each count's distance from the median of the others, which is what could be known of it."""
     ordered = sorted(counts)
     return [
-        abs(count - statistics.median(ordered[:index] + ordered[index + 1 :]))
-        for index, count in enumerate(ordered)
+        abs(count - statistics.median(ordered[:index] + ordered[index + 1 :])) for index, count in enumerate(ordered)
     ]
 
 
@@ -234,10 +225,7 @@ def overall(models: dict[str, list[Record]], floors: Record) -> str:
 
 def by_family(models: dict[str, list[Record]], floors: Record) -> str:
     """Markdown: bias and error per family, the product beside the reading that Auto picks."""
-    lines = [
-        f"| model | reading | {' | '.join(FAMILIES)} |",
-        f"|---|---|{'---:|' * len(FAMILIES)}",
-    ]
+    lines = [f"| model | reading | {' | '.join(FAMILIES)} |", f"|---|---|{'---:|' * len(FAMILIES)}"]
     for model, records in models.items():
         for name in (PRODUCT, "auto"):
             cells = [
@@ -259,8 +247,7 @@ def against_the_truth(models: dict[str, list[Record]]) -> str:
     for model, records in models.items():
         known = [r for r in records if r["family"] == "known_hazard"]
         cells = [
-            f"{bias(known, name):+.1%}, {statistics.mean(r['distance'][name] for r in known):.1f}"
-            for name in READINGS
+            f"{bias(known, name):+.1%}, {statistics.mean(r['distance'][name] for r in known):.1f}" for name in READINGS
         ]
         lines.append(f"| {model} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -77,8 +77,7 @@ def requests_of(model: Any, count: int) -> Requests:
     examples = [example for turn in zip(*families) for example in turn][:count]
     if len(examples) < count:
         raise lastword.errors.SettingError(
-            f"{count} prompts were requested, and {len(examples)} are frozen; give --prompts {len(examples)} "
-            "or less"
+            f"{count} prompts were requested, and {len(examples)} are frozen; give --prompts {len(examples)} or less"
         )
     return {
         f"prompt {index}": GenerationRequest(model.tokenizer.encode(example.prompt), index)

@@ -32,18 +32,7 @@ import torch
 
 import lastword
 from benchmarks.arm_files import Arms, by_arm, file_of, keep, read_arms
-from benchmarks.arms import (
-    DRIFT,
-    FIXED_MEAN,
-    FIXED_MEANS,
-    FRESH,
-    GROUPS,
-    MODELS,
-    SEED,
-    SLOTS,
-    UNSEEN,
-    recipe_of,
-)
+from benchmarks.arms import DRIFT, FIXED_MEAN, FIXED_MEANS, FRESH, GROUPS, MODELS, SEED, SLOTS, UNSEEN, recipe_of
 from benchmarks.paper.tables import mean_slots
 from lastword.engines import LOCAL, PROCESSES, RAY, EngineOptions
 from lastword.engines.base import Engine
@@ -246,12 +235,7 @@ def _said(job: Job, bench: Bench, rows: int, out: Path) -> str:
 
 
 def run(
-    wanted: Sequence[Job],
-    rows: int,
-    device: str,
-    workers: int,
-    out: Path,
-    options: EngineOptions = EngineOptions(),
+    wanted: Sequence[Job], rows: int, device: str, workers: int, out: Path, options: EngineOptions = EngineOptions()
 ) -> None:
     """Measure the jobs and say what came."""
     if options.engine != LOCAL:
@@ -267,12 +251,7 @@ def run(
 
 
 def each(
-    measured: Callable[..., Value],
-    wanted: Sequence[Job],
-    rows: int,
-    device: str,
-    workers: int,
-    out: Path,
+    measured: Callable[..., Value], wanted: Sequence[Job], rows: int, device: str, workers: int, out: Path
 ) -> Iterator[Value]:
     """What the function makes of each job, several workers at a time; a worker keeps to a model where it can.
 
@@ -401,10 +380,7 @@ def main() -> None:
         keep_all(given.raw, given.kept)
     else:
         for name, group in GROUPS.items():
-            print(
-                f"{name}: {len(group.arms)} arms x {len(group.models)} models, {group.split}, ",
-                end="",
-            )
+            print(f"{name}: {len(group.arms)} arms x {len(group.models)} models, {group.split}, ", end="")
             print(f"{group.per_family} prompts a family")
             print(*(f"    {arm}" for arm in group.arms), sep="\n")
 

@@ -48,9 +48,7 @@ async def _answers() -> list[dict[str, Any]]:
     families = [load_frozen("test", family) for family in BENCHMARKS]
     examples = [families[n % len(families)][n // len(families)] for n in range(JOBS)]
     prompts = [model.tokenizer.chat([{"role": "user", "content": e.prompt}]) for e in examples]
-    requests = [
-        ServerRequest(tuple(prompt), resolve(Recipe(), model, [prompt], in_chat=[True])) for prompt in prompts
-    ]
+    requests = [ServerRequest(tuple(prompt), resolve(Recipe(), model, [prompt], in_chat=[True])) for prompt in prompts]
     passes = Passes()
     engine = Engine(model, ServerSettings(max_batch_size=SLOTS, max_queue_size=JOBS), metrics=passes)
     engine.start()

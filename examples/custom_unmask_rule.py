@@ -26,9 +26,7 @@ class SureRun(UnmaskRule):
     name: ClassVar[str] = "sure-run"
     threshold: float = 0.9
 
-    def choose(
-        self, prediction: Prediction, open: Tensor, clock: Clock, state: State
-    ) -> tuple[Tensor, State]:
+    def choose(self, prediction: Prediction, open: Tensor, clock: Clock, state: State) -> tuple[Tensor, State]:
         """Everything here is [rows, columns read], the columns from left to right."""
         leftmost = open & (open.cumsum(-1) == 1)
         sure = leftmost | (prediction.confidence >= self.threshold)

@@ -55,8 +55,7 @@ class Finish(Enum):
         "larger estimate (Survival(estimate=Quantile(0.95))) or a larger limit."
     )
     MASKS_LEFT = (
-        "The model kept proposing the mask token, so some slots stayed empty. "
-        "Decode with Sampling(propose_mask=False)."
+        "The model kept proposing the mask token, so some slots stayed empty. Decode with Sampling(propose_mask=False)."
     )
 
 
@@ -155,9 +154,7 @@ def generate(  # type: ignore[overload-overlap]  # text is a sequence of texts, 
     model: Model, prompt: Prompt, **options: Unpack[GenerateOptions]
 ) -> Generation: ...
 @overload
-def generate(
-    model: Model, prompt: Sequence[Prompt], **options: Unpack[GenerateOptions]
-) -> list[Generation]: ...
+def generate(model: Model, prompt: Sequence[Prompt], **options: Unpack[GenerateOptions]) -> list[Generation]: ...
 def generate(
     model: Model, prompt: Prompt | Sequence[Prompt], **options: Unpack[GenerateOptions]
 ) -> Generation | list[Generation]:
@@ -336,8 +333,7 @@ def _finished_rows(
 
 def _nothing_to_decode() -> SettingError:
     return SettingError(
-        "the tokens hook filled every slot before the first pass, so there was nothing to decode; leave some "
-        "masks"
+        "the tokens hook filled every slot before the first pass, so there was nothing to decode; leave some masks"
     )
 
 

@@ -69,9 +69,7 @@ class BenchLine(RecordPart):
     first_seconds: Figure | None = None  # the first warm-up run, which compiles kernels and captures graphs
     forward_passes: Count | None = _renamed("passes", "forward_passes")  # of the batch
     tokens: Count | None = None  # before the end of their row
-    tokens_computed: Figure | None = _renamed(
-        "columns", "tokens_computed"
-    )  # per pass where only `ms` is given
+    tokens_computed: Figure | None = _renamed("columns", "tokens_computed")  # per pass where only `ms` is given
     peak_mb: Figure | None = None  # device memory beyond what was allocated before
     tokens_per_second: Figure | None = None
     tokens_per_forward: Figure | None = None
@@ -198,12 +196,7 @@ def bench_prompts(model: MaskPredictor, count: int) -> list[Any]:
 
 
 def time_recipe(
-    model: MaskPredictor,
-    prompts: Sequence[Any],
-    recipe: Recipe,
-    timer: Timer,
-    max_batch_size: int,
-    solo: int = 0,
+    model: MaskPredictor, prompts: Sequence[Any], recipe: Recipe, timer: Timer, max_batch_size: int, solo: int = 0
 ) -> BenchLine:
     """Time the decoding of all prompts; `solo` of them are also decoded alone and compared."""
     encoded, count = tokenize_prompts(model, prompts), len(prompts)

@@ -71,16 +71,14 @@ def _ids(model: MaskPredictor, prompt: Any) -> list[int]:
         ids = tokenizer.chat(messages) if is_chat else tokenizer.encode(prompt)
     elif not is_list(prompt) and not (is_array(prompt) and prompt.ndim == 1):
         raise PromptError(
-            f"a prompt of type {type(prompt).__name__} was given; give text, chat messages or a list of "
-            "token ids"
+            f"a prompt of type {type(prompt).__name__} was given; give text, chat messages or a list of token ids"
         )
     try:
         return as_token_ids(ids)
     except (TypeError, ValueError, RuntimeError) as error:
         if is_text or is_chat:
             raise PromptError(
-                f"the tokenizer returned {short_repr(ids)} for a prompt ({error}); it must return a list of "
-                "token ids"
+                f"the tokenizer returned {short_repr(ids)} for a prompt ({error}); it must return a list of token ids"
             ) from error
         raise PromptError(
             f"a prompt contains something that is not a token id ({error}); give text, chat messages or "

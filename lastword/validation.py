@@ -63,8 +63,7 @@ def check_list(owner: str, name: str, value: Any, expected: str) -> None:
 
 def _wrong_type(owner: str, name: str, value: object, expected: str) -> WrongTypeError:
     return WrongTypeError(
-        f"{owner}({name}={short_repr(value)}) was given, of type {type(value).__name__}; {name} must be "
-        f"{expected}"
+        f"{owner}({name}={short_repr(value)}) was given, of type {type(value).__name__}; {name} must be {expected}"
     )
 
 

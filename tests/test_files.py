@@ -162,9 +162,7 @@ def test_a_full_device_is_a_setting_error():
 def test_the_file_of_a_redirected_output_is_rejected(path):
     code = "import sys, pathlib; from lastword.io import files; files.write(pathlib.Path(sys.argv[1]), 'new')"
     with path.open("a") as output:
-        done = subprocess.run(
-            [sys.executable, "-c", code, "/dev/stdout"], stdout=output, stderr=subprocess.PIPE
-        )
+        done = subprocess.run([sys.executable, "-c", code, "/dev/stdout"], stdout=output, stderr=subprocess.PIPE)
     assert b"the output of this command is redirected to it" in done.stderr
     assert path.read_text() == "old"
 

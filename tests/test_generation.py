@@ -216,11 +216,7 @@ def test_more_than_the_models_positions_is_refused_unless_allowed(llada):
     with pytest.raises(CapacityError, match=r"horizon 92 \+ prompt 5 exceeds .*96.* to 91"):
         lastword.generate(llada, IDS, length="fixed:92", unmask=MostConfident(lastword.EqualShares(46.0)))
     long = lastword.generate(
-        llada,
-        IDS,
-        length="fixed:92",
-        unmask=MostConfident(lastword.EqualShares(46.0)),
-        exceed_max_seq_len=True,
+        llada, IDS, length="fixed:92", unmask=MostConfident(lastword.EqualShares(46.0)), exceed_max_seq_len=True
     )
     assert len(long.canvas) == 92
 
@@ -452,10 +448,7 @@ def test_decode_yields_one_step_per_pass_and_fills_only_masks(toy):
 def test_decode_repeats_with_equal_dice(llada):
     recipe = Recipe(length=lastword.Fixed(8), unmask=AtRandom(), sampling=Sampling(temperature=1.0))
     runs = [
-        [
-            step.canvas.tokens
-            for step in lastword.decode(llada, [IDS], recipe, generators=RowGenerators([seed]))
-        ][-1]
+        [step.canvas.tokens for step in lastword.decode(llada, [IDS], recipe, generators=RowGenerators([seed]))][-1]
         for seed in (1, 1, 2)
     ]
     assert torch.equal(runs[0], runs[1])
@@ -475,9 +468,7 @@ def test_functions_keep_their_names_beside_modules_of_the_same_name():
 
 
 def test_a_reading_may_be_named(toy):
-    named, made = (
-        lastword.predict_length(toy, "abc", interpretation=r) for r in ("hazard", lastword.Hazard())
-    )
+    named, made = (lastword.predict_length(toy, "abc", interpretation=r) for r in ("hazard", lastword.Hazard()))
     assert named.mean.item() == made.mean.item()
     with pytest.raises(lastword.LastwordError, match="there is no interpretation called 'tea'"):
         lastword.predict_length(toy, "abc", interpretation="tea")

@@ -77,11 +77,7 @@ def test_imports_point_upwards():
 
 def test_no_file_imports_itself_through_others():
     """Functions may hide a ring from Python; here they count like the top of a file."""
-    left = {
-        module_of(path): {*imported(ast.parse(path.read_text()))}
-        for path in FILES
-        if path.name != "__init__.py"
-    }
+    left = {module_of(path): {*imported(ast.parse(path.read_text()))} for path in FILES if path.name != "__init__.py"}
     while free := [module for module, needed in left.items() if not needed & {*left}]:
         for module in free:
             del left[module]

@@ -149,10 +149,7 @@ def test_the_wheel_installs_on_every_promised_python(version, wheel, tmp_path):
     """By that Python's own pip; without its dependencies, which would have to be fetched."""
     subprocess.run([interpreter(version), "-m", "venv", tmp_path / "env"], check=True)
     own = str(tmp_path / "env" / "bin" / "python")
-    for command in (
-        ["-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel],
-        ["-c", ABOUT],
-    ):
+    for command in (["-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel], ["-c", ABOUT]):
         run = subprocess.run([own, *command], capture_output=True, text=True, cwd=tmp_path, check=False)
         assert run.returncode == 0, run.stderr
     number = lastword.__version__
@@ -194,12 +191,7 @@ def test_the_source_distribution_brings_all_that_its_tests_import(source):
     environment = {**os.environ, "PYTHONPATH": str(source)}
     for command in (["-c", probe], ["-m", "pytest", "--collect-only", "-p", "no:cacheprovider"]):
         run = subprocess.run(
-            [sys.executable, *command],
-            capture_output=True,
-            text=True,
-            cwd=source,
-            env=environment,
-            check=False,
+            [sys.executable, *command], capture_output=True, text=True, cwd=source, env=environment, check=False
         )
         assert run.returncode == 0, run.stdout[-3000:]
         assert str(ROOT) not in run.stdout

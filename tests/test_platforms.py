@@ -16,17 +16,7 @@ POSIX_NAMES = {
         *("sched_getaffinity", "sched_setaffinity", "wait3", "wait4", "WNOHANG", "O_NOFOLLOW", "O_DIRECTORY"),
         *("O_CLOEXEC", "fchmod", "fchown", "chown", "pread", "pwrite", "register_at_fork", "statvfs"),
     ),
-    "signal": (
-        "SIGALRM",
-        "SIGCHLD",
-        "SIGHUP",
-        "SIGKILL",
-        "SIGPIPE",
-        "SIGQUIT",
-        "SIGUSR1",
-        "SIGUSR2",
-        "alarm",
-    ),
+    "signal": ("SIGALRM", "SIGCHLD", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGQUIT", "SIGUSR1", "SIGUSR2", "alarm"),
     "socket": ("AF_UNIX",),
     "time": ("tzset",),
 }

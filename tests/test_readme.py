@@ -31,9 +31,7 @@ def run():
 
 def code_blocks(language: str) -> list[tuple[str, str, str | None]]:
     """Page, code that is run, and what the page shows below it as printed, if anything."""
-    shape = re.compile(
-        rf"(<!-- not run: .*? -->\n)?```{language}\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL
-    )
+    shape = re.compile(rf"(<!-- not run: .*? -->\n)?```{language}\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
     return [
         (page.name, code, printed or None)
         for page in PAGES

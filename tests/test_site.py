@@ -96,9 +96,7 @@ def test_links_out_of_the_docs_become_words(tmp_path):
 
 def test_docstrings_are_shown_with_their_examples_and_comments():
     shown = module("docstrings")
-    assert shown.fenced("Text.\n\n>>> 1 + 1\n2\n\nMore.") == (
-        "Text.\n\n```python\n>>> 1 + 1\n2\n```\n\nMore."
-    )
+    assert shown.fenced("Text.\n\n>>> 1 + 1\n2\n\nMore.") == ("Text.\n\n```python\n>>> 1 + 1\n2\n```\n\nMore.")
     lines = {"horizon": "    horizon: int  # slots planned", "cost": "    cost: Work"}
     assert shown.fields(lines) == "\n\n| field | |\n|---|---|\n| `horizon` | Slots planned |\n"
     assert shown.fields({"cost": "    cost: Work"}) == ""
@@ -149,10 +147,7 @@ def test_what_is_loaded_is_told_from_what_is_linked():
         '<a href="https://a.b"></a><script src="//c.d/e.js"></script><img src="f.png">'
         '<link rel="stylesheet" href="https://g.h/i.css"><link rel="canonical" href="https://j.k">'
     )
-    assert [address for address in loaded.found if elsewhere(address)] == [
-        "//c.d/e.js",
-        "https://g.h/i.css",
-    ]
+    assert [address for address in loaded.found if elsewhere(address)] == ["//c.d/e.js", "https://g.h/i.css"]
 
 
 @pytest.mark.full
@@ -194,8 +189,7 @@ def test_search_works_from_a_folder(site):
         wait(driver, 30).until(lambda _: field.is_displayed())
         field.send_keys("horizon")
         found = wait(driver, 30).until(
-            lambda _: driver.find_elements("css selector", "a.md-search-result__link"),
-            "nothing was found",
+            lambda _: driver.find_elements("css selector", "a.md-search-result__link"), "nothing was found"
         )
         assert all(link.get_attribute("href").startswith("file:") for link in found)
     finally:

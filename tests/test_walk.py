@@ -72,9 +72,7 @@ asyncio.run(ask())
 
 
 def trace(program):
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout.split()
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
 
 def listed(section):

@@ -23,13 +23,7 @@ def training(log: list[dict[str, Any]]) -> str:
     )
 
 
-def card(
-    name: str,
-    settings: Settings,
-    log: list[dict[str, Any]],
-    shares: dict[str, float],
-    per_family: int,
-) -> str:
+def card(name: str, settings: Settings, log: list[dict[str, Any]], shares: dict[str, float], per_family: int) -> str:
     """The text of one model card; `shares` is the measured accuracy by family."""
     kind = "LLaDA" if settings.family == "llada" else "Dream"
     packed = settings.rows_are == "packed"

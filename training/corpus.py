@@ -137,15 +137,10 @@ def documents(examples: Examples, frame: Frame, fill: int | None, device: torch.
         (starts + prompts + answers, frame.ends),
     ):
         flat[at[:, None] + np.arange(len(pieces))] = np.array(pieces, np.int16)
-    for at, origin, count in (
-        (starts + before, source, kept),
-        (starts + prompts, source + given, answers),
-    ):
+    for at, origin, count in ((starts + before, source, kept), (starts + prompts, source + given, answers)):
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         flat[np.repeat(at, count) + within] = examples.tokens[np.repeat(origin, count) + within]
-    tokens, start, prompt, length = (
-        torch.from_numpy(array).to(device) for array in (flat, starts, prompts, lengths)
-    )
+    tokens, start, prompt, length = (torch.from_numpy(array).to(device) for array in (flat, starts, prompts, lengths))
     document = torch.arange(len(lengths), dtype=torch.int32, device=device)
     document = document.repeat_interleave(length)
     return Documents(tokens, start, prompt, length, fill, document)

@@ -98,14 +98,7 @@ GENERATION: dict[str, dict[str, Any]] = {
 
 
 def export(
-    network: BidirectionalTransformer,
-    family: str,
-    folder: Path,
-    tokenizer: Path,
-    *,
-    start: int,
-    end: int,
-    mask: int,
+    network: BidirectionalTransformer, family: str, folder: Path, tokenizer: Path, *, start: int, end: int, mask: int
 ) -> None:
     """Write a folder that `lastword.load` and the authors' own code can read."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,11 +21,7 @@ class Muon(torch.optim.Optimizer):
     """For matrices only; a step has about the spectral norm `lr`."""
 
     def __init__(
-        self,
-        params: Iterable[nn.Parameter],
-        lr: float,
-        momentum: float = 0.95,
-        weight_decay: float = 0.0,
+        self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.0
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 

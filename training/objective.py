@@ -93,13 +93,7 @@ def ahead(tokens: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     return F.pad(tokens[:, 1:], (0, 1)), F.pad(weights[:, 1:], (0, 1))
 
 
-def loss(
-    network: BidirectionalTransformer,
-    inputs: Tensor,
-    targets: Tensor,
-    weights: Tensor,
-    causal: bool,
-) -> Tensor:
+def loss(network: BidirectionalTransformer, inputs: Tensor, targets: Tensor, weights: Tensor, causal: bool) -> Tensor:
     """Weighted cross entropy in float32.
 
     The head runs on every column: picking the masked ones first would make shapes depend on data.

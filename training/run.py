@@ -30,15 +30,10 @@ VALIDATION_BATCHES = 8
 class Run:
     """What a training run holds, and one step of it."""
 
-    def __init__(
-        self, settings: Settings, out: Path, device: torch.device, *, compiled: bool = False
-    ) -> None:
+    def __init__(self, settings: Settings, out: Path, device: torch.device, *, compiled: bool = False) -> None:
         self.settings, self.out, self.device = settings, out, device
         self.tokenizer = tokenizer = read_tokenizer(Path(settings.tokenizer))
-        self.end, self.mask = (
-            token_number(tokenizer, END),
-            token_number(tokenizer, MASKS[settings.family]),
-        )
+        self.end, self.mask = (token_number(tokenizer, END), token_number(tokenizer, MASKS[settings.family]))
         self.train = self._batches("train", settings.seed)
         self.validation = self._batches("validation", 0)
         network = fresh(settings.shape(tokenizer.size), settings.seed).to(device)
@@ -70,9 +65,7 @@ class Run:
         for step in range(VALIDATION_BATCHES):
             b = self.validation(step)
             with self._mixed():
-                total += objective.loss(
-                    self.optimiser.average, b.inputs, b.targets, b.weights, b.causal
-                ).item()
+                total += objective.loss(self.optimiser.average, b.inputs, b.targets, b.weights, b.causal).item()
         return total / VALIDATION_BATCHES
 
     def _mixed(self) -> AbstractContextManager[Any]:

@@ -31,18 +31,7 @@ from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
-from lastword.viz.figures import (
-    BLUE,
-    FAINT,
-    INK,
-    ORANGE,
-    SOFT,
-    label_lines,
-    label_points,
-    new_figure,
-    save,
-    styled,
-)
+from lastword.viz.figures import BLUE, FAINT, INK, ORANGE, SOFT, label_lines, label_points, new_figure, save, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,9 +53,7 @@ OURS = {
 def save_figures(records: Sequence[Record], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw every figure as PNG and SVG, with a panel per model that answered on a fixed canvas."""
     panels = [
-        panel
-        for subject, own in by_subject(answers(records)).items()
-        if (panel := Panel.of(subject, own)) is not None
+        panel for subject, own in by_subject(answers(records)).items() if (panel := Panel.of(subject, own)) is not None
     ]
     if not panels:
         raise SettingError("no records of a fixed canvas were given; figures compare with one")
@@ -156,9 +143,7 @@ def pareto(panels: Sequence[Panel]) -> Figure:
         ax.axhline(0, color=SOFT, linewidth=0.8)
         ax.plot(*zip(*points.values()), "o", color=FAINT, markersize=4, zorder=1)
         ax.plot(*zip(*best), "-", color=BLUE, linewidth=5, alpha=0.2, zorder=1)
-        labelled = {
-            name: at for recipe, at in points.items() if (name := label(recipe, panel.slots)) is not None
-        }
+        labelled = {name: at for recipe, at in points.items() if (name := label(recipe, panel.slots)) is not None}
         colours = [BLUE if name in OURS.values() else INK for name in labelled]
         for at, colour in zip(labelled.values(), colours):
             ax.plot(*at, "o", color=colour, markersize=6)
@@ -235,11 +220,7 @@ def _points(panel: Panel) -> dict[Recipe, Point]:
     return points
 
 
-FIGURES: dict[str, Callable[[Sequence[Panel]], Figure]] = {
-    "predicted": predicted,
-    "lengths": lengths,
-    "pareto": pareto,
-}
+FIGURES: dict[str, Callable[[Sequence[Panel]], Figure]] = {"predicted": predicted, "lengths": lengths, "pareto": pareto}
 
 
 def _grid(count: int, height: float) -> tuple[Figure, list[Axes]]:

@@ -184,9 +184,7 @@ def _find_baseline(arms: Sequence[Arm]) -> Arm | None:
     most = max((len(arm.records) for arm in fixed), default=0)
     candidates = [arm for arm in fixed if 2 * len(arm.records) >= most]
     return max(
-        candidates,
-        key=lambda arm: (arm.slots, len(arm.records), arm.differs_from(usual) <= LENGTH),
-        default=None,
+        candidates, key=lambda arm: (arm.slots, len(arm.records), arm.differs_from(usual) <= LENGTH), default=None
     )
 
 
@@ -345,8 +343,7 @@ def daedal_accuracy(every: Sequence[BenchmarkArms]) -> PaperTable:
     return PaperTable(
         "Table 5",
         "Accuracy in percent, p of the paired difference to w/o, and columns as a share of its.",
-        "model | task | n | w/o | DAEDAL | its columns | survival | its columns "
-        "| paper: w/o, DAEDAL, survival",
+        "model | task | n | w/o | DAEDAL | its columns | survival | its columns | paper: w/o, DAEDAL, survival",
         _rows(every, "daedal_accuracy", lambda arms: _shared(arms.fixed, arms.daedal, arms.survival), cells),
     )
 
@@ -379,9 +376,7 @@ def beyond(every: Sequence[BenchmarkArms]) -> PaperTable:
     for subject in dict.fromkeys(arms.subject for arms in every):
         own = [arms for arms in every if arms.subject == subject and arms.fixed]
         slots = set.intersection(*(set(arms.canvases) for arms in own)) if own else set()
-        roles: dict[str, list[Arm | None]] = {
-            f"fixed {n}": [arms.canvases[n] for arms in own] for n in sorted(slots)
-        }
+        roles: dict[str, list[Arm | None]] = {f"fixed {n}": [arms.canvases[n] for arms in own] for n in sorted(slots)}
         canvases = set(roles) if len(slots) > 1 else set()
         roles["stop at end"] = [arms.stop for arms in own]
         roles["survival"] = [arms.survival for arms in own]

@@ -77,9 +77,7 @@ def measure(
         )
         notes.append(f"pairs: {kept_pairs().source}")
     if "plain" in lines:
-        notes.append(
-            "plain: our own writing of the authors' loop in plain modules; an answer's seconds extrapolated."
-        )
+        notes.append("plain: our own writing of the authors' loop in plain modules; an answer's seconds extrapolated.")
     plain = asdict(settings) | {"caches": ",".join(settings.caches)}
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
     return PassRecord(

@@ -87,13 +87,7 @@ class Bench:
         for name, cache in self._caches().items():
             case = f"{name}, {block} columns over {keys}"
             yield self._in_loop(
-                "blocks",
-                max(1, keys - 2 * block),
-                2 * block,
-                cache,
-                block,
-                case,
-                trace=cache == DualCache(),
+                "blocks", max(1, keys - 2 * block), 2 * block, cache, block, case, trace=cache == DualCache()
             )
 
     def probe(self) -> Iterator[PassLine]:
@@ -175,9 +169,7 @@ class Bench:
         generator = torch.Generator().manual_seed(length)
         return torch.randint(0, self.model.ids.end, (length,), generator=generator).tolist()
 
-    def _recipe(
-        self, length: int | LengthPolicy, pace: int | float, cache: Cache, block: int | None = -1
-    ) -> Recipe:
+    def _recipe(self, length: int | LengthPolicy, pace: int | float, cache: Cache, block: int | None = -1) -> Recipe:
         return Recipe(
             length=Fixed(length) if isinstance(length, int) else length,
             unmask=MostConfident(EqualShares(pace)),
@@ -194,14 +186,7 @@ class Bench:
         return lastword.generate(self.model, prompt, recipe=recipe, exceed_max_seq_len=True, **given)
 
     def _decode(self, prompts: Sequence[list[int]], recipe: Recipe, slots: int) -> Iterator[Step]:
-        return decode(
-            self.model,
-            prompts,
-            recipe,
-            exceed_max_seq_len=True,
-            max_batch_size=slots,
-            use_cuda_graphs=True,
-        )
+        return decode(self.model, prompts, recipe, exceed_max_seq_len=True, max_batch_size=slots, use_cuda_graphs=True)
 
     def _begin(self, prompts: Sequence[list[int]], recipe: Recipe, slots: int = 1) -> None:
         """Decode the first steps only, as a warm-up."""
@@ -226,8 +211,7 @@ class Bench:
 
     def _bare_pass(self, slots: int) -> Callable[[], object]:
         tokens = torch.tensor(
-            [self._prompt(self.settings.prompt) + [self.model.ids.mask] * slots],
-            device=self.meter.device,
+            [self._prompt(self.settings.prompt) + [self.model.ids.mask] * slots], device=self.meter.device
         )
         read = torch.arange(self.settings.prompt, tokens.shape[1], device=self.meter.device)[None]
         return lambda: self.model(tokens, read)
@@ -281,13 +265,7 @@ class Bench:
         )
 
     def _answer(
-        self,
-        case: str,
-        cache: Cache,
-        *,
-        probed: bool = False,
-        once: bool = False,
-        captured: bool = True,
+        self, case: str, cache: Cache, *, probed: bool = False, once: bool = False, captured: bool = True
     ) -> PassLine:
         """Measure an answer from the prompt to the last token."""
         prompt, slots = self._prompt(self.settings.prompt), self.settings.horizon
@@ -303,11 +281,7 @@ class Bench:
 
         meter = replace(self.meter, repeats=1) if once else self.meter
         timed = meter.median(call, warm=None if not once else lambda: self._begin([prompt], recipe))
-        work = Work(
-            cost.tokens_computed,
-            cost.attention_pairs,
-            cost.forward_passes * self.settings.block / 2,
-        )
+        work = Work(cost.tokens_computed, cost.attention_pairs, cost.forward_passes * self.settings.block / 2)
         passes = cost.forward_passes + probed
         if probed:
             work = work.plus(self._probe_work())
@@ -316,9 +290,7 @@ class Bench:
     def _batch(self, case: str, cache: Cache, rows: int, slots: int) -> PassLine:
         """Measure the decoding of `rows` prompts in a batch of `slots`."""
         shortest, longest = self.settings.prompts
-        prompts = [
-            self._prompt(shortest + (longest - shortest) * row // max(1, rows - 1)) for row in range(rows)
-        ]
+        prompts = [self._prompt(shortest + (longest - shortest) * row // max(1, rows - 1)) for row in range(rows)]
         lengths = lengths_for(rows, self.settings.predicted)
         recipe = self._recipe(Replay.of(prompts, lengths), MIXED_PACE, cache)
         totals = StepTotals(rows)
@@ -330,9 +302,7 @@ class Bench:
         timed = replace(self.meter, repeats=1).median(call, warm=lambda: self._begin(prompts, recipe, slots))
         costs = [row.cost for row in totals.finished]
         spent = sum(cost.forward_passes for cost in costs)
-        columns, squares = (
-            sum(getattr(cost, n) for cost in costs) for n in ("tokens_computed", "attention_pairs")
-        )
+        columns, squares = (sum(getattr(cost, n) for cost in costs) for n in ("tokens_computed", "attention_pairs"))
         work = Work(columns, squares, spent * self.settings.block / 2)
         useful = sum(row.useful for row in lengths)
         line = self._whole("mixed", case, timed, work, totals.forward_passes, spent, useful)
@@ -340,14 +310,7 @@ class Bench:
         return line.model_copy(update={"rows": rows, **counted})
 
     def _whole(
-        self,
-        line: str,
-        case: str,
-        timed: Timing,
-        work: Work,
-        passes: int,
-        row_passes: int,
-        tokens: int,
+        self, line: str, case: str, timed: Timing, work: Work, passes: int, row_passes: int, tokens: int
     ) -> PassLine:
         seconds = timed.ms / 1000
         return PassLine(

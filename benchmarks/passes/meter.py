@@ -42,12 +42,7 @@ class Meter(Timer):
     """A timer that also measures differences of calls and, on a GPU, traces them."""
 
     def difference(
-        self,
-        less: Callable[[], object],
-        more: Callable[[], object],
-        by: int,
-        *,
-        trace: bool = False,
+        self, less: Callable[[], object], more: Callable[[], object], by: int, *, trace: bool = False
     ) -> tuple[Timing, Activity | None]:
         """Return the time of `more` minus that of `less`, divided by `by`; work done once in both cancels.
 

@@ -34,9 +34,7 @@ class PlainLayer(nn.Module):
         self.shape, width = shape, shape.hidden_size
         keys = shape.num_kv_heads * shape.head_dim
         self.norms = nn.ModuleList(PlainNorm(width, shape.norm_eps) for _ in range(2))
-        self.query, self.key, self.value = (
-            nn.Linear(width, out, bias=shape.qkv_bias) for out in (width, keys, keys)
-        )
+        self.query, self.key, self.value = (nn.Linear(width, out, bias=shape.qkv_bias) for out in (width, keys, keys))
         self.out = nn.Linear(width, width, bias=False)
         self.gate, self.up = (nn.Linear(width, shape.intermediate_size, bias=False) for _ in range(2))
         self.down = nn.Linear(shape.intermediate_size, width, bias=False)

@@ -104,9 +104,7 @@ class Replay(LengthPolicy):
         predicted, written = torch.tensor(rows, device=columns.device).unbind(1)
         return Plan(predicted, state=Written(written))
 
-    def revise(
-        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
-    ) -> tuple[Canvas, State]:
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         last = clock.window.last - canvas.start
         block = clock.window.columns(canvas.width) & canvas.answer
         done = ~(block & canvas.masked).any(-1) & (last >= Written(*state).tokens)

@@ -101,11 +101,7 @@ def shape_of(name: str) -> ModelShape:
 
 
 def random_model(
-    model_shape: ModelShape,
-    device: torch.device,
-    dtype: torch.dtype,
-    weights: str = "plain",
-    seed: int = 0,
+    model_shape: ModelShape, device: torch.device, dtype: torch.dtype, weights: str = "plain", seed: int = 0
 ) -> NativeModel:
     """Return a model of this shape with weights drawn on the device."""
     shape = model_shape.shape

@@ -52,9 +52,7 @@ class StepTotals:
     def add(self, step: Step) -> None:
         """Add a step; to be called before the next step is computed."""
         if self._static is None:
-            self._static = supports_static_shapes(
-                step.canvas.device, step.recipe, Hooks(), len(step.request_ids)
-            )
+            self._static = supports_static_shapes(step.canvas.device, step.recipe, Hooks(), len(step.request_ids))
         prompts = [prompt for prompt in step.request_ids if prompt is not None]
         passes = self._passes_of(step) if self._static else 1
         self.forward_passes += passes

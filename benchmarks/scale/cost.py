@@ -50,9 +50,7 @@ class Measured:
 def measured(path: Path = BENCH) -> list[Measured]:
     """The lines that a cost of passes can be held against."""
     lines = read(path).lines
-    return [
-        _of(line) for line in lines if line.line in FITTED and not any(part in line.case for part in LEFT_OUT)
-    ]
+    return [_of(line) for line in lines if line.line in FITTED and not any(part in line.case for part in LEFT_OUT)]
 
 
 def _of(line: PassLine) -> Measured:

@@ -61,10 +61,7 @@ class Fleet:
         true = work.seconds(cost, self.site.slots)
         predicted = work.predicted_seconds(cost, self.site.slots)
         self._true, self._a_pass = true.tolist(), (true / work.passes).tolist()
-        self._foreseen, self._likely = (
-            predicted.tolist(),
-            (predicted / work.predicted_passes).tolist(),
-        )
+        self._foreseen, self._likely = (predicted.tolist(), (predicted / work.predicted_passes).tolist())
         self._row = (cost.column * work.columns / work.passes).tolist()  # seconds of a row's pass
         self._probe = work.probe_seconds(cost).tolist()
         full = cost.fixed + self.site.slots * float(np.mean(self._row))

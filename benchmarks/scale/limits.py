@@ -19,9 +19,7 @@ MOST_TIMES = 20  # replicas above what capacity asks for, before a target counts
 DECISIONS = 200_000
 
 
-def machines(
-    bench: Bench, traffic: Traffic, arm: Arm, rate: float, target: float, requests: int
-) -> int | None:
+def machines(bench: Bench, traffic: Traffic, arm: Arm, rate: float, target: float, requests: int) -> int | None:
     """The fewest replicas whose p95 meets the target at this rate; None if none do."""
 
     def meets(replicas: int) -> bool:
@@ -41,13 +39,7 @@ def machines(
 
 
 def stale_run(
-    bench: Bench,
-    traffic: Traffic,
-    rate: float,
-    replicas: int,
-    requests: int,
-    every: float,
-    counts: bool,
+    bench: Bench, traffic: Traffic, rate: float, replicas: int, requests: int, every: float, counts: bool
 ) -> Outcome:
     """Least predicted work of two by reports that are up to so many seconds old."""
     pick = stale(requests, replicas, every, counts, bench.seed)

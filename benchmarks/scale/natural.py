@@ -25,10 +25,7 @@ Canvas = Literal["fixed", "stop", "predicted"]
 RULES: tuple[Rule, ...] = ("one token a pass", "entropy bound")
 SPLIT = "validation"
 KEPT = " + dual cache, prompt kept"
-ARMS: dict[Rule, str] = {
-    "one token a pass": DEFAULT + KEPT,
-    "entropy bound": f"{DEFAULT} + entropy bound 0.1{KEPT}",
-}
+ARMS: dict[Rule, str] = {"one token a pass": DEFAULT + KEPT, "entropy bound": f"{DEFAULT} + entropy bound 0.1{KEPT}"}
 SLOTS = 1024  # max_tokens of every request
 BLOCK = 32
 PROMPTS = (200, 1100)
@@ -56,9 +53,7 @@ def asked() -> Asked:
 
 
 def _answers(model: str, arm: str) -> list[Answer]:
-    return sorted(
-        answers_of(model, recipe_of(arm), SPLIT), key=lambda own: (BENCHMARKS.index(own.task), own.index)
-    )
+    return sorted(answers_of(model, recipe_of(arm), SPLIT), key=lambda own: (BENCHMARKS.index(own.task), own.index))
 
 
 def _some(values: list[int]) -> Numbers:

@@ -9,16 +9,7 @@ from typing import Any, NamedTuple
 from benchmarks.scale.arms import BEST
 from benchmarks.scale.record import Record
 from benchmarks.scale.table import BASE
-from lastword.viz.figures import (
-    AMBER,
-    BLUE,
-    INK,
-    ORANGE,
-    PINK,
-    SKY,
-    new_figure,
-    save,
-)
+from lastword.viz.figures import AMBER, BLUE, INK, ORANGE, PINK, SKY, new_figure, save
 
 SHOWN = {
     "canvas 1024, stop at end": ("1024 slots, stop at end", ORANGE, "-"),
@@ -56,9 +47,7 @@ class LineEnd(NamedTuple):
     colour: str
 
 
-def label_ends(
-    ax: Any, x: int | float, ends: Iterable[LineEnd], gap: int | float, *, is_log: bool = False
-) -> None:
+def label_ends(ax: Any, x: int | float, ends: Iterable[LineEnd], gap: int | float, *, is_log: bool = False) -> None:
     """Write labels next to the ends of lines, at least a gap apart; a factor on a logarithmic axis."""
     lowest = -float("inf")
     for end in sorted(ends):

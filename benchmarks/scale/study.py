@@ -8,14 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks.scale.arms import ARMS, SLOTS, TRAFFIC, Bench
 from benchmarks.scale.cost import errors, fitted, measured
-from benchmarks.scale.limits import (
-    decision_seconds,
-    longest_bound_by_probe,
-    machines,
-    pays,
-    probe_share,
-    stale_run,
-)
+from benchmarks.scale.limits import decision_seconds, longest_bound_by_probe, machines, pays, probe_share, stale_run
 from benchmarks.scale.natural import ARMS as RECIPES
 from benchmarks.scale.natural import SLOTS as MOST_TOKENS
 from benchmarks.scale.natural import asked
@@ -75,10 +68,7 @@ def study(size: Size, say: Callable[[str], None] = print) -> Record:
         loads=list(LOADS),
         curves=curves,
         stale=[_stale(bench, name, size, every) for name in TRAFFIC for every in STALE],
-        pays={
-            str(most): list(found) if (found := pays(bench.cost, most)) else None
-            for most in MOST_TOKENS_OF_PROBES
-        },
+        pays={str(most): list(found) if (found := pays(bench.cost, most)) else None for most in MOST_TOKENS_OF_PROBES},
         decision_us=1e6 * decision_seconds(size.replicas),
     )
 
@@ -146,7 +136,6 @@ def _stale(bench: Bench, name: str, size: Size, every: float) -> Stale:
     traffic, (replicas, requests) = TRAFFIC[name], size.swept
     rate = LOAD * bench.capacity(traffic) * replicas
     alone, counting = (
-        stale_run(bench, traffic, rate, replicas, requests, every, counts).percentile(0.95)
-        for counts in (False, True)
+        stale_run(bench, traffic, rate, replicas, requests, every, counts).percentile(0.95) for counts in (False, True)
     )
     return Stale(traffic=name, every=every, alone=alone, counting=counting)

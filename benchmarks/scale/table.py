@@ -45,27 +45,18 @@ def _percentiles(line: Line) -> tuple[float | None, ...]:
 
 def limits(record: Record) -> str:
     """The router's, the reports' and the probe's."""
-    rows = [
-        "| | " + " | ".join(record.traffic) + " |",
-        "|---|" + "---:|" * len(record.traffic),
-    ]
+    rows = ["| | " + " | ".join(record.traffic) + " |", "|---|" + "---:|" * len(record.traffic)]
     coming = record.traffic.values()
     rows += [
         _row("probe, ms of a replica", [f"{own.probe_ms:.0f}" for own in coming]),
-        _row(
-            "a replica that did nothing else: probes a second",
-            [f"{1e3 / own.probe_ms:.0f}" for own in coming],
-        ),
+        _row("a replica that did nothing else: probes a second", [f"{1e3 / own.probe_ms:.0f}" for own in coming]),
         _row(
             "replicas that probes keep busy, at the rate above",
             [f"{own.rate * own.probe_ms / 1e3:,.0f}" for own in coming],
         ),
         _row("its share of a full replica's time", [f"{own.probe_share:.0%}" for own in coming]),
         _row("the same at 50% load", [f"{0.5 * own.probe_share:.0%}" for own in coming]),
-        _row(
-            "answers that take less time than their probe: up to, tokens",
-            [str(own.probe_bound) for own in coming],
-        ),
+        _row("answers that take less time than their probe: up to, tokens", [str(own.probe_bound) for own in coming]),
         _row(
             "a router's decisions a second over the requests of all replicas",
             [f"{1e6 / record.decision_us / own.rate:,.0f}x" for own in coming],
@@ -84,8 +75,7 @@ def limits(record: Record) -> str:
             )
         )
     paid = [
-        f"{most}: " + (f"{found[0]} to {found[1]} tokens" if found else "never")
-        for most, found in record.pays.items()
+        f"{most}: " + (f"{found[0]} to {found[1]} tokens" if found else "never") for most, found in record.pays.items()
     ]
     return "\n".join(rows) + f"\n\nA probe pays, by `max_tokens`: {'; '.join(paid)}."
 

@@ -30,27 +30,15 @@ def arguments(given: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--model", default="tiny-llada-base", help="an embedded model")
-    add(
-        "--shape",
-        help="random weights of this shape instead, lengths replayed (llada-8b, tiny, a folder)",
-    )
+    add("--shape", help="random weights of this shape instead, lengths replayed (llada-8b, tiny, a folder)")
     add("--arms", nargs="+", default=[*ARMS], help=f"{', '.join(ARMS)}, overtaking=N")
     add("--requests", type=int, default=1000)
     add("--clients", type=int, default=64)
     add("--slots", type=int, default=ServerSettings().max_batch_size)
-    add(
-        "--mix",
-        nargs="+",
-        default=[f"{name}={n}" for name, n in MIX.items()],
-        help="recipes and weights",
-    )
+    add("--mix", nargs="+", default=[f"{name}={n}" for name, n in MIX.items()], help="recipes and weights")
     add("--families", nargs="+", default=[*BENCHMARKS], choices=BENCHMARKS)
     add("--prompts", type=int, default=60, help="of each family; then the same again")
-    add(
-        "--share",
-        type=float,
-        help="Poisson arrivals at this share of what a closed loop of `predicted` gives",
-    )
+    add("--share", type=float, help="Poisson arrivals at this share of what a closed loop of `predicted` gives")
     add("--http", action="store_true", help="over HTTP, the server in a process of its own")
     add("--check", type=int, default=20, help="answers of each arm that are decoded alone as well")
     add("--predicted", type=int, default=256, help="with --shape: slots predicted on average")
@@ -105,14 +93,7 @@ def _line(told: argparse.Namespace, model: Any, name: str, how: How) -> Line:
         )  # fmt: skip
     else:
         mix = {own.partition("=")[0]: int(own.partition("=")[2]) for own in told.mix}
-        every = requests(
-            model,
-            told.requests,
-            mix=mix,
-            families=told.families,
-            prompts=told.prompts,
-            seed=told.seed,
-        )
+        every = requests(model, told.requests, mix=mix, families=told.families, prompts=told.prompts, seed=told.seed)
         asked = asked_by(arm, every)
     if told.http:
         with served(told.model, name, limits, torch.get_num_threads()) as server:
@@ -128,17 +109,8 @@ def _settings(told: argparse.Namespace, rate: float | None) -> dict[str, Any]:
     if rate is not None:
         own |= {"share": told.share, "requests_a_second": rate}
     if told.shape is not None:
-        return own | {
-            "predicted": told.predicted,
-            "shortest": told.shortest,
-            "pace": told.pace,
-            "canvas": CANVAS,
-        }
-    return own | {
-        "mix": " ".join(told.mix),
-        "families": " ".join(told.families),
-        "prompts": told.prompts,
-    }
+        return own | {"predicted": told.predicted, "shortest": told.shortest, "pace": told.pace, "canvas": CANVAS}
+    return own | {"mix": " ".join(told.mix), "families": " ".join(told.families), "prompts": told.prompts}
 
 
 def _notes(told: argparse.Namespace, rate: float | None) -> list[str]:

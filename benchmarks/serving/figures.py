@@ -151,9 +151,7 @@ def table(record: Record) -> str:
         "| rows a pass | columns |\n|---|" + "---:|" * 11,
     ]
     for own in record.lines:
-        counts = [
-            "-" if n is None else f"{n:,.{d}f}" for n, d in ((own.passes, 0), (own.rows, 1), (own.columns, 0))
-        ]
+        counts = ["-" if n is None else f"{n:,.{d}f}" for n, d in ((own.passes, 0), (own.rows, 1), (own.columns, 0))]
         parts[-1] += (
             f"\n| {own.arm} | {own.requests} | {own.mean:.3g} | {own.p50:.3g} | {own.p95:.3g} "
             f"| {own.p99:.3g} | {own.first_p50:.3g} | {own.tokens_per_second:,.0f} "

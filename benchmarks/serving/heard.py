@@ -77,11 +77,7 @@ async def closed_loop(
 
 
 async def arriving(
-    ask: Ask,
-    asked: Sequence[Asked],
-    rate: float,
-    noted: Callable[[int], None] = lambda n: None,
-    seed: int = 0,
+    ask: Ask, asked: Sequence[Asked], rate: float, noted: Callable[[int], None] = lambda n: None, seed: int = 0
 ) -> list[Heard]:
     """Requests that come one by one, so many a second on average, whoever has been answered (Poisson)."""
     draw, heard = random.Random(seed), list[Heard]()
@@ -104,6 +100,4 @@ def warm(model_slots: int, asked: Sequence[Asked]) -> list[ServerRequest]:
     seen: dict[str, ServerRequest] = {}
     for own in asked:
         seen.setdefault(own.recipe, own.job)
-    return [
-        ServerRequest(own.prompt_ids, own.recipe, max_new_tokens=min(8, model_slots)) for own in seen.values()
-    ]
+    return [ServerRequest(own.prompt_ids, own.recipe, max_new_tokens=min(8, model_slots)) for own in seen.values()]

@@ -90,7 +90,4 @@ def asked_by(arm: Arm, asked: Sequence[Asked], canvas: int = CANVAS) -> list[Ask
     """The requests as an arm decodes them: rule, block and cache are the same in all."""
     if arm.predicts:
         return list(asked)
-    return [
-        replace(own, job=replace(own.job, recipe=replace(own.job.recipe, length=Fixed(canvas))))
-        for own in asked
-    ]
+    return [replace(own, job=replace(own.job, recipe=replace(own.job.recipe, length=Fixed(canvas)))) for own in asked]

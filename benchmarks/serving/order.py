@@ -71,10 +71,7 @@ def latencies(jobs: Sequence[Coming], slots: int, schedule: Scheduler) -> list[f
 
 def table(count: int = 3000, slots: int = 16) -> str:
     """Latencies by the bound, below and above what the slots can do."""
-    rows = [
-        "| load | overtaking | mean, s | p50 | p95 | p99 | longest |",
-        "|---:|---:|" + "---:|" * 5,
-    ]
+    rows = ["| load | overtaking | mean, s | p50 | p95 | p99 | longest |", "|---:|---:|" + "---:|" * 5]
     for share in SHARES:
         for bound in OVERTAKING:
             found = latencies(coming(count, slots, share), slots, Scheduler(bound))

@@ -116,8 +116,7 @@ def p95(
         else:
             each = mean_request_tokens([one.report for one in servers])
             chosen = less_loaded_of_two(
-                {at: predicted_load(one.report, one.in_hand, each) for at, one in enumerate(servers)},
-                draw,
+                {at: predicted_load(one.report, one.in_hand, each) for at, one in enumerate(servers)}, draw
             )
         servers[chosen].take(own, now)
     return percentile(over, 0.95)

@@ -28,9 +28,7 @@ from benchmarks.serving.run import complete, equal
 from benchmarks.serving.served import ROOT, SERVED, ask_server
 from lastword.engines.base import environment
 
-COLUMNS = re.compile(
-    r'^lastword:diffusion_num_canvas_positions_total\{replica="(\w+)"\} (\S+)$', re.MULTILINE
-)
+COLUMNS = re.compile(r'^lastword:diffusion_num_canvas_positions_total\{replica="(\w+)"\} (\S+)$', re.MULTILINE)
 TURNS = ("predicted", "random", "random", "predicted")
 LOADS = (0.5, 0.7, 0.9)
 READY = 180.0  # seconds

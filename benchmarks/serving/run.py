@@ -45,10 +45,7 @@ class How:
     rate: float | None = None  # requests a second, whoever has been answered; None: a closed loop
 
     def __call__(
-        self,
-        ask: Callable[[Asked], Awaitable[Heard]],
-        asked: Sequence[Asked],
-        noted: Callable[[int], None],
+        self, ask: Callable[[Asked], Awaitable[Heard]], asked: Sequence[Asked], noted: Callable[[int], None]
     ) -> Awaitable[list[Heard]]:
         if self.rate is None:
             return closed_loop(ask, asked, self.clients, noted)
@@ -70,13 +67,7 @@ class Memory:
 
 
 async def in_process(
-    name: str,
-    arm: Arm,
-    model: MaskPredictor,
-    asked: Sequence[Asked],
-    limits: ServerSettings,
-    how: How,
-    check: int,
+    name: str, arm: Arm, model: MaskPredictor, asked: Sequence[Asked], limits: ServerSettings, how: How, check: int
 ) -> Line:
     """An arm on an engine of this process."""
     work = Work()
@@ -89,12 +80,7 @@ async def in_process(
     seconds, counts = time.monotonic() - began, dict(work.done)
     await engine.stop()
     return line_of(
-        name,
-        complete(heard, asked),
-        seconds,
-        counts,
-        equal(model, heard, check),
-        (memory.early, memory.late),
+        name, complete(heard, asked), seconds, counts, equal(model, heard, check), (memory.early, memory.late)
     )
 
 
@@ -122,14 +108,7 @@ async def over_http(
         "computed": "tokens_computed_total",
     }
     work = {own: after[theirs] - before[theirs] for own, theirs in names.items()}
-    return line_of(
-        name,
-        complete(heard, asked),
-        seconds,
-        work,
-        equal(model, heard, check),
-        (memory.early, memory.late),
-    )
+    return line_of(name, complete(heard, asked), seconds, work, equal(model, heard, check), (memory.early, memory.late))
 
 
 def complete(heard: Sequence[Heard], asked: Sequence[Asked]) -> Sequence[Heard]:

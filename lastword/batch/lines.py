@@ -94,9 +94,7 @@ def parse_plain_line(data: object) -> PromptLine:
     return line
 
 
-def to_request(
-    line: PromptLine, model: ModelInfo | RemoteModelInfo, *, chat: bool, seed: int
-) -> GenerationRequest:
+def to_request(line: PromptLine, model: ModelInfo | RemoteModelInfo, *, chat: bool, seed: int) -> GenerationRequest:
     """Tokenize the prompt of a plain line; `seed` is for a line without one."""
     prompt: Any = line.as_prompt(chat=chat)
     if isinstance(model, RemoteModelInfo):
@@ -193,11 +191,5 @@ class PlainOutput:
         return line.run, line.index, line.failed is not None
 
     def _dump(self, line: BatchLine | RejectedLine, **fields: Any) -> bytes:
-        fields = {
-            "text": None,
-            "failed": None,
-            "index": line.index,
-            "id": line.name,
-            "run": self.run,
-        } | fields
+        fields = {"text": None, "failed": None, "index": line.index, "id": line.name, "run": self.run} | fields
         return AnswerLine(**fields).model_dump_json().encode()

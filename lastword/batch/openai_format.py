@@ -11,14 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from lastword.api import Finish
-from lastword.batch.lines import (
-    BatchLine,
-    RejectedLine,
-    Reply,
-    split_remote_prompt,
-    total_cost,
-    valid_unicode,
-)
+from lastword.batch.lines import BatchLine, RejectedLine, Reply, split_remote_prompt, total_cost, valid_unicode
 from lastword.decoding.sampling import check_seed
 from lastword.engines.base import GenerationRequest, ModelInfo, RemoteModelInfo
 from lastword.errors import CapacityError, LastwordError, PromptError
@@ -26,21 +19,9 @@ from lastword.io.schema import STRICT, Text, parse_json_object, validate
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve import protocol
-from lastword.serve.protocol import (
-    ChatRequest,
-    CompletionRequest,
-    errors_of_field,
-    from_validation_error,
-    http_failure,
-)
+from lastword.serve.protocol import ChatRequest, CompletionRequest, errors_of_field, from_validation_error, http_failure
 from lastword.serve.request import InvalidRequestError, ServerError
-from lastword.serve.serving import (
-    FINGERPRINT,
-    choose_recipe,
-    combined_details,
-    to_server_requests,
-    tokens_per_forward,
-)
+from lastword.serve.serving import FINGERPRINT, choose_recipe, combined_details, to_server_requests, tokens_per_forward
 from lastword.serve.settings import ServerSettings
 from lastword.validation import MAX_SLOTS
 
@@ -102,8 +83,7 @@ def to_batch_line(
     """Return the line of a request to the model `name`; `recipe` and `seed` are for requests without them."""
     if body.model != name:
         raise InvalidRequestError(
-            f"the model {body.model!r:.80} does not exist; this batch uses {name!r} (--name sets the name in "
-            "requests)",
+            f"the model {body.model!r:.80} does not exist; this batch uses {name!r} (--name sets the name in requests)",
             "model",
             "model_not_found",
         )
@@ -131,9 +111,7 @@ def to_batch_line(
     return BatchLine(index, custom_id, tuple(requests), tuple(recipes), body.n or 1, stop, is_chat)
 
 
-def _remote_requests(
-    body: ServerBody, model: RemoteModelInfo
-) -> tuple[list[GenerationRequest], list[Recipe]]:
+def _remote_requests(body: ServerBody, model: RemoteModelInfo) -> tuple[list[GenerationRequest], list[Recipe]]:
     """Return the requests of a line whose prompts a server tokenizes and checks, with their recipes."""
     prompts: list[Any]
     if isinstance(body, ChatRequest):
@@ -206,8 +184,7 @@ class OpenAIOutput:
         content = {
             "id": f"batch_req_{number}",
             "custom_id": line.name,
-            "response": response
-            and {"status_code": response[0], "request_id": f"req_{number}", "body": response[1]},
+            "response": response and {"status_code": response[0], "request_id": f"req_{number}", "body": response[1]},
             "error": error,
         }
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
@@ -230,9 +207,7 @@ class OpenAIOutput:
             model=self.name,
             system_fingerprint=FINGERPRINT,
             choices=choices,
-            usage=protocol.Usage(
-                prompt_tokens=read, completion_tokens=num_tokens, total_tokens=read + num_tokens
-            ),
+            usage=protocol.Usage(prompt_tokens=read, completion_tokens=num_tokens, total_tokens=read + num_tokens),
             lastword=combined_details(details, num_tokens),
         ).model_dump()
 
@@ -248,9 +223,7 @@ def _cut_at_stop(line: BatchLine, number: int, reply: Reply) -> tuple[str, proto
     return text, "cap" if limit is not None and (reply.details["length"] or 0) >= limit else "canvas"
 
 
-def _details(
-    line: BatchLine, number: int, reply: Reply, ended_by: protocol.EndedBy
-) -> protocol.AnswerDetails:
+def _details(line: BatchLine, number: int, reply: Reply, ended_by: protocol.EndedBy) -> protocol.AnswerDetails:
     expected = reply.details.get("expected_length")
     forward_passes, tokens_computed = (count or 0 for count in total_cost(reply))
     return protocol.AnswerDetails(

@@ -34,15 +34,7 @@ from lastword.batch.progress import (
 from lastword.engines.base import Engine, GenerationRequest, LengthPredictor
 from lastword.engines.local import error_text
 from lastword.errors import LastwordError, PromptError, SettingError
-from lastword.io.files import (
-    NEWLINE,
-    JournalFile,
-    check_folder,
-    check_target,
-    os_error_reason,
-    replacing,
-    write,
-)
+from lastword.io.files import NEWLINE, JournalFile, check_folder, check_target, os_error_reason, replacing, write
 from lastword.io.prompts import (
     JSON_LINES,
     PARQUET,
@@ -136,9 +128,7 @@ class Batch:
             "sha256": self.file.digest(),
             "form": self.output_format,
         }
-        journal = JournalFile(
-            self.journal_path, kind="answers of this run", remedy="give another file (--out)"
-        )
+        journal = JournalFile(self.journal_path, kind="answers of this run", remedy="give another file (--out)")
         with journal.writing():
             run_id = self._identify(facts, is_new=journal.is_empty())
             plain = self.output_format == "lines"
@@ -193,24 +183,19 @@ class Batch:
             raise PromptError(f"{self.file.path} has no prompts; {example}, an object per line")
         if not has_prompt:
             raise PromptError(
-                f"{self.file.path} is not a file of prompts: none of its {self.count} lines is one. {error}; "
-                f"{example}"
+                f"{self.file.path} is not a file of prompts: none of its {self.count} lines is one. {error}; {example}"
             )
 
     def parse(self, record: PromptRecord) -> PromptLine | ServerBody:
         """Return the prompt or the request of a line; raise PromptError, or ServerError for a request."""
         if record.error is not None:
             raise PromptError(record.error)
-        return (
-            parse_plain_line(record.data) if self.input_format == "lines" else parse_request_line(record.data)
-        )
+        return parse_plain_line(record.data) if self.input_format == "lines" else parse_request_line(record.data)
 
     def _check_out(self) -> None:
         """Refuse a file that cannot be written, that has another format, or that is not from a batch."""
         if self.out.suffix.lower() not in JSON_LINES + PARQUET:
-            raise SettingError(
-                f"{self.out} was given for the answers; end it in .jsonl (lines) or .parquet (rows)"
-            )
+            raise SettingError(f"{self.out} was given for the answers; end it in .jsonl (lines) or .parquet (rows)")
         if self.out.exists() and self.out.samefile(self.file.path):
             raise SettingError(f"{self.out} holds the prompts; give the answers another file (--out)")
         check_folder(self.out.parent)
@@ -310,13 +295,7 @@ class _Run:
     """The state of a batch while it is answered."""
 
     def __init__(
-        self,
-        batch: Batch,
-        engine: Engine,
-        recipe: Recipe,
-        output: Output,
-        answers: AnswerFile,
-        progress: Progress,
+        self, batch: Batch, engine: Engine, recipe: Recipe, output: Output, answers: AnswerFile, progress: Progress
     ) -> None:
         self.batch, self.engine, self.recipe = batch, engine, recipe
         self.output, self.answers, self.progress = output, answers, progress
@@ -373,9 +352,7 @@ class _Run:
                 request = to_request(line, model, chat=batch.chat, seed=seed)
                 return BatchLine(index, name, (request,), (self.recipe,))
             max_answers = 1 if batch.output_format == "lines" else None
-            return to_batch_line(
-                index, name, line, model, batch.name, batch.recipe, seed=seed, max_answers=max_answers
-            )
+            return to_batch_line(index, name, line, model, batch.name, batch.recipe, seed=seed, max_answers=max_answers)
         except LastwordError as error:
             reason = str(error)
             request_error = error if isinstance(error, ServerError) else None
@@ -441,14 +418,10 @@ class _Run:
 
     def _report(self) -> None:
         state = self.remaining
-        self.progress(
-            BatchProgress(self.done, self.batch.total, self.failed, state.seconds, state.seconds_left)
-        )
+        self.progress(BatchProgress(self.done, self.batch.total, self.failed, state.seconds, state.seconds_left))
 
 
-def _by_recipe(
-    lines: Iterable[BatchLine | RejectedLine],
-) -> dict[Recipe, dict[tuple[int, int], GenerationRequest]]:
+def _by_recipe(lines: Iterable[BatchLine | RejectedLine]) -> dict[Recipe, dict[tuple[int, int], GenerationRequest]]:
     """Return the requests of lines by recipe and key."""
     by_recipe: dict[Recipe, dict[tuple[int, int], GenerationRequest]] = {}
     for line in lines:

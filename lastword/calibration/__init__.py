@@ -15,24 +15,8 @@ from lastword.errors import CheckpointError, SettingError
 from lastword.io.schema import STRICT, PositiveSlots, SlotCount, Text, read_json_object, validate
 from lastword.survival.conformal import conformal_quantile, required_factor
 from lastword.survival.distribution import Cheapest, Mean, Quantile, Scaled
-from lastword.survival.interpretation import (
-    Auto,
-    Boundary,
-    EndedBy,
-    FirstBoundary,
-    Hazard,
-    Interpretation,
-    TurnEnd,
-)
-from lastword.validation import (
-    MAX_NUMBER,
-    MAX_SLOTS,
-    check_choice,
-    check_int,
-    check_list,
-    check_number,
-    check_type,
-)
+from lastword.survival.interpretation import Auto, Boundary, EndedBy, FirstBoundary, Hazard, Interpretation, TurnEnd
+from lastword.validation import MAX_NUMBER, MAX_SLOTS, check_choice, check_int, check_list, check_number, check_type
 
 INTERPRETATIONS: dict[str, type[Interpretation]] = {
     cls.name: cls for cls in (Hazard, EndedBy, Boundary, FirstBoundary, TurnEnd, Auto)
@@ -130,11 +114,7 @@ class Calibration:
 
     @classmethod
     def from_answers(
-        cls,
-        predicted: Sequence[float],
-        finished: Sequence[int | None],
-        families: Sequence[str | None],
-        **settings: Any,
+        cls, predicted: Sequence[float], finished: Sequence[int | None], families: Sequence[str | None], **settings: Any
     ) -> Calibration:
         """Make a calibration from each answer's prediction, its length (None: truncated) and its family."""
         answers = list(zip(predicted, finished, families, strict=True))

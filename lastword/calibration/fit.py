@@ -178,15 +178,11 @@ def _finished_length(reply: GenerationReply[int]) -> int | None:
 def _tokenize(model: MaskPredictor, prompts: Sequence[Prompt]) -> list[list[int]]:
     """Return the token ids of each prompt. A message is a prompt and not part of a conversation."""
     if not is_batch(prompts) and not isinstance(prompts, (list, tuple)):
-        raise PromptError(
-            f"calibrate was given one prompt, a {type(prompts).__name__}; give it a list of prompts"
-        )
+        raise PromptError(f"calibrate was given one prompt, a {type(prompts).__name__}; give it a list of prompts")
     batches = [tokenize_prompts(model, prompt) for prompt in prompts]
     for number, rows in enumerate(batches):
         if len(rows) != 1:
-            raise PromptError(
-                f"prompt {number} is a list of {len(rows)} prompts; give calibrate one list of prompts"
-            )
+            raise PromptError(f"prompt {number} is a list of {len(rows)} prompts; give calibrate one list of prompts")
     return [row for (row,) in batches]
 
 

@@ -64,17 +64,11 @@ class Canvas:
 
     @classmethod
     def blank(
-        cls,
-        prompts: Sequence[PromptIds],
-        horizon: Int[Tensor, "B"],
-        ids: TokenIds,
-        start: int | None = None,
+        cls, prompts: Sequence[PromptIds], horizon: Int[Tensor, "B"], ids: TokenIds, start: int | None = None
     ) -> Canvas:
         """Return valid prompts followed by `horizon` masks; answers begin at `start` or after the prompts."""
         if bool((horizon < 1).any()):
-            raise SettingError(
-                f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot"
-            )
+            raise SettingError(f"a horizon of {int(horizon.min())} was planned; an answer needs at least 1 slot")
         prompt_length = torch.tensor([len(prompt) for prompt in prompts])
         start = int(prompt_length.max()) if start is None else start
         prompt = pad_sequence([torch.as_tensor(prompt) for prompt in prompts], True, ids.pad, "left")
@@ -112,10 +106,7 @@ class Canvas:
         """Return a canvas of one row."""
         row = slice(index, index + 1)
         spans = replace(
-            self.spans,
-            prompt_length=self.prompt_length[row],
-            horizon=self.horizon[row],
-            suffix=self.suffix[row],
+            self.spans, prompt_length=self.prompt_length[row], horizon=self.horizon[row], suffix=self.suffix[row]
         )
         return replace(self, tokens=self.tokens[row], spans=spans, abandoned=self.abandoned[row])
 

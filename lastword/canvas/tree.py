@@ -27,9 +27,7 @@ def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree
         return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)  # type: ignore
     if is_dataclass(first) and not isinstance(first, (type, TokenIds)):
         names = [field.name for field in fields(first) if field.init]
-        changed = {
-            name: tree_map(function, *(getattr(leaf, name) for leaf in (first, *others))) for name in names
-        }
+        changed = {name: tree_map(function, *(getattr(leaf, name) for leaf in (first, *others))) for name in names}
         return replace(first, **changed)  # type: ignore[return-value]
     return tree
 

@@ -19,15 +19,7 @@ import typer
 from lastword.cli.batch import batch, calibrate
 from lastword.cli.catalog import models, recipes
 from lastword.cli.chat import chat
-from lastword.cli.errors import (
-    EXIT_CODES,
-    THREADS,
-    choose_threads,
-    exit_code,
-    flush_streams,
-    prepare_streams,
-    report,
-)
+from lastword.cli.errors import EXIT_CODES, THREADS, choose_threads, exit_code, flush_streams, prepare_streams, report
 from lastword.cli.evaluate import bench, drift, evaluate, tables
 from lastword.cli.generate import demo, generate, predict
 from lastword.cli.serve import serve
@@ -62,9 +54,7 @@ def as_command(function: Command) -> Command:
         if group := groups.get(parameter.name):
             types = get_type_hints(group, include_extras=True)
             parameters += [
-                Parameter(
-                    field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
-                )
+                Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name])
                 for field in fields(group)
             ]
         else:
@@ -107,13 +97,7 @@ def _check_empty(values: dict[str, Any]) -> None:
 
 # In the order in which a new user needs them.
 PANELS: dict[str, dict[str, Command]] = {
-    "A first answer": {
-        "demo": demo,
-        "generate": generate,
-        "predict": predict,
-        "chat": chat,
-        "serve": serve,
-    },
+    "A first answer": {"demo": demo, "generate": generate, "predict": predict, "chat": chat, "serve": serve},
     "Many answers, and how good they are": {
         "eval": evaluate,
         "batch": batch,
@@ -140,8 +124,7 @@ def _print_version(requested: bool) -> bool:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Debug = False,
 ) -> None: ...

@@ -42,9 +42,7 @@ class Conversation:
     A message without an answer, because it was refused or stopped, is removed.
     """
 
-    def __init__(
-        self, backend: LocalBackend | ServerBackend, console: Console, system: str | None = None
-    ) -> None:
+    def __init__(self, backend: LocalBackend | ServerBackend, console: Console, system: str | None = None) -> None:
         if system is not None and not backend.has_chat_template:
             raise SettingError(
                 f"--system was given, and {backend.name} has no chat template for it; leave --system out, or "

@@ -167,9 +167,7 @@ class ServerBackend:
             body["prompt"] = messages[-1]["content"]
         update, is_finished = AnswerUpdate(""), False
         with _server_errors(self._url):
-            stream = self._client.post(
-                path, body=body, cast_to=object, stream=True, stream_cls=openai.Stream[Any]
-            )
+            stream = self._client.post(path, body=body, cast_to=object, stream=True, stream_cls=openai.Stream[Any])
             with stream:
                 for chunk in stream:
                     usage = chunk.get("usage") or {}
@@ -184,9 +182,7 @@ class ServerBackend:
 
     def replay(self, path: Path) -> Path:
         """Raise SettingError: the server does not send what a replay needs."""
-        raise SettingError(
-            "a replay needs the model in this process; chat without --url, or use the server's page"
-        )
+        raise SettingError("a replay needs the model in this process; chat without --url, or use the server's page")
 
 
 def _updated(update: AnswerUpdate, choice: dict[str, Any], *, draw: bool) -> AnswerUpdate:

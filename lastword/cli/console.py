@@ -91,11 +91,7 @@ def progress(unit: str) -> Iterator[ProgressDisplay]:
         TextColumn("{task.fields[status]}"),
     )
     bar = Progress(
-        *columns,
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-        speed_estimate_period=float("inf"),
+        *columns, console=console, transient=True, disable=not console.is_terminal, speed_estimate_period=float("inf")
     )
     display, stop = ProgressDisplay(bar, unit), threading.Event()
     printer = threading.Thread(target=print_lines, args=(display, stop), daemon=True)

@@ -124,8 +124,7 @@ def exit_code(error: SystemExit) -> int:
 
 
 THREADS = (
-    "Threads: one per core, but 1 for the embedded models, whose tensors are small; OMP_NUM_THREADS "
-    "overrides this."
+    "Threads: one per core, but 1 for the embedded models, whose tensors are small; OMP_NUM_THREADS overrides this."
 )
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: "microseconds period", or "max period"

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from lastword.evaluate.presets import Preset
     from lastword.evaluate.records import Record
 
-TASKS = (
-    "Names separated by commas: tiny (five embedded tasks), algebra ..., gsm8k ... (lm-evaluation-harness)."
-)
+TASKS = "Names separated by commas: tiny (five embedded tasks), algebra ..., gsm8k ... (lm-evaluation-harness)."
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,10 @@ def evaluate(
     engine_choice: EngineChoice,
     show: Annotated[bool, Option("--show", help="Print the settings and measure nothing.")] = False,
     shots: Annotated[int | None, Option(help="Examples in a prompt. Default: the task's number.")] = None,
-    chat: Annotated[
-        bool | None, Option(help="Default: the preset's, or if the model has a template.")
-    ] = None,
+    chat: Annotated[bool | None, Option(help="Default: the preset's, or if the model has a template.")] = None,
     split: Annotated[str, Option(help="test, or validation to choose settings on.")] = "test",
     seed: options.Seed = 0,
-    unsafe_code: Annotated[
-        bool, Option("--unsafe-code", help="Run code without a sandbox if none works.")
-    ] = False,
+    unsafe_code: Annotated[bool, Option("--unsafe-code", help="Run code without a sandbox if none works.")] = False,
     calibration: options.CalibrationFile = "auto",
 ) -> None:
     """Score a recipe on tasks and write one JSON record per sample.
@@ -150,9 +144,7 @@ def drift(
     model_options: ModelOptions,
     task_options: TaskOptions,
     steps: Annotated[str, Option(help="Denoising steps, separated by commas.")] = "2,5,7,10",
-    slots: Annotated[
-        int | None, Option(help="Slots of the canvas. Default: the preset's or model's.")
-    ] = None,
+    slots: Annotated[int | None, Option(help="Slots of the canvas. Default: the preset's or model's.")] = None,
 ) -> None:
     """Read the expected length before the first denoising step and after some: the paper's step ablation.
 
@@ -215,13 +207,9 @@ TABLES_START = b"<!-- lastword tables -->\n"
 
 def tables(
     records: Annotated[list[Path], path_option("Files or folders of records; may be repeated.")],
-    timed: Annotated[
-        list[Path] | None, path_option("Other records for the seconds; may be repeated.")
-    ] = None,
+    timed: Annotated[list[Path] | None, path_option("Other records for the seconds; may be repeated.")] = None,
     out: Annotated[Path | None, path_option("Folder for Markdown and CSV as well.")] = None,
-    parquet: Annotated[
-        Path | None, path_option("All records as one flat table, for DuckDB or pandas.")
-    ] = None,
+    parquet: Annotated[Path | None, path_option("All records as one flat table, for DuckDB or pandas.")] = None,
 ) -> None:
     """Compare the recipes of records, in a table per benchmark.
 
@@ -294,9 +282,7 @@ def _check_output_folder(out: Path, names: Iterable[str]) -> None:
 
 
 def bench(
-    models: Annotated[
-        str, Option(help="Model names or folders, separated by commas.")
-    ] = options.DEFAULT_MODEL,
+    models: Annotated[str, Option(help="Model names or folders, separated by commas.")] = options.DEFAULT_MODEL,
     recipes: Annotated[str, Option(help=BENCH_RECIPES)] = "fixed,paper,careful,fast,sampled",
     rows: Annotated[int, Option(help="Number of prompts.")] = 500,
     max_batch_size: Annotated[int | None, Option(help="Prompts decoded at the same time.")] = None,

@@ -49,9 +49,7 @@ def generate(
     """
     content = options.read_prompt(prompt, chat=chat, ids=ids)
     if live and as_json:
-        raise SettingError(
-            "--live and --json were given; give one: --json is for scripts, --live for a terminal"
-        )
+        raise SettingError("--live and --json were given; give one: --json is for scripts, --live for a terminal")
 
     from rich.console import Console
 

@@ -72,9 +72,7 @@ MODELS = "A checkpoint folder, a hub name, or an embedded model (lastword models
 DEFAULTS = f"Default: {DEFAULT_MODEL}; {CHAT_MODEL} in a chat; the preset's or the server's."
 RECIPES = "careful, fast, paper, fixed, or a JSON file; other options override it."
 LENGTHS = "default:512 (one probe, grow, stop at the end), survival (the paper), fixed:256, daedal ..."
-INTERPRETATIONS = (
-    "Interpretation of the end signal: auto, hazard (the paper), boundary, ended-by, turn-end ..."
-)
+INTERPRETATIONS = "Interpretation of the end signal: auto, hazard (the paper), boundary, ended-by, turn-end ..."
 ENGINES = "local (this process), processes, ray (a cluster), or openai (a server with the OpenAI API)."
 
 Prompt = Annotated[str | None, Argument(help="The prompt. Without it or with '-': standard input.")]
@@ -202,9 +200,7 @@ def read_recipe(text: str | None) -> Recipe:
             content = file.read(MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         names = ", ".join(registry.RECIPES)
-        raise RecipeError(
-            f"the recipe file cannot be read ({error}); give a JSON file, or a name: {names}"
-        ) from error
+        raise RecipeError(f"the recipe file cannot be read ({error}); give a JSON file, or a name: {names}") from error
     if len(content) > MAX_CHARACTERS:
         raise RecipeError(
             f"the recipe file {str(path)!r} has more than {MAX_CHARACTERS} characters; give a recipe in JSON"

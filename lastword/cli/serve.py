@@ -62,9 +62,7 @@ class RayOptions:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if engine != "ray" and given:
             option = f"--{next(iter(given)).replace('_', '-')}"
-            raise SettingError(
-                f"{option} was given, which needs --engine ray; add that, or leave {option} out"
-            )
+            raise SettingError(f"{option} was given, which needs --engine ray; add that, or leave {option} out")
         given.pop("address", None)
         return ReplicaSettings(*parse_replicas(given.pop("replicas", "1")), **given)
 
@@ -100,9 +98,7 @@ def serve(
         raise SettingError(f"engine {engine!r} cannot serve; use --engine {' or '.join(ENGINES)}")
     replicas = ray_options.check(engine)
     settings = ServerSettings(
-        **vars(limits),
-        named_recipes_only=named_recipes,
-        recipe=None if recipe is None else options.read_recipe(recipe),
+        **vars(limits), named_recipes_only=named_recipes, recipe=None if recipe is None else options.read_recipe(recipe)
     )
     keys = _read_keys(key_file)
     check_exposed(host, keys, without_key)

@@ -72,14 +72,10 @@ def check_families(names: Sequence[str], families: Sequence[str] | None) -> None
         known = BENCHMARKS if name in EMBEDDED else [name]
         for family in families or ():
             if family not in known:
-                raise SettingError(
-                    f"--family {family!r} was given; {name} shows {', '.join(known)}: give one of them"
-                )
+                raise SettingError(f"--family {family!r} was given; {name} shows {', '.join(known)}: give one of them")
 
 
-def showcase(
-    name: str, console: Console, families: Collection[str] | None = None, pace: float = 1.0
-) -> Curves:
+def showcase(name: str, console: Console, families: Collection[str] | None = None, pace: float = 1.0) -> Curves:
     """Compare both canvases on every question of a model and print the results."""
     recipe = Recipe(unmask=MostConfident(EqualShares(pace)))
     model = lastword.load(name)
@@ -113,23 +109,15 @@ def _questions(name: str, model: MaskPredictor) -> list[Question]:
         return [Question(name, PROMPT_IDS if model.tokenizer is None else PROMPT_TEXT)]
     examples = [load_frozen("test", family)[EXAMPLE_INDEX] for family in BENCHMARKS]
     chat = getattr(model.tokenizer, "chat_template", None) is not None
-    return [
-        Question(e.family, [{"role": "user", "content": e.prompt}] if chat else e.prompt, e) for e in examples
-    ]
+    return [Question(e.family, [{"role": "user", "content": e.prompt}] if chat else e.prompt, e) for e in examples]
 
 
-def _compare(
-    model: MaskPredictor, question: Question, limit: int, recipe: Recipe, console: Console
-) -> Comparison:
+def _compare(model: MaskPredictor, question: Question, limit: int, recipe: Recipe, console: Console) -> Comparison:
     """Answer on the predicted canvas, then on the fixed one; on a terminal next to the first."""
     live = console.is_terminal
     with live_canvas(model, console, "predicted") if live else nullcontext() as on_step:
         predicted = lastword.generate(
-            model,
-            question.prompt,
-            recipe=replace(recipe, length=default_length(limit)),
-            on_step=on_step,
-            frames=True,
+            model, question.prompt, recipe=replace(recipe, length=default_length(limit)), on_step=on_step, frames=True
         )
     if predicted.lengths is not None:
         draw_curve(predicted.lengths, predicted.horizon, console=console)

@@ -54,9 +54,7 @@ class CapturedStep:
             while first.__context__ is not None:  # leaving a failed capture raises as well
                 first = first.__context__
             self.failure = str(first).partition("\n")[0]
-            log.warning(
-                "a decoding step could not be captured as a CUDA graph and runs slower: %s", self.failure
-            )
+            log.warning("a decoding step could not be captured as a CUDA graph and runs slower: %s", self.failure)
 
     @property
     def state(self) -> BatchState:

@@ -46,9 +46,7 @@ class PassInputs:
     """
 
     columns: Columns  # to read
-    visible: Bool[Tensor, "B L"] | None = (
-        None  # dynamic: columns that exist for this pass; None: the valid ones
-    )
+    visible: Bool[Tensor, "B L"] | None = None  # dynamic: columns that exist for this pass; None: the valid ones
     stale: Bool[Tensor, "B L"] | None = None
     recompute: StaticColumns | None = None
     row: range | None = None  # the prompt and answer of a single row, if the host knows where they lie
@@ -76,13 +74,7 @@ class Forward:
         self._returns_states = model.device.type == "cuda" and hasattr(model, "states")
 
     def __call__(
-        self,
-        canvas: Canvas,
-        inputs: PassInputs,
-        cost: BatchCost,
-        *,
-        storage: CacheStorage | None = None,
-        step: int = 0,
+        self, canvas: Canvas, inputs: PassInputs, cost: BatchCost, *, storage: CacheStorage | None = None, step: int = 0
     ) -> tuple[Prediction, BatchCost]:
         """Return the predictions for `inputs.columns` and the cost after the pass.
 
@@ -156,9 +148,7 @@ class Forward:
         )
         return self._logits(output)
 
-    def _packed(
-        self, canvas: Canvas, columns: Columns, active: Bool[Tensor, "B"], capacity: PackedCapacity
-    ) -> Logits:
+    def _packed(self, canvas: Canvas, columns: Columns, active: Bool[Tensor, "B"], capacity: PackedCapacity) -> Logits:
         """Compute all columns of the active rows, packed side by side without padding."""
         model: Any = self._model
         valid = canvas.valid & active[:, None]
@@ -167,12 +157,7 @@ class Forward:
         return self._logits(states.flatten(0, 1)[picked][None], rank.view(columns.index.shape))
 
     def _cached_static(
-        self,
-        canvas: Canvas,
-        columns: Columns,
-        recompute: StaticColumns,
-        row: range | None,
-        storage: KVStorage,
+        self, canvas: Canvas, columns: Columns, recompute: StaticColumns, row: range | None, storage: KVStorage
     ) -> tuple[Logits, Int[Tensor, "B"]]:
         """Compute the same number of columns in every row and take the others from storage."""
         only = None if row is None else slice(row.start, row.stop)
@@ -245,8 +230,7 @@ def check_context_length(prompt: int, horizon: int, max_seq_len: int) -> None:
 def _check_hooked(returned: object, logits: Tensor) -> Tensor:
     if not is_plain_tensor(returned):
         raise WrongTypeError(
-            f"the logits hook returned {short_repr(returned)}; it must return logits of shape "
-            f"{tuple(logits.shape)}"
+            f"the logits hook returned {short_repr(returned)}; it must return logits of shape {tuple(logits.shape)}"
         )
     if returned.shape != logits.shape or returned.dtype not in LOGIT_DTYPES:
         raise WrongTypeError(
@@ -347,12 +331,7 @@ class BatchCost:
         return cls(*(torch.tensor(numbers) for numbers in zip(*costs)))
 
     def add_pass(
-        self,
-        participates: Bool[Tensor, "B"],
-        tokens: Int[Tensor, "B"],
-        attended: Int[Tensor, "B"],
-        *,
-        passes: int = 1,
+        self, participates: Bool[Tensor, "B"], tokens: Int[Tensor, "B"], attended: Int[Tensor, "B"], *, passes: int = 1
     ) -> BatchCost:
         """Return the cost after a pass over some rows; the second branch of guidance has `passes=0`."""
         computed = tokens * participates
@@ -364,7 +343,5 @@ class BatchCost:
 
     def row(self, index: int) -> TokenCost:
         return TokenCost(
-            int(self.forward_passes[index]),
-            int(self.tokens_computed[index]),
-            int(self.attention_pairs[index]),
+            int(self.forward_passes[index]), int(self.tokens_computed[index]), int(self.attention_pairs[index])
         )

@@ -13,13 +13,7 @@ from lastword.canvas.tokens import PromptIds
 from lastword.decoding.batch_state import CanvasLayout, supports_static_shapes
 from lastword.decoding.forward import BatchCost, Forward, Hooks, TokenCost
 from lastword.decoding.prediction import Prediction
-from lastword.decoding.running_batch import (
-    FinishedRow,
-    PlannedRequest,
-    PromptQueue,
-    RequestQueue,
-    RunningBatch,
-)
+from lastword.decoding.running_batch import FinishedRow, PlannedRequest, PromptQueue, RequestQueue, RunningBatch
 from lastword.decoding.sampling import RowGenerators
 from lastword.decoding.static_shapes import PhaseScheduler
 from lastword.decoding.step import StepDetails, Stepper
@@ -29,13 +23,7 @@ from lastword.policies.length.policy import Plan
 from lastword.prompts import validate_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import check_common_limit, check_request, resolve_checked
-from lastword.validation import (
-    check_choice,
-    check_int,
-    check_list,
-    check_type,
-    short_repr,
-)
+from lastword.validation import check_choice, check_int, check_list, check_type, short_repr
 
 __all__ = ["Step", "decode"]
 
@@ -82,8 +70,7 @@ class Step:
     def _details(self) -> StepDetails:
         if self.details is None:
             raise SettingError(
-                "this step was replayed as a CUDA graph, which keeps no prediction; decode with "
-                "use_cuda_graphs=False"
+                "this step was replayed as a CUDA graph, which keeps no prediction; decode with use_cuda_graphs=False"
             )
         return self.details
 

@@ -34,11 +34,7 @@ class Logits:
     """
 
     def __init__(
-        self,
-        states: Tensor,
-        head: Callable[[Tensor], Tensor],
-        vocab_size: int,
-        packed: Tensor | None = None,
+        self, states: Tensor, head: Callable[[Tensor], Tensor], vocab_size: int, packed: Tensor | None = None
     ) -> None:
         self.state_shape = states.shape[:2]
         self.shape = (*(self.state_shape if packed is None else packed.shape), vocab_size)
@@ -101,12 +97,7 @@ class Prediction:
 
     @classmethod
     def from_logits(
-        cls,
-        logits: Tensor | Logits,
-        columns: Columns,
-        canvas: Canvas,
-        sampling: Sampling,
-        generators: RowGenerators,
+        cls, logits: Tensor | Logits, columns: Columns, canvas: Canvas, sampling: Sampling, generators: RowGenerators
     ) -> Prediction:
         """Draw the candidate tokens and return the prediction.
 
@@ -306,12 +297,7 @@ def first_argmax(scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, V] -> [N], [N]
 
 
 def _gumbel_row(
-    logits: Tensor,
-    row: int,
-    columns: Columns,
-    canvas: Canvas,
-    sampling: Sampling,
-    generators: RowGenerators,
+    logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, generators: RowGenerators
 ) -> Tensor:  # [S, V] -> [S]
     """Draw the candidates of a row by Gumbel-max; noise is drawn for every valid column, in order."""
     index = columns.index[row].cpu()
@@ -329,12 +315,7 @@ def _gumbel_row(
 
 
 def _categorical_row(
-    logits: Tensor,
-    row: int,
-    columns: Columns,
-    canvas: Canvas,
-    sampling: Sampling,
-    generators: RowGenerators,
+    logits: Tensor, row: int, columns: Columns, canvas: Canvas, sampling: Sampling, generators: RowGenerators
 ) -> Tensor:  # [S, V] -> [S]
     """Draw the candidates of a row from the tempered, filtered distribution of every column that is read."""
     read = columns.read[row].to(logits.device)

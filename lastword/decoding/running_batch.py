@@ -90,9 +90,7 @@ class PromptQueue(RequestQueue):
             if planned is not None
         ]
         if count < len(self._prompts):
-            requests.sort(
-                key=lambda request: len(request.prompt_ids) + request.plan.max_horizon, reverse=True
-            )
+            requests.sort(key=lambda request: len(request.prompt_ids) + request.plan.max_horizon, reverse=True)
         return requests
 
 
@@ -308,11 +306,7 @@ def plan_lengths(
 
 
 def initial_state(
-    requests: Sequence[PlannedRequest],
-    recipe: Recipe,
-    layout: CanvasLayout,
-    ids: TokenIds,
-    hooks: Hooks,
+    requests: Sequence[PlannedRequest], recipe: Recipe, layout: CanvasLayout, ids: TokenIds, hooks: Hooks
 ) -> BatchState:
     """Return the state of the rows before their first forward pass, on the CPU."""
     plan = Plan.concat([request.plan for request in requests])

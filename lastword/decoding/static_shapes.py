@@ -36,12 +36,7 @@ class PhaseScheduler:
     """
 
     def __init__(
-        self,
-        stepper: Stepper,
-        model: MaskPredictor,
-        *,
-        use_cuda_graphs: bool,
-        pool_tokens: int | None = None,
+        self, stepper: Stepper, model: MaskPredictor, *, use_cuda_graphs: bool, pool_tokens: int | None = None
     ) -> None:
         self.graph_fallbacks = 0  # steps that ran uncaptured because their capture failed
         self._stepper, self._model = stepper, model
@@ -70,9 +65,7 @@ class PhaseScheduler:
             captured = self._captured(state, shape)
             if captured is not None and captured.failure is None:
                 evictions = len(phases) // EVICT_SHARE if shape.packed else 0
-                return captured(
-                    state, once=shape.phase is Phase.BLOCK_START, min_changed=max(1, evictions)
-                ), None
+                return captured(state, once=shape.phase is Phase.BLOCK_START, min_changed=max(1, evictions)), None
             self.graph_fallbacks += captured is not None
         return stepper(state, shape)
 
@@ -111,9 +104,7 @@ class PhaseScheduler:
             if isinstance(stepper.storage, PooledKVStorage):
                 return dynamic  # only the device knows where in the pool the row lies
             row = _row_span(canvas)
-        first, multiple = (
-            (canvas.start, COLUMN_MULTIPLE) if row is None else (row.start, stepper.recipe.block)
-        )
+        first, multiple = (canvas.start, COLUMN_MULTIPLE) if row is None else (row.start, stepper.recipe.block)
         end = canvas.start + _round_up(int(canvas.horizon), multiple or 1)
         return PassShape(Phase.BLOCK_START, static=True, recompute=range(first, end), row=row)
 
@@ -130,9 +121,7 @@ class PhaseScheduler:
             return create()
         return graphs_of(self._model).storage((cache, shape, self._pool_tokens), create)
 
-    def _reserve(
-        self, state: BatchState, phases: Sequence[Phase], requests: Sequence[PlannedRequest]
-    ) -> None:
+    def _reserve(self, state: BatchState, phases: Sequence[Phase], requests: Sequence[PlannedRequest]) -> None:
         """Reserve a region of the pool for every row: its reserved slots, or more if it has outgrown them.
 
         A pass may write after the end of an answer, by a block or by what rounding adds.

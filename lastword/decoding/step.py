@@ -63,9 +63,7 @@ class Stepper:
     nothing else.
     """
 
-    def __init__(
-        self, recipe: Recipe, forward: Forward, hooks: Hooks, storage: CacheStorage | None = None
-    ) -> None:
+    def __init__(self, recipe: Recipe, forward: Forward, hooks: Hooks, storage: CacheStorage | None = None) -> None:
         self.recipe, self.storage = recipe, storage
         self._forward, self._hooks = forward, hooks
         self._step = 0
@@ -83,19 +81,13 @@ class Stepper:
         window = state.canvas.masked & state.clock.window.columns(state.canvas.width)
         window = window if active is None else window & active[:, None]
         inputs = (self._static_inputs if shape.static else self._dynamic_inputs)(state, shape, window, active)
-        prediction, cost = self._forward(
-            state.canvas, inputs, state.cost, storage=self.storage, step=self._step
-        )
+        prediction, cost = self._forward(state.canvas, inputs, state.cost, storage=self.storage, step=self._step)
         after, chosen = self._apply(state, window, prediction, cost, active)
         self._step += 1
         return replace(after, canvas=after.canvas.with_static(False)), StepDetails(chosen, prediction)
 
     def _dynamic_inputs(
-        self,
-        state: BatchState,
-        shape: PassShape,
-        window: Bool[Tensor, "B L"],
-        active: Bool[Tensor, "B"] | None,
+        self, state: BatchState, shape: PassShape, window: Bool[Tensor, "B L"], active: Bool[Tensor, "B"] | None
     ) -> PassInputs:
         """Return the columns to read (open masks and what the policies read) and to compute."""
         recipe, canvas, clock = self.recipe, state.canvas, state.clock
@@ -106,11 +98,7 @@ class Stepper:
         return PassInputs(Columns.from_mask(read), visible, recipe.cache.stale(canvas, clock) & visible)
 
     def _static_inputs(
-        self,
-        state: BatchState,
-        shape: PassShape,
-        window: Bool[Tensor, "B L"],
-        active: Bool[Tensor, "B"] | None,
+        self, state: BatchState, shape: PassShape, window: Bool[Tensor, "B L"], active: Bool[Tensor, "B"] | None
     ) -> PassInputs:
         """Return a block of columns to read in every row, and the columns to compute."""
         canvas, block, row = state.canvas, self.recipe.block, shape.row

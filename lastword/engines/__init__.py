@@ -28,12 +28,7 @@ __all__ = [
 
 LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
 # The engines that an option applies to; with others it is rejected.
-SUPPORTED = {
-    "workers": (PROCESSES, RAY, OPENAI),
-    "threads": (PROCESSES, RAY),
-    "address": (RAY,),
-    "base_url": (OPENAI,),
-}
+SUPPORTED = {"workers": (PROCESSES, RAY, OPENAI), "threads": (PROCESSES, RAY), "address": (RAY,), "base_url": (OPENAI,)}
 
 
 @dataclass(frozen=True)
@@ -56,9 +51,7 @@ class EngineOptions:
                     f"not use it; give --engine {' or '.join(engines)}, or leave it out"
                 )
         if self.engine == OPENAI and not self.base_url:
-            raise SettingError(
-                "--engine openai needs --base-url, such as --base-url http://127.0.0.1:8000/v1"
-            )
+            raise SettingError("--engine openai needs --base-url, such as --base-url http://127.0.0.1:8000/v1")
 
     def open(self, source: ModelSource) -> Engine:
         """Return the engine for a model. Workers start when they are needed; close it in the end."""

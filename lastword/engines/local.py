@@ -86,9 +86,7 @@ class LocalEngine:
             batch = {key: requests[key] for key in order[first : first + max_batch_size]}
             yield {key: plan.max_horizon for key, (plan, _) in self.plan(batch, recipe).items()}
 
-    def plan(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe
-    ) -> dict[Key, tuple[Plan, TokenCost]]:
+    def plan(self, requests: Mapping[Key, GenerationRequest], recipe: Recipe) -> dict[Key, tuple[Plan, TokenCost]]:
         """Return the plans and probe costs that decoding would start with, from one batch of probes."""
         plans: dict[Key, tuple[Plan, TokenCost]] = {}
         for fitted, keys in self._group_by_fit(requests, recipe):
@@ -107,9 +105,7 @@ class LocalEngine:
         fits = {key: fit_context(recipe, self.model, len(requests[key].prompt_ids)) for key in order}
         return groupby(order, key=fits.__getitem__)
 
-    def _plan_batch(
-        self, batch: Mapping[Key, GenerationRequest], recipe: Recipe
-    ) -> dict[Key, tuple[Plan, TokenCost]]:
+    def _plan_batch(self, batch: Mapping[Key, GenerationRequest], recipe: Recipe) -> dict[Key, tuple[Plan, TokenCost]]:
         """Return the plans of one batch, or none if it fails."""
         limits = [request.max_new_tokens for request in batch.values()]
         bounds = [limit or MAX_SLOTS for limit in limits] if any(limits) else None
@@ -159,9 +155,7 @@ class LocalEngine:
         return [
             reply
             for part in (keys[:half], keys[half:])
-            for reply in self._decode(
-                {key: batch[key] for key in part}, recipe, max_batch_size, shortened=shortened
-            )
+            for reply in self._decode({key: batch[key] for key in part}, recipe, max_batch_size, shortened=shortened)
         ]
 
     def _too_long(self, request: GenerationRequest) -> ReplyDetails:

@@ -16,14 +16,7 @@ from itertools import islice
 from threading import Thread
 from typing import Any, TypeVar
 
-from lastword.engines.base import (
-    GenerationReply,
-    GenerationRequest,
-    Key,
-    RemoteModelInfo,
-    ReplyDetails,
-    empty_details,
-)
+from lastword.engines.base import GenerationReply, GenerationRequest, Key, RemoteModelInfo, ReplyDetails, empty_details
 from lastword.engines.workers import MAX_WORKERS
 from lastword.errors import EngineError, ExtraError, SettingError, install_command
 from lastword.policies.length.fixed import Fixed

@@ -176,8 +176,7 @@ class WorkerPool:
             lengths = self._predict(requests, recipe)
             slots = [math.inf if length is None else length.slots for length in lengths]
             requests = [
-                replace(request, plan=length.plan if length else None)
-                for request, length in zip(requests, lengths)
+                replace(request, plan=length.plan if length else None) for request, length in zip(requests, lengths)
             ]
         size = [(slots[index], len(request.prompt_ids)) for index, request in enumerate(requests)]
         order = sorted(range(len(requests)), key=size.__getitem__, reverse=True)
@@ -295,8 +294,7 @@ class WorkerPool:
         version = model_info.versions.get("lastword")
         if version != __version__:
             raise EngineError(
-                f"a worker runs lastword {version} and this process {__version__}; install one version "
-                "everywhere"
+                f"a worker runs lastword {version} and this process {__version__}; install one version everywhere"
             )
         first = self._model_info = self._model_info or model_info
         if model_info.identity != first.identity:

@@ -86,9 +86,7 @@ def _result(engine: LocalEngine, task: WorkerTask) -> TaskResult:
 
 def prediction_recipe(recipe: Recipe) -> Recipe:
     """Return a recipe whose plan predicts lengths, which a fixed canvas that stops early does not."""
-    if isinstance(recipe.length, Fixed) or not any(
-        isinstance(layer, Fixed) for layer in policy_layers(recipe.length)
-    ):
+    if isinstance(recipe.length, Fixed) or not any(isinstance(layer, Fixed) for layer in policy_layers(recipe.length)):
         return recipe
     return replace(recipe, length=Survival(limit=combined_traits(recipe.length).upper_bound))
 
@@ -100,9 +98,7 @@ class ProcessWorkers:
     `if __name__ == "__main__":`, because a spawned process imports it.
     """
 
-    def __init__(
-        self, source: ModelSource, workers: int | None = None, *, threads: int | None = None
-    ) -> None:
+    def __init__(self, source: ModelSource, workers: int | None = None, *, threads: int | None = None) -> None:
         _check_workers("ProcessWorkers", source, workers, threads)
         self._gpus = _visible_gpus() if source.device in ("auto", "cuda") else []
         self.source, self.threads = source, threads or (None if self._gpus else 1)
@@ -167,9 +163,7 @@ def _receive(process: BaseProcess, pipe: Connection) -> Any:
     except Exception as error:  # the end of the pipe, or part of a message
         process.join(SECONDS_TO_END)
         code = process.exitcode
-        reason = (
-            f"ended with status {code}" if code is not None else f"sent a broken message ({error!r:.200})"
-        )
+        reason = f"ended with status {code}" if code is not None else f"sent a broken message ({error!r:.200})"
         if code is not None and code < 0:
             with suppress(ValueError):
                 reason = f"was ended by {signal.Signals(-code).name}"
@@ -198,12 +192,7 @@ class RayWorkers:
     """
 
     def __init__(
-        self,
-        source: ModelSource,
-        workers: int | None = None,
-        *,
-        address: str | None = None,
-        threads: int | None = None,
+        self, source: ModelSource, workers: int | None = None, *, address: str | None = None, threads: int | None = None
     ) -> None:
         _check_workers("RayWorkers", source, workers, threads)
         self._actors: dict[int, Any] = {}
@@ -260,8 +249,7 @@ def import_ray() -> Any:
         import ray
     except ImportError as error:
         raise ExtraError(
-            f"--engine ray needs the package ray, in one version on every machine ({error}): "
-            f"{install_command('ray')}"
+            f"--engine ray needs the package ray, in one version on every machine ({error}): {install_command('ray')}"
         ) from error
     return ray
 

@@ -26,11 +26,7 @@ from lastword.validation import short_repr
 
 # The scores that the survival paper reports, by the beginning of a task's name. Other tasks have the first
 # metric and filter that they define.
-SCORES = {
-    "gsm8k": "exact_match,strict-match",
-    "bbh": "exact_match,get-answer",
-    "minerva_math": "exact_match,none",
-}
+SCORES = {"gsm8k": "exact_match,strict-match", "bbh": "exact_match,get-answer", "minerva_math": "exact_match,none"}
 # Tasks whose filtered answer, followed by the target, is a program that passes or fails; and the filter.
 PROGRAMS = {
     "humaneval": "create_test",
@@ -68,9 +64,7 @@ class HarnessTask:
         self._shots = _choose_shots(task, shots)
         self._metric, self._filter = _choose_score(task, score)
         if dream_code and not self.name.startswith("humaneval"):
-            raise TaskError(
-                f"dream_code was given for {self.name}; Dream's authors use it for HumanEval only"
-            )
+            raise TaskError(f"dream_code was given for {self.name}; Dream's authors use it for HumanEval only")
         self.version = (
             f"lm-eval {__version__}, task version {task.VERSION}, {self._shots} shots, "
             f"{self._metric},{self._filter}{f', {DREAM_VERSION}' if dream_code else ''}"
@@ -267,9 +261,7 @@ def _quiet() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def _to_turns(
-    messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
-) -> tuple[tuple[str, str], ...]:
+def _to_turns(messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> tuple[tuple[str, str], ...]:
     return tuple((message["role"], message["content"]) for message in messages)
 
 
@@ -311,8 +303,7 @@ def _choose_score(task: Untyped, score: str | None) -> tuple[str, str]:
     chosen = score or next(iter(usual + scores), "none")
     if chosen not in scores:
         raise TaskError(
-            f"{name} has no score {chosen!r} that is a mean over its samples; it has "
-            f"{', '.join(scores) or 'none'}"
+            f"{name} has no score {chosen!r} that is a mean over its samples; it has {', '.join(scores) or 'none'}"
         )
     metric, _, filter_name = chosen.partition(",")
     return metric, filter_name

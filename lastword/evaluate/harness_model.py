@@ -33,13 +33,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
     """
 
     def __init__(
-        self,
-        model: Any,
-        recipe: Recipe | None = None,
-        *,
-        max_batch_size: int = 8,
-        bos: bool = False,
-        seed: int = 0,
+        self, model: Any, recipe: Recipe | None = None, *, max_batch_size: int = 8, bos: bool = False, seed: int = 0
     ) -> None:
         super().__init__()
         check_int("LastwordLM", "max_batch_size", max_batch_size, minimum=1)
@@ -93,9 +87,7 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
             "would get the answers of another. `lastword eval` resumes from its own records"
         )
 
-    def apply_chat_template(
-        self, chat_history: Sequence[dict[str, str]], add_generation_prompt: bool = True
-    ) -> str:
+    def apply_chat_template(self, chat_history: Sequence[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Return the text of a conversation; without a generation prompt, its last turn stays open."""
         return self.model.tokenizer.render(chat_history, continue_last=not add_generation_prompt)
 
@@ -108,8 +100,4 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
 
     def get_model_info(self) -> Fields:
         """Return what the harness adds to its results."""
-        return {
-            "recipe": self.recipe.to_json(),
-            "max_batch_size": self.max_batch_size,
-            "bos": bool(self._bos),
-        }
+        return {"recipe": self.recipe.to_json(), "max_batch_size": self.max_batch_size, "bos": bool(self._bos)}

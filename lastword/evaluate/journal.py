@@ -13,16 +13,7 @@ from pydantic_core import from_json
 
 from lastword.errors import SettingError
 from lastword.evaluate.parquet import FOLDER_SUFFIX, SUFFIX, read_parquet
-from lastword.evaluate.records import (
-    Answer,
-    BaseRecord,
-    Drift,
-    Identity,
-    Record,
-    from_line,
-    identity,
-    to_line,
-)
+from lastword.evaluate.records import Answer, BaseRecord, Drift, Identity, Record, from_line, identity, to_line
 from lastword.io.files import NEWLINE, JournalFile, os_error_reason
 from lastword.io.schema import read_bytes
 
@@ -118,9 +109,7 @@ def _files_below(folder: Path) -> list[Path]:
 
     walk = os.walk(folder, onerror=fail)
     suffixes = (".jsonl", FOLDER_SUFFIX)
-    return sorted(
-        Path(parent, name) for parent, _, names in walk for name in names if name.endswith(suffixes)
-    )
+    return sorted(Path(parent, name) for parent, _, names in walk for name in names if name.endswith(suffixes))
 
 
 def _parse_lines(content: bytes) -> list[Record]:

@@ -88,9 +88,7 @@ def _drifts(journal: Journal) -> dict[Identity, Drift]:
     return {key: record for key, record in journal.by_identity().items() if isinstance(record, Drift)}
 
 
-def _select_fitting(
-    model: MaskPredictor, prompts: dict[Identity, list[int]], slots: int
-) -> dict[Identity, list[int]]:
+def _select_fitting(model: MaskPredictor, prompts: dict[Identity, list[int]], slots: int) -> dict[Identity, list[int]]:
     """Return the prompts that leave room for `slots` in the context length."""
     fitting = {key: ids for key, ids in prompts.items() if len(ids) + slots <= model.max_seq_len}
     skipped = len(prompts) - len(fitting)

@@ -29,9 +29,7 @@ def load_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ExtraError(
-            f"Parquet files need pyarrow, which is not installed: {install_command('eval')}"
-        ) from error
+        raise ExtraError(f"Parquet files need pyarrow, which is not installed: {install_command('eval')}") from error
     return pyarrow, pyarrow.parquet
 
 

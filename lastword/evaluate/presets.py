@@ -42,9 +42,7 @@ class Setting:
             raise TaskError(f"{embedded[0]} is an embedded task: it takes no examples and has one score")
         tasks = embedded_tasks(embedded, split) if embedded else []
         if rest:
-            tasks += harness_tasks(
-                rest, shots=self.shots, chat=chat, score=self.score, dream_code=self.dream_code
-            )
+            tasks += harness_tasks(rest, shots=self.shots, chat=chat, score=self.score, dream_code=self.dream_code)
         return tasks
 
 
@@ -79,8 +77,7 @@ class Preset:
                 "to choose other tasks"
             )
         chosen = [
-            replace(setting, tasks=tuple(name for name in setting.tasks if name in names))
-            for setting in self.settings
+            replace(setting, tasks=tuple(name for name in setting.tasks if name in names)) for setting in self.settings
         ]
         return replace(self, settings=tuple(setting for setting in chosen if setting.tasks))
 

@@ -12,15 +12,7 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import AfterValidator, AliasChoices, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from lastword.errors import LastwordError, SettingError

@@ -18,16 +18,7 @@ from lastword.engines.base import (
 from lastword.engines.local import LocalEngine
 from lastword.errors import EngineError, SettingError
 from lastword.evaluate.journal import Journal
-from lastword.evaluate.records import (
-    Answer,
-    Fields,
-    Identity,
-    Record,
-    RecordedCost,
-    identity,
-    make_record,
-    recipe_data,
-)
+from lastword.evaluate.records import Answer, Fields, Identity, Record, RecordedCost, identity, make_record, recipe_data
 from lastword.evaluate.tasks import Sample, Task
 from lastword.io.schema import MAX_TEXT_LENGTH
 from lastword.models.base import MaskPredictor, TextTokenizer
@@ -78,9 +69,7 @@ def evaluate(
     with journal.writing():
         recorded = journal.by_identity()
         requests = {
-            key: GenerationRequest(
-                layout.ids(sample), seed + sample.index, prompt_text=layout.content(sample)
-            )
+            key: GenerationRequest(layout.ids(sample), seed + sample.index, prompt_text=layout.content(sample))
             for key, (sample, _) in questions.items()
             if key not in recorded
         }
@@ -128,9 +117,7 @@ class Scorer:
             for sample, reply, text, score in zip(samples, replies, texts, scores)
         ]
 
-    def _scores(
-        self, samples: Sequence[Sample], texts: Sequence[str], replies: Sequence[Reply]
-    ) -> list[float]:
+    def _scores(self, samples: Sequence[Sample], texts: Sequence[str], replies: Sequence[Reply]) -> list[float]:
         """Return a score per reply, which is 0 where the prompt was too long."""
         scores = [0.0] * len(samples)
         decoded = [reply.details["finish"] != TOO_LONG for reply in replies]
@@ -151,9 +138,7 @@ def _engine(model: MaskPredictor | RemoteModelInfo, engine: Engine | None) -> En
     if engine is not None:
         return engine
     if isinstance(model, RemoteModelInfo):
-        raise SettingError(
-            "evaluate was given the properties of a remote model; give its engine, too (engine=)"
-        )
+        raise SettingError("evaluate was given the properties of a remote model; give its engine, too (engine=)")
     return LocalEngine(model)
 
 
@@ -205,13 +190,7 @@ def check_counts(owner: str, name: str, max_batch_size: int, limit: int | None =
 def run_fields(model: MaskPredictor | RemoteModelInfo, name: str, recipe: Recipe, seed: int) -> Fields:
     """Return the fields that all records of a run share; raise if the recipe cannot be written as JSON."""
     recipe_data(recipe)
-    return {
-        "model": name,
-        "weights": fingerprint(model),
-        "dtype": compute_dtype(model),
-        "recipe": recipe,
-        "seed": seed,
-    }
+    return {"model": name, "weights": fingerprint(model), "dtype": compute_dtype(model), "recipe": recipe, "seed": seed}
 
 
 @dataclass(frozen=True)
@@ -223,9 +202,7 @@ class PromptLayout:
     bos: bool = False
 
     @classmethod
-    def of(
-        cls, model: MaskPredictor | RemoteModelInfo, *, chat: bool | None = None, bos: bool = False
-    ) -> PromptLayout:
+    def of(cls, model: MaskPredictor | RemoteModelInfo, *, chat: bool | None = None, bos: bool = False) -> PromptLayout:
         """Return the layout for a model; `chat=None` uses the chat template if there is one."""
         if isinstance(model, RemoteModelInfo):
             return cls(None, model.has_chat_template if chat is None else chat, bos)
@@ -265,9 +242,7 @@ def bos_token(tokenizer: TextTokenizer | None) -> str:
     return tokenizer.bos
 
 
-def find_questions(
-    shared: Fields, samples: Iterable[tuple[Task, Sequence[Sample]]], layout: PromptLayout
-) -> Questions:
+def find_questions(shared: Fields, samples: Iterable[tuple[Task, Sequence[Sample]]], layout: PromptLayout) -> Questions:
     """Return all samples with the fields of their records, by identity."""
     questions: Questions = {}
     for task, own in samples:

@@ -232,9 +232,7 @@ def recipe_table(
         base, own = on_shared_samples(base_arm, arm)
         scores = [record.score for record in arm]
         difference = "" if arm is base_arm else describe_difference(base, own)
-        work = [
-            _ratio(total_cost(own, c), total_cost(base, c)) for c in ("forward_passes", "tokens_computed")
-        ]
+        work = [_ratio(total_cost(own, c), total_cost(base, c)) for c in ("forward_passes", "tokens_computed")]
         fitting = plan_fit(base, own) if fit else None
         if timed_arms is not None:
             keys = ((subject, base_recipe), (subject, recipe))

@@ -50,9 +50,7 @@ def check_target(path: Path) -> None:
         if not _is_written_in_place(path):
             _try_file_beside(path)
     except (OSError, ValueError) as error:
-        raise SettingError(
-            f"{path} cannot be written ({os_error_reason(error)}); give another file"
-        ) from error
+        raise SettingError(f"{path} cannot be written ({os_error_reason(error)}); give another file") from error
 
 
 def check_folder(path: Path) -> None:
@@ -91,8 +89,7 @@ def _write_errors(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise SettingError(
-            f"{path} cannot be written ({os_error_reason(error)}) and is unchanged: free space, or give "
-            "another file"
+            f"{path} cannot be written ({os_error_reason(error)}) and is unchanged: free space, or give another file"
         ) from error
 
 
@@ -144,8 +141,7 @@ def _rename(beside: str, target: Path) -> None:
         os.replace(beside, target)
     except OSError as error:  # a mount point, or another user's file
         raise SettingError(
-            f"{target} cannot be replaced ({os_error_reason(error)}) and is unchanged; the new content is in "
-            f"{beside}"
+            f"{target} cannot be replaced ({os_error_reason(error)}) and is unchanged; the new content is in {beside}"
         ) from error
 
 
@@ -312,15 +308,13 @@ class JournalFile:
             locked = lock_descriptor(file.fileno(), blocking=False)
         except OSError as error:
             warnings.warn(
-                f"{self.path} cannot be locked ({os_error_reason(error)}): check that no other process "
-                "writes it",
+                f"{self.path} cannot be locked ({os_error_reason(error)}): check that no other process writes it",
                 stacklevel=4,
             )
             return
         if not locked:
             raise SettingError(
-                f"{self.path} is being written by {_lock_holder(file)}; wait for it, end it, or "
-                f"{self._remedy}"
+                f"{self.path} is being written by {_lock_holder(file)}; wait for it, end it, or {self._remedy}"
             )
 
 

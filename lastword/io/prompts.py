@@ -152,11 +152,7 @@ class PromptFile:
                 too_long = len(line) > MAX_LINE_LENGTH and not line.endswith("\n")
                 if line.strip(whitespace) or too_long:
                     where, error = f"line {number}", f"it has more than {MAX_LINE_LENGTH} characters"
-                    yield (
-                        PromptRecord(index, where, None, error)
-                        if too_long
-                        else self._parse(index, where, line)
-                    )
+                    yield (PromptRecord(index, where, None, error) if too_long else self._parse(index, where, line))
                     index += 1
                 while too_long and (part := file.readline(MAX_LINE_LENGTH)) and not part.endswith("\n"):
                     pass

@@ -12,13 +12,7 @@ from torch import Tensor
 from lastword.calibration import Calibration
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import SettingError, WrongTypeError
-from lastword.models.base import (
-    DEFAULT_MAX_NEW_TOKENS,
-    MAX_SEQ_LEN,
-    TextTokenizer,
-    check_device,
-    check_logits,
-)
+from lastword.models.base import DEFAULT_MAX_NEW_TOKENS, MAX_SEQ_LEN, TextTokenizer, check_device, check_logits
 from lastword.models.storage import RowStorage
 from lastword.validation import check_choice, check_int, check_type, short_repr
 

@@ -141,8 +141,7 @@ def decode_text(tokenizer: TextTokenizer | None, ids: Sequence[int]) -> str:
     text = tokenizer.decode(ids)
     if not isinstance(text, str):
         raise WrongTypeError(
-            f"the tokenizer's decode returned {short_repr(text)}, a {type(text).__name__}; it must return "
-            "text"
+            f"the tokenizer's decode returned {short_repr(text)}, a {type(text).__name__}; it must return text"
         )
     return text
 

@@ -17,9 +17,7 @@ MAX_VOCAB_SIZE = 2**24  # the largest published vocabularies have about 2**18 id
 
 TokenId = Annotated[int, Field(ge=0, lt=MAX_VOCAB_SIZE)]
 EndIds = Annotated[
-    list[TokenId],
-    Field(max_length=1_000),
-    BeforeValidator(lambda ids: ids if isinstance(ids, list) else [ids]),
+    list[TokenId], Field(max_length=1_000), BeforeValidator(lambda ids: ids if isinstance(ids, list) else [ids])
 ]
 
 _Document = TypeVar("_Document", bound="Document")
@@ -101,9 +99,7 @@ class WeightIndex(Document):
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object; CheckpointError if it is missing or broken."""
     if not is_plain_file(path):
-        raise CheckpointError(
-            f"{path.parent} has no {path.name}; give a folder in the authors' Hugging Face format"
-        )
+        raise CheckpointError(f"{path.parent} has no {path.name}; give a folder in the authors' Hugging Face format")
     try:
         return read_json_object(path)
     except (OSError, ValueError) as error:

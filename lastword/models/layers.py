@@ -119,9 +119,7 @@ class Attention(nn.Module):
         if groups > 1:
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         with nullcontext() if context.mask is None else sdpa_kernel(FOR_ANY_SHAPE):
-            mixed = F.scaled_dot_product_attention(
-                query, key, value, attn_mask=context.mask, is_causal=context.causal
-            )
+            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=context.mask, is_causal=context.causal)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def values(self, x: Tensor) -> Tensor:  # [B, R, W] -> [B, H, R, D]

@@ -34,8 +34,7 @@ BUILT_IN = ("toy", *EMBEDDED)
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
 DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 }
 
 _Model = TypeVar("_Model", NativeModel, Toy)

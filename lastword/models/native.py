@@ -30,11 +30,7 @@ class NativeModel(nn.Module):
     packs: bool | None = None
 
     def __init__(
-        self,
-        architecture: Architecture,
-        config: TransformerConfig,
-        ids: TokenIds,
-        tokenizer: Tokenizer | None = None,
+        self, architecture: Architecture, config: TransformerConfig, ids: TokenIds, tokenizer: Tokenizer | None = None
     ) -> None:
         super().__init__()
         self.architecture = architecture

@@ -66,9 +66,7 @@ def known_models(cache: Path | None = None) -> Iterator[KnownModel]:
     for name in EMBEDDED:
         folder = EMBEDDED_FOLDER / name
         yield _read_folder(KnownModel(name, "", "embedded", 0), folder, _folder_bytes(folder))
-    yield KnownModel(
-        "toy", "toy", "embedded", 0, Toy.max_seq_len, Toy.default_max_new_tokens, local="complete"
-    )
+    yield KnownModel("toy", "toy", "embedded", 0, Toy.max_seq_len, Toy.default_max_new_tokens, local="complete")
     if cache is None:
         from huggingface_hub import constants
 

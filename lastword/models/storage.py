@@ -124,9 +124,7 @@ class KVStorage(CacheStorage):
             self._offsets = self._offsets.to(device)
         return self._offsets
 
-    def arange(
-        self, count: int, step: int, like: Tensor, dtype: torch.dtype = torch.long, start: int = 0
-    ) -> Tensor:
+    def arange(self, count: int, step: int, like: Tensor, dtype: torch.dtype = torch.long, start: int = 0) -> Tensor:
         """Return `count` numbers from `start` on; cached, because captured passes read them at an address."""
         key = (count, step, like.device, dtype, start)
         if key not in self._ranges:
@@ -272,8 +270,7 @@ class PooledKVStorage(KVStorage):
         added = max(count, self._columns // 4)
         padding = (0, 0, 0, 0, 0, added)
         self._layers = {
-            layer: (F.pad(keys, padding), F.pad(values, padding))
-            for layer, (keys, values) in self._layers.items()
+            layer: (F.pad(keys, padding), F.pad(values, padding)) for layer, (keys, values) in self._layers.items()
         }
         without_region = self._offsets == self._columns
         self._columns += added
@@ -295,9 +292,7 @@ class FeatureStorage(CacheStorage):
         self._rows, self._width = rows, width
         self._outputs: dict[tuple[int, str], Tensor] = {}
 
-    def at(
-        self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor
-    ) -> RowFeatureStorage:
+    def at(self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor) -> RowFeatureStorage:
         return RowFeatureStorage(self, rows, stale, answer & valid, valid)
 
     def fit(self, width: int) -> None:
@@ -318,9 +313,7 @@ class FeatureStorage(CacheStorage):
 class RowFeatureStorage(RowStorage):
     """The part of a `FeatureStorage` that belongs to some rows."""
 
-    def __init__(
-        self, storage: FeatureStorage, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor
-    ) -> None:
+    def __init__(self, storage: FeatureStorage, rows: Tensor, stale: Tensor, answer: Tensor, valid: Tensor) -> None:
         optional = answer & ~stale
         # The product in float64, as Python multiplies: 0.29 of 100 columns are 28, not 29.
         chosen = (answer.sum(-1).double() * storage.share).long()

@@ -260,9 +260,7 @@ _JINJA = _TemplateEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[
 @lru_cache(maxsize=8)  # not an attribute of a tokenizer, because templates cannot be pickled
 def _compile_template(text: str) -> jinja2.Template:
     if len(text) > MAX_TEMPLATE_LENGTH:
-        raise ValueError(
-            f"the chat template has {len(text)} characters; at most {MAX_TEMPLATE_LENGTH} are read"
-        )
+        raise ValueError(f"the chat template has {len(text)} characters; at most {MAX_TEMPLATE_LENGTH} are read")
     return _JINJA.from_string(text)
 
 

@@ -36,9 +36,7 @@ class Letters:
         return "".join(LETTERS[i] if i < len(LETTERS) else special for i in ids)
 
     def chat(self, messages: Sequence[Mapping[str, str]], *, continue_last: bool = False) -> list[int]:
-        raise PromptError(
-            f"the toy model has no chat template for these {len(messages)} messages; give it plain text"
-        )
+        raise PromptError(f"the toy model has no chat template for these {len(messages)} messages; give it plain text")
 
 
 class Toy:

@@ -164,8 +164,7 @@ def _read_tensor(file: Any, name: str, path: Path, shape: torch.Size, dtype: tor
     tensor: torch.Tensor = file.get_tensor(name).to(dtype)
     if not torch.stack(tensor.aminmax()).isfinite().all():
         raise CheckpointError(
-            f"tensor {name} in {path.name} holds NaN or Inf in {dtype}; load it in another dtype, or "
-            "download it again"
+            f"tensor {name} in {path.name} holds NaN or Inf in {dtype}; load it in another dtype, or download it again"
         )
     return tensor
 

@@ -13,15 +13,7 @@ from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import Window
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError, WrongTypeError
-from lastword.validation import (
-    Part,
-    check_choice,
-    check_int,
-    check_list,
-    check_number,
-    checked_field,
-    short_repr,
-)
+from lastword.validation import Part, check_choice, check_int, check_list, check_number, checked_field, short_repr
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,7 @@ class Recipe:
             data = parse_json_object(text)
         except ValueError as error:
             raise RecipeError(
-                f"the recipe is not valid JSON ({error}); give the output of Recipe.to_json(), or the name "
-                "of a recipe"
+                f"the recipe is not valid JSON ({error}); give the output of Recipe.to_json(), or the name of a recipe"
             ) from error
         return cls(**{name: from_data(name, value) for name, value in check_field_names(cls, data).items()})
 

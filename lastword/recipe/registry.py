@@ -28,15 +28,7 @@ from lastword.policies.unmask.schedule import Cosine, EqualShares, Schedule, Tim
 from lastword.policies.unmask.slow_fast import SlowFast
 from lastword.policies.unmask.threshold import AboveThreshold, Factor, LeftmostFirst
 from lastword.survival.distribution import Cheapest, Mean, Quantile, Scaled
-from lastword.survival.interpretation import (
-    Auto,
-    Boundary,
-    EndedBy,
-    FirstBoundary,
-    Hazard,
-    Interpretation,
-    TurnEnd,
-)
+from lastword.survival.interpretation import Auto, Boundary, EndedBy, FirstBoundary, Hazard, Interpretation, TurnEnd
 from lastword.validation import short_repr
 
 
@@ -134,12 +126,7 @@ class NamedRecipe(NamedTuple):
 
 
 # Plain decoding, as in the code of LLaDA and Dream: one token per pass, everything recomputed.
-PLAIN: dict[str, Any] = {
-    "unmask": MostConfident(),
-    "commit": Never(),
-    "cache": NoCache(),
-    "sampling": Sampling(),
-}
+PLAIN: dict[str, Any] = {"unmask": MostConfident(), "commit": Never(), "cache": NoCache(), "sampling": Sampling()}
 RECIPES = {
     "careful": NamedRecipe(
         "One token per pass on a canvas of the predicted length: no accuracy is traded for speed.",
@@ -155,8 +142,7 @@ RECIPES = {
         PLAIN | {"length": Survival()},
     ),
     "fixed": NamedRecipe(
-        "As many slots as the model is made for, one token per pass: the baseline.",
-        PLAIN | {"length": Fixed()},
+        "As many slots as the model is made for, one token per pass: the baseline.", PLAIN | {"length": Fixed()}
     ),
 }
 DEFAULT_RECIPE = "careful"

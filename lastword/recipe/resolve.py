@@ -62,10 +62,7 @@ def resolve(
 
 
 def check_request(
-    owner: str,
-    recipe: Recipe | str,
-    in_chat: Collection[bool | None],
-    exceed_max_seq_len: bool,
+    owner: str, recipe: Recipe | str, in_chat: Collection[bool | None], exceed_max_seq_len: bool
 ) -> Recipe:
     """Check the arguments that `decode` and `resolve` have in common and return the recipe."""
     check_choice(owner, "exceed_max_seq_len", exceed_max_seq_len, True, False)
@@ -217,9 +214,7 @@ def _check_same_decoding(recipe: Recipe, calibrated: Recipe) -> None:
     differing = [axis for axis in axes if getattr(calibrated, axis) != getattr(recipe, axis)]
     if differing:
         theirs, ours = (
-            ", ".join(f"{axis} {to_text(getattr(other, axis))}" for axis in differing).replace(
-                "block null", "no block"
-            )
+            ", ".join(f"{axis} {to_text(getattr(other, axis))}" for axis in differing).replace("block null", "no block")
             for other in (calibrated, recipe)
         )
         raise SettingError(

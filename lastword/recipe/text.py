@@ -81,9 +81,7 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Any:
     `stop-at-end:(survival:512,interpretation=auto)`.
     """
     if len(text) > MAX_TEXT_LENGTH:
-        raise RecipeError(
-            f"{axis}={short_repr(text)} has {len(text)} characters; give at most {MAX_TEXT_LENGTH}"
-        )
+        raise RecipeError(f"{axis}={short_repr(text)} has {len(text)} characters; give at most {MAX_TEXT_LENGTH}")
     name, _, settings = _without_brackets(text).partition(":")
     cls = _lookup(axis, name)
     names = _fields(cls)
@@ -99,8 +97,7 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Any:
         field = _current_name(cls, named[1]) if named else names[0]
         if field in data:
             raise RecipeError(
-                f"{short_repr(text)} sets {field} twice; the first value of {name} is its {field}: give "
-                "it once"
+                f"{short_repr(text)} sets {field} twice; the first value of {name} is its {field}: give it once"
             )
         data[field] = _value(setting[named.end() if named else 0 :])
     return _build(cls, name, data, depth)
@@ -171,9 +168,7 @@ def _value(text: str) -> Any:
 def _lookup(axis: str, name: object) -> Callable[..., Any]:
     parts: dict[str, Callable[..., Any]] = {**PARTS[axis], **SHORTHANDS.get(axis, {})}
     if not isinstance(name, str):
-        raise RecipeError(
-            f"{axis} has the name {short_repr(name)}; a part's name is text: {', '.join(parts)}"
-        )
+        raise RecipeError(f"{axis} has the name {short_repr(name)}; a part's name is text: {', '.join(parts)}")
     if name in parts:
         return parts[name]
     near = ALIASES.get(name.lower().replace("-", "_"))
@@ -227,9 +222,7 @@ def to_data(value: Any) -> Any:
 def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
     """Return the value of plain data: the inverse of `to_data`. A part may also be given as its text."""
     if depth > MAX_NESTING:
-        raise RecipeError(
-            f"{axis} is {short_repr(data)}, nested {depth} levels deep; nest at most {MAX_NESTING}"
-        )
+        raise RecipeError(f"{axis} is {short_repr(data)}, nested {depth} levels deep; nest at most {MAX_NESTING}")
     if axis not in PARTS:
         return _hashable(axis, data, depth)
     if isinstance(data, str):
@@ -257,9 +250,7 @@ def _build(cls: Callable[..., Any], name: str, data: Mapping[str, Any], depth: i
     """Return the part with the given fields, from a file or the command line."""
     current = {_current_name(cls, field): value for field, value in data.items()}
     if len(current) < len(data):
-        raise RecipeError(
-            f"{short_repr(dict(data))} sets a field of {name} by its old and its new name: give one"
-        )
+        raise RecipeError(f"{short_repr(dict(data))} sets a field of {name} by its old and its new name: give one")
     checked = check_field_names(cls, current)
     fields = {field: from_data(field, value, depth=depth + 1) for field, value in checked.items()}
     try:

@@ -21,9 +21,7 @@ abs all any ascii bin bool chr dict divmod enumerate filter float frozenset hex 
 map max min next oct ord pow print range repr reversed round set slice sorted str sum tuple zip
 """
 _NODES = tuple(getattr(ast, name) for name in _NODE_NAMES.split())
-_ERRORS = {
-    name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
-}
+_ERRORS = {name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)}
 _BUILTINS = {*_FUNCTIONS.split(), *_ERRORS}
 # Methods of the plain types. A format string can read attributes, and codecs import modules.
 _METHODS = {

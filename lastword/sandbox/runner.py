@@ -404,13 +404,7 @@ def seccomp_filter() -> bytes:
     for numbers in DENIED_CALLS.values():
         steps += [(equal, 0, 1, numbers[machine]), deny]
     steps += [(equal, 0, 1, 435), missing]  # clone3 has its flags in memory; libraries then use clone
-    steps += [
-        (equal, 0, 4, (56, 220)[machine]),
-        (load, 0, 0, 16),
-        (any_bit, 0, 1, NAMESPACE_FLAGS),
-        deny,
-        allow,
-    ]
+    steps += [(equal, 0, 4, (56, 220)[machine]), (load, 0, 0, 16), (any_bit, 0, 1, NAMESPACE_FLAGS), deny, allow]
     steps += [(equal, 1, 0, (41, 198)[machine]), allow, (load, 0, 0, 16)]  # socket
     for family in SOCKET_FAMILIES:
         steps += [(equal, 0, 1, family), allow]

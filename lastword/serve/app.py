@@ -88,9 +88,7 @@ def error_response(error: Exception) -> JSONResponse:
 class RequestGuard:
     """ASGI middleware: checks host and API key, bounds the body, and cancels work for a closed connection."""
 
-    def __init__(
-        self, app: ASGIApp, settings: ServerSettings, keys: Collection[str], hosts: Collection[str]
-    ) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, keys: Collection[str], hosts: Collection[str]) -> None:
         self._app, self._settings, self._hosts = app, settings, hosts
         self._digests = [_digest(key.strip().encode()) for key in keys]
 
@@ -282,9 +280,7 @@ def create_app(
     """
     if isinstance(keys, str) or not all(isinstance(key, str) and key.strip() for key in keys):
         raise SettingError("keys must be a list of strings that are not empty")
-    app = FastAPI(
-        title="lastword", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
-    )
+    app = FastAPI(title="lastword", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.router.route_class = StrictRoute
     app.add_middleware(RequestGuard, settings=settings, keys=keys, hosts=hosts)
     started = int(time.time())

@@ -421,8 +421,7 @@ class Engine:
     ) -> None:
         if model.tokenizer is None:
             raise CheckpointError(
-                "a model without a tokenizer was given to serve, and answers are text; add tokenizer.json "
-                "to its folder"
+                "a model without a tokenizer was given to serve, and answers are text; add tokenizer.json to its folder"
             )
         self.model, self.settings, self.metrics = model, settings, metrics or EngineMetrics()
         self.tokenizer: TextTokenizer = model.tokenizer

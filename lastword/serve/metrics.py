@@ -27,9 +27,7 @@ class EngineMetrics:
         def gauge(name: str, help_text: str) -> Gauge:
             return Gauge(f"lastword:{name}", help_text, registry=self._registry)
 
-        def histogram(
-            name: str, help_text: str, buckets: tuple[int | float, ...] = SECONDS_BUCKETS
-        ) -> Histogram:
+        def histogram(name: str, help_text: str, buckets: tuple[int | float, ...] = SECONDS_BUCKETS) -> Histogram:
             return Histogram(f"lastword:{name}", help_text, buckets=buckets, registry=self._registry)
 
         self.running = gauge("num_requests_running", "Answers in the running batch")
@@ -71,9 +69,7 @@ class EngineMetrics:
         self._positions.inc(tokens)
         self._computed.inc(padded_tokens)
 
-    def count_answer(
-        self, answer: RequestFinished, predicted: PredictedWork, first_text_seconds: float | None
-    ) -> None:
+    def count_answer(self, answer: RequestFinished, predicted: PredictedWork, first_text_seconds: float | None) -> None:
         """Count a finished answer."""
         cost, tokens = answer.generation.cost, answer.num_tokens
         self._success.labels("length" if answer.truncated else "stop").inc()
@@ -108,9 +104,7 @@ def merge_metrics(pages: Mapping[str, bytes], gauges: Mapping[str, Mapping[str, 
                 merged.add_sample(sample.name, {**sample.labels, REPLICA_LABEL: replica}, sample.value)
     families["replicas"] = GaugeMetricFamily("lastword:replicas", "Running replicas", value=len(pages))
     for name, values in gauges.items():
-        gauge = families[name] = GaugeMetricFamily(
-            f"lastword:{name}", "Predicted work", labels=[REPLICA_LABEL]
-        )
+        gauge = families[name] = GaugeMetricFamily(f"lastword:{name}", "Predicted work", labels=[REPLICA_LABEL])
         for replica, value in values.items():
             gauge.add_metric([replica], value)
 

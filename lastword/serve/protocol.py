@@ -49,10 +49,7 @@ StopTexts = Annotated[
 ]
 Ids = Annotated[list[int], Field(min_length=1, max_length=MAX_SLOTS)]
 Prompts = Annotated[
-    LongText
-    | Annotated[list[LongText], Field(min_length=1)]
-    | Ids
-    | Annotated[list[Ids], Field(min_length=1)],
+    LongText | Annotated[list[LongText], Field(min_length=1)] | Ids | Annotated[list[Ids], Field(min_length=1)],
     _explain("give text, a list of texts, a list of token ids, or a list of lists of them"),
 ]
 OnePrompt = Annotated[LongText | Ids, _explain("give text, or a list of token ids")]
@@ -192,9 +189,7 @@ class ChatRequest(AnswerRequest):
     store: Off | None = unsupported(NO_STORE)
     metadata: EmptyObject | None = unsupported(NO_STORE)
     prompt_cache_retention: None = unsupported(NO_STORE)
-    service_tier: Literal["auto", "default"] | None = unsupported(
-        "there is one tier; shorter answers go first"
-    )
+    service_tier: Literal["auto", "default"] | None = unsupported("there is one tier; shorter answers go first")
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -220,9 +215,7 @@ class LengthsRequest(BaseModel):
     model: Text | None = Field(None, description="The name of the model; optional.")
     prompt: OnePrompt | None = None
     messages: ChatTurns | None = None
-    limit: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = Field(
-        None, description="Number of masks of the probe."
-    )
+    limit: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = Field(None, description="Number of masks of the probe.")
     ends: Literal["document", "any"] | None = Field(
         None, description="document: the paper's end signal; any: end-of-turn tokens count as well."
     )
@@ -417,9 +410,7 @@ def from_validation_error(kind: type[BaseModel], errors: Sequence[Mapping[str, A
     for description in descriptions:
         if description.startswith(NOT_SUPPORTED):
             reason = description.removeprefix(NOT_SUPPORTED).rstrip(".")
-            message = (
-                f"{field} is not supported: {reason}; leave it out (given: {short_repr(first['input'])})"
-            )
+            message = f"{field} is not supported: {reason}; leave it out (given: {short_repr(first['input'])})"
             return InvalidRequestError(message, field, "unsupported_field")
     if not field:
         return InvalidRequestError(str(first["msg"]))

@@ -406,9 +406,7 @@ def serve_on_ray(
         service, hosts = ReplicatedService(deployment, settings), allowed_hosts(host, keys)
         app = create_app(service, name=name, settings=settings, keys=keys, hosts=hosts)
         try:
-            Server(
-                app, service, name=name, host=host, port=port, settings=settings, print_line=print_line
-            ).run()
+            Server(app, service, name=name, host=host, port=port, settings=settings, print_line=print_line).run()
         finally:
             if address is not None:  # a local cluster ends as a whole
                 deployment.delete()

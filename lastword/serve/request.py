@@ -50,11 +50,7 @@ class ServerError(LastwordError):
     """A request that is not answered; programs tell errors apart by `code`."""
 
     def __init__(
-        self,
-        message: str,
-        code: str = "server_error",
-        param: str | None = None,
-        retry_after: int | None = None,
+        self, message: str, code: str = "server_error", param: str | None = None, retry_after: int | None = None
     ) -> None:
         super().__init__(message)
         kind = ERROR_KINDS.get(code, INVALID_REQUEST)

@@ -68,9 +68,7 @@ class LeastLoadedRouter(RequestRouter):
         self._routed: dict[str, tuple[ReplicaID, PendingRequest]] = {}  # unfinished requests
 
     async def choose_replicas(
-        self,
-        candidate_replicas: list[RunningReplica],
-        pending_request: PendingRequest | None = None,
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         """Return the chosen replica, then the others for the case that it is full."""
         if pending_request is None or not candidate_replicas:

@@ -97,9 +97,7 @@ class WorkEstimator:
         self.pass_seconds = average + LEARNING_RATE * (seconds - average)
         self.shortest_pass = min(seconds, SHORTEST_PASS_GROWTH * (self.shortest_pass or seconds))
 
-    def observe_answer(
-        self, recipe: Recipe, predicted: PredictedWork, prompt_tokens: int, cost: TokenCost
-    ) -> None:
+    def observe_answer(self, recipe: Recipe, predicted: PredictedWork, prompt_tokens: int, cost: TokenCost) -> None:
         """Update the averages of a recipe with a finished answer."""
         self.passes_per_token.update(recipe, cost.forward_passes / max(predicted.tokens, 1.0))
         guess = uncached_tokens(predicted.tokens, prompt_tokens + predicted.slots)
@@ -145,9 +143,7 @@ class Scheduler:
     overtaking: float = 8.0  # 0: first come, first served
     refills: bool = True  # False: free rows wait until the whole batch is finished
 
-    def next_request(
-        self, waiting: Sequence[Request], free_tokens: int, *, batch_is_empty: bool
-    ) -> Request | None:
+    def next_request(self, waiting: Sequence[Request], free_tokens: int, *, batch_is_empty: bool) -> Request | None:
         """Return the request that starts next, or None if it has to wait for more free tokens.
 
         A request that needs more tokens than are free lets others start first, at most `MAX_OVERTAKEN`
@@ -168,13 +164,7 @@ class DecodeSession(RequestQueue):
     """A running batch of one resolved recipe, for prompts of up to `max_prompt_tokens` tokens."""
 
     def __init__(
-        self,
-        model: MaskPredictor,
-        recipe: Recipe,
-        *,
-        max_batch_size: int,
-        prompt_tokens: int,
-        pool_tokens: int | None,
+        self, model: MaskPredictor, recipe: Recipe, *, max_batch_size: int, prompt_tokens: int, pool_tokens: int | None
     ) -> None:
         self.recipe, self.max_batch_size = recipe, max_batch_size
         self.max_prompt_tokens = max(MIN_PROMPT_TOKENS, 1 << (prompt_tokens - 1).bit_length())

@@ -208,8 +208,7 @@ def _check_combinations(body: ChatRequest | CompletionRequest, settings: ServerS
         raise InvalidRequestError("diffusing needs a stream; give stream: true as well", "diffusing")
     if body.timeout is not None and body.timeout > settings.request_timeout:
         raise InvalidRequestError(
-            f"a timeout of {body.timeout:g} seconds was given; at most {settings.request_timeout:g} are "
-            "allowed",
+            f"a timeout of {body.timeout:g} seconds was given; at most {settings.request_timeout:g} are allowed",
             "timeout",
         )
 
@@ -276,9 +275,7 @@ def _resolve_within_limits(
     return resolved
 
 
-def _lengths_prompt(
-    body: protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
-) -> tuple[int, ...]:
+def _lengths_prompt(body: protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings) -> tuple[int, ...]:
     if (body.prompt is None) == (body.messages is None):
         field = "prompt" if body.prompt is None else "messages"
         raise InvalidRequestError("give either prompt or messages", field)
@@ -292,8 +289,7 @@ def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> li
     template = None if model.tokenizer is None else model.tokenizer.chat_template
     if template is None:
         raise InvalidRequestError(
-            "this model has no chat template, so roles cannot be told apart; use /v1/completions with a "
-            "prompt",
+            "this model has no chat template, so roles cannot be told apart; use /v1/completions with a prompt",
             "messages",
             "no_chat_template",
         )
@@ -302,9 +298,7 @@ def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> li
     return [{"role": roles.get(turn.role, turn.role), "content": turn.text} for turn in messages]
 
 
-def _tokenize(
-    prompt: Any, field: str, model: MaskPredictor, settings: ServerSettings
-) -> list[tuple[int, ...]]:
+def _tokenize(prompt: Any, field: str, model: MaskPredictor, settings: ServerSettings) -> list[tuple[int, ...]]:
     """Return the validated token ids of each prompt."""
     with errors_of_field(field):
         prompts = tokenize_prompts(model, prompt)
@@ -351,9 +345,7 @@ class ResponseBuilder:
             content = {"message": message} if self._is_chat else {"text": answer.text}
             details = answer_details(request, answer).model_dump()
             reason = finish_reason(answer)
-            choices.append(
-                {"index": index, **content, "logprobs": None, "finish_reason": reason, "lastword": details}
-            )
+            choices.append({"index": index, **content, "logprobs": None, "finish_reason": reason, "lastword": details})
         kind = "chat.completion" if self._is_chat else "text_completion"
         return {**self._head, "object": kind, "choices": choices, **self._totals(answers)}
 
@@ -402,9 +394,7 @@ class ResponseBuilder:
         }
         return self._choice(index, text, lastword={"frame": canvas}) | _diffusion_meta(text, share)
 
-    def _choice(
-        self, index: int, text: str | None, *, is_first: bool = False, **fields: Any
-    ) -> dict[str, Any]:
+    def _choice(self, index: int, text: str | None, *, is_first: bool = False, **fields: Any) -> dict[str, Any]:
         """Return a chunk with one choice; `text` None adds no text."""
         if self._is_chat:
             delta = {} if text is None else {"content": text}

@@ -48,9 +48,7 @@ class ServerSettings:
         if self.recipe is not None:
             from lastword.recipe.recipe import Recipe  # imports torch
 
-            check_type(
-                "ServerSettings", "recipe", self.recipe, Recipe, 'a Recipe, such as Recipe.named("fast")'
-            )
+            check_type("ServerSettings", "recipe", self.recipe, Recipe, 'a Recipe, such as Recipe.named("fast")')
 
 
 ROUTINGS = ("predicted", "random")
@@ -76,8 +74,7 @@ class ReplicaSettings:
             check_int("ReplicaSettings", name, getattr(self, name), minimum=1, maximum=MAX_REPLICAS)
         if self.max_replicas < self.min_replicas:
             raise SettingError(
-                f"replicas {self.min_replicas}:{self.max_replicas} were given; the second number must not be "
-                "smaller"
+                f"replicas {self.min_replicas}:{self.max_replicas} were given; the second number must not be smaller"
             )
         for name in ("cpus", "upscale_delay", "downscale_delay", *(() if self.gpus is None else ("gpus",))):
             check_number("ReplicaSettings", name, getattr(self, name), minimum=0)
@@ -143,6 +140,4 @@ def require_serve_extra(*extras: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ExtraError(
-            f"serving needs {error.name}, which is not installed: {install_command(*extras)}"
-        ) from error
+        raise ExtraError(f"serving needs {error.name}, which is not installed: {install_command(*extras)}") from error

@@ -69,8 +69,7 @@ class LengthDistribution:
                 expected = f"a tuple with one for each of the {len(hazard)} rows"
             if value is not None and not fits:
                 raise WrongTypeError(
-                    f"LengthDistribution({name}={short_repr(value)}) was given; {name} must be None or "
-                    f"{expected}"
+                    f"LengthDistribution({name}={short_repr(value)}) was given; {name} must be None or {expected}"
                 )
 
     @classmethod
@@ -157,20 +156,14 @@ class LengthDistribution:
         return True  # also without rows: `if answer.lengths` asks whether there was a probe
 
     def plot(
-        self,
-        ax: Axes | None = None,
-        *,
-        horizon: int | float | Tensor | None = None,
-        truth: int | float | None = None,
+        self, ax: Axes | None = None, *, horizon: int | float | Tensor | None = None, truth: int | float | None = None
     ) -> Axes:
         """Draw the survival curve of one prompt and its horizon (default: the mean, rounded up).
 
         Draws on the matplotlib axes `ax`, or on new ones, and returns them. `truth` marks the real length.
         """
         if self.hazard.dim() > 1:
-            raise SettingError(
-                f"plot draws one row and was called with {len(self)}; choose one: lengths.row(0).plot()"
-            )
+            raise SettingError(f"plot draws one row and was called with {len(self)}; choose one: lengths.row(0).plot()")
         return draw_survival(self.survival.tolist(), ax, horizon=horizon, truth=truth)
 
     def __repr__(self) -> str:
@@ -199,9 +192,7 @@ def check_probabilities(values: Tensor, name: str, *, rows: bool = True) -> Tens
             f"a {name} of shape {tuple(values.shape)} was given; it must be {expected} with at least one slot"
         )
     if bool(values.isnan().any()):
-        raise NumericError(
-            f"a {name} contains NaN; the model's logits were probably not finite: check its dtype"
-        )
+        raise NumericError(f"a {name} contains NaN; the model's logits were probably not finite: check its dtype")
     if bool(((values < -INPUT_ROUNDING) | (values > 1 + INPUT_ROUNDING)).any()):
         raise SettingError(
             f"a {name} ranges from {values.min().item():.6g} to {values.max().item():.6g}; "

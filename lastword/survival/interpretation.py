@@ -12,12 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lastword.errors import SettingError, WrongTypeError
-from lastword.survival.distribution import (
-    ROUNDING,
-    LengthDistribution,
-    check_probabilities,
-    conditional_hazard,
-)
+from lastword.survival.distribution import ROUNDING, LengthDistribution, check_probabilities, conditional_hazard
 from lastword.validation import Part, check_int, check_list, check_type
 
 MAX_CHUNK_SIZE = 2**23  # numbers; 64 MB in float64
@@ -71,9 +66,7 @@ class EndSignal:
         for name in ("document", "turn", "text_slots"):
             check_type("EndSignal", name, getattr(self, name), Tensor, "a tensor")
         if self.text_slots.dtype != torch.long:
-            raise WrongTypeError(
-                f"an end signal with text_slots of {self.text_slots.dtype} was given; use torch.int64"
-            )
+            raise WrongTypeError(f"an end signal with text_slots of {self.text_slots.dtype} was given; use torch.int64")
         if self.document.shape != self.turn.shape or self.text_slots.shape != self.document.shape[:1]:
             raise SettingError(
                 f"an end signal of shapes {tuple(self.document.shape)}, {tuple(self.turn.shape)} and "
@@ -85,9 +78,7 @@ class EndSignal:
             object.__setattr__(self, name, values)
 
     @classmethod
-    def from_probabilities(
-        cls, document: Float[Tensor, "B T"], turn: Float[Tensor, "B T"] | None = None
-    ) -> EndSignal:
+    def from_probabilities(cls, document: Float[Tensor, "B T"], turn: Float[Tensor, "B T"] | None = None) -> EndSignal:
         """Return the signal of a canvas of masks."""
         check_type("EndSignal.from_probabilities", "document", document, Tensor, "a tensor [rows, slots]")
         turn = torch.zeros_like(document) if turn is None else turn
@@ -328,18 +319,14 @@ def _choose(shape: SignalShape) -> Choice:
     padded = shape.tail >= PACKED_TAIL and shape.r_squared >= min_r_squared
     tail = f"an end token in the last slots has probability {shape.tail:.3g}"
     if padded and shape.turn_mass >= MIN_TURN_MASS:
-        return Choice(
-            TurnEnd(), f"turn end, then padding: turn ends add up to {shape.turn_mass:.2f}, and {tail}"
-        )
+        return Choice(TurnEnd(), f"turn end, then padding: turn ends add up to {shape.turn_mass:.2f}, and {tail}")
     if padded:
         return Choice(
-            EndedBy(),
-            f"ended by: {tail}, and the signal rises (R^2 {shape.r_squared:.2f}), as behind padded answers",
+            EndedBy(), f"ended by: {tail}, and the signal rises (R^2 {shape.r_squared:.2f}), as behind padded answers"
         )
     if shape.tail < PACKED_TAIL:
         return Choice(
-            FirstBoundary(),
-            f"first boundary: ends add up to {shape.mass:.2f}, and {tail}, as between packed documents",
+            FirstBoundary(), f"first boundary: ends add up to {shape.mass:.2f}, and {tail}, as between packed documents"
         )
     return Choice(
         Hazard(),

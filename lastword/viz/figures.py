@@ -74,9 +74,7 @@ def new_figure(width: int | float, height: int | float) -> Figure:
     return import_matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
 
 
-def label_lines(
-    ax: Axes, labels: Iterable[tuple[str, str]], *, right: float = 0.99, top: float = 0.98
-) -> None:
+def label_lines(ax: Axes, labels: Iterable[tuple[str, str]], *, right: float = 0.99, top: float = 0.98) -> None:
     """Write labels with their colours below each other at a place of the axes, in place of a legend."""
     for row, (label, colour) in enumerate(labels):
         ax.annotate(
@@ -166,9 +164,7 @@ def draw_survival(
         if value is not None:
             check_number("plot", name, value, minimum=0)
     if ax is not None and not hasattr(ax, "axvline"):
-        raise WrongTypeError(
-            f"plot(ax={short_repr(ax)}) was given; ax must be an axis of matplotlib, or None"
-        )
+        raise WrongTypeError(f"plot(ax={short_repr(ax)}) was given; ax must be an axis of matplotlib, or None")
     if ax is not None:
         return _draw(ax, survival, horizon, truth)
     # The figure is made outside of the style: a backend that is selected inside would be reset at its end.
@@ -177,12 +173,7 @@ def draw_survival(
         return _draw(figure.add_subplot(), survival, horizon, truth)
 
 
-def _draw(
-    ax: Axes,
-    survival: Sequence[float],
-    horizon: int | float | Tensor | None,
-    truth: int | float | None,
-) -> Axes:
+def _draw(ax: Axes, survival: Sequence[float], horizon: int | float | Tensor | None, truth: int | float | None) -> Axes:
     slots, mean = len(survival) - 1, math.fsum(survival[:-1])
     canvas = min(max(1, math.ceil(mean)), slots) if horizon is None else float(horizon)
     ax.step(range(slots + 1), survival, where="post", color=BLUE)

@@ -217,9 +217,7 @@ class BatchTrace:
             trace, cost = self._traces[prompt], step.cost.row(row)
             if cost.forward_passes > trace.passes:  # otherwise the row did not participate
                 answer, passes = step.canvas.answer_ids(row), cost.forward_passes
-                frame = trace.after(
-                    answer, confidences(step, row), cost.tokens_computed, forward_passes=passes
-                )
+                frame = trace.after(answer, confidences(step, row), cost.tokens_computed, forward_passes=passes)
                 yield prompt, frame
 
 

@@ -54,10 +54,7 @@ def lengths_html(lengths: Lengths) -> str:
         reason = styled(f"read as {lengths.explanation}", SOFT, "div") if lengths.explanation else ""
         return framed(table(header, [[*_numbers(lengths)]]), _curve(lengths), reason)
     rows = [lengths.row(row) for row in range(min(len(lengths), MAX_ROWS))]
-    lines = [
-        [str(number), _svg(row.survival.tolist(), SMALL_SIZE), *_numbers(row)]
-        for number, row in enumerate(rows)
-    ]
+    lines = [[str(number), _svg(row.survival.tolist(), SMALL_SIZE), *_numbers(row)] for number, row in enumerate(rows)]
     hidden = len(lengths) - len(rows)
     more = styled(f"and {hidden} prompts more", SOFT, "div") if hidden else ""
     return framed(table(["prompt", "", *header], lines), more)
@@ -93,10 +90,7 @@ def _curve(lengths: Lengths) -> str:
 
 
 def _svg(
-    survival: Sequence[float],
-    size: tuple[int, int],
-    marks: str = "",
-    margins: tuple[int, int, int, int] = (1, 1, 1, 1),
+    survival: Sequence[float], size: tuple[int, int], marks: str = "", margins: tuple[int, int, int, int] = (1, 1, 1, 1)
 ) -> str:
     """Return a step curve; the margins are left, top, right and bottom."""
     (width, height), (left, top, right, bottom) = size, margins
@@ -132,10 +126,7 @@ def _last_slot(survival: Sequence[float]) -> int:
 
 
 def answer_html(
-    data: Mapping[str, Any],
-    finish: str,
-    slots: int,
-    pieces: Sequence[tuple[str, int | None]] | None,
+    data: Mapping[str, Any], finish: str, slots: int, pieces: Sequence[tuple[str, int | None]] | None
 ) -> str:
     """Return an answer and its costs from `Generation.to_data`, and if known each token's text and pass."""
     costs = _costs(data, slots) + styled(finish, SOFT, "div")

@@ -23,9 +23,7 @@ RUNS = "{{runs}}"  # replaced by the runs
 Slot = tuple[str | None, int | None, float | None]  # text (None: a mask), forward pass, confidence
 
 
-def run(
-    frames: Sequence[Frame], lengths: LengthDistribution | None, details: Mapping[str, Any]
-) -> dict[str, Any]:
+def run(frames: Sequence[Frame], lengths: LengthDistribution | None, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data of a run: its frames, the probe's prediction and `Generation.to_data`."""
     end = frames[-1].end if frames else None
     probe, cost = details["probe_cost"], details["cost"]
@@ -88,9 +86,7 @@ def write_replay(path: Path | str, *runs: dict[str, Any]) -> Path:
     try:
         is_other = target.is_file() and target.stat().st_size and not _is_replay(target)
     except OSError as error:
-        raise SettingError(
-            f"{target} cannot be read ({os_error_reason(error)}); give another file"
-        ) from error
+        raise SettingError(f"{target} cannot be read ({os_error_reason(error)}); give another file") from error
     if is_other:
         raise SettingError(f"{target} exists and is not a replay; give another file, or remove it")
     write(target, replay(*runs))

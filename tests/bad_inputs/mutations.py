@@ -29,18 +29,7 @@ NUMBERS = st.sampled_from(
     [0, -1, 1, 2, 2**20, 2**31, 2**63, 2**64, 10**30, 10**400, -(10**400), 0.5, -0.0, 1e-320, 1e308]
 ) | st.sampled_from([float("nan"), float("inf"), float("-inf")])
 TEXTS = st.text(max_size=20) | st.sampled_from(
-    [
-        "",
-        "0",
-        "null",
-        "NaN",
-        "\0",
-        "\ud800",
-        "../x",
-        "/etc/passwd",
-        "a" * 5_000,
-        "\N{SNOWMAN}" * 200,
-    ]
+    ["", "0", "null", "NaN", "\0", "\ud800", "../x", "/etc/passwd", "a" * 5_000, "\N{SNOWMAN}" * 200]
 )
 LEAVES = st.none() | st.booleans() | NUMBERS | st.integers() | st.floats() | TEXTS
 
@@ -54,9 +43,7 @@ def _nested(depth: int) -> object:
 
 JSON_VALUES = (
     st.recursive(
-        LEAVES,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-        max_leaves=5,
+        LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=5
     )
     | st.sampled_from([3, 150, 300]).map(_nested)
     | st.just([0] * 1_000)

@@ -24,25 +24,12 @@ warnings.filterwarnings("ignore")
 
 TOY = lastword.load("toy")
 OPTIONS = inspect.signature(lastword.generate).parameters.keys() - {"model", "prompt"}
-MADE = [
-    cls(max_passes=9) if cls is lastword.Budget else cls() for axis in PARTS.values() for cls in axis.values()
-]
+MADE = [cls(max_passes=9) if cls is lastword.Budget else cls() for axis in PARTS.values() for cls in axis.values()]
 
 NUMBERS = st.integers() | st.floats() | st.floats(0, 1) | st.integers(0, 40)
 EDGES = st.sampled_from([2**31, 2**63, 2**63 - 1, 10**30, 10**400, 1e-300, 5e-324, 1e308, sys.maxsize])
 TEXTS = st.text(max_size=12) | st.sampled_from(
-    [
-        "model",
-        "draw",
-        "any",
-        "entropy",
-        "gap",
-        "fixed:4",
-        "survival",
-        "threshold",
-        "hazard",
-        "x" * 9999,
-    ]
+    ["model", "draw", "any", "entropy", "gap", "fixed:4", "survival", "threshold", "hazard", "x" * 9999]
 )
 TENSORS = st.sampled_from(
     [torch.tensor(3), torch.tensor([True]), torch.ones(1, 3), torch.ones(2).long(), np.array([1.5])]
@@ -51,9 +38,7 @@ OBJECTS = st.sampled_from([object(), id, lambda: None, lastword.Fixed, NotImplem
 ANYTHING = st.recursive(
     st.none() | st.booleans() | NUMBERS | EDGES | TEXTS | st.binary(max_size=4),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.tuples(inner, inner)
-        | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+        st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
     ),
     max_leaves=4,
 )

@@ -94,11 +94,7 @@ def test_any_config(examples, family, file):
 
 @EXAMPLES
 def test_any_generation_config(examples, file):
-    good = {
-        **golden("dream-tiny/generation_config.json"),
-        "eos_token_id": [1, 2],
-        "max_new_tokens": 9,
-    }
+    good = {**golden("dream-tiny/generation_config.json"), "eos_token_id": [1, 2], "max_new_tokens": 9}
 
     def read(data):
         file.write_bytes(data)
@@ -158,11 +154,7 @@ def test_any_recipe(examples, good):
 
 
 TEXTS = sorted(
-    {
-        to_text(cls(max_passes=9) if cls is Budget else cls())
-        for parts in PARTS.values()
-        for cls in parts.values()
-    }
+    {to_text(cls(max_passes=9) if cls is Budget else cls()) for parts in PARTS.values() for cls in parts.values()}
     | {"stop-at-end:(survival:512,interpretation=auto)", "default:96", "scaled:2,estimate=quantile:0.9"}
     | {'prophet:literals=[[1,2]],measure="gap"', "most-confident:timesteps:2", "0.5", "true", "NaN"}
 )

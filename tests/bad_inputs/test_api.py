@@ -23,8 +23,7 @@ CALLS = {
     "decode": "next(lastword.decode(toy, [[1, 2]], Recipe(), {}))",
     "hooks": "lastword.generate(toy, 'abc', length='fixed:4', hooks=lastword.Hooks({}))",
     "adapter": "lastword.Adapter(lambda tokens: tokens, toy.ids, {})",
-    "logits": "lastword.generate(lastword.Adapter(lambda tokens: {}, toy.ids), [[1, 2], [3, 4]], "
-    "length='fixed:4')",
+    "logits": "lastword.generate(lastword.Adapter(lambda tokens: {}, toy.ids), [[1, 2], [3, 4]], length='fixed:4')",
     "draw": "lastword.generate(lastword.Adapter(lambda tokens: {}, toy.ids), [1, 2], "
     "length='fixed:4', sampling=lastword.Sampling(1.0, score='draw'))",
     "encoded": spoken("encode=lambda text: {}, decode=str"),
@@ -371,9 +370,7 @@ def outcomes(in_plain_python):
     return in_plain_python([code_of(*row[:2]) for row in ROWS], with_messages=True)
 
 
-@pytest.mark.parametrize(
-    ("call", "given", "kind", "phrase"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS]
-)
+@pytest.mark.parametrize(("call", "given", "kind", "phrase"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
 def test_the_mistake_is_named(call, given, kind, phrase, outcomes):
     found, message = outcomes[code_of(call, given)]
     assert found == kind

@@ -301,10 +301,7 @@ def test_a_calibration_of_an_embedded_model_goes_into_this_folder(warm, tmp_path
     assert warm(tmp_path, "generate", asked[0], *using, *decoded)[0] == 0
     # It is ours, so the next one may take its place.
     assert warm(tmp_path, *calibrate)[0] == 0
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "prompts.txt",
-        "tiny-llada-base.lengths.json",
-    }
+    assert {path.name for path in tmp_path.iterdir()} == {"prompts.txt", "tiny-llada-base.lengths.json"}
 
 
 ERRORS = [
@@ -365,11 +362,7 @@ SHELL = [
     ("PYTHONIOENCODING=cp1252 LASTWORD --help", 0, ""),
     ("PYTHONIOENCODING=ascii LASTWORD generate --help", 0, ""),
     ("PYTHONIOENCODING=ascii LASTWORD \u00fc\u2588", 2, "No such command"),
-    (
-        "PYTHONIOENCODING=cp1252 LASTWORD calibrate --prompts '' --out \u2588",
-        2,
-        "the path is empty",
-    ),
+    ("PYTHONIOENCODING=cp1252 LASTWORD calibrate --prompts '' --out \u2588", 2, "the path is empty"),
     ("env -i LASTWORD generate ''", 1, "the prompt is empty"),
     ("env -u HOME LASTWORD generate ''", 1, "the prompt is empty"),
     ("TERM=dumb NO_COLOR=1 LASTWORD nonsense", 2, "No such command"),

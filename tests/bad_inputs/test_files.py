@@ -289,11 +289,7 @@ CONFIGS = [
     ("slots without end", generation(max_new_tokens=10**12), "max_new_tokens=1000000000000"),
     ("slots as a float", generation(max_new_tokens=64.5), "max_new_tokens=64.5"),
     ("slots in a list", generation(max_new_tokens=[64]), "generation_config.json has"),
-    (
-        "a generation's mask true",
-        generation(mask_token_id=True),
-        "generation_config.json has mask",
-    ),
+    ("a generation's mask true", generation(mask_token_id=True), "generation_config.json has mask"),
     ("a generation's ends", generation(eos_token_id=["x"]), "eos_token_id.0='x'"),
 ]
 
@@ -310,11 +306,7 @@ BYTES = [
     ("UTF-16", holding(CONFIG, '{"model_type": "llada"}'.encode("utf-16")), "config.json"),
     ("a mark and nothing", holding(CONFIG, b"\xef\xbb\xbf"), "EOF"),
     ("a field twice", holding(CONFIG, '{"d_model": 64, "d_model": 32}'), "'d_model' twice"),
-    (
-        "a number of 10,000 digits",
-        holding(CONFIG, f'{{"d_model": {"9" * 10_000}}}'),
-        "out of range",
-    ),
+    ("a number of 10,000 digits", holding(CONFIG, f'{{"d_model": {"9" * 10_000}}}'), "out of range"),
     ("a float out of reach", holding(CONFIG, '{"rope_theta": 1e999}'), "out of reach"),
     ("NaN as JSON has none", holding(CONFIG, '{"rope_theta": NaN}'), "cannot be read as JSON"),
     ("a generation of nothing", holding(GENERATION, b""), "generation_config.json cannot"),
@@ -352,11 +344,7 @@ INSIDE = [
         replaced(TOKENIZER, lambda path: path.symlink_to(EMBEDDED / "tiny-llada-base" / TOKENIZER)),
         "outside of its folder",
     ),
-    (
-        "a link to a device",
-        replaced(CONFIG, lambda path: path.symlink_to("/dev/zero")),
-        "/dev/zero",
-    ),
+    ("a link to a device", replaced(CONFIG, lambda path: path.symlink_to("/dev/zero")), "/dev/zero"),
     ("a link to nothing", replaced(CONFIG, lambda path: path.symlink_to("gone")), "not a plain file"),
     ("a link to itself", replaced(CONFIG, lambda path: path.symlink_to(path)), "not a plain file"),
     (
@@ -380,11 +368,7 @@ INSIDE = [
     ("an index that is a list", index(weight_map=["a"]), "weight_map=['a']"),
     ("an index of lists", index(weight_map={"a": ["b"]}), "weight_map.a=['b']"),
     ("an index of others", index(weight_map={"a": "b"}), "tensors are missing"),
-    (
-        "a name of 5,000 letters",
-        index(weight_map={"m" * 5_000: "a.safetensors"}),
-        "at most 500 characters",
-    ),
+    ("a name of 5,000 letters", index(weight_map={"m" * 5_000: "a.safetensors"}), "at most 500 characters"),
     (
         "an index of 100,000 tensors",
         index(weight_map={f"layer.{i}": f"{i % 1_000}.safetensors" for i in range(100_000)}),
@@ -419,11 +403,7 @@ TENSORS = [
     ("a tensor less", tensors(lambda stored: stored.pop(NORM)), f"first: {NORM}"),
     ("a tensor more", tensors(lambda stored: stored.update(extra=torch.zeros(1))), "'extra'"),
     ("a scalar", tensors(lambda stored: stored.update({NORM: torch.ones(())})), "has shape []"),
-    (
-        "half a file",
-        holding(WEIGHTS, (GOLDEN / "llada-tiny" / WEIGHTS).read_bytes()[:9_999]),
-        "safetensors",
-    ),
+    ("half a file", holding(WEIGHTS, (GOLDEN / "llada-tiny" / WEIGHTS).read_bytes()[:9_999]), "safetensors"),
     ("a header without end", holding(WEIGHTS, b"\xff" * 64), "cannot be read as safetensors"),
     ("a pickle", holding(WEIGHTS, b"\x80\x04\x95" + b"x" * 99), "cannot be read as safetensors"),
 ]
@@ -442,10 +422,7 @@ TOKENIZERS = [
     ("a template that is a number", tokenizer(chat_template=5), "cannot be used"),
     (
         "more ids than the vocabulary",
-        replaced(
-            TOKENIZER,
-            lambda path: shutil.copyfile(EMBEDDED / "tiny-llada-base" / TOKENIZER, path),
-        ),
+        replaced(TOKENIZER, lambda path: shutil.copyfile(EMBEDDED / "tiny-llada-base" / TOKENIZER, path)),
         "a vocabulary of 384",
     ),
 ]
@@ -455,12 +432,7 @@ CHATS = [
     ("powers of powers", chat("{{ 9 ** 9 ** 9 }}"), PromptError, "may not compute with **"),
     ("text without end", chat("{{ 'a' * 1000000000 }}"), PromptError, "may not compute with *"),
     ("a range without end", chat("{{ range(10000000000) }}"), PromptError, "Range too big"),
-    (
-        "a macro of itself",
-        chat("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
-        PromptError,
-        "recursion",
-    ),
+    ("a macro of itself", chat("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), PromptError, "recursion"),
 ]
 
 ASKED = [
@@ -487,12 +459,7 @@ ASKED = [
     ("ends as text", tiny(turn_ends="380"), WrongTypeError, "load(turn_ends='380')"),
     ("ends as a number", tiny(turn_ends=380), WrongTypeError, "load(turn_ends=380)"),
     ("ends as bytes", tiny(turn_ends=b"abc"), WrongTypeError, "load(turn_ends=b'abc')"),
-    (
-        "ends as a tensor",
-        tiny(turn_ends=torch.tensor([1, 2])),
-        WrongTypeError,
-        "load(turn_ends=tensor",
-    ),
+    ("ends as a tensor", tiny(turn_ends=torch.tensor([1, 2])), WrongTypeError, "load(turn_ends=tensor"),
     ("ends as a set", tiny(turn_ends={380}), WrongTypeError, "load(turn_ends={380})"),
     ("no ends", tiny(turn_ends=None), WrongTypeError, "load(turn_ends=None)"),
     ("an end as text", tiny(turn_ends=["380"]), WrongTypeError, "turn_ends='380'"),
@@ -521,12 +488,7 @@ ASKED = [
     ("the toy's ends", asked("toy", turn_ends=[3]), SettingError, "leave turn_ends out"),
     ("the toy's revision", asked("toy", revision="main"), SettingError, "leave revision out"),
     ("the toy from a list", asked("toy", dtype=["float64"]), WrongTypeError, "load(dtype="),
-    (
-        "ids that are true",
-        lambda _: TokenIds(mask=True, end=2, pad=2, vocab_size=8),
-        WrongTypeError,
-        "mask=True",
-    ),
+    ("ids that are true", lambda _: TokenIds(mask=True, end=2, pad=2, vocab_size=8), WrongTypeError, "mask=True"),
 ]
 
 DEEP = {"name": "stop-at-end"}
@@ -534,12 +496,7 @@ for _ in range(60):
     DEEP = {"name": "stop-at-end", "length": DEEP}
 
 RECIPES = [
-    (
-        "a number for JSON",
-        lambda _: Recipe.from_json(5),
-        WrongTypeError,
-        "Recipe.from_json(text=5)",
-    ),
+    ("a number for JSON", lambda _: Recipe.from_json(5), WrongTypeError, "Recipe.from_json(text=5)"),
     ("None for JSON", lambda _: Recipe.from_json(None), WrongTypeError, "text=None"),
     ("data for JSON", lambda _: Recipe.from_json({}), WrongTypeError, "text={}"),
     ("no JSON", recipe("{"), RecipeError, "not valid JSON"),
@@ -551,12 +508,7 @@ RECIPES = [
     ("parts nested", recipe({"length": DEEP}), RecipeError, "nest at most 8"),
     ("lists nested", recipe({"block": json.loads(nested(150))}), RecipeError, "nest at most 8"),
     ("a choice twice", recipe('{"block": 3, "block": 4}'), RecipeError, "'block' twice"),
-    (
-        "a field twice",
-        recipe('{"length": {"name": "fixed", "slots": 1, "slots": 2}}'),
-        RecipeError,
-        "twice",
-    ),
+    ("a field twice", recipe('{"length": {"name": "fixed", "slots": 1, "slots": 2}}'), RecipeError, "twice"),
     ("NaN", recipe({"sampling": {"temperature": NAN}}), RecipeError, "not valid JSON"),
     ("infinite", recipe('{"sampling": {"temperature": 1e999}}'), RecipeError, "out of reach"),
     ("a block beyond 64 bits", recipe({"block": 2**70}), SettingError, "block=1180591"),
@@ -576,18 +528,8 @@ RECIPES = [
         SettingError,
         "Fixed(slots=9223372036854775808)",
     ),
-    (
-        "slots in an object",
-        recipe({"length": {"name": "fixed", "slots": {"a": 1}}}),
-        RecipeError,
-        "slots is {'a': 1}",
-    ),
-    (
-        "an estimate null",
-        recipe({"length": {"name": "survival", "estimate": None}}),
-        RecipeError,
-        "estimate",
-    ),
+    ("slots in an object", recipe({"length": {"name": "fixed", "slots": {"a": 1}}}), RecipeError, "slots is {'a': 1}"),
+    ("an estimate null", recipe({"length": {"name": "survival", "estimate": None}}), RecipeError, "estimate"),
     (
         "a schedule of 400 digits",
         recipe({"unmask": {"name": "most-confident", "schedule": 10**400}}),
@@ -608,32 +550,12 @@ RECIPES = [
     ),
     ("sampling as a number", recipe({"sampling": 0.5}), RecipeError, "sampling is 0.5"),
     ("text nested", words("length", "stop-at-end:(" * 700 + ")" * 700), RecipeError, "nest at most"),
-    (
-        "text nested without brackets",
-        words("length", "stop-at-end:" * 800),
-        RecipeError,
-        "nest at most",
-    ),
+    ("text nested without brackets", words("length", "stop-at-end:" * 800), RecipeError, "nest at most"),
     ("text without end", words("length", "stop-at-end:(" * 10_000), RecipeError, "at most 10000"),
     ("brackets without end", words("length", "fixed:" + "(" * 9_000), RecipeError, "do not match"),
-    (
-        "lists without end",
-        words("commit", f"prophet:literals={nested(2_000)}"),
-        WrongTypeError,
-        "pairs of",
-    ),
-    (
-        "a number of 5,000 digits",
-        words("length", "fixed:" + "9" * 5_000),
-        WrongTypeError,
-        "whole number",
-    ),
-    (
-        "a number of 400 digits",
-        words("length", "fixed:" + "9" * 400),
-        SettingError,
-        "at most 1048576",
-    ),
+    ("lists without end", words("commit", f"prophet:literals={nested(2_000)}"), WrongTypeError, "pairs of"),
+    ("a number of 5,000 digits", words("length", "fixed:" + "9" * 5_000), WrongTypeError, "whole number"),
+    ("a number of 400 digits", words("length", "fixed:" + "9" * 400), SettingError, "at most 1048576"),
     ("NaN as text", words("unmask", "threshold:NaN"), WrongTypeError, "'NaN'"),
     ("infinite as text", words("unmask", "threshold:1e999"), SettingError, "threshold=inf"),
     ("an object as text", words("length", 'fixed:{"a":1}'), RecipeError, "only where a part belongs"),
@@ -675,11 +597,7 @@ CALIBRATIONS = [
     ("a family of nothing", calibration(families={"all": {"ended": [], "cut": 0}}), "at least one"),
     ("a family that is a list", calibration(families={"all": [1.0]}), "families.all"),
     ("ratios NaN", calibration(families={"all": {"ended": [NAN], "cut": 0}}), "not a calibration"),
-    (
-        "ratios zero",
-        calibration(families={"all": {"ended": [0], "cut": 0}}),
-        "families.all.ended.0",
-    ),
+    ("ratios zero", calibration(families={"all": {"ended": [0], "cut": 0}}), "families.all.ended.0"),
     ("ratios huge", calibration(families={"all": {"ended": [1e300], "cut": 0}}), "1000000000"),
     ("ratios as text", calibration(families={"all": {"ended": "1.0", "cut": 0}}), "ended"),
     ("ratios true", calibration(families={"all": {"ended": [True], "cut": 0}}), "ended.0"),

@@ -62,9 +62,7 @@ def level(request):
 
 
 @pytest.mark.parametrize(
-    ("program", "verdict", "phrase", "limits"),
-    [row[1:] for row in PROGRAMS],
-    ids=[r[0] for r in PROGRAMS],
+    ("program", "verdict", "phrase", "limits"), [row[1:] for row in PROGRAMS], ids=[r[0] for r in PROGRAMS]
 )
 def test_a_program_is_judged(level, program, verdict, phrase, limits):
     outcome = run_program(program, level, Limits(**limits))
@@ -183,11 +181,7 @@ def refused():
     """What each setting comes to where no checker of types stands before our own checks."""
     given = json.dumps([code for _, code, _, _ in SETTINGS])
     done = subprocess.run(
-        [sys.executable, "-c", PLAIN_PYTHON],
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=120,
+        [sys.executable, "-c", PLAIN_PYTHON], input=given, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return {code: found for (_, code, _, _), found in zip(SETTINGS, json.loads(done.stdout))}

@@ -64,9 +64,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "told", "phrase"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
-)
+@pytest.mark.parametrize(("file", "content", "told", "phrase"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_what_is_wrong_is_said_with_the_line(file, content, told, phrase, tmp_path):
     (tmp_path / file).write_bytes(content)
     with pytest.raises(PromptError) as refused:

@@ -168,10 +168,7 @@ def test_what_is_no_record_is_refused_by_file_and_place(tmp_path, row):
     assert said.startswith(f"{path} cannot be read as records (")
     assert len(said) < 1000  # however long the line
     done = CliRunner().invoke(app, ["tables", "--records", str(tmp_path)])
-    assert (done.exit_code, done.output.replace("\n", "")) == (
-        1,
-        f"lastword: {said}".replace("\n", ""),
-    )
+    assert (done.exit_code, done.output.replace("\n", "")) == (1, f"lastword: {said}".replace("\n", ""))
     assert path.read_bytes() == row.content
 
 
@@ -255,9 +252,7 @@ FOLDERS: list[tuple[str, Callable, Callable, type[LastwordError], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("prepare", "act", "error", "phrase"),
-    [row[1:] for row in FOLDERS],
-    ids=[row[0] for row in FOLDERS],
+    ("prepare", "act", "error", "phrase"), [row[1:] for row in FOLDERS], ids=[row[0] for row in FOLDERS]
 )
 def test_a_folder_is_refused_and_left_as_it_is(tmp_path, prepare, act, error, phrase):
     prepare(tmp_path)
@@ -270,9 +265,7 @@ def test_a_folder_is_refused_and_left_as_it_is(tmp_path, prepare, act, error, ph
 
 def seen(folder: Path) -> dict[str, object]:
     found = sorted(folder.rglob("*"))
-    return {
-        str(p): p.read_bytes() if not p.is_symlink() and p.is_file() else p.lstat().st_mode for p in found
-    }
+    return {str(p): p.read_bytes() if not p.is_symlink() and p.is_file() else p.lstat().st_mode for p in found}
 
 
 def test_every_row_has_a_name_of_its_own():

@@ -31,10 +31,7 @@ GOOD = {"prompt": "abc"}
         ({"prompt": 3}, "prompt: Input should be text, a list of token ids, or chat messages"),
         ({"prompt": "a", "seed": 1.5}, "seed: Input should be a valid integer"),
         ({"prompt": "a", "seed": 2**63}, "seed: Input should be less than"),
-        (
-            {"prompt": "a", "max_tokens": 0},
-            "max_tokens: Input should be greater than or equal to 1",
-        ),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens: Input should be greater than or equal to 1"),
         ({"prompt": "a", "max_tokens": True}, "max_tokens: Input should be a valid integer"),
         ({"prompt": "a", "id": [1]}, "id"),
         ({"prompt": "a", "temperature": 0.5}, "temperature cannot be set per line"),

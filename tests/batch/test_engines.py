@@ -32,8 +32,7 @@ def written(engine, folder, lines, recipe=WARM):
 
 
 @pytest.mark.parametrize(
-    "lines",
-    [pytest.param(LINES, id="lines"), pytest.param(REQUESTS, id="openai", marks=pytest.mark.full)],
+    "lines", [pytest.param(LINES, id="lines"), pytest.param(REQUESTS, id="openai", marks=pytest.mark.full)]
 )
 def test_a_pool_writes_the_lines_of_this_process(toy, tmp_path, lines):
     here = written(LocalEngine(toy), tmp_path / "here", lines)

@@ -176,8 +176,7 @@ def test_lines_are_sorted_at_the_end_by_default(toy, tmp_path):
     lines = [{"prompt": "a" * length} for length in (9, 2, 7, 1)]
     source = write_lines(tmp_path / "p.jsonl", *lines)
     sort = lambda **options: [  # noqa: E731
-        line["index"]
-        for line in answer(toy, source, tmp_path / f"{len(options)}.jsonl", rows=1, **options)[0]
+        line["index"] for line in answer(toy, source, tmp_path / f"{len(options)}.jsonl", rows=1, **options)[0]
     ]
     assert sort() == [0, 1, 2, 3]
     assert sort(in_order=False) == [3, 1, 2, 0]  # shortest prompts first

@@ -12,16 +12,7 @@ import lastword
 from lastword.engines.local import LocalEngine
 from lastword.errors import SettingError
 from lastword.io import files
-from tests.batch.batches import (
-    FIVE,
-    EchoEngine,
-    answer,
-    read_lines,
-    request_line,
-    run,
-    without_times,
-    write_lines,
-)
+from tests.batch.batches import FIVE, EchoEngine, answer, read_lines, request_line, run, without_times, write_lines
 
 LINES = [{"prompt": "abcdefghij"[: 1 + n % 10], "id": n} for n in range(12)]
 REQUESTS = [request_line(str(n), {"model": "m", "prompt": "abc", "n": 1 + n % 2}) for n in range(12)]
@@ -88,12 +79,8 @@ def test_a_torn_last_line_is_repaired(toy, tmp_path, source):
         out.write_bytes(complete[:cut])
         engine = EchoEngine(toy)
         run(engine, source, out, name="m")
-        assert without_times(read_lines(out)) == without_times(
-            [json.loads(line) for line in complete.splitlines()]
-        )
-        assert engine.num_requests == (
-            0 if cut == len(complete) - 1 else 1 + ("custom_id" in read_lines(out)[0])
-        )
+        assert without_times(read_lines(out)) == without_times([json.loads(line) for line in complete.splitlines()])
+        assert engine.num_requests == (0 if cut == len(complete) - 1 else 1 + ("custom_id" in read_lines(out)[0]))
 
 
 def test_a_limit_can_be_raised(toy, tmp_path, source):
@@ -257,9 +244,7 @@ def test_a_long_file_is_not_kept_in_memory(toy, tmp_path, monkeypatch, count):
 def test_an_engine_that_stops_loses_no_line(toy, tmp_path, source):
     class Breaking(LocalEngine):
         def generate(self, requests, recipe, *, max_batch_size):
-            for count, replies in enumerate(
-                super().generate(requests, recipe, max_batch_size=max_batch_size)
-            ):
+            for count, replies in enumerate(super().generate(requests, recipe, max_batch_size=max_batch_size)):
                 if count == 2:
                     raise SettingError("every worker died")
                 yield replies

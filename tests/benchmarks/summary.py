@@ -28,8 +28,7 @@ def summary() -> dict[str, object]:
         "accuracy": {m: kept.accuracy(m) for m in MODELS},
         "asked": {m: kept.asked(m) for m in MODELS},
         "against_fixed": {
-            split: {arm: [against(m, arm, split) for m in MODELS] for arm in arms}
-            for split, arms in compared.items()
+            split: {arm: [against(m, arm, split) for m in MODELS] for arm in arms} for split, arms in compared.items()
         },
         "unseen": {
             f"{arm}, {model}": len(kept.answers_of(model, recipe_of(arm), UNSEEN))
@@ -67,12 +66,7 @@ def batches(records: Sequence[Answer]) -> list[list[object]]:
     tasks = dict.fromkeys(record.task for record in records)
     mine = {task: [r for r in records if r.task == task] for task in tasks}
     return [
-        [
-            task,
-            len(own),
-            [r.index for r in own] == list(range(len(own))),
-            sorted({r.rows for r in own}),
-        ]
+        [task, len(own), [r.index for r in own] == list(range(len(own))), sorted({r.rows for r in own})]
         for task, own in mine.items()
     ]
 

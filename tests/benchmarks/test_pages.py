@@ -11,23 +11,17 @@ MEASURED = sorted(path for path in (DOCS / "measured").glob("*.md") if path.name
 
 def test_the_index_lists_every_measured_page():
     text = (DOCS / "measured" / "index.md").read_text()
-    assert sorted(re.findall(r"^\| \[[^]]+\]\(([\w-]+)\.md\)", text, re.MULTILINE)) == [
-        path.stem for path in MEASURED
-    ]
+    assert sorted(re.findall(r"^\| \[[^]]+\]\(([\w-]+)\.md\)", text, re.MULTILINE)) == [path.stem for path in MEASURED]
 
 
 def test_tables_of_results_stand_on_measured_pages_alone():
     elsewhere = [
-        path
-        for path in sorted(DOCS.rglob("*.md"))
-        if path.parent.name != "measured" and PLACE.search(path.read_text())
+        path for path in sorted(DOCS.rglob("*.md")) if path.parent.name != "measured" and PLACE.search(path.read_text())
     ]
     assert elsewhere == []
 
 
-def test_the_front_table_takes_the_models_together_and_leaves_out_seconds_that_were_not_measured(
-    monkeypatch,
-):
+def test_the_front_table_takes_the_models_together_and_leaves_out_seconds_that_were_not_measured(monkeypatch):
     """Made of the few records that were timed alone; DAEDAL's seconds are taken away from one model."""
 
     def answers(model, recipe, folder):

@@ -53,9 +53,7 @@ def test_a_probe_of_the_planned_canvas_opens_it_as_a_pass_of_its_own_does():
     asked = ["Calculate 3 + 4.", "Problem: Solve for n: 4n + 3 = 35. Be brief.\nSolution:\n"]
     plain = Recipe(length=lastword.Fixed(48), block=16, cache=DualCache(prompt_every=0))
     probed = ProbeOpens(prompt_every=0, model=model, limit=48)
-    before, after = (
-        lastword.generate(model, asked, recipe=plain, cache=cache) for cache in (plain.cache, probed)
-    )
+    before, after = (lastword.generate(model, asked, recipe=plain, cache=cache) for cache in (plain.cache, probed))
     assert [one.tokens for one in before] == [one.tokens for one in after]
     assert all(one.cost.tokens_computed > other.cost.tokens_computed for one, other in zip(before, after))
 

@@ -32,12 +32,7 @@ def recipe(**choices):
 def records(made, scores, *, horizon=256, columns=100, **more):
     """A record a score; `horizon` may be a list."""
     horizons = horizon if isinstance(horizon, list) else [horizon] * len(scores)
-    fields = {
-        "model": "tiny-llada-base",
-        "task": "word_problems",
-        "batch_seconds": 4.0,
-        "length": 49,
-    }
+    fields = {"model": "tiny-llada-base", "task": "word_problems", "batch_seconds": 4.0, "length": 49}
     return [
         answer(
             **fields | more | {
@@ -50,17 +45,9 @@ def records(made, scores, *, horizon=256, columns=100, **more):
 
 
 FIXED = records(recipe(length="fixed:256"), [1, 1, 1, 0])
-SURVIVAL = records(
-    recipe(length="survival:256"),
-    [1, 1, 0, 0],
-    horizon=[40, 50, 60, 71],
-    columns=25,
-    batch_seconds=1.0,
-)
+SURVIVAL = records(recipe(length="survival:256"), [1, 1, 0, 0], horizon=[40, 50, 60, 71], columns=25, batch_seconds=1.0)
 MEAN = records(recipe(length="fixed:56"), [0, 0, 0, 0], horizon=56, columns=20)
-DAEDAL = records(
-    recipe(length="daedal", **THRESHOLD), [1, 1, 1, 1], horizon=64, columns=10, batch_seconds=2.0
-)
+DAEDAL = records(recipe(length="daedal", **THRESHOLD), [1, 1, 1, 1], horizon=64, columns=10, batch_seconds=2.0)
 STOP = records(recipe(length="stop-at-end:fixed:256", block=32), [1, 1, 1, 1], columns=50)
 DRIFT = [
     drift(
@@ -187,12 +174,7 @@ def test_table_four_says_by_which_rule_daedal_filled():
 
 def test_daedal_stands_beside_the_paper():
     assert tables()["Table 4"].rows[0][2:6] == ["4", "4", "2 (2.0x)", "1 (4.0x)"]
-    assert tables()["Table 5"].rows[0][4:8] == [
-        "100.0 ± 0.0, p = 1",
-        "0.100",
-        "50.0 ± 28.9, p = 1",
-        "0.250",
-    ]
+    assert tables()["Table 5"].rows[0][4:8] == ["100.0 ± 0.0, p = 1", "0.100", "50.0 ± 28.9, p = 1", "0.250"]
 
 
 def test_three_arms_are_compared_on_the_samples_all_of_them_answered():
@@ -301,10 +283,7 @@ def test_the_default_is_shown_beside_the_papers_arms():
 
 
 def test_a_lone_fixed_canvas_is_not_called_the_best():
-    assert [row[1] for row in tables([*FIXED, *SURVIVAL])["Table 7"].rows] == [
-        "fixed 256",
-        "survival",
-    ]
+    assert [row[1] for row in tables([*FIXED, *SURVIVAL])["Table 7"].rows] == ["fixed 256", "survival"]
 
 
 def test_a_baseline_that_no_prompt_fitted_is_no_traceback(tmp_path):

@@ -34,16 +34,7 @@ TINY = {"model": "m", "prompt": "What?", "slots": 8, "runs": {"predicted": SHORT
 def test_the_clock_is_the_same_for_both_and_who_is_done_waits():
     shown = [now for _, now in race.moments(TINY, step=1)]
     assert shown[0]["predicted"].texts == shown[0]["fixed"].texts == (None,) * 8
-    assert [len(now["predicted"].texts) for now in shown[: race.SHRINKS]] == [
-        8,
-        8,
-        7,
-        7,
-        6,
-        5,
-        5,
-        4,
-    ]
+    assert [len(now["predicted"].texts) for now in shown[: race.SHRINKS]] == [8, 8, 7, 7, 6, 5, 5, 4]
     assert all(now["fixed"] == shown[0]["fixed"] for now in shown[: race.SHRINKS])
     passes = [(now["predicted"].forward_passes, now["fixed"].forward_passes) for now in shown[race.SHRINKS :]]
     assert passes == [(min(n, 2) + 1, n) for n in range(9)]  # the probe is a pass

@@ -70,9 +70,7 @@ def test_the_shortest_goes_first_and_who_waits_long_is_not_overtaken():
 def test_one_slot_and_equal_work_wait_as_theory_says(load):
     """M/D/1: the mean wait is load / (2 (1 - load)) of a service."""
     count = 60_000
-    found = simulate(
-        Site(1, 1), A_PASS, works(np.ones(count)), poisson(count, load), router("random", count, 1)
-    )
+    found = simulate(Site(1, 1), A_PASS, works(np.ones(count)), poisson(count, load), router("random", count, 1))
     assert found.latencies.mean() == pytest.approx(1 + load / (2 * (1 - load)), rel=0.06)
     assert found.busy == pytest.approx(load, rel=0.02)
 
@@ -140,9 +138,7 @@ def test_machines_are_fewest(bench):
 def test_old_reports_are_worse_than_new_ones(bench):
     traffic = TRAFFIC["entropy bound"]
     rate = 0.9 * 20 * bench.capacity(traffic)
-    new, old = (
-        stale_run(bench, traffic, rate, 20, 20_000, every, False).percentile(0.95) for every in (0.05, 5.0)
-    )
+    new, old = (stale_run(bench, traffic, rate, 20, 20_000, every, False).percentile(0.95) for every in (0.05, 5.0))
     assert new < old
 
 

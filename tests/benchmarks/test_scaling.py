@@ -19,13 +19,7 @@ def test_prompts_are_of_every_family_and_no_more_than_there_are():
 
 def test_workers_that_share_a_core_have_no_efficiency_but_by_their_cpu():
     one = {"workers": 1, "order": "predicted", "seconds": 90.0, "cpu_most": 80.0, "cpu_all": 80.0}
-    many = {
-        "workers": 4,
-        "order": "round robin",
-        "seconds": 50.0,
-        "cpu_most": 25.0,
-        "cpu_all": 84.0,
-    }
+    many = {"workers": 4, "order": "round robin", "seconds": 50.0, "cpu_most": 25.0, "cpu_all": 84.0}
     whole, shared = {"efficiency": 1.0, "own_core": 1.0}, {"efficiency": None, "own_core": 0.8}
     record = {
         "model": "m", "recipe": "r", "prompts": 1000, "rows": 8, "threads": 1, "cores": 2, "hardware": "h",

@@ -19,16 +19,7 @@ JOB = study.Job("tiny-llada-base", "fixed 64", "test", 2)
 def arm(name="fixed 64", count=2, *, tasks=BENCHMARKS, **more):
     made = recipe_of(name) if isinstance(name, str) else name
     return [
-        answer(
-            **{
-                "model": "tiny-llada-base",
-                "horizon": 64,
-                "recipe": made,
-                "task": task,
-                "index": index,
-            }
-            | more
-        )
+        answer(**{"model": "tiny-llada-base", "horizon": 64, "recipe": made, "task": task, "index": index} | more)
         for task in tasks
         for index in range(count)
     ]

@@ -146,8 +146,7 @@ def test_decoding_puts_the_survival_in_its_place():
         recipe = Recipe(length=wrap(Calibrated(0.95)), block=8)
         assert resolve(recipe, model).length == resolve(replace(recipe, length=wrap(plain)), model).length
         one, other = (
-            lastword.generate(model, "abc", length=wrap(policy), block=8)
-            for policy in (Calibrated(0.95), plain)
+            lastword.generate(model, "abc", length=wrap(policy), block=8) for policy in (Calibrated(0.95), plain)
         )
         assert (one.tokens, one.horizon, one.cost) == (other.tokens, other.horizon, other.cost)
         assert one.probe_cost.tokens_computed == 3 + 64
@@ -191,10 +190,7 @@ MADE_WITH = Recipe(unmask=AboveThreshold(0.8), block=8, length=StopAtEnd(lastwor
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"unmask": lastword.MostConfident()},
-            "unmask threshold:0.8, and .* unmask most-confident",
-        ),
+        ({"unmask": lastword.MostConfident()}, "unmask threshold:0.8, and .* unmask most-confident"),
         ({"unmask": AboveThreshold(0.9)}, r"unmask threshold:0\.8, .* has unmask threshold"),
         ({"block": None}, "with block 8, and this recipe has no block"),
         ({"commit": lastword.StableMargin()}, "commit never, .* commit stable-margin"),
@@ -309,9 +305,7 @@ def test_answers_that_are_cut_are_counted_and_a_bound_among_them_is_refused_when
 
 @pytest.mark.parametrize("recipe", [ONE_BY_ONE, Recipe.named("fixed")], ids=str)
 def test_answers_none_of_which_ended_are_no_calibration(recipe):
-    with pytest.raises(
-        SettingError, match=r"none of the 9 answers ended within 5 slots.*larger limit.*another recipe"
-    ):
+    with pytest.raises(SettingError, match=r"none of the 9 answers ended within 5 slots.*larger limit.*another recipe"):
         calibrate(Counted(), PROMPTS, limit=5, interpretation=EndedBy(), recipe=recipe)
 
 
@@ -553,12 +547,9 @@ def test_the_command_line_takes_a_recipe_and_keeps_what_it_cannot_bound(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "unmask", "block"),
-    [("fast", AboveThreshold(0.97), 32), ("paper", MostConfident(), None)],
+    ("name", "unmask", "block"), [("fast", AboveThreshold(0.97), 32), ("paper", MostConfident(), None)]
 )
-def test_a_recipe_by_name_is_calibrated_in_the_blocks_it_decodes_in(
-    tmp_path, monkeypatch, name, unmask, block
-):
+def test_a_recipe_by_name_is_calibrated_in_the_blocks_it_decodes_in(tmp_path, monkeypatch, name, unmask, block):
     from typer.testing import CliRunner
 
     from lastword.calibration import fit as learn

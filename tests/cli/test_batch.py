@@ -48,11 +48,7 @@ def test_options_reach_the_run(batch, tmp_path):
     ("words", "code", "reason"),
     [
         (("notes.jsonl", "--out", "a.jsonl"), 1, '; give it such as {"prompt": '),
-        (
-            ("none.jsonl", "--out", "a.jsonl"),
-            1,
-            "(No such file or directory); give a .jsonl",
-        ),
+        (("none.jsonl", "--out", "a.jsonl"), 1, "(No such file or directory); give a .jsonl"),
         (("notes.jsonl", "--out", "a.txt"), 1, "end it in .jsonl"),
         (("notes.jsonl", "--out", "a.jsonl", "--rows", "0"), 1, "rows must be a whole number, 1 or more"),
         (("notes.jsonl", "--out", "a.jsonl", "--limit", "0"), 1, "limit must be a whole number, 1 or more"),
@@ -61,9 +57,7 @@ def test_options_reach_the_run(batch, tmp_path):
         (("p.jsonl", "--out", "a.jsonl", "-m", "./no/such/folder"), 1, "no/such/folder"),
     ],
 )
-def test_a_refusal_comes_before_a_model_is_loaded_and_writes_nothing(
-    batch, tmp_path, monkeypatch, words, code, reason
-):
+def test_a_refusal_comes_before_a_model_is_loaded_and_writes_nothing(batch, tmp_path, monkeypatch, words, code, reason):
     write_lines(tmp_path / "notes.jsonl", b"my notes")
     if "-m" not in words:
         monkeypatch.setattr(EngineOptions, "open", None)

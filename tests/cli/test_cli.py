@@ -39,9 +39,7 @@ def test_the_examples_of_help_texts_run(tmp_path):
     for line in examples():
         script = f'lastword() {{ "{sys.executable}" -m lastword "$@"; }}; {line}'
         environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, check=False
-        )
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, check=False)
         assert done.returncode == 0, f"{line}: {done.stderr.decode()}"
 
 
@@ -63,9 +61,7 @@ def test_predict_draws_a_curve_and_prints_the_length(command):
     for words in ("█", "expected length 19.2, so a canvas of 20 (of 64)", "90% within 45", "beyond 64: 3.8%"):
         assert words in out
     assert "read as hazard\n" in out
-    assert (
-        "50% within 14   90% not within 16   95% not within 16   beyond 16: 44.0%" in command(*PREDICT, 16)[1]
-    )
+    assert "50% within 14   90% not within 16   95% not within 16   beyond 16: 44.0%" in command(*PREDICT, 16)[1]
 
 
 def test_predict_json_is_one_object(command):
@@ -116,12 +112,7 @@ def test_generate_prints_the_answer_and_its_costs_apart(command):
 
 @pytest.mark.parametrize(
     ("length", "slots"),
-    [
-        (("--length", "survival:16"), 16),
-        (("--length", "default:16"), 16),
-        (("--length", "default"), 64),
-        ((), 64),
-    ],
+    [(("--length", "survival:16"), 16), (("--length", "default:16"), 16), (("--length", "default"), 64), ((), 64)],
 )
 def test_the_length_sizes_the_probe(generate, length, slots):
     answer = generate(*length)
@@ -217,9 +208,7 @@ def test_recipes_lists_every_part(command):
 FASTEST = ("--unmask", "threshold:0.9", "--cache", "dual", "--commit", "prophet")
 
 
-@pytest.mark.parametrize(
-    "model", ["tiny-llada-base", pytest.param("tiny-dream-base", marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("model", ["tiny-llada-base", pytest.param("tiny-dream-base", marks=pytest.mark.full)])
 def test_every_axis_may_be_chosen_at_once(generate, model):
     for block in ((), ("--block", "8")):
         words = ("--length", "daedal:32,limit=64", *FASTEST, *block)

@@ -52,8 +52,7 @@ def prompts() -> dict[str, bytes]:
     texts = [example.prompt for example in load_frozen("validation", "word_problems")[:4]]
     files = {"prompts.jsonl": texts, "batch.jsonl": ["abcdefghij"[n % 7 :] for n in range(12)]}
     return {
-        name: "".join(json.dumps({"prompt": text}) + "\n" for text in texts).encode()
-        for name, texts in files.items()
+        name: "".join(json.dumps({"prompt": text}) + "\n" for text in texts).encode() for name, texts in files.items()
     }
 
 

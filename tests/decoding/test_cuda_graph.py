@@ -96,9 +96,7 @@ def test_replayed_steps_write_what_dynamic_steps_write(graphs, name, rule, lengt
 def test_the_block_start_of_a_single_row_has_a_static_shape(graphs, name, length):
     """The recomputed columns are rounded up, also where the last block is short."""
     every = (LENGTHS.index(length) + MODELS.index(name)) % 3
-    recipe = replace(
-        RECIPE, unmask=lastword.EntropyBound(1.0), length=length, cache=lastword.DualCache(every)
-    )
+    recipe = replace(RECIPE, unmask=lastword.EntropyBound(1.0), length=length, cache=lastword.DualCache(every))
     for prompt in PROMPTS[:3]:
         dynamic = answers(tiny(name), recipe, [prompt])
         with static_shapes():

@@ -36,11 +36,7 @@ CHOICES = [
     {"length": lastword.RhoEos(initial=4, limit=9)},
     {"length": lastword.Reread(lastword.Survival(9, interpretation=lastword.Auto()), increment=2)},
     {"length": lastword.SurvivalAtStep(1, lastword.Survival(9))},
-    {
-        "commit": lastword.Prophet(
-            early_threshold=2.0, middle_threshold=1.0, late_threshold=0.5, literals=((-2, 11),)
-        )
-    },
+    {"commit": lastword.Prophet(early_threshold=2.0, middle_threshold=1.0, late_threshold=0.5, literals=((-2, 11),))},
     {"commit": lastword.StableMargin("margin", start_threshold=1.5, end_threshold=0.1)},
     {"sampling": lastword.Sampling(temperature=0.8, top_p=0.9), "cache": DUAL},
     {"sampling": lastword.Sampling(temperature=0.8, top_k=9, score="draw")},

@@ -8,17 +8,7 @@ import pytest
 import lastword
 from tests.decoding.decoded import PROMPTS
 from tests.golden.cases import FOLDER
-from tests.laws.axes import (
-    CACHES,
-    COMMITS,
-    LENGTHS,
-    RESIZING,
-    RULES,
-    SAMPLINGS,
-    SLOW_FAST,
-    recipe_of,
-    tiny,
-)
+from tests.laws.axes import CACHES, COMMITS, LENGTHS, RESIZING, RULES, SAMPLINGS, SLOW_FAST, recipe_of, tiny
 
 pytestmark = pytest.mark.gpu
 
@@ -133,11 +123,6 @@ def test_every_part_decodes_on_a_gpu(choices, pair):
 def test_tensors_of_a_step_live_where_the_model_is(pair):
     model, _ = pair
     step = next(iter(lastword.decode(model, PROMPTS, RECIPE)))
-    for tensor in (
-        step.canvas.tokens,
-        step.clock.step,
-        step.cost.forward_passes,
-        step.prediction.confidence,
-    ):
+    for tensor in (step.canvas.tokens, step.clock.step, step.cost.forward_passes, step.prediction.confidence):
         assert tensor.device.type == "cuda"
     assert step.finished == () or step.finished[0].canvas.tokens.is_cpu

@@ -29,9 +29,7 @@ def test_a_row_that_took_no_part_is_never_chosen_from(ids, sure):
     canvas = Canvas.blank([[0], [0]], torch.tensor([2, 2]), ids)
     read = canvas.answer & torch.tensor([[False], [True]])
     logits = sure(0.9, 0.5)[None].float()  # of the second row alone
-    prediction = Prediction.from_logits(
-        logits, Columns.from_mask(read), canvas, Sampling(), RowGenerators([0, 1])
-    )
+    prediction = Prediction.from_logits(logits, Columns.from_mask(read), canvas, Sampling(), RowGenerators([0, 1]))
     assert prediction.columns.rows.tolist() == [1]
     assert prediction.tokens.tolist() == [[6, 6], [0, 0]]
     assert prediction.confidence.flatten().tolist() == pytest.approx([-INF, -INF, 0.9, 0.5])
@@ -126,8 +124,7 @@ def test_rules_judge_a_drawn_token_by_the_distribution_it_was_drawn_from(predict
     chances = torch.full((20, 8), 1e-9)
     chances[:, [6 if unwanted == "mask" else 7, 0, 1]] = torch.tensor([0.9, 0.06, 0.04])
     prediction = predicted(
-        chances.log(),
-        sampling=Sampling(temperature=1.0, top_p=0.8, score="draw", forbid_end=unwanted == "end"),
+        chances.log(), sampling=Sampling(temperature=1.0, top_p=0.8, score="draw", forbid_end=unwanted == "end")
     )
     tokens, confidence = prediction.tokens[0], prediction.confidence[0]
     assert set(tokens.tolist()) == {0, 1}
@@ -135,10 +132,7 @@ def test_rules_judge_a_drawn_token_by_the_distribution_it_was_drawn_from(predict
     torch.testing.assert_close(confidence, expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "sampling",
-    [Sampling(), Sampling(temperature=1.0), Sampling(temperature=1.0, score="draw")],
-)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0), Sampling(temperature=1.0, score="draw")])
 def test_nan_logits_are_refused_with_advice(predicted, sampling):
     logits = torch.zeros(2, 8)
     logits[1, 3] = torch.nan

@@ -25,10 +25,7 @@ RECIPES = [
     {"length": lastword.Fixed(7), "cache": lastword.DualCache(), "unmask": lastword.AtRandom()},
     {"length": GROWS, "unmask": lastword.CoinFlip(), "sampling": replace(DRAWN, score="draw")},
     {"length": lastword.Survival(limit=12), "unmask": SLOW_FAST[0]},
-    {
-        "length": lastword.Survival(limit=12),
-        "commit": lastword.StableMargin(start_threshold=2.5, end_threshold=0.2),
-    },
+    {"length": lastword.Survival(limit=12), "commit": lastword.StableMargin(start_threshold=2.5, end_threshold=0.2)},
     {"length": lastword.Reread(lastword.Survival(16), increment=5)},
     {
         "length": lastword.Daedal(
@@ -52,10 +49,7 @@ def test_rows_through_fewer_slots_are_what_they_are_alone(choices):
 @pytest.mark.full
 @settings(max_examples=6, deadline=None)
 @given(
-    st.sampled_from(["llada-tiny-eos", "dream-tiny"]),
-    recipes([*LENGTHS, *RESIZING]),
-    st.integers(1, 2),
-    st.booleans(),
+    st.sampled_from(["llada-tiny-eos", "dream-tiny"]), recipes([*LENGTHS, *RESIZING]), st.integers(1, 2), st.booleans()
 )
 def test_any_recipe_goes_through_any_slots(name, recipe, slots, fixed):
     prompts = PROMPTS[:3]
@@ -83,8 +77,7 @@ TOGETHER = [[9] * tokens for tokens in (1, 2, 5, 7, 2, 2, 3)]
 
 
 @pytest.mark.parametrize(
-    ("prompts", "slots", "fixed"),
-    [(TOGETHER, 3, False), (crowd(24), 4, False), (crowd(24), 4, True)],
+    ("prompts", "slots", "fixed"), [(TOGETHER, 3, False), (crowd(24), 4, False), (crowd(24), 4, True)]
 )
 def test_slots_are_busy_until_no_prompt_waits(prompts, slots, fixed):
     recipe = lastword.Recipe(length=ByPrompt(), cache=lastword.DualCache(), block=10)
@@ -119,9 +112,7 @@ def test_a_step_shows_whose_each_slot_is():
             assert step.probe_cost.row(slot) == whole[prompt][2]
         for row in step.finished:
             done[row.request_id] = row
-            assert (
-                step.cost.row(step.request_ids.index(row.request_id)) == row.cost == whole[row.request_id][3]
-            )
+            assert step.cost.row(step.request_ids.index(row.request_id)) == row.cost == whole[row.request_id][3]
             assert row.lengths.hazard.dim() == 1
     assert [done[index].canvas.answer_ids(0) for index in range(7)] == [row[0] for row in whole]
 
@@ -180,37 +171,17 @@ def test_hooks_see_all_rows_at_once():
             "SettingError",
             "generate(max_batch_size=0) was given; max_batch_size must be",
         ),
-        (
-            "generate(toy, 'abc', max_batch_size=True)",
-            "WrongTypeError",
-            "generate(max_batch_size=True) was given",
-        ),
-        (
-            "generate(toy, 'abc', max_batch_size='a')",
-            "WrongTypeError",
-            "generate(max_batch_size='a') was given",
-        ),
+        ("generate(toy, 'abc', max_batch_size=True)", "WrongTypeError", "generate(max_batch_size=True) was given"),
+        ("generate(toy, 'abc', max_batch_size='a')", "WrongTypeError", "generate(max_batch_size='a') was given"),
         ("generate(toy, 'abc', max_batch_size=2**40)", "SettingError", "at most 1048576"),
-        (
-            "next(lastword.decode(toy, [[1]], max_batch_size=0))",
-            "SettingError",
-            "decode(max_batch_size=0) was given",
-        ),
-        (
-            "next(lastword.decode(toy, [[1]], max_batch_size=1.5))",
-            "WrongTypeError",
-            "decode(max_batch_size=1.5)",
-        ),
+        ("next(lastword.decode(toy, [[1]], max_batch_size=0))", "SettingError", "decode(max_batch_size=0) was given"),
+        ("next(lastword.decode(toy, [[1]], max_batch_size=1.5))", "WrongTypeError", "decode(max_batch_size=1.5)"),
         (
             "next(lastword.decode(toy, [[1]], use_cuda_graphs='x'))",
             "SettingError",
             "decode(use_cuda_graphs='x') was given",
         ),
-        (
-            "next(lastword.decode(toy, [[1]], use_cuda_graphs=1))",
-            "WrongTypeError",
-            "must be True or False",
-        ),
+        ("next(lastword.decode(toy, [[1]], use_cuda_graphs=1))", "WrongTypeError", "must be True or False"),
     ],
 )
 def test_what_is_no_number_of_slots_is_refused(call, kind, says, in_plain_python):

@@ -84,11 +84,7 @@ def test_what_a_token_may_be_is_heeded(sampling):
 def test_an_embedded_model_answers_the_same():
     """Real answers: they end, grow and stop."""
     model = lastword.load("tiny-llada-base", device="cpu")
-    texts = [
-        "Ann has 3 apples and buys 4 more. How many apples does Ann have?",
-        "12+7=",
-        "def f(x):",
-    ]
+    texts = ["Ann has 3 apples and buys 4 more. How many apples does Ann have?", "12+7=", "def f(x):"]
     prompts = [model.tokenizer.encode(text) for text in texts]
     length = lastword.StopAtEnd(lastword.GrowWhenFull(lastword.Survival(limit=32), increment=8, limit=48))
     recipe = replace(FIXED, length=length, unmask=lastword.EntropyBound(0.5), block=16)
@@ -129,9 +125,7 @@ class Growing(LengthPolicy):
 
     def revise(self, canvas, prediction, clock, state):
         complete = ~(canvas.masked & clock.window.columns(canvas.width)).any(-1)
-        grows = (
-            complete & prediction.columns.participates & (clock.blocks_started == 1) & canvas.masked.any(-1)
-        )
+        grows = complete & prediction.columns.participates & (clock.blocks_started == 1) & canvas.masked.any(-1)
         return canvas.extend(grows.long()), Count(state.count + 1)
 
 

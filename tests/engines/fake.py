@@ -32,12 +32,7 @@ class FakeBackend:
     """
 
     def __init__(
-        self,
-        workers=2,
-        script=lambda number, task: "done",
-        run=echo,
-        loads=lambda worker: MODEL_INFO,
-        shuffle=False,
+        self, workers=2, script=lambda number, task: "done", run=echo, loads=lambda worker: MODEL_INFO, shuffle=False
     ):
         self.num_workers, self.script, self.run, self.loads = workers, script, run, loads
         self.submitted, self.starts, self.closed = [], [], False

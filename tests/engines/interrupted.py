@@ -52,9 +52,7 @@ def records(journal):
 
 def run_and_kill(options, out):
     """Run the command and kill its process when some records are written."""
-    process = subprocess.Popen(
-        [*COMMAND, str(out), *options], env=environment(), cwd=ROOT, stderr=subprocess.PIPE
-    )
+    process = subprocess.Popen([*COMMAND, str(out), *options], env=environment(), cwd=ROOT, stderr=subprocess.PIPE)
     journal = out / JOURNAL
     try:
         deadline = time.monotonic() + 120

@@ -7,20 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.interrupted import (
-    JOURNAL,
-    check_resumed,
-    evaluate_into,
-    processes,
-    records,
-    run,
-    run_and_kill,
-)
+from tests.engines.interrupted import JOURNAL, check_resumed, evaluate_into, processes, records, run, run_and_kill
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc"),
-]
+pytestmark = [pytest.mark.full, pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")]
 PROCESSES = ["--engine", "processes", "--workers", "2"]
 
 
@@ -31,9 +20,7 @@ def expected(tmp_path_factory):
 
 def spawned_here():
     return {
-        pid
-        for pid, (_, command, folder) in processes().items()
-        if "spawn_main" in command and folder == os.getcwd()
+        pid for pid, (_, command, folder) in processes().items() if "spawn_main" in command and folder == os.getcwd()
     }
 
 

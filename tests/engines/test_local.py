@@ -67,9 +67,7 @@ def test_each_request_has_its_own_bound(toy):
 def test_predicted_lengths_are_the_planned_ones():
     model = lastword.load("tiny-llada-base")
     prompts = {"Problem: Solve for n: 4n + 3 = 35.": None, "Problem: what is 2 + 2? Be brief.": 9}
-    requests = {
-        text: GenerationRequest(model.tokenizer.encode(text), 0, bound) for text, bound in prompts.items()
-    }
+    requests = {text: GenerationRequest(model.tokenizer.encode(text), 0, bound) for text, bound in prompts.items()}
     requests["too long"] = GenerationRequest([5] * 1000, 0)
     recipe = resolve(lastword.Recipe.named("fast"), model)
     predicted = {}

@@ -173,10 +173,7 @@ def test_a_caller_who_stops_early_does_not_wait_for_retries():
 
 @pytest.mark.parametrize(
     ("ending", "name", "message"),
-    [
-        ("", "other", "serves theirs, not other"),
-        ("/more", "theirs", "usually ends with /v1"),
-    ],
+    [("", "other", "serves theirs, not other"), ("/more", "theirs", "usually ends with /v1")],
 )
 def test_a_wrong_name_or_address_is_an_error(ending, name, message):
     rejected = pytest.raises(EngineError, match=message)

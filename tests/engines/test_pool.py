@@ -57,9 +57,7 @@ def is_bad(task):
 
 
 def test_a_request_that_kills_workers_fails_alone():
-    backend = FakeBackend(
-        2, lambda number, task: "died" if is_bad(task) and task.kind == "answer" else "done"
-    )
+    backend = FakeBackend(2, lambda number, task: "died" if is_bad(task) and task.kind == "answer" else "done")
     answers = generate(WorkerPool(backend), REQUESTS)
     text, _, reason = answers.pop("q7")
     assert (text, reason) == ("", f"{MAX_DEATHS} workers died while they decoded it, the last with: killed")

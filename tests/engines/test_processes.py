@@ -8,14 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import pytest
 
 import lastword
-from lastword.engines import (
-    EngineOptions,
-    GenerationRequest,
-    LocalEngine,
-    ModelSource,
-    ProcessWorkers,
-    WorkerPool,
-)
+from lastword.engines import EngineOptions, GenerationRequest, LocalEngine, ModelSource, ProcessWorkers, WorkerPool
 from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.run import evaluate
@@ -87,9 +80,7 @@ def test_a_killed_worker_changes_no_record(pool, tmp_path):
 def test_a_request_that_kills_its_process_fails_alone(toy):
     requests = make_requests(9)
     with WorkerPool(ProcessWorkers(DeadlySource("toy"), 2)) as engine:
-        replies = generate(
-            engine, requests | {"bad": GenerationRequest([DEADLY], seed=0)}, RECIPE, 2, WITHOUT
-        )
+        replies = generate(engine, requests | {"bad": GenerationRequest([DEADLY], seed=0)}, RECIPE, 2, WITHOUT)
     reason = replies.pop("bad")[2]
     assert "3 workers died while they decoded it" in reason
     assert "SIGKILL" in reason

@@ -10,15 +10,7 @@ import pytest
 from lastword.engines import ModelSource, RayWorkers, WorkerPool
 from lastword.engines.workers import connect, import_ray
 from lastword.errors import EngineError, ExtraError
-from tests.engines.interrupted import (
-    JOURNAL,
-    NAME,
-    ROOT,
-    check_resumed,
-    evaluate_into,
-    processes,
-    run_and_kill,
-)
+from tests.engines.interrupted import JOURNAL, NAME, ROOT, check_resumed, evaluate_into, processes, run_and_kill
 
 
 def test_the_error_without_ray_names_the_extra(monkeypatch):
@@ -108,11 +100,9 @@ def test_two_nodes_give_the_records_of_one_process(cluster, expected, tmp_path, 
     def kill(answered, total):
         if answered and not victims:
             victims.append(
-                {
-                    "nothing": lambda: 0,
-                    "actor": lambda: actor(cluster),
-                    "raylet": lambda: raylet(cluster.second_node),
-                }[killed]()
+                {"nothing": lambda: 0, "actor": lambda: actor(cluster), "raylet": lambda: raylet(cluster.second_node)}[
+                    killed
+                ]()
             )
             if victims[0]:
                 os.kill(victims[0], signal.SIGKILL)

@@ -45,9 +45,7 @@ def run(task, path, recipe=AT_ONCE, rows=8):
     return evaluate(model, "oracle", [task], recipe, Journal(path), max_batch_size=rows)
 
 
-def test_a_canvas_is_shortened_or_the_sample_scores_zero(
-    tmp_path,
-):
+def test_a_canvas_is_shortened_or_the_sample_scores_zero(tmp_path):
     recipe = Recipe(length=lastword.Fixed(500), unmask=lastword.AboveThreshold(0.5))
     task = YesTask(500, 501, POSITIONS - MIN_SLOTS, POSITIONS - MIN_SLOTS + 1, POSITIONS + 5, 10)
     records = run(task, tmp_path / "a.jsonl", recipe)

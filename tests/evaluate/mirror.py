@@ -65,10 +65,7 @@ def build(folder: Path, rows: Callable[[str, str], Rows | None]) -> Path:
 
 
 def _dataset(
-    folder: Path,
-    configs: Mapping[str, list[str]],
-    name: str,
-    rows: Callable[[str, str], Rows | None],
+    folder: Path, configs: Mapping[str, list[str]], name: str, rows: Callable[[str, str], Rows | None]
 ) -> None:
     head = ["---", "configs:"]
     for config, splits in configs.items():
@@ -92,9 +89,7 @@ def written(dataset: str, split: str) -> Rows | None:
         first = 100 if split == "train" else 0
         return [_sum(first + n) for n in range(12 if split == "train" else 4)]
     if name == "bbh":
-        return [
-            {"input": f"Is {n} below 2? ({config})", "target": "Yes" if n < 2 else "No"} for n in range(3)
-        ]
+        return [{"input": f"Is {n} below 2? ({config})", "target": "Yes" if n < 2 else "No"} for n in range(3)]
     if name == "math":
         return [_equation(n) for n in range(2)]
     return HUMANEVAL if name == "humaneval" else MBPP

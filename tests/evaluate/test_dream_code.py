@@ -38,12 +38,7 @@ def test_the_program_is_theirs(case):
         ("\treturn sum(xs)\r\n\r\n\r\nnot code at all", [IMPORT, TOTAL]),
         (
             "    return add(xs)\nSTART = 0\ndef add(xs):\n    return sum(xs, START)\nEND = 1\n",
-            [
-                IMPORT,
-                TOTAL.replace("sum", "add"),
-                "START = 0",
-                "def add(xs):\n    return sum(xs, START)",
-            ],
+            [IMPORT, TOTAL.replace("sum", "add"), "START = 0", "def add(xs):\n    return sum(xs, START)"],
         ),
         ("    pass\n", [IMPORT]),  # a function that returns nothing is no answer
         ("", [IMPORT]),
@@ -75,9 +70,7 @@ def test_it_decides_what_the_task_scores(hub):
 
 
 def test_answers_of_an_instructed_model_are_cut_first(hub):
-    plain, dream = (
-        harness_tasks(["humaneval_instruct"], chat=True, dream_code=dream)[0] for dream in (False, True)
-    )
+    plain, dream = (harness_tasks(["humaneval_instruct"], chat=True, dream_code=dream)[0] for dream in (False, True))
     assert dream.samples(1)[0].stop == plain.samples(1)[0].stop
     assert "\ndef" in dream.samples(1)[0].stop
 
@@ -88,16 +81,7 @@ def test_whatever_a_model_writes_is_a_program_to_be_scored(term):
     assert code.startswith("def f(x):")
 
 
-PIECES = [
-    *"\n\0(\\",
-    "def f(x):",
-    "    return x",
-    "```",
-    "python\n",
-    "f'{",
-    '"""',
-    "0x" + "f" * 5000,
-]
+PIECES = [*"\n\0(\\", "def f(x):", "    return x", "```", "python\n", "f'{", '"""', "0x" + "f" * 5000]
 
 
 @settings(deadline=None)

@@ -22,18 +22,7 @@ from lastword.sandbox.runner import Limits, sandbox_info, sandbox_level
 from tests.evaluate.made import answer
 
 RECIPE = lastword.Recipe(length=lastword.Fixed(24), unmask=lastword.MostConfident())
-NOT_TIME = (
-    "task",
-    "index",
-    "prompt",
-    "text",
-    "score",
-    "horizon",
-    "length",
-    "finish",
-    "cost",
-    "recipe",
-)
+NOT_TIME = ("task", "index", "prompt", "text", "score", "horizon", "length", "finish", "cost", "recipe")
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +43,7 @@ def test_a_record_says_everything_a_table_needs(model, tmp_path):
     assert one.prompt == embedded_tasks(["algebra"])[0].samples()[one.index].digest
     assert one.cost.forward_passes == 24
     assert one.versions["lastword"] == lastword.__version__
-    assert None not in (
-        one.seconds,
-        one.batch_seconds,
-        one.text,
-        one.length,
-        one.cost.attention_pairs,
-    )
+    assert None not in (one.seconds, one.batch_seconds, one.text, one.length, one.cost.attention_pairs)
     line = json.loads(journal.path.read_text().splitlines()[0])
     assert line["recipe"]["length"] == {"name": "fixed", "slots": 24}
     assert {"hardware", "dtype", "seconds", "expected_length", "finish", "score"} <= set(line)
@@ -253,9 +236,7 @@ def test_seeds_of_one_recipe_are_lines_of_their_own_and_copies_count_once():
 
 
 def test_a_recipe_is_labelled_by_what_is_not_plain():
-    recipe = lastword.Recipe(
-        length=lastword.Fixed(64), unmask=lastword.AboveThreshold(), cache=lastword.DualCache()
-    )
+    recipe = lastword.Recipe(length=lastword.Fixed(64), unmask=lastword.AboveThreshold(), cache=lastword.DualCache())
     assert recipe.label() == "fixed:64, threshold, dual"
 
 

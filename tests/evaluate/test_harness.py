@@ -24,9 +24,7 @@ EACH = ["gsm8k", "bbh_cot_fewshot_navigate", "minerva_math_algebra", "humaneval"
 def answers_of(tasks, reply=reference):
     """Prompt to answer for every sample of these tasks."""
     return {
-        sample.prompt: reply(task.name, task._documents[sample.index])
-        for task in tasks
-        for sample in task.samples()
+        sample.prompt: reply(task.name, task._documents[sample.index]) for task in tasks for sample in task.samples()
     }
 
 
@@ -100,10 +98,7 @@ def test_a_perfect_model_on_the_real_data(name, tmp_path_factory, tmp_path):
 def test_shots_are_the_papers(hub):
     shots = {
         task.name: sum(task.samples(1)[0].prompt.count(mark) for mark in marks) - 1
-        for task, marks in zip(
-            harness_tasks(EACH),
-            (["Question:"], ["Q: "], ["Problem:"], ["def "], ["[BEGIN]"]),
-        )
+        for task, marks in zip(harness_tasks(EACH), (["Question:"], ["Q: "], ["Problem:"], ["def "], ["[BEGIN]"]))
     }
     assert list(shots.values()) == [5, 3, 4, 0, 3]
 
@@ -135,9 +130,7 @@ def test_prompts_are_those_of_the_harness(hub):
             Listening(oracle({})), tasks=EACH, limit=2, task_manager=manager(),
             bootstrap_iters=0, confirm_run_unsafe_code=True,
         )  # fmt: skip
-    ours = [
-        (task.name, s.index, s.prompt, list(s.stop)) for task in harness_tasks(EACH) for s in task.samples(2)
-    ]
+    ours = [(task.name, s.index, s.prompt, list(s.stop)) for task in harness_tasks(EACH) for s in task.samples(2)]
     assert [(task, at, prompt, args["until"]) for task, at, prompt, args in sent] == ours
 
 
@@ -344,12 +337,9 @@ def test_other_scores_layouts_and_versions_are_other_records(hub, tmp_path):
     assert (record.layout, record.group) == ("bos", "gsm8k")
     shown = tables(read_records(tmp_path / "records.jsonl"))
     assert [table.title for table in shown] == [
-        f"gsm8k ({said}{way})"
-        for way in ("flexible-extract; plain", "strict-match; bos", "strict-match; plain")
+        f"gsm8k ({said}{way})" for way in ("flexible-extract; plain", "strict-match; bos", "strict-match; plain")
     ]
-    assert [row[:3] for table in shown for row in table.rows] == [
-        ["oracle", "fixed:2048, threshold:0.5", "4"]
-    ] * 3
+    assert [row[:3] for table in shown for row in table.rows] == [["oracle", "fixed:2048, threshold:0.5", "4"]] * 3
 
 
 def test_a_begin_token_that_is_not_there_is_refused(hub, tmp_path):
@@ -424,10 +414,7 @@ def test_what_a_recipe_cannot_do_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [
-        ("humaneval_64", "several answers a sample"),
-        ("gsm8k_cot_self_consistency", "several answers a sample"),
-    ],
+    [("humaneval_64", "several answers a sample"), ("gsm8k_cot_self_consistency", "several answers a sample")],
 )
 def test_tasks_we_cannot_ask_are_refused(hub, name, why):
     with pytest.raises(TaskError, match=why):
@@ -446,9 +433,7 @@ def test_an_unknown_name_is_looked_for_everywhere_and_refused(hub, monkeypatch):
         return theirs(include_path=include_path, include_defaults=False)
 
     monkeypatch.setattr(lm_eval.tasks, "TaskManager", few)
-    with pytest.raises(
-        TaskError, match=r"no embedded task 'gsm9k', only tiny, .*, and lm-evaluation-harness has no"
-    ):
+    with pytest.raises(TaskError, match=r"no embedded task 'gsm9k', only tiny, .*, and lm-evaluation-harness has no"):
         check_names(["gsm9k"])
     assert asked == [False, True]
 

@@ -32,9 +32,7 @@ def path(tmp_path):
     return tmp_path / "a.jsonl"
 
 
-@pytest.mark.parametrize(
-    "theirs", ["my notes\n", "my notes", "{not json}\n", '{"a": 1}\n', "\x00\x01", "\n\n"]
-)
+@pytest.mark.parametrize("theirs", ["my notes\n", "my notes", "{not json}\n", '{"a": 1}\n', "\x00\x01", "\n\n"])
 def test_a_file_of_the_users_is_refused_and_left_alone(theirs, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(theirs)

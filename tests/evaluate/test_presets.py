@@ -42,9 +42,7 @@ def test_the_base_presets_are_the_papers_table():
     llada, dream = settings_of("paper/llada-base"), settings_of("paper/dream-base")
     assert list(llada) == list(dream) == BASE
     assert {setting.shots for setting in (*llada.values(), *dream.values())} == {None}
-    assert {setting.recipe for setting in llada.values()} == {
-        Recipe.named("paper").with_choices(length=Survival(1024))
-    }
+    assert {setting.recipe for setting in llada.values()} == {Recipe.named("paper").with_choices(length=Survival(1024))}
     draws = {task: setting.recipe.sampling for task, setting in dream.items()}
     assert [draws[task].temperature for task in BASE] == [0.0, 0.0, 0.0, 0.2, 0.2]
     assert {(draw.top_p, draw.score) for draw in draws.values()} == {(0.95, "draw")}
@@ -92,9 +90,7 @@ def test_the_command_runs_a_preset_and_resumes_it(hub, tmp_path):
     assert code == 0, err
     assert "humaneval (lm-eval 0.4.13, task version 1.0, 0 shots, pass@1,create_test; plain)\n" in out
     assert "| tiny-llada-base | fixed:8 | 1 | 8 | 0.000" in out
-    records = [
-        json.loads(line) for line in (tmp_path / "tiny-llada-base.test.jsonl").read_text().splitlines()
-    ]
+    records = [json.loads(line) for line in (tmp_path / "tiny-llada-base.test.jsonl").read_text().splitlines()]
     assert [record["group"] for record in records] == ["humaneval", "mbpp"]
     assert command(*arguments)[1] == out
 

@@ -66,8 +66,7 @@ def test_a_bad_field_is_refused_by_name(tmp_path, fields, field):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[1]", "{", "null", "not json", "[" * 100_000, '{"a":' * 100_000, line()[:-20], "\x00\xff"],
+    "text", ["[1]", "{", "null", "not json", "[" * 100_000, '{"a":' * 100_000, line()[:-20], "\x00\xff"]
 )
 def test_a_line_that_is_no_object_is_refused(tmp_path, text):
     (tmp_path / "bad.jsonl").write_text(text + "\n")
@@ -82,9 +81,7 @@ def test_a_field_that_is_missing_is_named(missing):
         from_line(json.dumps(given))
 
 
-@pytest.mark.parametrize(
-    "expected", [{}, {"2": 5.0}, {"0": -1.0}, {"0": float("nan")}, {"0": 5.0, "two": 6.0}, None]
-)
+@pytest.mark.parametrize("expected", [{}, {"2": 5.0}, {"0": -1.0}, {"0": float("nan")}, {"0": 5.0, "two": 6.0}, None])
 def test_drift_is_read_from_the_first_step_on(expected):
     given = json.loads(to_line(drift())) | {"expected": expected}
     with pytest.raises(ValueError, match="expected"):

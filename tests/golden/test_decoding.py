@@ -38,16 +38,9 @@ def dream_recipe(case: Case, *, keep_idle: bool, propose_mask: bool = True) -> l
     s, hook = case.settings, case.facts["hook"] or {}
     masks = s["max_new_tokens"] - len(hook.get("tokens", ()))
     schedule = lastword.Timesteps(masks / s["steps"], s["eps"], keep_idle=keep_idle)
-    if s["alg"] == "origin":
-        unmask = lastword.CoinFlip(schedule)
-    else:
-        unmask = RULES[s["alg"]](schedule, s["alg_temp"] or 0.0)
+    unmask = lastword.CoinFlip(schedule) if s["alg"] == "origin" else RULES[s["alg"]](schedule, s["alg_temp"] or 0.0)
     sampling = lastword.Sampling(
-        temperature=s["temperature"],
-        top_p=s["top_p"],
-        top_k=s["top_k"],
-        score="draw",
-        propose_mask=propose_mask,
+        temperature=s["temperature"], top_p=s["top_p"], top_k=s["top_k"], score="draw", propose_mask=propose_mask
     )
     return lastword.Recipe(length=lastword.Fixed(s["max_new_tokens"]), unmask=unmask, sampling=sampling)
 
@@ -75,9 +68,7 @@ def run(case: Case, recipe: lastword.Recipe, **more) -> torch.Tensor:
     """The answers after each of our passes: [passes, rows, slots]."""
     seed = case.facts.get("torch_seed")
     dice = None if seed is None else lastword.RowGenerators([seed])
-    steps = lastword.decode(
-        model(case.family), case.prompts, recipe, generators=dice, exceed_max_seq_len=True, **more
-    )
+    steps = lastword.decode(model(case.family), case.prompts, recipe, generators=dice, exceed_max_seq_len=True, **more)
     return torch.stack([step.canvas.tokens[:, step.canvas.start :] for step in steps])
 
 
@@ -121,9 +112,7 @@ def choose_by_topk(rule, prediction, open, clock, state):
 
 
 # Where the model proposes masks, its passes do not fill what they planned.
-STEADY = [
-    case for case in DREAM if case.facts["tokens_filled_per_step"] == case.facts["planned_transfers_per_step"]
-]
+STEADY = [case for case in DREAM if case.facts["tokens_filled_per_step"] == case.facts["planned_transfers_per_step"]]
 
 
 @pytest.mark.parametrize("case", STEADY, ids=lambda case: case.name)

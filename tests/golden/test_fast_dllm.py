@@ -10,11 +10,7 @@ from tests.golden.cases import checkpoint, computed_per_pass, peer_cases, record
 
 CASES = peer_cases("peers_fast_dllm_llada")
 recorded = partial(recording, "peers_fast_dllm_llada")
-CACHES = {
-    "none": lastword.NoCache(),
-    "prefix": lastword.PrefixCache(),
-    "dual": lastword.DualCache(),
-}
+CACHES = {"none": lastword.NoCache(), "prefix": lastword.PrefixCache(), "dual": lastword.DualCache()}
 
 
 def recipe_of(case) -> lastword.Recipe:

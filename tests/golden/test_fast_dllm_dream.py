@@ -10,11 +10,7 @@ from tests.golden.cases import computed_per_pass, model, peer_cases, recording
 
 CASES = peer_cases("peers_fast_dllm_dream")
 recorded = partial(recording, "peers_fast_dllm_dream")
-CACHES = {
-    "none": lastword.NoCache(),
-    "prefix": lastword.PrefixCache(),
-    "dual": lastword.DualCache(),
-}
+CACHES = {"none": lastword.NoCache(), "prefix": lastword.PrefixCache(), "dual": lastword.DualCache()}
 
 
 def recipe_of(case) -> lastword.Recipe:
@@ -28,10 +24,7 @@ def recipe_of(case) -> lastword.Recipe:
         schedule = lastword.Timesteps(pace, keep_idle=True)
         unmask = lastword.LeftmostFirst(lastword.LowestEntropy(schedule))
     return lastword.Recipe(
-        length=lastword.Fixed(s["max_new_tokens"]),
-        unmask=unmask,
-        cache=CACHES[s["cache"]],
-        block=s["block_length"],
+        length=lastword.Fixed(s["max_new_tokens"]), unmask=unmask, cache=CACHES[s["cache"]], block=s["block_length"]
     )
 
 

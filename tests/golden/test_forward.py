@@ -35,11 +35,7 @@ def test_survival_curve_agrees(case):
     expected = case.facts["survival"]
     prompt = case.tensor("input_ids")[0, : case.facts["prompt_length"]]
     lengths = lastword.predict_length(
-        model(case.family),
-        prompt,
-        limit=case.facts["masks"],
-        interpretation=Hazard(),
-        exceed_max_seq_len=True,
+        model(case.family), prompt, limit=case.facts["masks"], interpretation=Hazard(), exceed_max_seq_len=True
     )
     torch.testing.assert_close(lengths.hazard, case.tensor("eos_prob", "survival"), atol=1e-5, rtol=0)
     torch.testing.assert_close(lengths.survival, case.tensor("S", "survival"), atol=1e-5, rtol=0)

@@ -15,9 +15,7 @@ DETERMINISTIC = [
 @pytest.fixture(scope="module")
 def on_gpu():
     return {
-        family: lastword.load(
-            FOLDER / f"{family}-tiny", device="cuda", dtype="float32", turn_ends=TURN_ENDS[family]
-        )
+        family: lastword.load(FOLDER / f"{family}-tiny", device="cuda", dtype="float32", turn_ends=TURN_ENDS[family])
         for family in ("llada", "dream")
     }
 

@@ -148,10 +148,7 @@ def test_number_of_passes(case):
 def test_what_the_recorded_crop_cut_was_an_end_token_behind_masks():
     """So ours cuts it as well: only text, and the end token that closes it, is kept."""
     case = next(case for case in CASES if case["name"].startswith("r07"))
-    cut = [
-        (before[len(after) :], before[: len(after)])
-        for before, after in zip(ours(case, 0), ours(case, 0)[1:])
-    ]
+    cut = [(before[len(after) :], before[: len(after)]) for before, after in zip(ours(case, 0), ours(case, 0)[1:])]
     mask, end = case["mask_id"], case["eos_id"]
     written = [(lost, kept) for lost, kept in cut if set(lost) - {mask}]
     assert len(written) == case["committed_tokens_cut_by_shrinking"]

@@ -61,9 +61,7 @@ def test_recorded_prompts_in_one_batch_equal_their_solo_runs(name, block):
     """Rows of unequal prompts are in different phases, each seeing its own columns."""
     prompts = [case["prompt"] for case in CASES if case["model"] == name]
     recipe = lastword.Recipe(
-        length=lastword.Fixed(40),
-        unmask=lastword.SlowFast(0.5, 0.2, 3, as_released=True),
-        block=block,
+        length=lastword.Fixed(40), unmask=lastword.SlowFast(0.5, 0.2, 3, as_released=True), block=block
     )
     together = lastword.generate(checkpoint(name), prompts, recipe=recipe)
     alone = [lastword.generate(checkpoint(name), prompt, recipe=recipe) for prompt in prompts]

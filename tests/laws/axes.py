@@ -24,18 +24,10 @@ LENGTHS = [
     lastword.Survival(limit=16),
     lastword.Survival(limit=12, estimate=lastword.Quantile(0.8)),
     lastword.StopAtEnd(lastword.Fixed(14)),
-    lastword.Secant(
-        limit=20, initial=5, target_probability=0.3, tolerance=2, interpretation=lastword.Hazard()
-    ),
+    lastword.Secant(limit=20, initial=5, target_probability=0.3, tolerance=2, interpretation=lastword.Hazard()),
 ]
 DAEDAL = lastword.Daedal(
-    initial=6,
-    limit=30,
-    expansion_factor=4,
-    eos_window=4,
-    eos_threshold=0.3,
-    expand_threshold=0.97,
-    low_threshold=0.3,
+    initial=6, limit=30, expansion_factor=4, eos_window=4, eos_threshold=0.3, expand_threshold=0.97, low_threshold=0.3
 )
 RESIZING = [
     DAEDAL,
@@ -78,12 +70,7 @@ SCHEDULES = [
 ]
 RULES = [
     rule(schedule)
-    for rule in (
-        lastword.MostConfident,
-        lastword.LargestMargin,
-        lastword.LowestEntropy,
-        lastword.AtRandom,
-    )
+    for rule in (lastword.MostConfident, lastword.LargestMargin, lastword.LowestEntropy, lastword.AtRandom)
     for schedule in SCHEDULES
 ] + [
     lastword.MostConfident(order_temperature=0.5),
@@ -112,19 +99,10 @@ SLOW_FAST = [
 COMMITS = [
     lastword.Prophet(early_threshold=2.0, middle_threshold=1.0, late_threshold=0.5),
     lastword.Prophet(
-        "margin",
-        early_threshold=1.5,
-        middle_threshold=0.8,
-        late_threshold=0.4,
-        answer_start=2,
-        answer_length=3,
+        "margin", early_threshold=1.5, middle_threshold=0.8, late_threshold=0.4, answer_start=2, answer_length=3
     ),
     lastword.Prophet(
-        early_threshold=2.0,
-        middle_threshold=1.0,
-        late_threshold=0.6,
-        answer_start=-4,
-        literals=((0, 9), (-2, 11)),
+        early_threshold=2.0, middle_threshold=1.0, late_threshold=0.6, answer_start=-4, literals=((0, 9), (-2, 11))
     ),
     lastword.StableMargin(start_threshold=2.5, end_threshold=0.2),
     lastword.StableMargin("margin", start_threshold=1.5, end_threshold=0.1),
@@ -157,9 +135,7 @@ BLOCKS = [None, 1, 4, 7, 32]
 
 # Every row padded differently, each block out of step: what chance finds too seldom.
 UNEQUAL = [[293, 170, 195, 181, 26, 70, 351, 346, 298], [7], [1, 251, 110, 248, 72]]
-prompts = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=8), min_size=1, max_size=3) | st.just(
-    UNEQUAL
-)
+prompts = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=8), min_size=1, max_size=3) | st.just(UNEQUAL)
 
 
 def recipe_of(**choices):

@@ -65,12 +65,7 @@ AXES = {
         ),
         lastword.StableMargin("margin", start_threshold=4.0, end_threshold=0.5),
     ],
-    "cache": [
-        lastword.NoCache(),
-        lastword.PrefixCache(),
-        lastword.DualCache(),
-        lastword.FeatureCache(6, 3, 0.3),
-    ],
+    "cache": [lastword.NoCache(), lastword.PrefixCache(), lastword.DualCache(), lastword.FeatureCache(6, 3, 0.3)],
     "block": [None, 8],
 }
 for axis in ("unmask", "commit", "cache"):  # what is new, as it comes
@@ -117,9 +112,7 @@ def covering():
     """Choices in which every pair occurs that occurs in any recipe, and the pairs that do not."""
     places = {axis: range(len(values)) for axis, values in AXES.items()}
     wanted = [
-        ((one, i), (other, j))
-        for one, other in combinations(AXES, 2)
-        for i, j in product(places[one], places[other])
+        ((one, i), (other, j)) for one, other in combinations(AXES, 2) for i, j in product(places[one], places[other])
     ]
     array, refused, left = [], [], set(wanted)
     for pair in wanted:

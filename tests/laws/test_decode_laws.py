@@ -73,10 +73,7 @@ def test_the_probe_is_paid_for_and_apart():
 def test_guidance_pays_for_both_branches():
     plain = lastword.generate(model("llada"), [5, 6], length=lastword.Fixed(8))
     guided = lastword.generate(
-        model("llada"),
-        [5, 6],
-        length=lastword.Fixed(8),
-        sampling=lastword.Sampling(guidance=1.0),
+        model("llada"), [5, 6], length=lastword.Fixed(8), sampling=lastword.Sampling(guidance=1.0)
     )
     assert guided.cost.forward_passes == plain.cost.forward_passes
     assert guided.cost.tokens_computed == 2 * plain.cost.tokens_computed

@@ -9,17 +9,7 @@ from hypothesis import strategies as st
 
 import lastword
 from lastword.policies.length.wrappers import Wrapper, combined_traits
-from tests.laws.axes import (
-    BLOCKS,
-    CACHES,
-    MODELS,
-    RESIZING,
-    SAMPLINGS,
-    prompts,
-    recipe_of,
-    recipes,
-    tiny,
-)
+from tests.laws.axes import BLOCKS, CACHES, MODELS, RESIZING, SAMPLINGS, prompts, recipe_of, recipes, tiny
 
 RULES = [
     lastword.AboveThreshold(0.9),
@@ -88,11 +78,7 @@ BUDGETS = [
         lastword.GrowWhenFull(lastword.Survival(16), increment=3, limit=40),
         lastword.StopAtEnd(lastword.Reread(lastword.Survival(24), increment=5)),
     )
-    for most in (
-        {"max_passes": 12},
-        {"max_tokens_computed": 160},
-        {"max_passes": 9, "max_tokens_computed": 200},
-    )
+    for most in ({"max_passes": 12}, {"max_tokens_computed": 160}, {"max_passes": 9, "max_tokens_computed": 200})
 ]
 
 
@@ -127,10 +113,7 @@ def test_no_row_spends_more_than_its_budget(name, batch, recipe):
         (lastword.GrowWhenFull(lastword.Fixed(7), limit=40), 0),
         (lastword.Reread(lastword.Survival(24)), 1),
         (lastword.Daedal(initial=6, limit=30, expansion_factor=8, eos_threshold=0.0), 1),
-        (
-            lastword.Daedal(initial=6, limit=30, expansion_factor=8, eos_threshold=1.0),
-            3,
-        ),  # 6, 14, 22, but not 30
+        (lastword.Daedal(initial=6, limit=30, expansion_factor=8, eos_threshold=1.0), 3),  # 6, 14, 22, but not 30
         (lastword.Daedal(initial=30, limit=30), 0),
     ],
     ids=str,

@@ -51,11 +51,7 @@ def test_a_bar_out_of_reach_is_never_and_a_bar_of_nothing_is_at_once(kind, cache
     far = run(commit=kind(**dict.fromkeys(fields, 1e9)))
     never = run()
     assert [(a.canvas, a.cost) for a in far] == [(a.canvas, a.cost) for a in never]
-    assert [a.cost.forward_passes for a in run(commit=kind(**dict.fromkeys(fields, 0.0)))] == [
-        1,
-        1,
-        1,
-    ]
+    assert [a.cost.forward_passes for a in run(commit=kind(**dict.fromkeys(fields, 0.0)))] == [1, 1, 1]
 
 
 # What a pass does not see
@@ -69,10 +65,7 @@ def test_what_lies_behind_the_span_cannot_matter(family, rule):
     narrow = 0
     before = 0
     for step in lastword.decode(model(family), [[5, 6, 7]], recipe):
-        width, before = (
-            int(step.cost.tokens_computed[0]) - before,
-            int(step.cost.tokens_computed[0]),
-        )
+        width, before = (int(step.cost.tokens_computed[0]) - before, int(step.cost.tokens_computed[0]))
         if width < 27:
             narrow += 1
             tokens = step.prediction.canvas.tokens[:, :width]
@@ -110,10 +103,7 @@ logits = st.integers(2, 12).flatmap(
 def chosen(rule, prediction):
     """The slots a rule chooses in a first pass over one row."""
     canvas = prediction.canvas
-    clock, open_masks = (
-        Clock.start(canvas).tick(canvas, None),
-        prediction.columns.gather(canvas.masked),
-    )
+    clock, open_masks = (Clock.start(canvas).tick(canvas, None), prediction.columns.gather(canvas.masked))
     slots, _ = rule.choose(prediction, open_masks, clock, rule.initial_state(canvas))
     return set(slots[0].nonzero()[:, 0].tolist())
 
@@ -143,17 +133,11 @@ def test_factor_fills_the_longest_prefix_over_its_rising_bar(predicted, rows, fa
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    rows=logits,
-    gamma=numbers(0, 6),
-    order=st.sampled_from(["entropy", "confidence", "margin"]),
-)
+@given(rows=logits, gamma=numbers(0, 6), order=st.sampled_from(["entropy", "confidence", "margin"]))
 def test_entropy_bound_keeps_its_bound_and_stops_no_sooner(predicted, rows, gamma, order):
     prediction = predicted(torch.tensor(rows))
     entropy = prediction.entropy[0].clamp(min=0).double()
-    surest = {"entropy": -prediction.entropy, "confidence": prediction.confidence}.get(
-        order, prediction.margin
-    )[0]
+    surest = {"entropy": -prediction.entropy, "confidence": prediction.confidence}.get(order, prediction.margin)[0]
     picked = chosen(lastword.EntropyBound(gamma, order), prediction)
     assert picked
 

@@ -5,20 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.survival.distribution import LengthDistribution, Mean, Quantile
-from lastword.survival.interpretation import (
-    Auto,
-    Boundary,
-    EndedBy,
-    EndSignal,
-    FirstBoundary,
-    Hazard,
-    TurnEnd,
-)
+from lastword.survival.interpretation import Auto, Boundary, EndedBy, EndSignal, FirstBoundary, Hazard, TurnEnd
 
 probabilities = st.floats(0, 1, allow_nan=False) | st.just(0.0) | st.just(1.0)
-hazards = st.lists(probabilities, min_size=1, max_size=60).map(
-    lambda row: torch.tensor([row], dtype=torch.float64)
-)
+hazards = st.lists(probabilities, min_size=1, max_size=60).map(lambda row: torch.tensor([row], dtype=torch.float64))
 orders = st.floats(0.01, 0.99)
 
 

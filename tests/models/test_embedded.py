@@ -47,9 +47,7 @@ def test_it_solves_held_out_problems(embedded):
     """A sample small enough for every run; the card has the whole."""
     name, model = embedded
     examples = [e for e in load_frozen("validation", "algebra") if "Be brief." in e.prompt][:4]
-    prompts = [
-        [{"role": "user", "content": e.prompt}] if name.endswith("instruct") else e.prompt for e in examples
-    ]
+    prompts = [[{"role": "user", "content": e.prompt}] if name.endswith("instruct") else e.prompt for e in examples]
     answers = lastword.generate(model, prompts, length=lastword.Fixed(64), unmask="most-confident:2")
     right = [FAMILIES["algebra"].score(e, a.text) for e, a in zip(examples, answers)]
     assert sum(right) >= 2

@@ -41,10 +41,7 @@ def test_every_built_in_name_is_listed_as_it_loads(tmp_path):
     for name in ("tiny-llada-base", "tiny-dream-instruct"):
         model, one = load(name), found[name]
         assert one.parameters == sum(part.numel() for part in model.network.parameters())
-        assert (one.default_max_new_tokens, one.max_seq_len) == (
-            model.default_max_new_tokens,
-            model.max_seq_len,
-        )
+        assert (one.default_max_new_tokens, one.max_seq_len) == (model.default_max_new_tokens, model.max_seq_len)
         assert one.chat == (model.tokenizer.chat_template is not None)
         assert (one.local, one.error, one.family) == ("complete", None, model.architecture.name)
         assert one.local_bytes > 10_000_000

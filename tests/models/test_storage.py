@@ -80,9 +80,7 @@ def test_recomputing_every_column_through_storage_equals_no_storage(name, reques
 # Pools: rows reserve what they need, move when they outgrow it, and do not disturb each other
 
 ROWS, WIDTH = 4, 16
-MOVES = st.lists(
-    st.tuples(st.integers(0, ROWS - 1), st.integers(0, 3), st.integers(0, 9), st.booleans()), max_size=30
-)
+MOVES = st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, 3), st.integers(0, 9), st.booleans()), max_size=30)
 
 
 @settings(max_examples=200, deadline=None)

@@ -83,10 +83,7 @@ AHEAD = {"length": StopAtEnd(Reread(SURVIVAL)), "cache": DualCache(), "block": 4
 AHEAD_DROPPED = {"length": Reread(SURVIVAL), "unmask": SlowFast(), "block": 4}
 AHEAD_PLACED = {"length": Reread(SURVIVAL), "commit": Prophet(answer_start=4), "block": 4}
 PLACED = {"length": DAEDAL, "commit": Prophet(answer_start=4)}
-PLACED_LITERALS = {
-    "length": GrowWhenFull(Fixed(8), limit=24),
-    "commit": Prophet(literals=((-6, 9),)),
-}
+PLACED_LITERALS = {"length": GrowWhenFull(Fixed(8), limit=24), "commit": Prophet(literals=((-6, 9),))}
 PLACED_CROPPED = {"length": StopAtEnd(RHO_EOS), "commit": Prophet(literals=((0, 9),)), "block": 4}
 FOR_EVER = {"length": Fixed(9), "unmask": AboveThreshold(), "sampling": Sampling(propose_mask=True)}
 
@@ -115,9 +112,7 @@ REFUSED = {
         NEVER_GROWN,
         "GrowWhenFull has a limit of 24 around a plan of 24 slots",
         {
-            "raise the limit above 24": instead(
-                NEVER_GROWN, length=GrowWhenFull(Fixed(24), increment=4, limit=28)
-            ),
+            "raise the limit above 24": instead(NEVER_GROWN, length=GrowWhenFull(Fixed(24), increment=4, limit=28)),
             "plan fewer slots": instead(NEVER_GROWN, length=GrowWhenFull(Fixed(8), increment=4, limit=24)),
             "leave GrowWhenFull out": instead(NEVER_GROWN, length=StopAtEnd(Fixed(24))),
         },
@@ -168,9 +163,7 @@ REFUSED = {
         },
     ),
     "a step that is not read, wrapped": Refused(
-        LATE_INSIDE,
-        "SurvivalAtStep was given with DualCache",
-        {"use NoCache()": instead(LATE_INSIDE, cache=NoCache())},
+        LATE_INSIDE, "SurvivalAtStep was given with DualCache", {"use NoCache()": instead(LATE_INSIDE, cache=NoCache())}
     ),
     "a step that is not seen": Refused(
         LATE_DROPPED,
@@ -187,9 +180,7 @@ REFUSED = {
             "use PrefixCache()": instead(AHEAD, cache=PrefixCache()),
             "FeatureCache()": instead(AHEAD, cache=FeatureCache()),
             "or NoCache()": instead(AHEAD, cache=NoCache()),
-            "or GrowWhenFull(Survival())": instead(
-                AHEAD, length=GrowWhenFull(SURVIVAL, increment=4, limit=24)
-            ),
+            "or GrowWhenFull(Survival())": instead(AHEAD, length=GrowWhenFull(SURVIVAL, increment=4, limit=24)),
         },
     ),
     "slots ahead that are not seen": Refused(
@@ -206,9 +197,7 @@ REFUSED = {
         PLACED,
         "Prophet was given slots at fixed indices .* with Daedal, which moves",
         {
-            "count its region from the end (answer_start=-5)": instead(
-                PLACED, commit=Prophet(answer_start=-5)
-            ),
+            "count its region from the end (answer_start=-5)": instead(PLACED, commit=Prophet(answer_start=-5)),
             "planned once, such as Survival()": instead(PLACED, length=SURVIVAL),
         },
     ),
@@ -377,9 +366,7 @@ def test_under_a_block_cache_no_row_is_resized_within_a_block(cache, grows, llad
 @pytest.mark.parametrize("cache", [PrefixCache(), DualCache(), FeatureCache()], ids=str)
 def test_step_0_reads_the_same_under_any_cache(cache, llada):
     length = SurvivalAtStep(0, Survival(16, Quantile(0.01)))
-    plain, cached = (
-        next(decode(llada, [[5, 42, 17]], Recipe(length, cache=c, block=4))) for c in (NoCache(), cache)
-    )
+    plain, cached = (next(decode(llada, [[5, 42, 17]], Recipe(length, cache=c, block=4))) for c in (NoCache(), cache))
     assert plain.canvas.horizon.tolist() == cached.canvas.horizon.tolist() != [16]
 
 

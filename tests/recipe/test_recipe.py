@@ -53,8 +53,7 @@ def parts_by_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [(name, old, new) for name, fields in FIELD_ALIASES.items() for old, new in fields.items()],
+    ("name", "old", "new"), [(name, old, new) for name, fields in FIELD_ALIASES.items() for old, new in fields.items()]
 )
 def test_a_field_name_of_before_is_read_and_not_written(name, old, new):
     cls = parts_by_name()[name]
@@ -293,10 +292,7 @@ def test_values_of_the_wrong_kind_are_refused(in_plain_python):
 
 
 def test_whole_numbers_will_do_where_a_pace_or_temperature_is_wanted(in_plain_python):
-    codes = [
-        "part('unmask', 'most-confident:timesteps:2')",
-        'Recipe.from_json(\'{"sampling": {"temperature": 1}}\')',
-    ]
+    codes = ["part('unmask', 'most-confident:timesteps:2')", 'Recipe.from_json(\'{"sampling": {"temperature": 1}}\')']
     assert set(in_plain_python(codes).values()) == {"no error"}
 
 
@@ -334,8 +330,7 @@ def test_a_recipe_by_name_is_settled_for_a_model_like_any(name, toy):
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [("fats", "did you mean 'fast'"), ("Paper", "did you mean 'paper'"), ("", "known: careful")],
+    ("name", "hint"), [("fats", "did you mean 'fast'"), ("Paper", "did you mean 'paper'"), ("", "known: careful")]
 )
 def test_an_unknown_name_is_refused_with_those_that_are_known(name, hint):
     with pytest.raises(RecipeError, match=hint) as refused:

@@ -61,9 +61,7 @@ def test_an_evaluation_keeps_it(registered, tmp_path):
 
 def test_records_are_read_as_the_class_that_was_registered_last(registered, tmp_path):
     def cell():
-        return registered(
-            dataclass(frozen=True)(type("Again", (Sure,), {"name": "again", "__annotations__": {}}))
-        )
+        return registered(dataclass(frozen=True)(type("Again", (Sure,), {"name": "again", "__annotations__": {}})))
 
     model = lastword.load("tiny-llada-base", device="cpu")
     journal = Journal(tmp_path / "own.jsonl")
@@ -108,9 +106,7 @@ def test_names_are_taken_once_and_only_parts_have_any(registered, monkeypatch):
     loose = type("Loose", (UnmaskRule,), {"name": "loose"})
     undecorated = type("Child", (Sure,), {"name": "loose", "__annotations__": {"more": int}})
     changeable = dataclass(type("Changeable", (UnmaskRule,), {"name": "loose"}))
-    as_field = dataclass(frozen=True)(
-        type("Field", (UnmaskRule,), {"name": "loose", "__annotations__": {"name": str}})
-    )
+    as_field = dataclass(frozen=True)(type("Field", (UnmaskRule,), {"name": "loose", "__annotations__": {"name": str}}))
     for wrong in (Sure(), dict, "sure", None, loose, undecorated, changeable, as_field):
         with pytest.raises(WrongTypeError, match="frozen dataclass"):
             registered(wrong)

@@ -142,9 +142,7 @@ def outside():
             "processors": f"os.sched_setaffinity({stranger.pid}, [0])",
             "priority of another": f"os.setpriority(os.PRIO_PROCESS, {stranger.pid}, 9)",
         }
-        datagram = (
-            f"socket.socket(type=2).sendto(b'x', {udp!r})"  # the sandbox has its own loopback interface
-        )
+        datagram = f"socket.socket(type=2).sendto(b'x', {udp!r})"  # the sandbox has its own loopback interface
 
         def check():
             assert secret.read_text() == "secret"
@@ -388,9 +386,7 @@ def test_a_program_cannot_find_the_token(level, monkeypatch):
 
 
 def test_a_guessed_token_fails(level):
-    program = (
-        "import os, sys\nfor n in range(1, 64):\n    try: os.write(n, b'0' * 32)\n    except OSError: pass\n"
-    )
+    program = "import os, sys\nfor n in range(1, 64):\n    try: os.write(n, b'0' * 32)\n    except OSError: pass\n"
     assert run_program(program + "os._exit(0)", level).verdict is Verdict.FAILED
 
 
@@ -432,15 +428,7 @@ def python():
         os.chmod(folder, 0o755)
         prefix = Path(folder) / "python"
         library = prefix / "lib" / VERSION
-        ignored = (
-            "__pycache__",
-            "site-packages",
-            "dist-packages",
-            "test",
-            "config-*",
-            "idlelib",
-            "ensurepip",
-        )
+        ignored = ("__pycache__", "site-packages", "dist-packages", "test", "config-*", "idlelib", "ensurepip")
         ignore = shutil.ignore_patterns(*ignored)
         shutil.copytree(sysconfig.get_path("stdlib"), library, copy_function=link, ignore=ignore)
         (prefix / "bin").mkdir()

@@ -12,16 +12,7 @@ import time
 import pytest
 
 from lastword.errors import SandboxError, SettingError
-from lastword.sandbox import (
-    UNSAFE,
-    Level,
-    Limits,
-    Outcome,
-    Verdict,
-    run_programs,
-    sandbox_info,
-    sandbox_level,
-)
+from lastword.sandbox import UNSAFE, Level, Limits, Outcome, Verdict, run_programs, sandbox_info, sandbox_level
 from lastword.sandbox.runner import RunningPrograms, level_failure, run_program
 from tests.sandbox.test_attacks import processes_with
 
@@ -155,9 +146,7 @@ def test_no_programs_need_no_sandbox(works):
     assert run_programs([]) == []
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"wall_seconds": 0}, {"memory_bytes": 0}, {"processes": 0}, {"file_bytes": True}]
-)
+@pytest.mark.parametrize("wrong", [{"wall_seconds": 0}, {"memory_bytes": 0}, {"processes": 0}, {"file_bytes": True}])
 def test_bad_limits_are_refused(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):
         Limits(**wrong)
@@ -273,10 +262,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize(
     ("call", "programs"),
-    [
-        ("run_programs([sys.argv[2]] * 9, workers=3, unsafe=True)", 3),
-        ("runner.run_program(sys.argv[2], level)", 1),
-    ],
+    [("run_programs([sys.argv[2]] * 9, workers=3, unsafe=True)", 3), ("runner.run_program(sys.argv[2], level)", 1)],
     ids=["many", "one"],
 )
 def test_an_interrupt_ends_the_programs(level, call, programs):

@@ -40,9 +40,7 @@ def serving(model, *, name="toy", keys=(), settings=SETTINGS, send_buffer=None, 
     app = create_app(ModelService(engine, name), name=name, settings=settings, keys=keys)
     if wrap is not None:
         wrap(app)
-    server = Server(
-        app, engine, name=name, host="127.0.0.1", port=0, settings=settings, print_line=lambda line: None
-    )
+    server = Server(app, engine, name=name, host="127.0.0.1", port=0, settings=settings, print_line=lambda line: None)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     wait_until(lambda: server.started and engine.state == "ready")

@@ -48,9 +48,7 @@ def ask(engine, *requests, keys=(), hosts=(), **options):
         app = create_app(ModelService(engine, "toy"), name="toy", keys=keys, hosts=hosts)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return [
-                await client.request(method, path, json=body, **options) for method, path, body in requests
-            ]
+            return [await client.request(method, path, json=body, **options) for method, path, body in requests]
 
     return asyncio.run(each())
 
@@ -207,9 +205,7 @@ def test_an_empty_key_is_refused(toy, keys):
         create_app(ModelService(Scripted(toy, []), "toy"), name="toy", keys=keys)
 
 
-@pytest.mark.parametrize(
-    ("state", "status"), [("starting", 503), ("ready", 200), ("draining", 503), ("stopped", 503)]
-)
+@pytest.mark.parametrize(("state", "status"), [("starting", 503), ("ready", 200), ("draining", 503), ("stopped", 503)])
 def test_health(toy, state, status):
     engine = Scripted(toy, [])
     engine._warm, engine._stopped = state != "starting", state == "stopped"

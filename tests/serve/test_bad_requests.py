@@ -162,9 +162,7 @@ def run_all(client, path, valid, cases):
                     if value is not None or name not in valid  # None takes a field away
                 }
                 content = json.dumps(body).encode(errors="surrogatepass")
-                response = await opened.post(
-                    path, content=content, headers={"content-type": "application/json"}
-                )
+                response = await opened.post(path, content=content, headers={"content-type": "application/json"})
                 check(response, status, param, fields)
 
     asyncio.run(send())
@@ -187,9 +185,7 @@ def test_bodies(asgi, path):
     async def send():
         async with asgi() as client:
             for content, status in BODIES:
-                response = await client.post(
-                    path, content=content, headers={"content-type": "application/json"}
-                )
+                response = await client.post(path, content=content, headers={"content-type": "application/json"})
                 check(response, status, None, content[:60])
 
     asyncio.run(send())
@@ -199,24 +195,12 @@ def test_other_types_paths_and_methods(asgi):
     async def send():
         async with asgi() as client:
             body = json.dumps({"model": "toy", "prompt": "abc"}).encode()
-            for kind in (
-                "text/plain",
-                "application/x-www-form-urlencoded",
-                "multipart/form-data",
-                "",
-            ):
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
                 response = await client.post(COMPLETE, content=body, headers={"content-type": kind})
                 check(response, 415, None, kind)
             charset = {"content-type": "Application/JSON; charset=utf-8"}
             assert (await client.post(COMPLETE, content=body, headers=charset)).status_code == 200
-            for path in (
-                "/v1",
-                "/v1/nope",
-                "/v1/completions/",
-                "/v1/models/",
-                "/v1/models/gpt",
-                "/x",
-            ):
+            for path in ("/v1", "/v1/nope", "/v1/completions/", "/v1/models/", "/v1/models/gpt", "/x"):
                 check(await client.get(path), 404, None, path)
             for method, path in [("GET", COMPLETE), ("DELETE", "/v1/models"), ("POST", "/health")]:
                 response = await client.request(method, path)
@@ -237,9 +221,7 @@ def test_a_body_without_a_length_is_read_no_further_than_allowed(asgi):
 
     async def send():
         async with asgi() as client:
-            response = await client.post(
-                COMPLETE, content=endless(), headers={"content-type": "application/json"}
-            )
+            response = await client.post(COMPLETE, content=endless(), headers={"content-type": "application/json"})
             check(response, 413, None, "chunks")
 
     asyncio.run(send())

@@ -87,21 +87,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("stop", "canvases", "deltas", "stop_reason", "num_tokens"), CASES.values(), ids=CASES
-)
+@pytest.mark.parametrize(("stop", "canvases", "deltas", "stop_reason", "num_tokens"), CASES.values(), ids=CASES)
 def test_text_is_emitted_once_it_is_final(stop, canvases, deltas, stop_reason, num_tokens):
     assert feed(stop, *canvases) == (deltas, stop_reason, num_tokens)
 
 
 @pytest.mark.parametrize(
     ("stop", "text", "reason"),
-    [
-        (("cd", "bc"), "a", "bc"),
-        (("d", "bcde"), "abc", "d"),
-        (("cd", "bcd"), "a", "bcd"),
-        (("x", "y"), "abcdef", None),
-    ],
+    [(("cd", "bc"), "a", "bc"), (("d", "bcde"), "abc", "d"), (("cd", "bcd"), "a", "bcd"), (("x", "y"), "abcdef", None)],
 )
 def test_the_stop_string_that_is_complete_first_ends_the_text(stop, text, reason):
     by_token = [canvas("abcdef"[:written], 6 - written) for written in range(7)]

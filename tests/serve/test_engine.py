@@ -14,14 +14,7 @@ from lastword.models.toy import Letters
 from lastword.policies.unmask.rule import MostConfident, UnmaskRule
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
-from lastword.serve.request import (
-    FrameEvent,
-    RequestFinished,
-    RequestPlanned,
-    ServerError,
-    ServerRequest,
-    TextDelta,
-)
+from lastword.serve.request import FrameEvent, RequestFinished, RequestPlanned, ServerError, ServerRequest, TextDelta
 from lastword.survival.interpretation import Auto
 from tests.serve.helpers import (
     MARK,
@@ -106,9 +99,7 @@ def test_an_answer_has_its_own_prompt_cost_and_end():
             return await engine.submit(requests).answers()
 
     for request, answer in zip(requests, run(decode())):
-        expected = lastword.generate(
-            SHORT, list(request.prompt_ids), recipe=request.recipe, seed=request.seed
-        )
+        expected = lastword.generate(SHORT, list(request.prompt_ids), recipe=request.recipe, seed=request.seed)
         assert tuple(answer.generation.prompt) == request.prompt_ids
         assert answer.stop_reason is None or answer.stop_reason in request.stop
         assert answer.num_tokens == len(answer.text)  # one letter per token
@@ -274,9 +265,7 @@ def test_length_probes_of_clients_that_left_are_not_run():
 
     async def decode():
         async with engine_of(model) as engine:
-            probes = [
-                asyncio.ensure_future(engine.lengths([at], 8, "document", Auto())) for at in range(1, 21)
-            ]
+            probes = [asyncio.ensure_future(engine.lengths([at], 8, "document", Auto())) for at in range(1, 21)]
             await until(lambda: model.calls >= 2)  # the warm-up, and the first
             for probe in probes[:-1]:
                 probe.cancel()

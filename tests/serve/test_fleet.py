@@ -149,10 +149,7 @@ SLOW = {  # about 1,300 forward passes
     "model": "toy",
     "prompt": "abc",
     "stream": True,
-    "recipe": {
-        "length": "fixed:64",
-        "unmask": {"name": "coin-flip", "schedule": {"name": "timesteps", "pace": 0.05}},
-    },
+    "recipe": {"length": "fixed:64", "unmask": {"name": "coin-flip", "schedule": {"name": "timesteps", "pace": 0.05}}},
 }
 
 

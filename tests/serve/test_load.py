@@ -60,12 +60,7 @@ def test_answers_equal_those_of_the_library_for_200_requests(live):
     prompts = [load_frozen("validation", family)[at].prompt for family in BENCHMARKS for at in range(4)]
     server, requests = live(model, name="tiny", settings=settings(max_batch_size=8)), []
     for number in range(200):
-        request = {
-            "model": "tiny",
-            "prompt": choose.choice(prompts),
-            "seed": number,
-            "stream": number % 2 == 0,
-        }
+        request = {"model": "tiny", "prompt": choose.choice(prompts), "seed": number, "stream": number % 2 == 0}
         request |= {"recipe": choose.choice(["fast", "paper"]), "temperature": choose.choice([None, 0.7])}
         request |= {"length": choose.choice(["fixed:16", "survival:24", "default:32"])}
         requests.append(request | {"stop": choose.choice([[], ["\n", "."]])})

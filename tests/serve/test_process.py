@@ -33,9 +33,7 @@ def test_a_port_that_is_in_use_ends_the_process_with_an_error():
             command, capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(ROOT)}
         )
     assert done.returncode == 1
-    assert done.stderr.startswith(
-        f"lastword: cannot listen on port {port} of 127.0.0.1 (Address already in use)"
-    )
+    assert done.stderr.startswith(f"lastword: cannot listen on port {port} of 127.0.0.1 (Address already in use)")
     assert f"--port {port + 1}" in done.stderr
 
 

@@ -292,9 +292,7 @@ def test_a_stream_that_has_begun_is_not_retried_and_neither_is_the_last_try(scri
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "cause", [ServerError("full", "overloaded", retry_after=7), ZeroDivisionError("a fault")]
-)
+@pytest.mark.parametrize("cause", [ServerError("full", "overloaded", retry_after=7), ZeroDivisionError("a fault")])
 def test_an_error_of_the_service_is_raised_as_it_is(cause):
     chunks, calls, error = answered(Items([1], RayTaskError("call", "trace", cause).as_instanceof_cause()))
     assert (chunks, calls) == ([1], 1)
@@ -307,12 +305,7 @@ def test_errors_survive_pickling():
 
     for error in (ServerError("full", "overloaded", retry_after=7), ServerError("no", "not_found", "model")):
         copy = pickle.loads(pickle.dumps(error))
-        assert (copy.code, copy.param, copy.kind, str(copy)) == (
-            error.code,
-            error.param,
-            error.kind,
-            str(error),
-        )
+        assert (copy.code, copy.param, copy.kind, str(copy)) == (error.code, error.param, error.kind, str(error))
 
 
 def test_requests_before_and_after_the_replicas_are_ready():
@@ -359,9 +352,7 @@ def test_health_and_metrics_of_all_replicas():
     for outcome in ("answered", "failed"):
         pages[1].outcomes.labels(outcome).inc()
     loads = [EngineLoad(2, 1, 1.5, 10.0), EngineLoad(0, 0, 0.0, 0.0)]
-    statuses = [
-        ReplicaStatus(name, load, page.text()) for name, load, page in zip(("aa", "bb"), loads, pages)
-    ]
+    statuses = [ReplicaStatus(name, load, page.text()) for name, load, page in zip(("aa", "bb"), loads, pages)]
 
     async def ask():
         handle = Handle(statuses=[*statuses, LOST])

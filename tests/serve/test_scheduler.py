@@ -78,9 +78,7 @@ def test_the_first_request_starts_in_an_empty_batch_whatever_it_needs():
 
 
 @given(
-    jobs=st.lists(
-        st.tuples(st.floats(0, 2), st.floats(0.01, 2), st.integers(1, 60)), min_size=1, max_size=40
-    ),
+    jobs=st.lists(st.tuples(st.floats(0, 2), st.floats(0.01, 2), st.integers(1, 60)), min_size=1, max_size=40),
     overtaking=st.sampled_from([0.0, 2.0, 8.0, 32.0]),
     rows=st.integers(1, 4),
 )

@@ -90,12 +90,7 @@ def completion(model, settings=ServerSettings(), **fields):
 def test_a_request_has_the_fields_of_its_body(toy):
     default = completion(toy)
     assert (default.prompt_ids, default.seed, default.max_new_tokens) == ((0, 1, 2), 0, None)
-    assert (default.stop, default.timeout, default.in_chat, default.stream_frames) == (
-        (),
-        600.0,
-        False,
-        False,
-    )
+    assert (default.stop, default.timeout, default.in_chat, default.stream_frames) == ((), 600.0, False, False)
     assert completion(toy, prompt=[0, 1, 2]).in_chat is None
     assert completion(toy, max_tokens=9).max_new_tokens == 9
     assert completion(toy, stop="x").stop == ("x",)

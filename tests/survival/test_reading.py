@@ -106,9 +106,7 @@ def test_boundary_undoes_packing_where_documents_are_longer_than_the_spread(read
 
 def test_hazard_undoes_lengths_without_memory():
     density = 0.05 * 0.95 ** torch.arange(T).double()[None]
-    assert_same(
-        Hazard()(EndSignal.from_probabilities(torch.full((1, T), 0.05, dtype=torch.float64))), density
-    )
+    assert_same(Hazard()(EndSignal.from_probabilities(torch.full((1, T), 0.05, dtype=torch.float64))), density)
 
 
 @pytest.mark.parametrize("mass", [0.8, 0.9, 1.1, 1.2])
@@ -201,10 +199,7 @@ def test_auto_picks_row_by_row():
     one, two = padded(LENGTHS["uniform"]), packed(LENGTHS["uniform"], spread_over(100, 140))
     both = EndSignal.from_probabilities(torch.cat((one.document, two.document)))
     lengths = Auto()(both)
-    assert [sentence.split(":")[0] for sentence in lengths.explanation] == [
-        "ended by",
-        "first boundary",
-    ]
+    assert [sentence.split(":")[0] for sentence in lengths.explanation] == ["ended by", "first boundary"]
     assert lengths.row(1).explanation == lengths.explanation[1]
     assert lengths.mean.tolist() == pytest.approx([65, 65])
 

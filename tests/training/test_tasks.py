@@ -37,9 +37,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_seed_determines_every_example_in_any_process():
-    names = [
-        name for name in GENERATORS if name != "word_problems"
-    ]  # see test_the_frozen_prompts_are_generated
+    names = [name for name in GENERATORS if name != "word_problems"]  # see test_the_frozen_prompts_are_generated
     runs = [
         subprocess.run(
             [sys.executable, "-c", DIGEST, *names],

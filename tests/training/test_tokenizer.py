@@ -49,11 +49,7 @@ def test_training_is_deterministic() -> None:
             capture_output=True,
             text=True,
             check=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(Path(__file__).parents[2]),
-                "PYTHONHASHSEED": seed,
-            },
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
     ]
@@ -67,9 +63,7 @@ def test_files_load_with_our_own_reader(tmp_path: Path, specials: Specials, inst
 
     trained = train(specials, sample=60, vocabulary=640)
     write(tmp_path, trained, specials, instruct)
-    assert json.loads((tmp_path / "tokenizer_config.json").read_text()) == config_of(
-        trained, specials, instruct
-    )
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text()) == config_of(trained, specials, instruct)
     reader = Reader.from_folder(tmp_path)
     assert reader is not None
     assert (reader.bos, reader.eos) == (specials.bos, specials.eos)

@@ -79,14 +79,7 @@ def settings(folder: Path, family: str, rows_are: str, steps: int = 20) -> Setti
         causal=0.2 if family == "dream" else 0.0,
         log_every=5,
         validate_every=10,
-        body=Body(
-            hidden_size=32,
-            num_layers=2,
-            num_heads=2,
-            num_kv_heads=1,
-            intermediate_size=48,
-            max_seq_len=128,
-        ),
+        body=Body(hidden_size=32, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=48, max_seq_len=128),
         rows=Rows(tokens=512, grain=8, canvas=24, smallest=4, widest=64),
         rate=Rate(warmup=4),
     )
@@ -131,9 +124,7 @@ def test_a_checkpoint_of_other_settings_is_refused(folder: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("family", "rows_are"), KINDS)
-def test_what_is_exported_loads_and_computes_the_same(
-    folder: Path, tmp_path: Path, family: str, rows_are: str
-) -> None:
+def test_what_is_exported_loads_and_computes_the_same(folder: Path, tmp_path: Path, family: str, rows_are: str) -> None:
     run = Run(settings(folder, family, rows_are, steps=6), tmp_path, CPU)
     train(run, 0, 6)
     model = lastword.load(tmp_path, device="cpu")
@@ -189,10 +180,7 @@ def test_padded_rows_are_framed_ended_and_filled(folder: Path, tmp_path: Path) -
 def test_packed_rows_run_into_the_next_document() -> None:
     examples = Examples.from_pairs([([1, 2], [3]), ([4], [5, 6])])
     texts = documents(examples, Frame(ends=(9,)), None, CPU)
-    assert texts.rows(torch.tensor([0, 1]), 9).tolist() == [
-        [1, 2, 3, 9, 4, 5, 6, 9, 1],
-        [4, 5, 6, 9, 1, 2, 3, 9, 4],
-    ]
+    assert texts.rows(torch.tensor([0, 1]), 9).tolist() == [[1, 2, 3, 9, 4, 5, 6, 9, 1], [4, 5, 6, 9, 1, 2, 3, 9, 4]]
 
 
 def test_frames_go_around_prompts_and_answers() -> None:

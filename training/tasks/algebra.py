@@ -145,8 +145,7 @@ def sum_and_difference(rng: random.Random) -> Problem:
         SolutionStep(
             f"2{x} = {total} + {gap} = {twice}",
             f"Add the two equations: 2{x} = {total} + {gap} = {twice}.",
-            f"Adding the two equations removes {y}. The right side is {total} + {gap} = {twice}, "
-            f"so 2{x} = {twice}.",
+            f"Adding the two equations removes {y}. The right side is {total} + {gap} = {twice}, so 2{x} = {twice}.",
         ),
         SolutionStep(
             f"{x} = {twice} / 2 = {high}",
@@ -159,8 +158,7 @@ def sum_and_difference(rng: random.Random) -> Problem:
             SolutionStep(
                 f"{y} = {total} - {high} = {low}",
                 f"From the first equation, {y} = {total} - {high} = {low}.",
-                f"Put {x} = {high} into the first equation: {high} + {y} = {total}. "
-                f"So {y} = {total} - {high} = {low}.",
+                f"Put {x} = {high} into the first equation: {high} + {y} = {total}. So {y} = {total} - {high} = {low}.",
             )
         )
     question = rng.choice(
@@ -230,10 +228,7 @@ def polynomial(rng: random.Random) -> Problem:
             f"The second term is {b} * {x} = {second}.",
             f"The second term has the factor {b}, so it is {b} * {x} = {second}.",
         ),
-        SolutionStep(
-            f"{first} + {second} = {first + second}",
-            f"Their sum is {first} + {second} = {first + second}.",
-        ),
+        SolutionStep(f"{first} + {second} = {first + second}", f"Their sum is {first} + {second} = {first + second}."),
         SolutionStep(
             f"{first + second} {signed(c)} = {value}",
             f"With the last term, {first + second} {signed(c)} = {value}.",
@@ -261,19 +256,13 @@ def sequence(rng: random.Random) -> Problem:
         ]
     else:
         steps = [
-            SolutionStep(
-                f"{n} - 1 = {n - 1}",
-                f"From term 1 to term {n} there are {n} - 1 = {n - 1} jumps.",
-            ),
+            SolutionStep(f"{n} - 1 = {n - 1}", f"From term 1 to term {n} there are {n} - 1 = {n - 1} jumps."),
             SolutionStep(
                 f"{n - 1} * {d} = {value - first}",
                 f"Together they add {n - 1} * {d} = {value - first}.",
                 f"Every jump adds {d}, so together they add {n - 1} * {d} = {value - first}.",
             ),
-            SolutionStep(
-                f"{first} + {value - first} = {value}",
-                f"Term {n} is {first} + {value - first} = {value}.",
-            ),
+            SolutionStep(f"{first} + {value - first} = {value}", f"Term {n} is {first} + {value - first} = {value}."),
         ]
     question = rng.choice(
         (

@@ -74,11 +74,7 @@ def _keep(rng: random.Random) -> Part:
             Part(f"the numbers below {k} in {{}}", "below", f"{{x}} < {k}"),
             Part(f"the multiples of {k} in {{}}", "multiples", f"{{x}} % {k} == 0"),
             Part(f"the numbers other than {k} in {{}}", "other", f"{{x}} != {k}"),
-            Part(
-                f"the even numbers above {k} in {{}}",
-                "even_above",
-                f"{{x}} % 2 == 0 and {{x}} > {k}",
-            ),
+            Part(f"the even numbers above {k} in {{}}", "even_above", f"{{x}} % 2 == 0 and {{x}} > {k}"),
             Part(f"the odd numbers below {k} in {{}}", "odd_below", f"{{x}} % 2 == 1 and {{x}} < {k}"),
         )
     )

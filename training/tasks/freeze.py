@@ -26,9 +26,7 @@ def main() -> None:
             examples = frozen_examples(split, family)
             lines = "".join(json.dumps([e.prompt, e.answer, e.target]) + "\n" for e in examples).encode()
             frozen_path(split, family).write_bytes(lzma.compress(lines, preset=9 | lzma.PRESET_EXTREME))
-            sys.stdout.write(
-                f"{split}-{family}: {COUNTS[split]} examples, {len(lines) // 1024} KiB of text\n"
-            )
+            sys.stdout.write(f"{split}-{family}: {COUNTS[split]} examples, {len(lines) // 1024} KiB of text\n")
 
 
 if __name__ == "__main__":

@@ -61,12 +61,7 @@ UNIQUE = Gather(
     "sorted(set({r}))", "sorted({{{each}}})", "list",
 )  # fmt: skip
 
-NAMES = {
-    "x": ("x", "item", "n"),
-    "r": ("result", "out", "total"),
-    "kept": ("kept", "chosen"),
-    "v": ("new", "changed"),
-}
+NAMES = {"x": ("x", "item", "n"), "r": ("result", "out", "total"), "kept": ("kept", "chosen"), "v": ("new", "changed")}
 
 
 @dataclass(frozen=True)
@@ -149,10 +144,7 @@ def _stages(p: Pipeline, source: str, name: dict[str, str], speaks: bool) -> lis
 
 def _loop(p: Pipeline, source: str, name: dict[str, str], speaks: bool) -> list[str]:
     x, r = name["x"], name["r"]
-    lines = ["# Start with nothing."] * speaks + [
-        f"{r} = {p.gather.start}",
-        f"for {x} in {source}:",
-    ]
+    lines = ["# Start with nothing."] * speaks + [f"{r} = {p.gather.start}", f"for {x} in {source}:"]
     pad = INDENT
     if p.keep.code:
         lines += [f"{pad}# Keep only the right items."] * speaks + [f"{pad}if {p.keep.code.format(x=x)}:"]
@@ -163,10 +155,7 @@ def _loop(p: Pipeline, source: str, name: dict[str, str], speaks: bool) -> list[
 
 def _skipping_loop(p: Pipeline, source: str, name: dict[str, str], speaks: bool) -> list[str]:
     x, r, v = name["x"], name["r"], name["v"]
-    lines = ["# Go over the items one by one."] * speaks + [
-        f"{r} = {p.gather.start}",
-        f"for {x} in {source}:",
-    ]
+    lines = ["# Go over the items one by one."] * speaks + [f"{r} = {p.gather.start}", f"for {x} in {source}:"]
     if p.keep.code:
         lines += [f"{INDENT}# Skip what does not count."] * speaks
         lines += [f"{INDENT}if not ({p.keep.code.format(x=x)}):", f"{INDENT * 2}continue"]
@@ -181,12 +170,7 @@ def _skipping_loop(p: Pipeline, source: str, name: dict[str, str], speaks: bool)
 def _counting_loop(p: Pipeline, source: str, name: dict[str, str], speaks: bool) -> list[str]:
     x, r, v = name["x"], name["r"], name["v"]
     lines = ["# Walk along the items by index."] * speaks
-    lines += [
-        f"items = list({source})",
-        f"{r} = {p.gather.start}",
-        "i = 0",
-        "while i < len(items):",
-    ]
+    lines += [f"items = list({source})", f"{r} = {p.gather.start}", "i = 0", "while i < len(items):"]
     lines.append(f"{INDENT}{x} = items[i]")
     pad = INDENT
     if p.keep.code:

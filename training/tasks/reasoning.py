@@ -22,10 +22,7 @@ KINDS = {
     "tools": words("axes drills hammers nails saws spades"),
     "clothes": words("caps coats gloves hats shirts socks"),
 }
-OPENINGS = (
-    "Let us go through this in order.",
-    "We take the facts one after another and keep track.",
-)
+OPENINGS = ("Let us go through this in order.", "We take the facts one after another and keep track.")
 
 
 @dataclass(frozen=True)
@@ -84,9 +81,7 @@ def truth_tellers(rng: random.Random) -> Puzzle:
     honest = rng.random() < 0.5
     verb = {True: "tells the truth", False: "lies"}
     claims = [f"{people[0]} {verb[honest]}."]
-    steps = [
-        SolutionStep("", f"{people[0]} {verb[honest]}.", f"We are told that {people[0]} {verb[honest]}.")
-    ]
+    steps = [SolutionStep("", f"{people[0]} {verb[honest]}.", f"We are told that {people[0]} {verb[honest]}.")]
     for before, person in pairwise(people):
         claim = rng.random() < 0.5
         claims.append(f"{person} says {before} {verb[claim]}.")
@@ -94,8 +89,7 @@ def truth_tellers(rng: random.Random) -> Puzzle:
         honest = right
         steps.append(
             SolutionStep(
-                f"{before} {verb[was_honest]}, said {verb[claim]}: {str(right).lower()}, "
-                f"{person} {verb[honest]}.",
+                f"{before} {verb[was_honest]}, said {verb[claim]}: {str(right).lower()}, {person} {verb[honest]}.",
                 f"{before} {verb[was_honest]} and {person} says {before} {verb[claim]}, "
                 f"which is {str(right).lower()}, so {person} {verb[honest]}.",
                 f"We know {before} {verb[was_honest]}. {person} says {before} {verb[claim]}. "
@@ -114,9 +108,7 @@ def word_sorting(rng: random.Random) -> Puzzle:
     ordered = sorted(listed)
     steps = [
         SolutionStep(
-            f"{i}: {word}",
-            f"Word {i} is {word}.",
-            f"Of the words left, {word} comes first, so word {i} is {word}.",
+            f"{i}: {word}", f"Word {i} is {word}.", f"Of the words left, {word} comes first, so word {i} is {word}."
         )
         for i, word in enumerate(ordered, 1)
     ]

@@ -121,10 +121,7 @@ def _holds(equation: str) -> bool:
 @lru_cache(maxsize=1)
 def _templates() -> dict[int, Callable[[random.Random, float], dict[str, Any]]]:
     try:
-        from reasoning_gym.arithmetic.gsm_symbolic.gsm_symbolic import (
-            GSMSymbolicDataset,
-            GSMSymbolicDatasetConfig,
-        )
+        from reasoning_gym.arithmetic.gsm_symbolic.gsm_symbolic import GSMSymbolicDataset, GSMSymbolicDatasetConfig
     except ImportError as error:
         raise ExtraError(
             "word problems need reasoning-gym, which is not installed: use load_frozen(), which needs no "

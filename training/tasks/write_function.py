@@ -6,18 +6,7 @@ import random
 
 from lastword.tasks import Example
 from training.tasks import requests
-from training.tasks.programs import (
-    COUNT,
-    JOINED,
-    LIST,
-    SORTED,
-    UNIQUE,
-    Gather,
-    Part,
-    Pipeline,
-    asserts,
-    informative,
-)
+from training.tasks.programs import COUNT, JOINED, LIST, SORTED, UNIQUE, Gather, Part, Pipeline, asserts, informative
 from training.tasks.style import words
 
 HIDDEN_TESTS = 6
@@ -43,9 +32,7 @@ def generate(rng: random.Random, style_rng: random.Random) -> Example:
         f"Write a function {name} that takes {parameter} and returns {program.sentence}.{requested}\n"
         f"{shown[0]}\n{shown[1]}\nCode:\n"
     )
-    hidden = asserts(
-        program, name, parameter, ["", *_informative_texts(rng, program, parameter, 6, HIDDEN_TESTS)]
-    )
+    hidden = asserts(program, name, parameter, ["", *_informative_texts(rng, program, parameter, 6, HIDDEN_TESTS)])
     arrow = f" -> {program.gather.type}" if types else ""
     head = f"def {name}({parameter}{': str' * types}){arrow}:"
     document = f'    """Return {program.sentence}."""'
@@ -53,9 +40,7 @@ def generate(rng: random.Random, style_rng: random.Random) -> Example:
     return Example("write_function", prompt, answer, "\n".join(hidden))
 
 
-def _informative_texts(
-    rng: random.Random, program: Pipeline, parameter: str, longest: int, count: int
-) -> list[str]:
+def _informative_texts(rng: random.Random, program: Pipeline, parameter: str, longest: int, count: int) -> list[str]:
     texts = [_text(rng, longest) for _ in range(8 * count)]
     return informative(program, parameter, texts, count)
 

@@ -97,9 +97,7 @@ def _add_rms_norm(
         tl.store(normed + at, (norm / unit).to(tl.float8e4nv), mask=inside)
 
 
-def silu_mul(
-    gate_up: Tensor | UnscaledProduct, dtype: torch.dtype
-) -> Tensor | Float8Rows:  # [N, 2M] -> [N, M]
+def silu_mul(gate_up: Tensor | UnscaledProduct, dtype: torch.dtype) -> Tensor | Float8Rows:  # [N, 2M] -> [N, M]
     """Return silu(gate) * up in `dtype`, written over the gate; in fp8 for an unscaled product."""
     values, row_scale, column_scale = split_scales(gate_up)
     if not uses_triton(values):

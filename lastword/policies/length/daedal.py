@@ -43,9 +43,7 @@ class Resizer(LengthPolicy):
 
     @property
     def traits(self) -> LengthTraits:
-        return LengthTraits(
-            resizes="any time", reads="answer", grows=True, uses_confidence=True, max_slots=self.limit
-        )
+        return LengthTraits(resizes="any time", reads="answer", grows=True, uses_confidence=True, max_slots=self.limit)
 
     def resolved(self, limits: ModelLimits) -> Resizer:
         initial, limit = resolved_range(limits, self.initial, self.limit, DEFAULT_INITIAL)
@@ -105,9 +103,7 @@ class Daedal(Resizer):
             horizon = torch.where(growing, slots, horizon)
         return Plan(horizon, end_suffix=(limit - horizon).clamp(max=self.eos_window // 2))
 
-    def revise(
-        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
-    ) -> tuple[Canvas, State]:
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         columns, limit = prediction.columns, resolved_slots(self, self.limit)
         open_masks = columns.gather(canvas.masked & clock.window.columns(canvas.width))
         confidence = prediction.confidence.masked_fill(~open_masks, torch.inf)

@@ -6,14 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lastword.policies.length.policy import (
-    LengthPolicy,
-    LengthTraits,
-    ModelLimits,
-    Plan,
-    Probe,
-    resolved_slots,
-)
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe, resolved_slots
 from lastword.validation import check_int, checked_field
 
 

@@ -37,9 +37,7 @@ class LengthTraits:
     # ahead of a block, in the pass that completes the block; the whole answer in one particular step.
     reads: Reads = "masks"
     grows: bool = False  # whether `revise` may make a row longer
-    replans: bool = (
-        False  # whether it sets the length anew each time, so that a policy around it may change it
-    )
+    replans: bool = False  # whether it sets the length anew each time, so that a policy around it may change it
     uses_confidence: bool = False  # whether it depends on the model's confidence in the remaining masks
     bounds_cost: bool = False  # whether it promises that decoding costs no more than planned
     needs_blocks: bool = False  # whether it changes little if the whole answer is one block
@@ -87,9 +85,7 @@ class Probe(Protocol):
     def max_cost(self, slots: Int[Tensor, "B"]) -> BatchCost:
         """Return the most that decoding canvases of `slots` slots can cost, whatever the model predicts."""
 
-    def __call__(
-        self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None
-    ) -> Prediction: ...
+    def __call__(self, slots: int | Int[Tensor, "B"], rows: Bool[Tensor, "B"] | None = None) -> Prediction: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +136,7 @@ class Plan:
 def check_plan(plan: object, policy: object, rows: int) -> Plan:
     """Return what a policy planned if a canvas can be made of it."""
     if not isinstance(plan, Plan):
-        raise WrongTypeError(
-            f"{type(policy).__name__} planned {short_repr(plan)}; `plan` must return a lastword.Plan"
-        )
+        raise WrongTypeError(f"{type(policy).__name__} planned {short_repr(plan)}; `plan` must return a lastword.Plan")
     for name in ("horizon", "end_suffix", "max_new_tokens"):
         value = getattr(plan, name)
         fits = isinstance(value, Tensor) and (value.shape, value.dtype) == ((rows,), long)
@@ -152,9 +146,7 @@ def check_plan(plan: object, policy: object, rows: int) -> Plan:
                 "whole numbers (torch.int64), one for each prompt"
             )
     if int(plan.horizon.max()) > MAX_SLOTS:
-        raise SettingError(
-            f"{type(policy).__name__} planned {int(plan.horizon.max())} slots; plan at most {MAX_SLOTS}"
-        )
+        raise SettingError(f"{type(policy).__name__} planned {int(plan.horizon.max())} slots; plan at most {MAX_SLOTS}")
     return plan
 
 
@@ -221,9 +213,7 @@ class LengthPolicy(Part):
     def plan(self, probe: Probe) -> Plan:
         """Return the plan before the first step."""
 
-    def revise(
-        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
-    ) -> tuple[Canvas, State]:
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         """Return the canvas and the state after a step; most policies change neither.
 
         It must be pure: it is also called to find out whether the policy would lengthen a row that a commit

@@ -14,14 +14,7 @@ from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
 from lastword.policies.length.calibrated import Calibrated
-from lastword.policies.length.policy import (
-    LengthPolicy,
-    LengthTraits,
-    ModelLimits,
-    Plan,
-    Probe,
-    resolved_slots,
-)
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe, resolved_slots
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto
@@ -72,9 +65,7 @@ class Reread(LengthPolicy):
                 "that are planned once, not for the rest of one: use StopAtEnd(GrowWhenFull(Calibrated())), "
                 "which keeps it, or Reread(Survival(estimate=Quantile(0.9)))"
             )
-        expected = (
-            "Survival(): put other wrappers around it, as in StopAtEnd(GrowWhenFull(Reread(Survival())))"
-        )
+        expected = "Survival(): put other wrappers around it, as in StopAtEnd(GrowWhenFull(Reread(Survival())))"
         check_type("Reread", "length", self.length, Survival, expected)
 
     @property
@@ -95,9 +86,7 @@ class Reread(LengthPolicy):
         plan = self.length.plan(probe)
         return plan if plan.lengths is None else replace(plan, state=RereadState.initial(plan.lengths))
 
-    def revise(
-        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
-    ) -> tuple[Canvas, State]:
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         masked, policy = canvas.masked, self.length
         complete = ~(masked & clock.window.columns(canvas.width)).any(-1)
         predictable = complete & masked.any(-1) & ~canvas.ended.any(-1) & prediction.covers_all(masked)

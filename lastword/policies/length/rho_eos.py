@@ -58,9 +58,7 @@ class RhoEos(Resizer):
     def plan(self, probe: Probe) -> Plan:
         return Plan(torch.full((probe.num_rows,), resolved_slots(self, self.initial)))
 
-    def revise(
-        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
-    ) -> tuple[Canvas, State]:
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         limit = resolved_slots(self, self.limit)
         resizable = (clock.step < self.max_adjust_steps) & (canvas.horizon < limit)
         resizable = resizable & prediction.covers_all(canvas.answer)

@@ -13,26 +13,10 @@ from lastword.canvas.columns import cached_arange
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError, WrongTypeError
-from lastword.policies.length.policy import (
-    LengthPolicy,
-    LengthTraits,
-    ModelLimits,
-    Plan,
-    Probe,
-    Reads,
-    resolved_slots,
-)
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe, Reads, resolved_slots
 from lastword.survival.distribution import Estimate, LengthDistribution, Mean
 from lastword.survival.interpretation import EndSignal, Hazard, Interpretation, TurnEnd
-from lastword.validation import (
-    Part,
-    check_callable,
-    check_choice,
-    check_int,
-    check_type,
-    checked_field,
-    short_repr,
-)
+from lastword.validation import Part, check_callable, check_choice, check_int, check_type, checked_field, short_repr
 
 
 @dataclass(frozen=True)
@@ -59,10 +43,7 @@ class Survival(LengthPolicy):
     estimate: Estimate = Mean()
     ends: str = checked_field("document", check_choice, "document", "any")
     interpretation: Interpretation = checked_field(
-        Hazard(),
-        check_type,
-        Interpretation,
-        "Hazard(), EndedBy(), Boundary(), FirstBoundary(), TurnEnd() or Auto()",
+        Hazard(), check_type, Interpretation, "Hazard(), EndedBy(), Boundary(), FirstBoundary(), TurnEnd() or Auto()"
     )
 
     def __post_init__(self) -> None:
@@ -160,9 +141,7 @@ class SurvivalAtStep(LengthPolicy):
     source = "Survival-Guided Length Control (Kobyzev, Ghaddar, Cui), step ablation"
 
     step: int = checked_field(5, check_int, minimum=0)
-    length: Survival = checked_field(
-        Survival(), check_type, Survival, "Survival(), with its limit, estimate and ends"
-    )
+    length: Survival = checked_field(Survival(), check_type, Survival, "Survival(), with its limit, estimate and ends")
 
     @property
     def traits(self) -> LengthTraits:
@@ -175,9 +154,7 @@ class SurvivalAtStep(LengthPolicy):
     def plan(self, probe: Probe) -> Plan:
         return Plan(torch.full((probe.num_rows,), resolved_slots(self, self.length.limit)))
 
-    def revise(
-        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
-    ) -> tuple[Canvas, State]:
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         at_step = clock.step == self.step
         if not bool(at_step.any()):
             return canvas, state

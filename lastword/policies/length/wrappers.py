@@ -15,14 +15,7 @@ from lastword.canvas.columns import first_true
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.length.policy import (
-    LengthPolicy,
-    LengthTraits,
-    ModelLimits,
-    Plan,
-    Probe,
-    resolved_slots,
-)
+from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe, resolved_slots
 from lastword.policies.length.survival import Survival
 from lastword.validation import MAX_COUNT, check_int, check_type, checked_field
 
@@ -53,9 +46,7 @@ class Wrapper(LengthPolicy):
     def plan(self, probe: Probe) -> Plan:
         return self.length.plan(probe)
 
-    def revise(
-        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
-    ) -> tuple[Canvas, State]:
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         return self.length.revise(canvas, prediction, clock, state)
 
 
@@ -87,9 +78,7 @@ class StopAtEnd(Wrapper):
 
     traits = LengthTraits(resizes="between blocks", needs_blocks=True, capturable=True)
 
-    def revise(
-        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
-    ) -> tuple[Canvas, State]:
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         canvas, state = super().revise(canvas, prediction, clock, state)
         end = first_true(canvas.ended)
         done = end < first_true(canvas.masked)
@@ -134,9 +123,7 @@ class GrowWhenFull(Wrapper):
             limit = min_slots + self.increment
         return replace(self, length=inner, limit=limit)
 
-    def revise(
-        self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State
-    ) -> tuple[Canvas, State]:
+    def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         canvas, state = super().revise(canvas, prediction, clock, state)
         window = clock.window
         complete = ~(canvas.masked & window.columns(canvas.width)).any(-1)

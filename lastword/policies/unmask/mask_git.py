@@ -47,9 +47,7 @@ class MaskGit(UnmaskRule):
         score = score.clamp(min=torch.finfo(score.dtype).min).masked_fill(~open_masks, -torch.inf)
         return topk_mask(score, self.schedule.quota(open_masks.sum(-1), clock)) & open_masks, state
 
-    def _noise(
-        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock
-    ) -> Float[Tensor, "B S"]:
+    def _noise(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock) -> Float[Tensor, "B S"]:
         steps = self.schedule.row_steps(clock.masks_at_start)
         scale = self.choice_temperature * (1 - (clock.in_window + 1).double() / steps).clamp(min=0)
         scale = scale.masked_fill(~open_masks.any(-1), 0)[:, None]

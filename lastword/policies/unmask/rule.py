@@ -26,9 +26,7 @@ class UnmaskTraits:
 
     follows_schedule: bool = False  # whether it finishes a window after a number of passes, filled or not
     uses_model: bool = True  # whether predictions decide which masks are filled first
-    hides_columns: bool = (
-        False  # whether `visible_columns` may omit columns, so that cached ones are outdated
-    )
+    hides_columns: bool = False  # whether `visible_columns` may omit columns, so that cached ones are outdated
     # Whether `choose` can run inside a CUDA graph: without host synchronisation, data-dependent shapes or
     # random draws.
     capturable: bool = False
@@ -127,9 +125,7 @@ class RankedRule(UnmaskRule):
 
     cost_summary = "as many passes as the schedule says"
 
-    schedule: Schedule = checked_field(
-        EqualShares(), check_type, Schedule, "EqualShares(), Timesteps() or Cosine()"
-    )
+    schedule: Schedule = checked_field(EqualShares(), check_type, Schedule, "EqualShares(), Timesteps() or Cosine()")
     order_temperature: float = checked_field(0.0, check_temperature)
 
     @property

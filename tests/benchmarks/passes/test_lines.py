@@ -80,9 +80,7 @@ def test_answers_count_their_probe(found):
     assert plain.tokens_per_forward == pytest.approx(10 / 5)
     assert plain.tokens_per_second == pytest.approx(10 / plain.seconds)
     kept = found["answers", "dual, prompt kept"]
-    assert (
-        kept.tokens_computed == plain.tokens_computed - 2 * 8
-    )  # the prompt is computed once, not in three openings
+    assert kept.tokens_computed == plain.tokens_computed - 2 * 8  # the prompt is computed once, not in three openings
 
 
 def test_slow_answers_are_decoded_once_and_with_the_probe_alone(found):
@@ -151,9 +149,7 @@ def test_the_plain_loop_is_extrapolated_to_an_answer(found):
     assert line.forward_passes == 12
 
 
-@pytest.mark.parametrize(
-    ("widest", "widths"), [(2100, [1050, 2100]), (16384, [2048, 4096, 8192, 16384]), (64, [64])]
-)
+@pytest.mark.parametrize(("widest", "widths"), [(2100, [1050, 2100]), (16384, [2048, 4096, 8192, 16384]), (64, [64])])
 def test_widths_double_up_to_the_widest(bench, monkeypatch, widest, widths):
     wide, measured = replace(bench, settings=replace(SETTINGS, columns=widest)), []
     monkeypatch.setattr(Bench, "_in_loop", lambda self, *given, many: measured.append(given[1] + given[2]))
@@ -191,9 +187,7 @@ def test_a_tied_head_stays_tied():
 
 
 def test_the_same_seed_draws_the_same_weights():
-    first, same, other = (
-        random_model(TINY, CPU, torch.float32, seed=seed).network.head.weight for seed in (1, 1, 2)
-    )
+    first, same, other = (random_model(TINY, CPU, torch.float32, seed=seed).network.head.weight for seed in (1, 1, 2))
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
     assert first.std().item() == pytest.approx(0.02, rel=0.05)
@@ -210,8 +204,7 @@ def test_a_record_is_read_as_it_was_written(record, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
-    [({"kind": "answer"}, "kind"), ({"lines": [{"line": "a"}]}, "case"), ({"more": 1}, "more")],
+    ("change", "says"), [({"kind": "answer"}, "kind"), ({"lines": [{"line": "a"}]}, "case"), ({"more": 1}, "more")]
 )
 def test_a_file_that_is_no_record_is_refused_with_the_field(record, tmp_path, change, says):
     path = tmp_path / "other.json"

@@ -57,10 +57,7 @@ def test_a_row_ends_with_the_block_in_which_it_wrote_its_length():
 PROMPTS = [[3] * length for length in (5, 9, 7)]
 LENGTHS = [Lengths(40, 10), Lengths(20, 30), Lengths(33, 33)]
 CACHED = lastword.Recipe(
-    length=Replay.of(PROMPTS, LENGTHS),
-    unmask=MostConfident(EqualShares(3.0)),
-    cache=DualCache(),
-    block=8,
+    length=Replay.of(PROMPTS, LENGTHS), unmask=MostConfident(EqualShares(3.0)), cache=DualCache(), block=8
 )
 
 

@@ -17,10 +17,7 @@ CPU = torch.device("cpu")
 PROMPTS = [[3] * length for length in (5, 9, 7, 12)]
 LENGTHS = [Lengths(24, 10), Lengths(20, 30), Lengths(9, 9), Lengths(16, 16)]
 RECIPE = lastword.Recipe(
-    length=Replay.of(PROMPTS, LENGTHS),
-    unmask=MostConfident(EqualShares(3.0)),
-    cache=DualCache(),
-    block=8,
+    length=Replay.of(PROMPTS, LENGTHS), unmask=MostConfident(EqualShares(3.0)), cache=DualCache(), block=8
 )
 
 

@@ -57,17 +57,13 @@ class Launcher:
             else:
                 kinds[name] = "fp32" if isinstance(value, float) else "i32"
         options = {"num_warps": num_warps, "num_stages": num_stages}
-        made = triton.compile(
-            ASTSource(function, kinds, fixed), target=GPUTarget("cuda", 90, 32), options=options
-        )
+        made = triton.compile(ASTSource(function, kinds, fixed), target=GPUTarget("cuda", 90, 32), options=options)
         assert made.asm["ptx"]
         self.names.add(self.kernel.__name__)
 
 
 def raw(rows, columns):
-    return UnscaledProduct(
-        torch.zeros(rows, columns, dtype=torch.bfloat16), torch.zeros(rows), torch.zeros(columns)
-    )
+    return UnscaledProduct(torch.zeros(rows, columns, dtype=torch.bfloat16), torch.zeros(rows), torch.zeros(columns))
 
 
 def launch(dtype, width, mlp, heads, kv_heads, vocabulary_size):

@@ -12,26 +12,9 @@ from pathlib import Path
 import torch
 
 import lastword
-from lastword.models.kernels.attention import (
-    MANY,
-    MAX_FEW_QUERIES,
-    PackedRows,
-    attend,
-    attend_one_row,
-    attend_tiled,
-)
-from lastword.models.kernels.float8 import (
-    FLOAT8,
-    Float8Rows,
-    UnscaledProduct,
-    quantize_rows,
-    quantize_rows_plain,
-)
-from lastword.models.kernels.fused import (
-    add_rms_norm,
-    rotate_and_store,
-    silu_mul,
-)
+from lastword.models.kernels.attention import MANY, MAX_FEW_QUERIES, PackedRows, attend, attend_one_row, attend_tiled
+from lastword.models.kernels.float8 import FLOAT8, Float8Rows, UnscaledProduct, quantize_rows, quantize_rows_plain
+from lastword.models.kernels.fused import add_rms_norm, rotate_and_store, silu_mul
 from lastword.models.kernels.vocabulary import score_columns
 from lastword.models.storage import KVStorage
 
@@ -119,14 +102,11 @@ def hold_rotary(dtype, rows, heads, kv_heads, width):
             (raw(rows, columns, dtype), bias),
         ):
             stores = [
-                [torch.zeros(rows + 7, kv_heads, width, device=DEVICE, dtype=dtype) for _ in "kv"]
-                for _ in range(2)
+                [torch.zeros(rows + 7, kv_heads, width, device=DEVICE, dtype=dtype) for _ in "kv"] for _ in range(2)
             ]
             given = rotate_and_store(product, cos, sin, slots, *stores[0], heads, added)
             expected = plain(rotate_and_store, product, cos, sin, slots, *stores[1], heads, added)
-            for name, one, other in zip(
-                ("query", "keys", "values"), (given, *stores[0]), (expected, *stores[1])
-            ):
+            for name, one, other in zip(("query", "keys", "values"), (given, *stores[0]), (expected, *stores[1])):
                 close(one, other, dtype, name)
             if isinstance(product, torch.Tensor) and dtype != torch.float32:
                 assert torch.equal(stores[0][1], stores[1][1])
@@ -137,14 +117,10 @@ def hold_attention(dtype, queries, keys, heads, kv_heads, width, max_keys=None):
     counts = torch.tensor(keys, device=DEVICE, dtype=torch.int32)
     # Regions apart and not in order, as in a memory whose rows have room of their own.
     room = max(keys) + 5
-    key_starts = torch.tensor(
-        [room * (len(keys) - 1 - i) + 2 for i in range(len(keys))] + [0], device=DEVICE
-    ).int()
+    key_starts = torch.tensor([room * (len(keys) - 1 - i) + 2 for i in range(len(keys))] + [0], device=DEVICE).int()
     store = [numbers(room * len(keys) + 2, kv_heads, width, dtype=dtype) for _ in "kv"]
     query = numbers(sum(queries), heads, width, dtype=dtype)
-    rows = PackedRows(
-        starts, key_starts, counts, max(queries), max_keys or max(keys), torch.arange(sum(queries))
-    )
+    rows = PackedRows(starts, key_starts, counts, max(queries), max_keys or max(keys), torch.arange(sum(queries)))
     given, expected = attend(query, *store, rows), plain(attend, query, *store, rows)
     close(given, expected, dtype, f"attention of {queries} over {keys}")
     if max(queries) > MAX_FEW_QUERIES and dtype != torch.float32:

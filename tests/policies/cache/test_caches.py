@@ -48,9 +48,7 @@ def test_a_cache_is_plain_data_and_keeps_something_or_opens_no_memory(ids):
     canvas = Canvas.blank([[1]], torch.tensor([2]), ids)
     for cache in CACHES:
         assert pickle.loads(pickle.dumps(cache)) == cache
-        assert (
-            cache.traits.stores_states == (cache.create_storage(canvas) is not None) == (cache != NoCache())
-        ), cache
+        assert cache.traits.stores_states == (cache.create_storage(canvas) is not None) == (cache != NoCache()), cache
 
 
 def later_pass(ids):
@@ -79,8 +77,7 @@ def test_what_goes_stale_within_a_block(cache, stale, ids):
 
 @pytest.mark.parametrize("kind", [PrefixCache, DualCache])
 @pytest.mark.parametrize(
-    ("every", "with_prompt"),
-    [(1, [1, 1, 1, 1, 1]), (2, [1, 0, 1, 0, 1]), (3, [1, 0, 0, 1, 0]), (0, [1, 0, 0, 0, 0])],
+    ("every", "with_prompt"), [(1, [1, 1, 1, 1, 1]), (2, [1, 0, 1, 0, 1]), (3, [1, 0, 0, 1, 0]), (0, [1, 0, 0, 0, 0])]
 )
 def test_an_opening_recomputes_the_answer_and_the_prompt_at_intervals(kind, every, with_prompt, ids):
     canvas = Canvas.blank([[1, 2]], torch.tensor([5]), ids)
@@ -163,8 +160,7 @@ def test_a_cache_that_recomputes_everything_equals_no_cache(name, cache, block, 
     """Bit for bit, while rows end together: once one has, a pass without memory is narrower."""
     model = request.getfixturevalue(name)
     plain, cached = (
-        list(decode(model, BATCH, Recipe(length=Fixed(12), cache=kept, block=block)))
-        for kept in (NoCache(), cache)
+        list(decode(model, BATCH, Recipe(length=Fixed(12), cache=kept, block=block))) for kept in (NoCache(), cache)
     )
     assert len(plain) == 12
     for a, b in zip(plain, cached, strict=True):
@@ -257,9 +253,7 @@ def test_a_model_without_keys_and_values_refuses_a_cache(toy):
 
 
 @pytest.mark.parametrize(
-    ("cache", "later"),
-    [(PrefixCache(), 3 * 8 + 3 * 4), (DualCache(), 6 * 4), (NoCache(), 6 * 11)],
-    ids=str,
+    ("cache", "later"), [(PrefixCache(), 3 * 8 + 3 * 4), (DualCache(), 6 * 4), (NoCache(), 6 * 11)], ids=str
 )
 @pytest.mark.parametrize("name", ["llada", "dream"])
 def test_who_asks_for_the_answer_gets_what_the_cache_computes(name, cache, later, request):
@@ -284,9 +278,7 @@ def test_who_asks_a_cache_that_covers_stored_columns_gets_the_answer_in_every_pa
     model = request.getfixturevalue(name)
     kept = FeatureCache(100, 100, 0.0)
     assert [cache for cache in CACHES if cache.traits.covers_stored_columns] == [FeatureCache()]
-    asking = Recipe(
-        length=Fixed(8), commit=StableMargin(start_threshold=1e6, end_threshold=1e6), cache=kept, block=4
-    )
+    asking = Recipe(length=Fixed(8), commit=StableMargin(start_threshold=1e6, end_threshold=1e6), cache=kept, block=4)
     for step in decode(model, [[5, 42, 17]], asking):
         assert torch.equal(step.prediction.read_mask, step.prediction.canvas.answer)
     assert step.cost.tokens_computed.tolist() == [11 + 7 * -(-11 // layers)]

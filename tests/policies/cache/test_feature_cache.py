@@ -15,11 +15,7 @@ from tests.golden.cases import model
 UNEQUAL = [[293, 170, 195, 181, 26, 70, 351, 346, 298], [7], [1, 251, 110, 248, 72]]
 HORIZONS = (8, 3, 14)
 FAMILIES = ["llada", "dream"]
-EXACT = [
-    lastword.FeatureCache(1, 1),
-    lastword.FeatureCache(1, 1, 0.0),
-    lastword.FeatureCache(1, 100, 1.0),
-]
+EXACT = [lastword.FeatureCache(1, 1), lastword.FeatureCache(1, 1, 0.0), lastword.FeatureCache(1, 100, 1.0)]
 
 
 @dataclass(frozen=True)
@@ -52,10 +48,7 @@ def with_masks(canvas, row, place, count):
     horizon[row] += count
     given_up = torch.nn.functional.pad(canvas.abandoned, (0, count))
     return replace(
-        canvas,
-        tokens=widened,
-        spans=replace(canvas.spans, horizon=horizon, width=widened.shape[1]),
-        abandoned=given_up,
+        canvas, tokens=widened, spans=replace(canvas.spans, horizon=horizon, width=widened.shape[1]), abandoned=given_up
     )
 
 
@@ -123,8 +116,7 @@ def test_it_does_cache(family):
     plain = run(family, lastword.NoCache())
     assert cached[-1].cost.tokens_computed.sum() < plain[-1].cost.tokens_computed.sum()
     differences = [
-        (a.prediction.logits - b.prediction.logits).abs().max()
-        for a, b in zip(plain[:2], cached[:2], strict=True)
+        (a.prediction.logits - b.prediction.logits).abs().max() for a, b in zip(plain[:2], cached[:2], strict=True)
     ]
     assert differences[0] == 0  # all is computed in a first pass
     assert differences[1] > 1e-2

@@ -205,9 +205,7 @@ def test_stable_margins_bar_is_a_straight_line(predicted, filled):
 
 
 def test_literals_are_written_first_and_cost_no_pass(llada):
-    rule = Prophet(
-        early_threshold=1e9, middle_threshold=1e9, late_threshold=1e9, literals=((2, 11), (-1, 22))
-    )
+    rule = Prophet(early_threshold=1e9, middle_threshold=1e9, late_threshold=1e9, literals=((2, 11), (-1, 22)))
     steps = list(decode(llada, [[5, 6], [7, 8, 9]], Recipe(length=Fixed(8), commit=rule, block=4)))
     assert len(steps) == 6
     for step in steps:

@@ -90,17 +90,9 @@ def test_each_row_has_a_budget_of_its_own(llada):
 
 def test_growth_stops_where_the_money_does():
     toy = lastword.Toy(0.0)  # it never ends
-    grown = lastword.generate(
-        toy, "abc", length=Budget(GrowWhenFull(Fixed(4), increment=4), max_passes=11), block=2
-    )
-    assert (grown.finish, len(grown.tokens), grown.cost.forward_passes) == (
-        Finish.TRUNCATED,
-        11,
-        11,
-    )
-    around = lastword.generate(
-        toy, "abc", length=GrowWhenFull(Budget(Fixed(4), max_passes=11), increment=4), block=2
-    )
+    grown = lastword.generate(toy, "abc", length=Budget(GrowWhenFull(Fixed(4), increment=4), max_passes=11), block=2)
+    assert (grown.finish, len(grown.tokens), grown.cost.forward_passes) == (Finish.TRUNCATED, 11, 11)
+    around = lastword.generate(toy, "abc", length=GrowWhenFull(Budget(Fixed(4), max_passes=11), increment=4), block=2)
     assert around.tokens == grown.tokens
 
 
@@ -113,10 +105,7 @@ def test_no_recipe_spends_more(number, llada, dream):
     """Every rule under every setting meets both models and both ways to part the answer."""
     limits = LIMITS[number]
     inner = [Fixed(30), GrowWhenFull(Fixed(5), increment=2, limit=40), Survival(20)]
-    inner += [
-        StopAtEnd(Reread(Survival(20), increment=3)),
-        GrowWhenFull(Reread(Survival(9)), increment=1, limit=30),
-    ]
+    inner += [StopAtEnd(Reread(Survival(20), increment=3)), GrowWhenFull(Reread(Survival(9)), increment=1, limit=30)]
     met = 0
     for place, unmask in enumerate(RULES, number):
         length = Budget(inner[place % len(inner)], *limits)

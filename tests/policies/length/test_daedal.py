@@ -54,9 +54,7 @@ def test_an_end_token_that_is_not_the_likeliest_does_not_count(predicted):
     assert end_confidence(predicted(slot.log()), 1).item() == 0
 
 
-GROWING = Daedal(
-    initial=2, limit=20, expansion_factor=4, eos_window=2, expand_threshold=0.9, low_threshold=0.3
-)
+GROWING = Daedal(initial=2, limit=20, expansion_factor=4, eos_window=2, expand_threshold=0.9, low_threshold=0.3)
 
 
 def test_the_least_sure_mask_becomes_several(predicted):
@@ -95,8 +93,7 @@ def test_only_masks_of_the_window_are_looked_at(predicted):
 def test_at_the_limit_end_tokens_fall_off_but_no_text_does(predicted):
     policy = Daedal(initial=2, limit=5, expansion_factor=4, eos_window=2, low_threshold=0.3)
     prediction = predicted(
-        logits((2, 0.2), (1, 0.95), (2, 0.5), (END, 0.8)),
-        logits((2, 0.2), (1, 0.95), (2, 0.5), (1, 0.95)),
+        logits((2, 0.2), (1, 0.95), (2, 0.5), (END, 0.8)), logits((2, 0.2), (1, 0.95), (2, 0.5), (1, 0.95))
     )
     after = revised(policy, prediction)
     assert after.answer_ids(0) == [MASK, MASK, MASK, MASK, 1]
@@ -123,20 +120,14 @@ class FakeProbe:
 
     def __call__(self, slots, rows=None):
         self.asked.append((slots, rows.tolist()))
-        return self.predicted(
-            *(logits(*[(END if slots >= need else 1, 0.9)] * slots) for need in self.enough)
-        )
+        return self.predicted(*(logits(*[(END if slots >= need else 1, 0.9)] * slots) for need in self.enough))
 
 
 def test_stage_one_asks_growing_rows_only_and_never_at_the_limit(predicted):
     probe = FakeProbe(predicted, 3, 99, 6)
     plan = Daedal(initial=3, limit=10, expansion_factor=3, eos_window=3).plan(probe)
     assert plan.horizon.tolist() == [3, 10, 6]
-    assert probe.asked == [
-        (3, [True, True, True]),
-        (6, [False, True, True]),
-        (9, [False, True, False]),
-    ]
+    assert probe.asked == [(3, [True, True, True]), (6, [False, True, True]), (9, [False, True, False])]
 
 
 def test_the_plan_closes_with_half_a_window_of_end_tokens_within_the_limit(predicted, ids):
@@ -152,9 +143,7 @@ def test_the_plan_closes_with_half_a_window_of_end_tokens_within_the_limit(predi
 def test_the_closing_tokens_do_not_make_an_answer_look_ended(llada):
     import lastword
 
-    policy = Daedal(
-        initial=6, limit=40, expansion_factor=8, eos_window=8, eos_threshold=0.0, low_threshold=0.0
-    )
+    policy = Daedal(initial=6, limit=40, expansion_factor=8, eos_window=8, eos_threshold=0.0, low_threshold=0.0)
     sampling = lastword.Sampling(forbid_end=True)
     answer = lastword.generate(llada, [5, 6, 7], length=policy, sampling=sampling)
     assert answer.canvas[6:] == [llada.ids.end] * 4

@@ -166,12 +166,7 @@ def test_a_policy_says_when_it_and_what_it_wraps_resize():
 
 def test_traits_add_up_over_what_is_wrapped():
     policy = StopAtEnd(GrowWhenFull(Budget(Reread(Survival(48)), max_passes=9), limit=96))
-    assert [type(layer) for layer in policy_layers(policy)] == [
-        StopAtEnd,
-        GrowWhenFull,
-        Budget,
-        Reread,
-    ]
+    assert [type(layer) for layer in policy_layers(policy)] == [StopAtEnd, GrowWhenFull, Budget, Reread]
     assert combined_traits(policy) == LengthTraits(
         resizes="between blocks",
         reads="ahead",
@@ -207,9 +202,7 @@ def test_a_policy_that_plans_before_it_is_settled_says_so(toy):
 @pytest.mark.parametrize(
     "policy",
     [
-        Daedal(
-            initial=8, limit=24, expansion_factor=4, eos_window=4, expand_threshold=1.0, low_threshold=1.0
-        ),
+        Daedal(initial=8, limit=24, expansion_factor=4, eos_window=4, expand_threshold=1.0, low_threshold=1.0),
         RhoEos(initial=8, limit=24),
         RhoEos(initial=8, limit=24, signal="released"),
         SurvivalAtStep(0, Survival(8, Quantile(0.001))),
@@ -218,15 +211,12 @@ def test_a_policy_that_plans_before_it_is_settled_says_so(toy):
 )
 def test_a_policy_that_reads_the_answer_waits_for_a_pass_that_does(policy, llada):
     canvas = Canvas.blank([[5, 42, 17]], torch.tensor([8]), llada.ids)
-    clock, forward = (
-        Clock.start(canvas).tick(canvas, 4),
-        Forward(llada, Sampling(), RowGenerators([0])),
-    )
+    clock, forward = (Clock.start(canvas).tick(canvas, 4), Forward(llada, Sampling(), RowGenerators([0])))
     block = clock.window.columns(canvas.width)
     horizons = [
-        policy.revise(
-            canvas, forward(canvas, PassInputs(Columns.from_mask(read)), BatchCost.zeros(1))[0], clock, ()
-        )[0].horizon.tolist()
+        policy.revise(canvas, forward(canvas, PassInputs(Columns.from_mask(read)), BatchCost.zeros(1))[0], clock, ())[
+            0
+        ].horizon.tolist()
         for read in (block, canvas.answer)
     ]
     assert horizons[0] == [8] != horizons[1]

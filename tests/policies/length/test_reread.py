@@ -148,9 +148,9 @@ def test_what_auto_picked_for_the_probe_holds_for_the_rest(predicted):
     lengths = Auto()(padded)
     assert lengths.interpretation == (EndedBy(),)
     prediction = predicted(ending(0.0, 0.0, 0.01, 0.02, 0.03, 0.04))
-    assert Auto()(
-        EndSignal.from_probabilities(torch.tensor([[0.0, 0.0, 0.01, 0.02, 0.03, 0.04]]))
-    ).interpretation != (EndedBy(),)
+    assert Auto()(EndSignal.from_probabilities(torch.tensor([[0.0, 0.0, 0.01, 0.02, 0.03, 0.04]]))).interpretation != (
+        EndedBy(),
+    )
     heard = RereadState.initial(lengths)
     policy = Reread(Survival(40, interpretation=Auto()))
     _, state = revised(policy, prediction, [1, 2, *[MASK] * 4], heard)
@@ -208,9 +208,7 @@ def test_an_answer_that_turns_out_shorter_gives_its_room_back():
     model = changing_its_mind(first=24, later=10)
     assert horizons(model, Reread(ROOMY))[-1] == 11
     assert horizons(model, Reread(ROOMY, shrink=False))[-1] == 25
-    plain, again = (
-        lastword.generate(model, [1, 1], length=length, block=4) for length in (ROOMY, Reread(ROOMY))
-    )
+    plain, again = (lastword.generate(model, [1, 1], length=length, block=4) for length in (ROOMY, Reread(ROOMY)))
     assert plain.tokens == again.tokens
     assert again.cost.tokens_computed < plain.cost.tokens_computed / 2
 

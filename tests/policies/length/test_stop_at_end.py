@@ -95,11 +95,7 @@ def test_masks_that_were_given_up_are_not_waited_for():
 def revised(canvas):
     clock = Clock.start(canvas).tick(canvas, 32)
     prediction = Prediction.from_logits(
-        torch.zeros(1, canvas.width, 8),
-        Columns.from_mask(canvas.valid),
-        canvas,
-        Sampling(),
-        RowGenerators([0]),
+        torch.zeros(1, canvas.width, 8), Columns.from_mask(canvas.valid), canvas, Sampling(), RowGenerators([0])
     )
     return StopAtEnd(Fixed(4)).revise(canvas, prediction, clock, ())[0]
 
@@ -139,8 +135,7 @@ def test_texts_are_those_of_stopping_at_the_block_s_end_for_fewer_passes(name, c
         prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
     inner = GrowWhenFull(Survival(256, interpretation=Auto()), limit=256)
     ours, theirs = (
-        lastword.generate(model, prompts, length=stop(inner), **choices)
-        for stop in (StopAtEnd, StopAtBlockEnd)
+        lastword.generate(model, prompts, length=stop(inner), **choices) for stop in (StopAtEnd, StopAtBlockEnd)
     )
     for mine, other in zip(ours, theirs):
         assert (mine.text, mine.finish) == (other.text, other.finish)

@@ -24,10 +24,7 @@ def filled(rule, logits):
     steps = list(lastword.decode(lastword.Adapter(forward, ids), [[1, 2]], recipe))
     canvases = [[ids.mask] * len(logits), *(step.canvas.answer_ids(0) for step in steps)]
     assert canvases[-1] == [WORD] * len(logits)
-    return [
-        [slot for slot, (a, b) in enumerate(zip(before, after)) if a != b]
-        for before, after in pairwise(canvases)
-    ]
+    return [[slot for slot, (a, b) in enumerate(zip(before, after)) if a != b] for before, after in pairwise(canvases)]
 
 
 def tied(slots):

@@ -355,9 +355,7 @@ def test_entropy_bound_of_zero_fills_one_and_the_certain_ones(predicted):
     assert chosen_words(EntropyBound(0.0), predicted(sharp(0.9, 0.8))) == [[0]]
 
 
-@pytest.mark.parametrize(
-    "wrong", [lambda: AboveThreshold(1.5), lambda: Factor(-1.0), lambda: EntropyBound(-0.1)]
-)
+@pytest.mark.parametrize("wrong", [lambda: AboveThreshold(1.5), lambda: Factor(-1.0), lambda: EntropyBound(-0.1)])
 def test_bounds_outside_their_range_are_refused(wrong):
     with pytest.raises(SettingError):
         wrong()
@@ -390,9 +388,7 @@ def test_leftmost_first_fills_one_mask_of_a_new_block_whatever_its_chance(predic
 
 
 def test_leftmost_first_wraps_a_rule(in_plain_python):
-    outcome = in_plain_python(
-        ["lastword.LeftmostFirst(0.9)", "lastword.AboveThreshold(max_tokens_per_step=0.5)"]
-    )
+    outcome = in_plain_python(["lastword.LeftmostFirst(0.9)", "lastword.AboveThreshold(max_tokens_per_step=0.5)"])
     assert set(outcome.values()) == {"SettingError"}
 
 
@@ -463,14 +459,7 @@ def test_slow_fast_as_published(predicted, sure):
     pass sees all 9 columns, later ones prompt and span: 7.
     """
     rule = SlowFast(high_confidence=0.9, min_confidence=0.3)
-    assert run_of(rule, predicted(sure(*CHANCES)), 6) == [
-        ([2], 9),
-        ([3], 9),
-        ([5], 9),
-        ([1], 7),
-        ([0], 7),
-        ([4], 7),
-    ]
+    assert run_of(rule, predicted(sure(*CHANCES)), 6) == [([2], 9), ([3], 9), ([5], 9), ([1], 7), ([0], 7), ([4], 7)]
 
 
 def test_slow_fast_as_released_fills_together_and_runs_every_slow_pass(predicted, sure):

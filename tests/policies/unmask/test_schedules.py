@@ -35,13 +35,7 @@ def counts(schedule, masks, block=None):
 
 @pytest.mark.parametrize(
     ("masks", "steps", "plan"),
-    [
-        (32, 32, [1] * 32),
-        (32, 16, [2] * 16),
-        (32, 10, [4, 4] + [3] * 8),
-        (7, 3, [3, 2, 2]),
-        (5, 1, [5]),
-    ],
+    [(32, 32, [1] * 32), (32, 16, [2] * 16), (32, 10, [4, 4] + [3] * 8), (7, 3, [3, 2, 2]), (5, 1, [5])],
 )
 def test_equal_shares_give_the_remainder_to_the_first_passes(masks, steps, plan):
     assert counts(EqualShares(masks / steps), masks) == plan
