@@ -172,12 +172,13 @@ class Calibration:
         """Read a lengths.json; raise CheckpointError if it is not one."""
         try:
             file = validate(_File, read_json_object(path))
+            settings = file.estimate.model_dump(exclude={"name"}, exclude_unset=True)
             return cls(
                 model_key=file.model_key,
                 limit=file.limit,
                 ends=file.ends,
                 interpretation=INTERPRETATIONS[file.interpretation](),
-                estimate=ESTIMATES[file.estimate.name](**file.estimate.model_extra or {}),
+                estimate=ESTIMATES[file.estimate.name](**settings),
                 made_with=file.made_with.model_dump(exclude_unset=True),
                 families={name: Ratios(tuple(r.ended), r.truncated) for name, r in file.families.items()},
             )
@@ -194,8 +195,11 @@ class _Ratios(BaseModel):
 
 
 class _Estimate(BaseModel):
-    model_config = {**STRICT, "extra": "allow"}  # the class of the estimate checks its settings
+    model_config = STRICT
     name: Literal["mean", "quantile", "cheapest"]
+    # The class of the estimate checks its settings.
+    q: float | None = None
+    truncation_cost: float | None = Field(None, validation_alias=AliasChoices("truncation_cost", "cut"))
 
 
 class _MadeWith(BaseModel):

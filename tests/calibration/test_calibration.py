@@ -12,6 +12,7 @@ from lastword import (
     AboveThreshold,
     Auto,
     Calibrated,
+    Cheapest,
     EndedBy,
     Fixed,
     GrowWhenFull,
@@ -106,12 +107,14 @@ def test_a_calibration_survives_its_file(tmp_path):
 
 def test_a_file_of_an_older_version_is_read(tmp_path):
     path = tmp_path / "lengths.json"
-    text = found().to_json()
-    for old, new in (("weights", "model_key"), ("reading", "interpretation"), ("cut", "truncated")):
+    calibration = replace(found(), estimate=Cheapest(30.0))
+    text = calibration.to_json()
+    names = {"model_key": "weights", "interpretation": "reading", "truncated": "cut", "truncation_cost": "cut"}
+    for new, old in names.items():
         assert f'"{new}"' in text
         text = text.replace(f'"{new}"', f'"{old}"')
     path.write_text(text)
-    assert Calibration.from_file(path) == found()
+    assert Calibration.from_file(path) == calibration
 
 
 @pytest.mark.parametrize(
@@ -120,6 +123,7 @@ def test_a_file_of_an_older_version_is_read(tmp_path):
         {"interpretation": "tea leaves"},
         {"estimate": {"name": "guess"}},
         {"estimate": {"name": "quantile", "q": 7}},
+        {"estimate": {"name": "mean", "q": 0.5}},
         {"families": {"some": {"ended": [1.0], "cut": 0}}},
         {"families": {"all": {"ended": [-1.0], "cut": 0}}},
         {"limit": "many"},
