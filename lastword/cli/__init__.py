@@ -9,10 +9,10 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from inspect import Parameter
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
@@ -49,46 +49,41 @@ def as_command(function: Command) -> Command:
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters = []
-    for parameter in inspect.signature(function).parameters.values():
-        if group := groups.get(parameter.name):
-            types = get_type_hints(group, include_extras=True)
-            parameters += [
-                Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name])
-                for field in fields(group)
-            ]
-        else:
-            annotation = hints[parameter.name]
-            parameters.append(parameter.replace(annotation=annotation, kind=Parameter.KEYWORD_ONLY))
 
     @functools.wraps(function)
     def run(debug: bool, **values: Any) -> None:
         try:
-            _check_folder()
-            _check_empty(values)
+            _check_surroundings(values)
             choose_threads(values)
-            grouped = {
-                name: group(**{field.name: values.pop(field.name) for field in fields(group)})
-                for name, group in groups.items()
-            }
-            function(**values, **grouped)
+            for name, group in groups.items():
+                values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+            function(**values)
         except (Exception, KeyboardInterrupt) as error:
             debug = debug or sys.argv[1:2] == ["--debug"]  # the option may precede the command
             raise typer.Exit(report(error, debug=debug)) from error
 
-    parameters.append(Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug))
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    debug = Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+    run.__signature__ = inspect.Signature([*_parameters(function), debug])  # type: ignore[attr-defined]
     return run
 
 
-def _check_folder() -> None:
+def _parameters(function: Command) -> Iterator[Parameter]:
+    """Yield the parameters of a function, or of a dataclass, with those of their dataclasses in place."""
+    hints = get_type_hints(function, include_extras=True)
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints[parameter.name]
+        if is_dataclass(hint):
+            yield from _parameters(cast(Command, hint))
+        else:
+            yield parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY)
+
+
+def _check_surroundings(values: dict[str, Any]) -> None:
+    """Raise SettingError for a removed working folder or an empty option, before a command runs."""
     try:
         os.getcwd()
     except OSError as error:  # torch would end the process with its own message
         raise SettingError("the current folder does not exist any more; change to another one") from error
-
-
-def _check_empty(values: dict[str, Any]) -> None:
     for name, value in values.items():
         if name != "prompt" and (value == "" or (isinstance(value, list) and "" in value)):
             option = f"--{name.replace('_', '-')}"
@@ -107,10 +102,9 @@ PANELS: dict[str, dict[str, Command]] = {
     },
     "Models, recipes and speed": {"models": models, "recipes": recipes, "bench": bench},
 }
-COMMANDS: dict[str, Command] = {}
-for panel, commands in PANELS.items():
-    for name, command in commands.items():
-        COMMANDS[name] = as_command(command)
+COMMANDS = {name: as_command(command) for panel in PANELS.values() for name, command in panel.items()}
+for panel, names in PANELS.items():
+    for name in names:
         app.command(name, rich_help_panel=panel)(COMMANDS[name])
 
 

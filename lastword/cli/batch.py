@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 from typer import Argument, Option
 
+import lastword
 from lastword.cli import options
+from lastword.cli.console import progress
 from lastword.cli.errors import resumable
 from lastword.cli.options import EngineChoice, ModelOptions, RecipeOptions, SamplingOptions, path_option
 from lastword.errors import SettingError
@@ -48,7 +52,6 @@ def batch(
     """
     from lastword.batch.progress import BatchProgress
     from lastword.batch.run import Batch
-    from lastword.cli.console import progress
 
     engine_options, recipe = engine_choice.check(), recipe_options.build()
     prepared = Batch(
@@ -106,12 +109,7 @@ def calibrate(
         lastword calibrate --model my/checkpoint --prompts prompts.jsonl \\
           --family-field task --chat --limit 512
     """
-    from rich.console import Console
-    from rich.table import Table
-
-    import lastword
     from lastword.calibration import FILE_NAME, Calibration, fit
-    from lastword.cli.console import progress
     from lastword.io.files import user_path, write
     from lastword.io.prompts import read_prompts
     from lastword.recipe.resolve import default_block

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lastword.cli import options
+from lastword.cli.console import print_markdown
 
 if TYPE_CHECKING:
     from lastword.models.registry import KnownModel
@@ -26,7 +27,6 @@ def models(as_json: options.Json = False) -> None:
     """
     from dataclasses import asdict
 
-    from lastword.cli.console import print_markdown
     from lastword.models.registry import known_models
 
     known = list(known_models())
@@ -36,9 +36,9 @@ def models(as_json: options.Json = False) -> None:
         return
     rows = ["| model | weights | slots | chat | here |", "|---|---:|---:|---|---|"]
     for model in known:
-        slots = "" if model.default_max_new_tokens is None else str(model.default_max_new_tokens)
-        cells = (model.name, _count(model.parameters), slots, "yes" if model.chat else "", location(model))
-        rows.append(f"| {' | '.join(cells)} |")
+        size, slots = model.parameters, model.default_max_new_tokens or ""
+        weights = "none" if not size else f"{size / 1e9:.1f}B" if size >= 1e9 else f"{size / 1e6:.1f}M"
+        rows.append(f"| {model.name} | {weights} | {slots} | {'yes' * model.chat} | {location(model)} |")
     print_markdown("\n".join(rows))
     for model in known:
         if model.error:
@@ -49,21 +49,13 @@ def models(as_json: options.Json = False) -> None:
 
 def location(model: KnownModel) -> str:
     """Return whether the model is on this machine, and its size."""
+    size = model.download_bytes if model.local == "no" else model.local_bytes
+    words = f"{size / 1e9:.0f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
     if model.local == "no":
-        return f"{_size(model.download_bytes)} to fetch"
+        return f"{words} to fetch"
     if model.local == "partial":
-        return f"in part, {_size(model.local_bytes)}"
-    return f"yes, {_size(model.local_bytes)}" if model.local_bytes else "yes"
-
-
-def _count(parameters: int) -> str:
-    if not parameters:
-        return "none"
-    return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e9:.0f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+        return f"in part, {words}"
+    return f"yes, {words}" if size else "yes"
 
 
 def recipes() -> None:
@@ -76,15 +68,15 @@ def recipes() -> None:
     reason and an alternative.
     """
     import inspect
-    from dataclasses import fields
 
-    from lastword.cli.console import print_markdown
     from lastword.recipe.recipe import Recipe
     from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
     from lastword.recipe.text import to_text
 
-    def summary(thing: Any) -> str:
-        return (inspect.getdoc(thing) or "").splitlines()[0]
+    def summary(part: Any) -> str:
+        parameters = inspect.signature(part).parameters.values()
+        settings = ", ".join(f"{parameter.name}={to_text(parameter.default)}" for parameter in parameters)
+        return (inspect.getdoc(part) or "").splitlines()[0] + (f" Settings: `{settings}`." if settings else "")
 
     lines = ["**recipe**", ""]
     for name, recipe in RECIPES.items():
@@ -93,13 +85,7 @@ def recipes() -> None:
     for axis, parts in PARTS.items():
         lines += ["", f"**{axis}**", ""]
         for name, part in parts.items():
-            settings = ", ".join(f"{field.name}={to_text(field.default)}" for field in fields(part))
-            listed = f" Settings: `{settings}`." if settings else ""
-            cost = f" Cost: {part.cost_summary}. Source: {part.source}."
-            lines.append(f"- `{name}`: {summary(part)}{listed}{cost}")
+            lines.append(f"- `{name}`: {summary(part)} Cost: {part.cost_summary}. Source: {part.source}.")
         for name, shorthand in SHORTHANDS.get(axis, {}).items():
-            arguments = inspect.signature(shorthand).parameters.values()
-            settings = ", ".join(f"{argument.name}={to_text(argument.default)}" for argument in arguments)
-            text = f"{summary(shorthand)} Settings: `{settings}`. Short for `{to_text(shorthand())}`."
-            lines.append(f"- `{name}`: {text}")
+            lines.append(f"- `{name}`: {summary(shorthand)} Short for `{to_text(shorthand())}`.")
     print_markdown("\n".join(lines))

@@ -12,28 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 from typer import Option
 
 from lastword.cli import options
-from lastword.cli.options import CHAT_MODEL, ModelOptions
+from lastword.cli.console import canvas_panel, printable
+from lastword.cli.options import CHAT_MODEL, ChatOptions, ModelOptions
 from lastword.cli.serve import KEY
 from lastword.errors import CapacityError, LastwordError, PromptError, SettingError
 from lastword.io.files import check_target, user_path, write
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from lastword.cli.chat_backends import AnswerUpdate, LocalBackend, Message, ServerBackend
 
-SEED = "Seed of everything random. Default: a new one for every answer."
 COMMANDS = "/reset, /save FILE, /replay FILE, /help, /quit"
 HELP = f"{COMMANDS}; Ctrl-C stops an answer, and ends the chat between answers; Ctrl-D ends the chat"
 REDRAW_SECONDS = 0.05
 ENDINGS = {"cap": "; cut by --max-tokens", "canvas": "; cut: the canvas was full"}
-
-
-class QuitChat(Exception):
-    """The user's command to end the chat."""
 
 
 class Conversation:
@@ -62,7 +58,7 @@ class Conversation:
         while True:
             try:
                 self.handle(read())
-            except (EOFError, QuitChat):
+            except EOFError:
                 return
             except LastwordError as error:
                 can_reset = isinstance(error, CapacityError) and len(self._messages) > 1
@@ -72,10 +68,10 @@ class Conversation:
         """Handle one line: a command, or a message. A line with a space before the slash is a message."""
         if line.startswith("/"):
             self._command(*line[1:].split(maxsplit=1))
-        elif line.strip():
-            self._send(line.strip())
-
-    def _send(self, text: str) -> None:
+            return
+        text = line.strip()
+        if not text:
+            return
         options.check_utf8(text, "the line")
         messages = [*self._messages, {"role": "user", "content": text}]
         updates = self._backend.answer(messages, draw=self._console.is_terminal)
@@ -91,15 +87,15 @@ class Conversation:
 
     def _command(self, name: str = "", argument: str = "") -> None:
         if name == "quit":
-            raise QuitChat
+            raise EOFError
         if name == "reset":
             self._messages, self._answers = [*self._system], []
             note("lastword: a new conversation")
         elif name == "help":
             note(f"lastword: {HELP}")
+        elif name in ("save", "replay") and not argument:
+            raise SettingError(f"/{name} needs the name of a file: /{name} FILE")
         elif name in ("save", "replay"):
-            if not argument:
-                raise SettingError(f"/{name} needs the name of a file: /{name} FILE")
             path = user_path(argument.strip())
             written = self._save(path) if name == "save" else self._backend.replay(path)
             note(f"lastword: wrote {written}")
@@ -135,8 +131,6 @@ def read_line() -> str:
 
 def note(sentence: str) -> None:
     """Print a line on standard error, so that a pipe contains the answers alone."""
-    from lastword.cli.console import printable
-
     typer.echo(printable(sentence), err=True)
 
 
@@ -158,9 +152,6 @@ def show(updates: Iterator[AnswerUpdate], console: Console, title: str) -> Answe
 def _draw(updates: Iterator[AnswerUpdate], console: Console, title: str) -> AnswerUpdate:
     """Redraw the canvas of an answer until it is finished, then print its text."""
     from rich.live import Live
-    from rich.text import Text
-
-    from lastword.cli.console import canvas_panel, printable
 
     next_draw = 0.0
     # Only this thread draws, so that Ctrl-C does not interrupt a thread that another one waits for.
@@ -190,12 +181,8 @@ def _print(updates: Iterator[AnswerUpdate]) -> AnswerUpdate:
 
 def chat(
     model_options: ModelOptions,
+    chat_options: ChatOptions,
     url: Annotated[str | None, Option(help=f"Chat with this server; {KEY} contains its API key.")] = None,
-    recipe: options.RecipeName = None,
-    length: options.Length = None,
-    temperature: options.Temperature = None,
-    seed: Annotated[int | None, Option(callback=options.as_seed, help=SEED)] = None,
-    max_tokens: Annotated[int | None, Option(min=1, help="Maximum number of tokens of an answer.")] = None,
     system: Annotated[str | None, Option(help="System message of the conversation.")] = None,
 ) -> None:
     """Chat with a model: on a terminal its answers are shown while they are denoised.
@@ -210,18 +197,15 @@ def chat(
         lastword chat --url http://127.0.0.1:8000
         echo "Solve for n: 4n + 3 = 35." | lastword chat --temperature 0
     """
-    from rich.console import Console
+    from lastword.cli.chat_backends import LocalBackend, ServerBackend
 
-    from lastword.cli.chat_backends import ChatOptions, LocalBackend, ServerBackend
-
-    chat_options = ChatOptions(recipe, length, temperature, seed, max_tokens)
     backend: LocalBackend | ServerBackend
     if url:
         backend = ServerBackend(url, os.environ.get(KEY), model_options.model, chat_options)
     else:
-        decoding = options.read_recipe(recipe)
-        model_options = model_options.with_default(CHAT_MODEL)
-        backend = LocalBackend(model_options.load(), model_options.name, decoding, chat_options)
+        recipe = chat_options.build()
+        source = model_options.source("auto", CHAT_MODEL)
+        backend = LocalBackend(source.load(), source.name, recipe, chat_options)
     console = Console()
     if sys.stdin.isatty() and console.is_terminal:
         with suppress(ImportError):  # line editing, where Python has it

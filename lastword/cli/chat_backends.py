@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from lastword.cli import options
+from lastword.cli.options import ChatOptions
 from lastword.errors import CapacityError, EngineError, RecipeError, SettingError, install_command
 from lastword.io.files import os_error_reason, user_path
 
@@ -28,17 +28,6 @@ READ_SECONDS = 3600.0  # between two chunks of an answer: a queue may be long
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # incomplete UTF-8 sequences decode to this
 
 Message = dict[str, str]  # role and content
-
-
-@dataclass(frozen=True)
-class ChatOptions:
-    """Options of all answers of a conversation; None leaves a choice to the recipe or to the server."""
-
-    recipe: str | None = None  # a name or a JSON file
-    length: str | None = None
-    temperature: float | None = None
-    seed: int | None = None  # None: a new seed for every answer, if anything is sampled
-    max_tokens: int | None = None
 
 
 class ServerCanvas(BaseModel):
@@ -68,12 +57,8 @@ class LocalBackend:
             raise SettingError(
                 f"{name} has no tokenizer, which a chat needs; put its tokenizer files next to the weights"
             )
-        self.name = name
-        self.has_chat_template = model.tokenizer.chat_template is not None
-        self._model, self._options = model, chat_options
-        self._recipe = options.with_sampling(
-            recipe.with_choices(length=chat_options.length), temperature=chat_options.temperature
-        )
+        self.name, self.has_chat_template = name, model.tokenizer.chat_template is not None
+        self._model, self._recipe, self._options = model, recipe, chat_options
         self._last: Generation | None = None
 
     def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
@@ -103,12 +88,11 @@ class LocalBackend:
             for _, frame in traces.of(step):
                 frames.append(frame)
                 yield AnswerUpdate(frame.text.rstrip(REPLACEMENT), frame)
-            for row in step.finished:
-                answer = build_generation(model, row, step.recipe, ids, time.perf_counter() - start)
-                prompt_text = decode_text(model.tokenizer, ids)
-                self._last = replace(answer, frames=tuple(frames), prompt_text=prompt_text)
-                cost = _cost(answer, seed, limit)
-                yield AnswerUpdate(answer.text or "", frames[-1], len(answer.tokens), cost)
+        (row,) = step.finished
+        answer = build_generation(model, row, step.recipe, ids, time.perf_counter() - start)
+        prompt_text = decode_text(model.tokenizer, ids)
+        self._last = replace(answer, frames=tuple(frames), prompt_text=prompt_text)
+        yield AnswerUpdate(answer.text or "", frames[-1], len(answer.tokens), _cost(answer, seed, limit))
 
     def replay(self, path: Path) -> Path:
         """Write the last answer as a page that plays it."""
@@ -138,8 +122,9 @@ class ServerBackend:
 
     def __init__(self, url: str, key: str | None, name: str | None, chat_options: ChatOptions) -> None:
         self._url = url
-        values = vars(chat_options) | {"recipe": _recipe_field(chat_options.recipe)}
-        self._fields = {field: value for field, value in values.items() if value is not None}
+        self._fields = {field: value for field, value in vars(chat_options).items() if value is not None}
+        if chat_options.recipe is not None and not chat_options.recipe.isidentifier():
+            self._fields["recipe"] = _read_recipe_file(chat_options.recipe)
         with _server_errors(url):
             self._client = _client(url, key)
             models: Any = self._client.get("/models", cast_to=object)
@@ -160,22 +145,20 @@ class ServerBackend:
 
         body: dict[str, Any] = {"model": self.name, "stream": True, "stream_options": {"include_usage": True}}
         body |= self._fields | ({"diffusing": True} if draw else {})
-        path = "/completions"
-        if self.has_chat_template:
-            path, body["messages"] = "/chat/completions", list(messages)
-        else:
-            body["prompt"] = messages[-1]["content"]
+        path = "/chat/completions" if self.has_chat_template else "/completions"
+        body |= {"messages": list(messages)} if self.has_chat_template else {"prompt": messages[-1]["content"]}
         update, is_finished = AnswerUpdate(""), False
-        with _server_errors(self._url):
-            stream = self._client.post(path, body=body, cast_to=object, stream=True, stream_cls=openai.Stream[Any])
-            with stream:
-                for chunk in stream:
-                    usage = chunk.get("usage") or {}
-                    update = replace(update, tokens=usage.get("completion_tokens", update.tokens))
-                    for choice in chunk.get("choices") or ():
-                        update = _updated(update, choice, draw=draw)
-                        is_finished = is_finished or choice.get("finish_reason") is not None
-                        yield update
+        with (
+            _server_errors(self._url),
+            self._client.post(path, body=body, cast_to=object, stream=True, stream_cls=openai.Stream[Any]) as stream,
+        ):
+            for chunk in stream:
+                usage = chunk.get("usage") or {}
+                update = replace(update, tokens=usage.get("completion_tokens", update.tokens))
+                for choice in chunk.get("choices") or ():
+                    update = _updated(update, choice, draw=draw)
+                    is_finished = is_finished or choice.get("finish_reason") is not None
+                    yield update
         if not is_finished:
             raise EngineError(f"{self._url} did not send a complete answer; try again")
         yield update
@@ -189,11 +172,9 @@ def _updated(update: AnswerUpdate, choice: dict[str, Any], *, draw: bool) -> Ans
     """Return an answer with the content of a chunk: more text, or with `draw` the whole text and canvas."""
     text = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
     extra = choice.get("lastword") or {}
-    if draw and "frame" in extra:
-        update = replace(update, canvas=ServerCanvas.model_validate(extra["frame"]))
-    if "forward_passes" in extra:  # only in the last chunk
-        update = replace(update, cost=extra)
-    return replace(update, text=text if draw else update.text + text)
+    canvas = ServerCanvas.model_validate(extra["frame"]) if draw and "frame" in extra else update.canvas
+    cost = extra if "forward_passes" in extra else update.cost  # only in the last chunk
+    return AnswerUpdate(text if draw else update.text + text, canvas, update.tokens, cost)
 
 
 def _client(url: str, key: str | None) -> Any:
@@ -225,10 +206,8 @@ def _server_errors(url: str) -> Iterator[None]:
     try:
         yield
     except openai.APIConnectionError as error:
-        raise EngineError(
-            f"{url} could not be reached ({error.__cause__ or error}); is the server running? Its address is "
-            "such as http://127.0.0.1:8000"
-        ) from error
+        reason = f"could not be reached ({error.__cause__ or error}); is the server running?"
+        raise EngineError(f"{url} {reason} Its address is such as http://127.0.0.1:8000") from error
     except openai.APIError as error:
         fields = error.body if isinstance(error.body, dict) else {}
         message = " ".join(str(fields.get("message") or "no reason given").split())
@@ -244,12 +223,9 @@ def _server_errors(url: str) -> Iterator[None]:
         raise EngineError(f"{url} did not send a complete answer ({error}); try again") from error
 
 
-def _recipe_field(recipe: str | None) -> Any:
-    """Return a recipe for a request: a name unchanged, a file as its content."""
-    if recipe is None or recipe.isidentifier():
-        return recipe
+def _read_recipe_file(path: str) -> Any:
     try:
-        return json.loads(user_path(recipe).read_text(encoding="utf-8"))
+        return json.loads(user_path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = os_error_reason(error)
-        raise RecipeError(f"the recipe file {recipe!r:.200} cannot be read ({reason})") from error
+        raise RecipeError(f"the recipe file {path!r:.200} cannot be read ({reason})") from error

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
 from rich.columns import Columns
 from rich.console import Console
-from rich.live import Live
-from rich.markdown import Markdown
+from rich.markdown import Markdown, TableElement
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from lastword.cli.chat_backends import ServerCanvas
     from lastword.decoding.loop import Step
     from lastword.engines.base import Engine
@@ -37,61 +36,50 @@ class ProgressDisplay:
     """The progress of a command: the number of finished items and the time that is left."""
 
     def __init__(self, bar: Progress, unit: str) -> None:
-        self._bar = bar
-        self._task = bar.add_task(unit, total=None, count="", status="")
+        self._bar, self._unit = bar, unit
+        self._task = bar.add_task(unit, total=None, status="")
 
     def update(
-        self,
-        done: int,
-        total: int | None = None,
-        *,
-        seconds_left: int | float | None = None,
-        note: str = "",
-        unit: str | None = None,
+        self, done: int, total: int | None = None, *, seconds_left: int | float | None = None, note: str = ""
     ) -> None:
         """Show the number of finished items; the time left is estimated from their pace if it is None."""
-        self._bar.update(self._task, completed=done, total=total, description=unit)
-        task = self._bar.tasks[0]
-        left = task.time_remaining if seconds_left is None else seconds_left
+        count = "" if total is None else f"{done}/{total} "
+        self._bar.update(self._task, completed=done, total=total, description=f"{count}{self._unit}")
+        left = self._bar.tasks[0].time_remaining if seconds_left is None else seconds_left
         remaining = f"about {timedelta(seconds=round(left))} left" if left else ""
-        self._bar.update(
-            self._task,
-            count="" if total is None else f"{done}/{total} ",
-            status=", ".join(filter(None, (note, remaining))),
-        )
-
-    def add_one(self) -> None:
-        """Count one more finished item."""
-        task = self._bar.tasks[0]
-        self.update(int(task.completed) + 1, None if task.total is None else int(task.total))
+        self._bar.update(self._task, status=", ".join(filter(None, (note, remaining))))
 
     def count_replies(self, engine: Engine) -> Engine:
         """Count the answers of an engine in this process one by one, and return the engine."""
         from lastword.engines.local import LocalEngine
 
+        def add_one(*_: object) -> None:
+            task = self._bar.tasks[0]
+            self.update(int(task.completed) + 1, None if task.total is None else int(task.total))
+
         if isinstance(engine, LocalEngine):
-            engine.on_reply = lambda *_: self.add_one()
+            engine.on_reply = add_one
         return engine
 
     def __str__(self) -> str:
         task = self._bar.tasks[0]
-        elapsed = timedelta(seconds=round(task.elapsed or 0))
         status = task.fields["status"]
-        return f"{task.fields['count']}{task.description}, {elapsed}" + (f"; {status}" if status else "")
+        return f"{task.description}, {timedelta(seconds=round(task.elapsed or 0))}" + (f"; {status}" if status else "")
 
 
 @contextmanager
 def progress(unit: str) -> Iterator[ProgressDisplay]:
     """Show the progress of the block on standard error; `unit` names the items that are counted."""
-    console = Console(stderr=True)
-    columns = (
-        BarColumn(12),
-        TextColumn("{task.fields[count]}{task.description}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[status]}"),
-    )
+    from rich.progress import BarColumn, Progress, TimeElapsedColumn
+
+    console, columns = Console(stderr=True), (BarColumn(12), "{task.description}", TimeElapsedColumn())
     bar = Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal, speed_estimate_period=float("inf")
+        *columns,
+        "{task.fields[status]}",
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        speed_estimate_period=float("inf"),
     )
     display, stop = ProgressDisplay(bar, unit), threading.Event()
     printer = threading.Thread(target=print_lines, args=(display, stop), daemon=True)
@@ -115,7 +103,29 @@ def print_lines(display: ProgressDisplay, stop: threading.Event) -> None:
             typer.echo(f"lastword: {display}", err=True)
 
 
-CELL_BORDER = re.compile(r"(?<!\\)\|")  # a bar in a cell is escaped
+class GroupedTable(TableElement):
+    """A Markdown table with rows grouped under equal first cells, and without empty columns."""
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        header = self.header.row.cells if self.header and self.header.row else []
+        body = [[cell.content for cell in row.cells] for row in self.body.rows] if self.body else []
+        used = [column for column in range(len(header)) if any(row[column] for row in body)]
+        groups = [[*group] for _, group in groupby(body, lambda row: row[0].plain)]
+        is_grouped = len(groups) < len(body) and header[0].justify != "right"
+        for number, group in enumerate(groups if is_grouped else [body]):
+            table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+            table.show_header = not number
+            if is_grouped:
+                yield Text(f"{header[0].content}: {group[0][0]}", style="bold")
+            columns = used[1:] if is_grouped else used
+            for column in columns:
+                width = None
+                if header[column].justify == "right":  # a number is not broken
+                    width = max(len(part) for row in body for part in row[column].plain.split(", "))
+                table.add_column(header[column].content, overflow="fold", min_width=width)
+            for row in group:
+                table.add_row(*(row[column] for column in columns))
+            yield table
 
 
 def print_markdown(text: str, console: Console | None = None) -> None:
@@ -124,42 +134,9 @@ def print_markdown(text: str, console: Console | None = None) -> None:
     if not console.is_terminal:
         typer.echo(text)
         return
-    for is_table, lines in groupby(text.splitlines(), lambda line: line.startswith("|")):
-        if is_table:
-            _print_table([_cells(line) for line in lines], console)
-        else:
-            console.print(Markdown("\n".join(lines)))
-
-
-def _print_table(rows: Sequence[Sequence[str]], console: Console) -> None:
-    """Print a table; rows with the same first cell are grouped under it, and empty columns are left out."""
-    header, alignment, *body = rows
-    used = [column for column in range(len(header)) if any(row[column] for row in body)]
-    groups = [[*group] for _, group in groupby(body, lambda row: row[0])]
-    if len(groups) < len(body) and not alignment[0].endswith(":"):
-        used = used[1:]
-    else:
-        groups = [body]
-    for number, group in enumerate(groups):
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        table.show_header = not number
-        if 0 not in used:
-            console.print(Text(f"{header[0]}: {group[0][0]}", style="bold"))
-        for column in used:
-            if alignment[column].endswith(":"):  # a number is not broken
-                width = max(len(part) for row in body for part in row[column].split(", "))
-                table.add_column(Text(header[column]), justify="right", min_width=width)
-            else:
-                table.add_column(Text(header[column]), overflow="fold")
-        for row in group:
-            table.add_row(*(Text(row[column]) for column in used))
-        console.print(table)
-
-
-def _cells(line: str) -> list[str]:
-    """Return the cells of a line of a Markdown table as plain text."""
-    cells = CELL_BORDER.split(line.strip())[1:-1]
-    return [re.sub(r"\*\*|`", "", cell.strip().replace("\\|", "|")) for cell in cells]
+    markdown: Any = Markdown(text)
+    markdown.elements = Markdown.elements | {"table_open": GroupedTable}
+    console.print(markdown)
 
 
 MASK, END = "░", "·"
@@ -192,22 +169,27 @@ def printable(text: str) -> str:
 
 @contextmanager
 def live_canvas(
-    model: MaskPredictor, console: Console, title: str, beside: Sequence[Panel] = ()
-) -> Iterator[Callable[[Step], None]]:
-    """Yield a function that draws the canvas of every step, next to the panels of another run."""
+    model: MaskPredictor, console: Console, title: str, beside: Sequence[Panel] = (), *, enabled: bool = True
+) -> Iterator[Callable[[Step], None] | None]:
+    """Yield a function that draws the canvas of every step, next to the panels of another run.
+
+    Where there is no terminal, or without `enabled`, it is None.
+    """
+    from rich.live import Live
+
     from lastword.viz.frames import BatchTrace
 
+    if not (enabled and console.is_terminal):
+        yield None
+        return
     traces, others = BatchTrace(model.tokenizer, model.ids), iter(beside)
     with Live(console=console, refresh_per_second=20, transient=True) as live:
 
         def draw(step: Step) -> None:
             for _, frame in traces.of(step):
                 panel = canvas_panel(frame, title)
-                if beside:
-                    panels = [panel, next(others, beside[-1])]
-                    live.update(Columns(panels, width=console.width // 2 - 1))
-                else:
-                    live.update(panel)
+                pair = [panel, next(others, beside[-1])] if beside else []
+                live.update(Columns(pair, width=console.width // 2 - 1) if pair else panel)
 
         yield draw
 
@@ -221,9 +203,8 @@ def draw_curve(lengths: LengthDistribution, horizon: int, *, console: Console | 
     """Print one prompt's survival curve with its horizon; a character averages the slots under it."""
     console = console or Console()
     width = min(lengths.slots, max(20, console.width - 8))
-    survival = lengths.survival[:-1]
     edges = [round(place * lengths.slots / width) for place in range(width + 1)]
-    heights = [survival[a:b].mean().item() for a, b in pairwise(edges)]
+    heights = [lengths.survival[a:b].mean().item() for a, b in pairwise(edges)]
     mark = next(place for place, edge in enumerate(edges[1:]) if horizon <= edge)
     blocks, mark_character = (ASCII_BLOCKS, ASCII_MARK) if console.options.ascii_only else (BLOCKS, MARK)
     for level in reversed(range(CURVE_HEIGHT)):

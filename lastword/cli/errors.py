@@ -50,10 +50,8 @@ def outcome(error: BaseException) -> tuple[int, str]:
     for kind, advice in ADVICE.items():
         if isinstance(error, kind):
             return REFUSED, advice.format(message)
-    return UNEXPECTED, (
-        f"unexpected {type(error).__name__} ({message}): this is an error of lastword; please run again with "
-        "--debug and report the traceback"
-    )
+    line = f"unexpected {type(error).__name__} ({message}): this is an error of lastword; please run again with "
+    return UNEXPECTED, f"{line}--debug and report the traceback"
 
 
 def report(error: BaseException, *, debug: bool) -> int:
@@ -75,9 +73,8 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(
-            "interrupted; finished answers are saved: give the same command again to go on"
-        ) from error
+        advice = "finished answers are saved: give the same command again to go on"
+        raise KeyboardInterrupt(f"interrupted; {advice}") from error
 
 
 def prepare_streams() -> None:
@@ -132,14 +129,13 @@ CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: "microseconds peri
 
 def choose_threads(options: Mapping[str, Any]) -> None:
     """Set the number of torch threads for the options of a command, before torch is imported."""
-    if options.get("engine") == "ray" or any(os.environ.get(name) for name in THREAD_VARIABLES):
+    if options.get("engine") == "ray" or any(map(os.environ.get, THREAD_VARIABLES)):
         return  # a cluster or the user chooses
     model = options.get("model")
     names = model if isinstance(model, list) else [model]
     # A preset names its model, and `lastword bench` measures the machine.
-    is_small = all(name is None or name in (*EMBEDDED, "toy") for name in names) and not (
-        (model is None and options.get("preset")) or "models" in options
-    )
+    is_other = "models" in options or (model is None and options.get("preset"))
+    is_small = not is_other and all(name in (None, "toy", *EMBEDDED) for name in names)
     os.environ[THREAD_VARIABLES[0]] = "1" if is_small else str(available_cores())
 
 

@@ -14,11 +14,14 @@ import typer
 from typer import Option
 
 from lastword.cli import options
+from lastword.cli.console import print_markdown, progress
 from lastword.cli.errors import resumable
 from lastword.cli.options import EngineChoice, ModelOptions, RecipeOptions, path_option
 from lastword.errors import SettingError, TaskError
+from lastword.io.files import check_folder, check_target, write
 
 if TYPE_CHECKING:
+    from lastword.evaluate.journal import Journal
     from lastword.evaluate.presets import Preset
     from lastword.evaluate.records import Record
 
@@ -35,26 +38,29 @@ class TaskOptions:
     rows: options.BatchSize = 8
     out: Annotated[Path, path_option("Folder of records. A stopped run is resumed.")] = Path("out/eval")
 
-    def plan(self, model: str | None, recipe: str | None = None) -> Preset:
-        """Return the preset, restricted to the tasks, or the tasks as a preset with one setting."""
+    def plan(self, model: str | None, **changes: Any) -> Preset:
+        """Return the preset, restricted to the tasks, or the tasks as a preset; `changes` are those of settings."""
         from lastword.evaluate import presets
 
         names = tuple(name.strip() for name in self.tasks.split(",")) if self.tasks is not None else ()
         if "" in names:
             raise TaskError(f"--tasks {self.tasks!r} contains an empty name; give names separated by commas")
         if self.preset is None:
-            setting = presets.Setting(names or ("tiny",), options.read_recipe(recipe))
+            setting = presets.Setting(names or ("tiny",), options.read_recipe(None))
             plan = presets.Preset("Tasks of your choice.", options.DEFAULT_MODEL, (setting,))
         else:
             plan = presets.preset(self.preset)
             plan = plan.only(names) if names else plan
-            if recipe is not None:
-                plan = _with_settings(plan, recipe=options.read_recipe(recipe))
-        return replace(plan, model=model or plan.model)
+        settings = tuple(replace(setting, **changes) for setting in plan.settings)
+        return replace(plan, settings=settings, model=model or plan.model)
 
+    def journal(self, plan: Preset, kind: str, split: str = "test") -> Journal:
+        """Return the journal of the records of this kind, after the tasks and its folder are checked."""
+        from lastword.evaluate import Journal, presets
 
-def _with_settings(plan: Preset, **changes: Any) -> Preset:
-    return replace(plan, settings=tuple(replace(setting, **changes) for setting in plan.settings))
+        presets.check_tasks([name for setting in plan.settings for name in setting.tasks], split)
+        check_folder(self.out)
+        return Journal(self.out / f"{Path(plan.model).name}.{kind}.jsonl")
 
 
 def evaluate(
@@ -83,30 +89,24 @@ def evaluate(
         lastword eval --preset paper/llada-base --show
         lastword eval --preset paper/llada-base --tasks gsm8k --length fixed:1024
     """
-    from lastword.cli.console import print_markdown, progress
-    from lastword.evaluate import Journal, read_records, run
-    from lastword.evaluate.presets import check_tasks
-    from lastword.evaluate.tables import code_summary, has_fixed_canvas
-    from lastword.evaluate.tables import tables as make_tables
-    from lastword.io.files import check_folder
+    from lastword.evaluate import read_records, run
+    from lastword.evaluate import tables as evaluation
     from lastword.sandbox.runner import UNSAFE
 
     engine_options = engine_choice.check()
     if unsafe_code:
         os.environ[UNSAFE] = "1"
-    plan = task_options.plan(model_options.model, recipe_options.recipe).with_choices(**recipe_options.parts)
-    if shots is not None:
-        plan = _with_settings(plan, shots=shots)
+    changes: dict[str, Any] = {} if shots is None else {"shots": shots}
+    if recipe_options.recipe is not None:
+        changes["recipe"] = options.read_recipe(recipe_options.recipe)
+    plan = task_options.plan(model_options.model, **changes).with_choices(**recipe_options.parts)
     plan = replace(plan, chat=plan.chat if chat is None else chat)
     if show:
         typer.echo(plan.describe())
         return
-    rows, limit, out = task_options.rows, task_options.limit, task_options.out
-    run.check_counts("eval", "rows", rows, limit)
-    check_tasks([name for setting in plan.settings for name in setting.tasks], split)
-    check_folder(out)
+    run.check_counts("eval", "rows", task_options.rows, task_options.limit)
+    journal = task_options.journal(plan, split, split)
     source = replace(model_options, model=plan.model).source(calibration)
-    journal = Journal(out / f"{Path(plan.model).name}.{split}.jsonl")
     with resumable(), closing(engine_options.open(source)) as engine:
         in_chat = run.PromptLayout.of(engine.model_info, chat=plan.chat).chat
         for setting in plan.settings:
@@ -117,8 +117,8 @@ def evaluate(
                     setting.load(split=split, chat=in_chat),
                     setting.recipe,
                     journal,
-                    limit=limit,
-                    max_batch_size=rows,
+                    limit=task_options.limit,
+                    max_batch_size=task_options.rows,
                     seed=seed,
                     chat=in_chat,
                     bos=plan.bos,
@@ -126,18 +126,16 @@ def evaluate(
                     progress=display.update,
                 )
     records = read_records(journal.path)
-    parts = [*(table.markdown() for table in make_tables(records)), code_summary(records)]
+    parts = [*(table.markdown() for table in evaluation.tables(records)), evaluation.code_summary(records)]
     print_markdown("\n\n".join(filter(None, parts)))
-    print_next_step(journal.path, len(records), compared=has_fixed_canvas(records))
+    print_next_step(journal.path, len(records), compared=evaluation.has_fixed_canvas(records))
 
 
 def print_next_step(path: Path, records: int, *, compared: bool = True) -> None:
     """Print the number of records and the next command; tables compare with a fixed canvas."""
     tables = f"lastword tables --records {shlex.quote(str(path.parent))}"
-    advice = f"compare them: {tables}"
-    if not compared:
-        advice = f"to compare, the same command with --length fixed, then {tables}"
-    typer.echo(f"lastword: {records} records in {path}; {advice}", err=True)
+    advice = "compare them: " if compared else "to compare, the same command with --length fixed, then "
+    typer.echo(f"lastword: {records} records in {path}; {advice}{tables}", err=True)
 
 
 def drift(
@@ -157,13 +155,10 @@ def drift(
         lastword drift --limit 2 --tasks algebra --slots 128 --out out/eval-demo
         lastword drift --preset paper/llada-base --out out/paper-8b
     """
-    from lastword.cli.console import print_markdown, progress
-    from lastword.evaluate import Journal, presets
     from lastword.evaluate import drift as measure
-    from lastword.evaluate.presets import check_tasks
+    from lastword.evaluate import presets
     from lastword.evaluate.run import PromptLayout
     from lastword.evaluate.tables import drift_table
-    from lastword.io.files import check_folder
     from lastword.policies.length.survival import Survival
     from lastword.validation import short_repr
 
@@ -172,11 +167,9 @@ def drift(
     except ValueError as error:
         raise SettingError(f"--steps {short_repr(steps)} was given; give numbers such as 2,5,7,10") from error
     plan = task_options.plan(model_options.model)
-    check_tasks([name for setting in plan.settings for name in setting.tasks])
-    check_folder(task_options.out)
-    model = replace(model_options, model=plan.model).load()
+    journal = task_options.journal(plan, "drift")
+    model = replace(model_options, model=plan.model).source("auto").load()
     chat = PromptLayout.of(model, chat=plan.chat).chat
-    journal = Journal(task_options.out / f"{Path(plan.model).name}.drift.jsonl")
     if slots is None and task_options.preset:
         slots = presets.CANVAS
     records = []
@@ -223,10 +216,8 @@ def tables(
         lastword tables --records out/eval
         lastword tables --records out/eval --out out/tables --parquet all.parquet
     """
-    from lastword.cli.console import print_markdown, progress
     from lastword.evaluate import tables as evaluation
     from lastword.evaluate.parquet import write_parquet
-    from lastword.io.files import check_folder, check_target, write
 
     if parquet is not None and parquet.exists() and any(map(parquet.samefile, [*records, *(timed or ())])):
         raise SettingError(f"{parquet} contains the records; export them to another file")
@@ -241,16 +232,16 @@ def tables(
         check_target(parquet)
     with progress("making tables"):
         made = evaluation.tables(answers, timings, against_fixed=True)
-    files = {f"{evaluation.file_name(table.title)}.csv": table for table in made}
+    text = "\n\n".join(table.markdown() for table in made)
+    files: dict[str, bytes | str] = {TABLES: TABLES_START + (text + "\n").encode()}
+    files |= {f"{evaluation.file_name(table.title)}.csv": table.csv() for table in made}
     if out is not None:
-        _check_output_folder(out, [TABLES, *files])
+        _check_output_folder(out, files)
     if parquet is not None:
         write_parquet(answers, parquet)
-    text = "\n\n".join(table.markdown() for table in made)
-    if out is not None:
-        write(out / TABLES, TABLES_START + (text + "\n").encode())
-        for name, table in files.items():
-            write(out / name, table.csv())
+    for name, content in files.items():
+        if out is not None:
+            write(out / name, content)
     print_markdown(text)
     for path in filter(None, (out, parquet)):
         typer.echo(f"lastword: wrote {path}", err=True)
@@ -258,7 +249,6 @@ def tables(
 
 def _read_records(paths: Sequence[Path]) -> list[Record]:
     """Return the records of all files."""
-    from lastword.cli.console import progress
     from lastword.evaluate.journal import read_records, record_files
 
     files = [file for path in paths for file in record_files(path)]
@@ -272,8 +262,7 @@ def _read_records(paths: Sequence[Path]) -> list[Record]:
 
 def _check_output_folder(out: Path, names: Iterable[str]) -> None:
     """Raise SettingError if a file in `out` has one of the names and was not written by this command."""
-    present = [name for name in names if (out / name).exists()]
-    page = out / TABLES
+    present, page = [name for name in names if (out / name).exists()], out / TABLES
     if present and not (page.is_file() and page.read_bytes().startswith(TABLES_START)):
         raise SettingError(
             f"{out / present[0]} exists and was not written by lastword tables; move it away, or give "
@@ -306,8 +295,6 @@ def bench(
         lastword bench --table out/bench.json
     """
     from lastword import bench as benchmark
-    from lastword.cli.console import print_markdown
-    from lastword.io.files import check_folder, write
     from lastword.models.load import as_device
 
     def read(path: Path) -> benchmark.BenchRecord:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from typer import Option
 
+import lastword
 from lastword.cli import options
+from lastword.cli.console import draw_curve, live_canvas
 from lastword.cli.options import ModelOptions, SamplingOptions, path_option
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
@@ -50,19 +52,11 @@ def generate(
     content = options.read_prompt(prompt, chat=chat, ids=ids)
     if live and as_json:
         raise SettingError("--live and --json were given; give one: --json is for scripts, --live for a terminal")
-
-    from rich.console import Console
-
-    import lastword
-    from lastword.cli.console import live_canvas
-
-    recipe = recipe_options.build()
-    model = model_options.load(calibration)
-    console = Console()
+    recipe, console = recipe_options.build(), Console()
+    model = model_options.source(calibration).load()
     if live and not console.is_terminal:
         typer.echo("lastword: --live needs a terminal and was ignored", err=True)
-    is_live = not as_json and live is not False and console.is_terminal
-    with live_canvas(model, console, model_options.name) if is_live else nullcontext() as on_step:
+    with live_canvas(model, console, model_options.name, enabled=not as_json and live is not False) as on_step:
         answer = lastword.generate(
             model, content, recipe=recipe, seed=seed, exceed_max_seq_len=exceed_max_seq_len, on_step=on_step
         )
@@ -81,6 +75,13 @@ def generate(
 
 
 QUANTILES = (0.5, 0.9, 0.95)
+
+
+def _check_picture(plot: Path | None) -> None:
+    from lastword.viz.figures import check_picture
+
+    if plot is not None:
+        check_picture(plot)
 
 
 def predict(
@@ -109,28 +110,21 @@ def predict(
         echo "5 42 17" | lastword predict --ids --limit 64 --json
     """
     content = options.read_prompt(prompt, chat=chat, ids=ids)
-
-    import lastword
-    from lastword.cli.console import draw_curve
-    from lastword.survival.plot import save_lengths
-    from lastword.viz.figures import check_picture
-
-    if plot is not None:
-        check_picture(plot)
+    _check_picture(plot)
     lengths = lastword.predict_length(
-        model_options.load(),
+        model_options.source("auto").load(),
         content,
         limit=limit,
         ends=ends,
         interpretation=interpretation,
         exceed_max_seq_len=exceed_max_seq_len,
     )
-    explanation = interpretation if lengths.explanation is None else lengths.explanation
+    explanation = lengths.explanation or interpretation
     mean, tail, slots = lengths.mean.item(), lengths.tail.item(), lengths.slots
     horizon = int(lengths.mean.clamp(1, slots).ceil())
     quantiles = {q: int(lengths.quantile(q)) for q in QUANTILES}
     if plot is not None:
-        save_lengths(lengths, plot)
+        lastword.save_lengths(lengths, plot)
     if as_json:
         data = {
             "model": model_options.name,
@@ -172,19 +166,10 @@ def demo(
         lastword demo --model tiny-dream-instruct --family algebra
         lastword demo --family algebra --family reasoning --pace 4 --plot curves.png
     """
-    from rich.console import Console
-
     from lastword.cli.showcase import check_families, showcase
-    from lastword.survival.plot import save_rows
-    from lastword.viz.figures import check_picture
 
     names = model or [options.DEFAULT_MODEL]
     check_families(names, family)
-    if plot is not None:
-        check_picture(plot)
-    console = Console()
+    _check_picture(plot)
     for index, name in enumerate(names):
-        curves = showcase(name, console, family, pace)
-        if plot is not None and index == 0:
-            save_rows(curves.lengths, curves.titles, plot, truths=curves.written_lengths)
-            console.print(f"wrote {plot}")
+        showcase(name, Console(), family, pace, None if index else plot)

@@ -20,7 +20,6 @@ from lastword.validation import MAX_SEED, MIN_SEED, check_int
 if TYPE_CHECKING:
     from lastword.engines import EngineOptions
     from lastword.engines.local import ModelSource
-    from lastword.models.base import MaskPredictor
     from lastword.recipe.recipe import Recipe
 
 DEFAULT_MODEL = "tiny-llada-base"  # it takes prompts without a chat template
@@ -73,10 +72,10 @@ DEFAULTS = f"Default: {DEFAULT_MODEL}; {CHAT_MODEL} in a chat; the preset's or t
 RECIPES = "careful, fast, paper, fixed, or a JSON file; other options override it."
 LENGTHS = "default:512 (one probe, grow, stop at the end), survival (the paper), fixed:256, daedal ..."
 INTERPRETATIONS = "Interpretation of the end signal: auto, hazard (the paper), boundary, ended-by, turn-end ..."
+CHAT_SEED = "Seed of everything random. Default: a new one for every answer."
 ENGINES = "local (this process), processes, ray (a cluster), or openai (a server with the OpenAI API)."
 
 Prompt = Annotated[str | None, Argument(help="The prompt. Without it or with '-': standard input.")]
-Model = Annotated[str, Option("--model", "-m", help=MODELS)]
 Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")]
 Dtype = Annotated[str, Option(help="auto, float32, bfloat16, float16.")]
 Weights = Annotated[str | None, Option(help="fp8: quantise the layers. Default: as they are stored.")]
@@ -110,20 +109,12 @@ class ModelOptions:
         """The name of the model, or of the default model."""
         return self.model or DEFAULT_MODEL
 
-    def with_default(self, model: str) -> ModelOptions:
-        """Return the options with another default model."""
-        return replace(self, model=self.model or model)
-
-    def source(self, calibration: str = "none") -> ModelSource:
+    def source(self, calibration: str = "none", default: str = DEFAULT_MODEL) -> ModelSource:
         """Return the source from which this process or the workers of an engine load the model."""
         from lastword.engines.local import ModelSource
 
         file = None if calibration == "none" else calibration
-        return ModelSource(self.name, self.device, self.dtype, file, self.weights)
-
-    def load(self, calibration: str = "auto") -> MaskPredictor:
-        """Return the loaded model."""
-        return self.source(calibration).load()
+        return ModelSource(self.model or default, self.device, self.dtype, file, self.weights)
 
 
 @dataclass(frozen=True)
@@ -142,10 +133,6 @@ class RecipeOptions:
         """The parts that override those of the recipe; None leaves a part unchanged."""
         return {name: getattr(self, name) for name in ("length", "unmask", "commit", "cache", "block")}
 
-    def build(self) -> Recipe:
-        """Return the recipe with the chosen parts."""
-        return read_recipe(self.recipe).with_choices(**self.parts)
-
 
 @dataclass(frozen=True)
 class SamplingOptions(RecipeOptions):
@@ -158,8 +145,25 @@ class SamplingOptions(RecipeOptions):
 
     def build(self) -> Recipe:
         """Return the recipe with the chosen parts and sampling settings."""
+        recipe = read_recipe(self.recipe).with_choices(**self.parts)
         names = ("temperature", "top_p", "top_k", "guidance")
-        return with_sampling(super().build(), **{name: getattr(self, name) for name in names})
+        changes: dict[str, Any] = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return replace(recipe, sampling=replace(recipe.sampling, **changes))
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """The options of all answers of a conversation; None leaves a choice to the recipe or to the server."""
+
+    recipe: RecipeName = None
+    length: Length = None
+    temperature: Temperature = None
+    seed: Annotated[int | None, Option(callback=as_seed, help=CHAT_SEED)] = None
+    max_tokens: Annotated[int | None, Option(min=1, help="Maximum number of tokens of an answer.")] = None
+
+    def build(self) -> Recipe:
+        """Return the recipe of a model in this process."""
+        return SamplingOptions(self.recipe, self.length, temperature=self.temperature).build()
 
 
 @dataclass(frozen=True)
@@ -179,12 +183,6 @@ class EngineChoice:
         return EngineOptions(**vars(self))
 
 
-def with_sampling(recipe: Recipe, **settings: int | float | None) -> Recipe:
-    """Return the recipe with the sampling settings that are not None."""
-    changes: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    return replace(recipe, sampling=replace(recipe.sampling, **changes))
-
-
 def read_recipe(text: str | None) -> Recipe:
     """Return a recipe by its name or from its file; the default recipe for None."""
     from lastword.recipe import registry
@@ -196,16 +194,20 @@ def read_recipe(text: str | None) -> Recipe:
     if text.isidentifier() and not path.exists():
         return Recipe.named(text)
     try:
-        with path.open(encoding="utf-8") as file:  # a pipe or a device may have no end
-            content = file.read(MAX_CHARACTERS + 1)
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open(encoding="utf-8") as file:
+            content = read_text(file.read)
+    except (OSError, ValueError) as error:
         names = ", ".join(registry.RECIPES)
         raise RecipeError(f"the recipe file cannot be read ({error}); give a JSON file, or a name: {names}") from error
-    if len(content) > MAX_CHARACTERS:
-        raise RecipeError(
-            f"the recipe file {str(path)!r} has more than {MAX_CHARACTERS} characters; give a recipe in JSON"
-        )
     return Recipe.from_json(content)
+
+
+def read_text(read: Callable[[int], str]) -> str:
+    """Return what is left to read of a file, or raise ValueError: a pipe or a device may have no end."""
+    text = read(MAX_CHARACTERS + 1)
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"it has more than {MAX_CHARACTERS} characters")
+    return text
 
 
 def read_prompt(argument: str | None, *, chat: bool, ids: bool) -> Any:
@@ -215,7 +217,12 @@ def read_prompt(argument: str | None, *, chat: bool, ids: bool) -> Any:
     if argument is None or argument == "-":
         if sys.stdin.isatty():
             raise PromptError("no prompt was given; write one as an argument or pipe it in")
-        argument = _read_standard_input().rstrip("\n")
+        try:
+            argument = read_text(sys.stdin.read).rstrip("\n")
+        except (OSError, ValueError) as error:
+            raise PromptError(
+                f"standard input cannot be read ({error}); give the prompt as an argument, or as UTF-8 text"
+            ) from error
     if not argument:
         raise PromptError("the prompt is empty; write one as an argument or pipe it in")
     check_utf8(argument, "the prompt")
@@ -233,15 +240,3 @@ def check_utf8(text: str, name: str) -> None:
     """Raise PromptError if the text was made of bytes that are not UTF-8."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise PromptError(f"{name} contains bytes that are not UTF-8; give UTF-8 text")
-
-
-def _read_standard_input() -> str:
-    try:
-        text = sys.stdin.read(MAX_CHARACTERS + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(
-            f"standard input cannot be read ({error}); give the prompt as an argument, or as UTF-8 text"
-        ) from error
-    if len(text) > MAX_CHARACTERS:
-        raise PromptError(f"standard input has more than {MAX_CHARACTERS} characters; give a shorter prompt")
-    return text

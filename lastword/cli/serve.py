@@ -63,8 +63,9 @@ class RayOptions:
         if engine != "ray" and given:
             option = f"--{next(iter(given)).replace('_', '-')}"
             raise SettingError(f"{option} was given, which needs --engine ray; add that, or leave {option} out")
+        minimum, maximum = parse_replicas(given.pop("replicas", "1"))
         given.pop("address", None)
-        return ReplicaSettings(*parse_replicas(given.pop("replicas", "1")), **given)
+        return ReplicaSettings(minimum, maximum, **given)
 
 
 def serve(
@@ -103,15 +104,9 @@ def serve(
     keys = _read_keys(key_file)
     check_exposed(host, keys, without_key)
     check_free(host, port)  # a large model takes minutes to load
-    source = model_options.with_default(CHAT_MODEL).source(calibration)
-    common: dict[str, Any] = {
-        "name": name or source.name,
-        "host": host,
-        "port": port,
-        "settings": settings,
-        "keys": keys,
-        "print_line": typer.echo,
-    }
+    source = model_options.source(calibration, CHAT_MODEL)
+    common: dict[str, Any] = {"name": name or source.name, "host": host, "port": port, "keys": keys}
+    common |= {"settings": settings, "print_line": typer.echo}
     if engine == "ray":
         with require_serve_extra("ray", "serve"):
             from lastword.serve.ray import serve_on_ray
@@ -125,15 +120,15 @@ def serve(
 def _read_keys(path: Path | None) -> list[str]:
     """Return the keys in the environment and in a file."""
     keys = [os.environ[KEY]] if os.environ.get(KEY) else []
-    if path is not None:
-        try:
-            lines = path.read_text("utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(
-                f"the key file {path} cannot be read ({error}); give a file with one key per line"
-            ) from error
-        file_keys = [line.strip() for line in lines if line.strip()]
-        if not file_keys:
-            raise SettingError(f"the key file {path} holds no key; write one per line, or leave it out")
-        keys += file_keys
-    return keys
+    if path is None:
+        return keys
+    try:
+        lines = map(str.strip, path.read_text("utf-8-sig").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"the key file {path} cannot be read ({error}); give a file with one key per line"
+        ) from error
+    file_keys = [*filter(None, lines)]
+    if not file_keys:
+        raise SettingError(f"the key file {path} holds no key; write one per line, or leave it out")
+    return keys + file_keys

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -25,7 +24,6 @@ from lastword.prompts import Prompt, tokenize_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
 from lastword.sandbox.runner import Verdict, sandbox_info, sandbox_summary
-from lastword.survival.distribution import LengthDistribution
 from lastword.tasks import load_frozen
 from lastword.tasks.families import BENCHMARKS, FAMILIES, CodeFamily, Example
 
@@ -36,34 +34,18 @@ EMBEDDED_LIMIT, OTHER_LIMIT = 256, 64  # slots of the fixed canvas
 
 
 @dataclass(frozen=True)
-class Question:
-    """A prompt, with the example that scores its answer if there is one."""
+class Comparison:
+    """The answers to a prompt on both canvases, with the example that scores them if there is one."""
 
     title: str
     prompt: Prompt
-    example: Example | None = None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The answers to one question on both canvases."""
-
-    question: Question
+    example: Example | None
     fixed: Generation
     predicted: Generation
 
     def is_right(self, answer: Generation) -> bool | None:
         """Return whether an answer is right; None if nothing can tell."""
-        example = self.question.example
-        return None if example is None else FAMILIES[example.family].score(example, answer.text or "")
-
-
-class Curves(NamedTuple):
-    """The predicted lengths of the questions, with a title and the written length of each."""
-
-    lengths: LengthDistribution
-    titles: list[str]
-    written_lengths: list[int | None]  # including the end token; None: the answer did not end
+        return None if self.example is None else FAMILIES[self.example.family].score(self.example, answer.text or "")
 
 
 def check_families(names: Sequence[str], families: Sequence[str] | None) -> None:
@@ -75,58 +57,59 @@ def check_families(names: Sequence[str], families: Sequence[str] | None) -> None
                 raise SettingError(f"--family {family!r} was given; {name} shows {', '.join(known)}: give one of them")
 
 
-def showcase(name: str, console: Console, families: Collection[str] | None = None, pace: float = 1.0) -> Curves:
-    """Compare both canvases on every question of a model and print the results."""
+def showcase(
+    name: str, console: Console, families: Collection[str] | None = None, pace: float = 1.0, plot: Path | None = None
+) -> None:
+    """Compare both canvases on every prompt of a model, print the results, and draw the curves to `plot`."""
     recipe = Recipe(unmask=MostConfident(EqualShares(pace)))
     model = lastword.load(name)
     limit = EMBEDDED_LIMIT if name in EMBEDDED else OTHER_LIMIT
-    questions = [q for q in _questions(name, model) if families is None or q.title in families]
+    questions = [question for question in _questions(name, model) if families is None or question[0] in families]
     console.rule(f"[bold]{name}[/]  {pace:g} tokens per pass on both canvases")
-    comparisons = []
-    for number, question in enumerate(questions, 1):
-        ids = tokenize_prompts(model, question.prompt)[0]
+    comparisons: list[Comparison] = []
+    for number, (title, prompt, example) in enumerate(questions, 1):
+        ids = tokenize_prompts(model, prompt)[0]
         text = model.tokenizer.decode(ids) if model.tokenizer else " ".join(map(str, ids))
-        console.print(Panel(Text(text.rstrip()), title=f"{question.title} · {number}/{len(questions)}"))
-        comparison = _compare(model, question, limit, recipe, console)
-        comparisons.append(comparison)
+        console.print(Panel(Text(text.rstrip()), title=f"{title} · {number}/{len(questions)}"))
+        comparisons.append(Comparison(title, prompt, example, *_answers(model, prompt, limit, recipe, console)))
         answers = Table("fixed canvas", "predicted canvas", expand=True)
-        answers.add_row(*(Text(_text(answer)) for answer in (comparison.fixed, comparison.predicted)))
-        console.print(answers, _costs([comparison], question.title))
+        answers.add_row(*(Text(_text(answer)) for answer in (comparisons[-1].fixed, comparisons[-1].predicted)))
+        console.print(answers, _costs(comparisons[-1:], title))
     if len(comparisons) > 1:
         console.print(_costs(comparisons, "all of them"))
     if note := _sandbox_note(comparisons):
         console.print(note)
-    return Curves(
-        lastword.predict_length(model, [question.prompt for question in questions], limit=limit),
-        [question.title for question in questions],
-        [len(c.fixed.tokens) + 1 if c.fixed.finish is Finish.ENDED else None for c in comparisons],
-    )
+    if plot is not None:
+        lengths = lastword.predict_length(model, [c.prompt for c in comparisons], limit=limit)
+        fixed = [c.fixed for c in comparisons]
+        truths = [len(answer.tokens) + 1 if answer.finish is Finish.ENDED else None for answer in fixed]
+        lastword.save_rows(lengths, [c.title for c in comparisons], plot, truths=truths)
+        console.print(f"wrote {plot}")
 
 
-def _questions(name: str, model: MaskPredictor) -> list[Question]:
-    """Return a held-out prompt of each family for an embedded model, and one prompt for any other."""
+def _questions(name: str, model: MaskPredictor) -> list[tuple[str, Prompt, Example | None]]:
+    """Return a title, a prompt and its example per family for an embedded model, and one prompt for any other."""
     if name not in EMBEDDED:
-        return [Question(name, PROMPT_IDS if model.tokenizer is None else PROMPT_TEXT)]
+        return [(name, PROMPT_IDS if model.tokenizer is None else PROMPT_TEXT, None)]
     examples = [load_frozen("test", family)[EXAMPLE_INDEX] for family in BENCHMARKS]
     chat = getattr(model.tokenizer, "chat_template", None) is not None
-    return [Question(e.family, [{"role": "user", "content": e.prompt}] if chat else e.prompt, e) for e in examples]
+    return [(e.family, [{"role": "user", "content": e.prompt}] if chat else e.prompt, e) for e in examples]
 
 
-def _compare(model: MaskPredictor, question: Question, limit: int, recipe: Recipe, console: Console) -> Comparison:
-    """Answer on the predicted canvas, then on the fixed one; on a terminal next to the first."""
-    live = console.is_terminal
-    with live_canvas(model, console, "predicted") if live else nullcontext() as on_step:
-        predicted = lastword.generate(
-            model, question.prompt, recipe=replace(recipe, length=default_length(limit)), on_step=on_step, frames=True
-        )
+def _answers(
+    model: MaskPredictor, prompt: Prompt, limit: int, recipe: Recipe, console: Console
+) -> tuple[Generation, Generation]:
+    """Return the answers on the fixed and on the predicted canvas; the latter is decoded first and shown next to it."""
+    predicted_recipe, fixed_recipe = (
+        replace(recipe, length=length) for length in (default_length(limit), lastword.Fixed(limit))
+    )
+    with live_canvas(model, console, "predicted") as on_step:
+        predicted = lastword.generate(model, prompt, recipe=predicted_recipe, on_step=on_step, frames=True)
     if predicted.lengths is not None:
         draw_curve(predicted.lengths, predicted.horizon, console=console)
     panels = [canvas_panel(frame, "predicted") for frame in predicted.frames or ()]
-    with live_canvas(model, console, "fixed", panels) if live else nullcontext() as on_step:
-        fixed = lastword.generate(
-            model, question.prompt, recipe=replace(recipe, length=lastword.Fixed(limit)), on_step=on_step
-        )
-    return Comparison(question, fixed, predicted)
+    with live_canvas(model, console, "fixed", panels) as on_step:
+        return lastword.generate(model, prompt, recipe=fixed_recipe, on_step=on_step), predicted
 
 
 def _text(answer: Generation) -> str:
@@ -135,22 +118,24 @@ def _text(answer: Generation) -> str:
 
 def _costs(comparisons: Sequence[Comparison], title: str) -> Table:
     """Return the total cost of each canvas, with the probe."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title)
-    table.add_column("canvas", no_wrap=True)
+    table = Table("canvas", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title)
     for header in ("slots", "passes", "columns", "of fixed", "seconds", "speedup", "right"):
-        table.add_column(header, no_wrap=True, justify="right")
+        table.add_column(header, justify="right")
+    for column in table.columns:
+        column.no_wrap = True
     fixed = [c.fixed for c in comparisons]
+    computed, seconds = _total(fixed, "tokens_computed"), sum(answer.seconds for answer in fixed)
     for name, answers in (("fixed", fixed), ("predicted", [c.predicted for c in comparisons])):
-        seconds, fixed_seconds = (sum(a.seconds for a in some) for some in (answers, fixed))
+        own_seconds = sum(answer.seconds for answer in answers)
         right = [c.is_right(answer) for c, answer in zip(comparisons, answers)]
         table.add_row(
             name,
             f"{sum(a.horizon for a in answers) / len(answers):.0f}",
             str(_total(answers, "forward_passes")),
             str(_total(answers, "tokens_computed")),
-            f"{_total(answers, 'tokens_computed') / _total(fixed, 'tokens_computed'):.2f}",
-            f"{seconds:.2f}",
-            f"{fixed_seconds / seconds:.1f}x",
+            f"{_total(answers, 'tokens_computed') / computed:.2f}",
+            f"{own_seconds:.2f}",
+            f"{seconds / own_seconds:.1f}x",
             "" if None in right else f"{sum(map(bool, right))} of {len(right)}",
         )
     return table
@@ -164,11 +149,10 @@ def _sandbox_note(comparisons: Sequence[Comparison]) -> str:
     """Return how the code in answers was isolated when it was scored; an empty text if there is none."""
     verdicts = []
     for comparison in comparisons:
-        example = comparison.question.example
-        family = None if example is None else FAMILIES[example.family]
-        if example is not None and isinstance(family, CodeFamily):
+        family = None if comparison.example is None else FAMILIES[comparison.example.family]
+        if comparison.example is not None and isinstance(family, CodeFamily):
             texts = [answer.text or "" for answer in (comparison.fixed, comparison.predicted)]
-            verdicts += [outcome.verdict for outcome in family.run_all([example] * 2, texts)]
+            verdicts += [outcome.verdict for outcome in family.run_all([comparison.example] * 2, texts)]
     if not verdicts:
         return ""
     return sandbox_summary(sandbox_info(plain=True), len(verdicts), verdicts.count(Verdict.REFUSED))

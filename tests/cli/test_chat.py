@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from lastword.cli.chat import Conversation, show
-from lastword.cli.chat_backends import AnswerUpdate, ChatOptions, LocalBackend, ServerBackend
+from lastword.cli.chat_backends import AnswerUpdate, LocalBackend, ServerBackend
+from lastword.cli.options import ChatOptions
 from lastword.errors import CapacityError, EngineError, SettingError
-from lastword.recipe.recipe import Recipe
 from tests.serve.conftest import serving
 
 QUESTION = "Solve for n: 4n + 3 = 35."
@@ -41,7 +41,8 @@ def console(*, terminal=False):
 
 
 def local(model, **options):
-    return LocalBackend(model, "tiny", Recipe(), ChatOptions(**options))
+    chat_options = ChatOptions(**options)
+    return LocalBackend(model, "tiny", chat_options.build(), chat_options)
 
 
 def remote(server, **options):

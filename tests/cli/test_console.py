@@ -151,7 +151,7 @@ def test_numbers_stay_whole_and_empty_columns_are_left_out():
 def test_rows_of_a_model_are_below_its_name():
     rows = [f"| {model} | {task} | {n} |" for n, model in enumerate("aab") for task in ("x", "y")]
     text = shown(80, "\n".join(["| model | task | n |", "|---|---|---:|", *rows]))
-    assert [line.split() for line in text.splitlines() if "─" not in line] == [
+    assert [line.split() for line in text.splitlines() if line.strip() and "─" not in line] == [
         *(["model:", "a"], ["task", "n"], ["x", "0"], ["y", "0"], ["x", "1"], ["y", "1"]),
         *(["model:", "b"], ["x", "2"], ["y", "2"]),
     ]
