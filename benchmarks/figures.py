@@ -16,6 +16,7 @@ import torch
 import lastword
 from benchmarks.arms import MODELS
 from benchmarks.kept import PARTS, study, timed
+from benchmarks.labels import label_lines
 from benchmarks.pages import benched, widths_of
 from benchmarks.paper.figures import FIGURES as OF_RECORDS
 from benchmarks.paper.figures import save_figures
@@ -35,7 +36,7 @@ from lastword.survival.interpretation import Auto, EndSignal, Hazard
 from lastword.survival.plot import save_lengths
 from lastword.tasks import BENCHMARKS, load_frozen
 from lastword.tasks.families import KnownLengths
-from lastword.viz.figures import BLUE, COLOURS, GREEN, INK, ORANGE, label_lines, new_figure, save, styled
+from lastword.viz.figures import BLUE, COLOURS, GREEN, INK, ORANGE, new_figure, save, styled
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"

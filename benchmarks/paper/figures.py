@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from benchmarks.labels import label_lines, label_points
 from benchmarks.paper.tables import Arm, arms_of, recipe_arms
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
@@ -31,7 +32,7 @@ from lastword.policies.unmask.rule import MostConfident
 from lastword.policies.unmask.threshold import AboveThreshold
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
-from lastword.viz.figures import BLUE, FAINT, INK, ORANGE, SOFT, label_lines, label_points, new_figure, save, styled
+from lastword.viz.figures import BLUE, FAINT, INK, ORANGE, SOFT, new_figure, save, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

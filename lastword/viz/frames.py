@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -12,8 +12,6 @@ from lastword.models.base import TextTokenizer, decode_text
 
 MAX_INSERTED = 64  # masks that a policy may insert where the canvas did not grow by their number
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # incomplete UTF-8 sequences decode to this
-
-Confidence = Mapping[int, float | None] | Sequence[float | None]
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,9 @@ def _count_matches(pairs: Iterable[tuple[int | bool | None, int]], mask: int) ->
     return sum(1 for _ in takewhile(matches, pairs))
 
 
+FilledSlot = tuple[int, int | None, float | None]  # token, the forward pass that filled it, confidence
+
+
 class RowTrace:
     """The frames of one row, whose canvas may be cut, grow or get masks in its middle.
 
@@ -97,20 +98,18 @@ class RowTrace:
 
     def __init__(self, tokenizer: TextTokenizer | None, ids: TokenIds) -> None:
         self._tokenizer, self._ids = tokenizer, ids
-        self._answer: list[int] | None = None
-        self._filled_at: list[int | None] = []
-        self._confidence: list[float | None] = []
+        self._slots: list[FilledSlot] | None = None
         self._token_texts: dict[int, str] = {}
         self.passes = 0
 
     def begin(self, answer: Sequence[int]) -> Frame:
         """Return the frame before the first forward pass, whose tokens were given."""
-        return self._frame(answer, None, 0)
+        return self.after(answer, (), 0, forward_passes=0)
 
     def after(
         self,
         answer: Sequence[int],
-        confidence: Confidence | None,
+        confidence: Sequence[float | None],
         tokens_computed: int,
         *,
         forward_passes: int | None = None,
@@ -118,37 +117,28 @@ class RowTrace:
         """Return the frame after one forward pass, or after `forward_passes` in total.
 
         `confidence` has the slots before the canvas changed, with None for each slot that was not written. If
-        it is empty or None, the written slots are unknown.
+        it is empty, the written slots are unknown.
         """
         self.passes = self.passes + 1 if forward_passes is None else forward_passes
-        return self._frame(answer, confidence, tokens_computed)
-
-    def _frame(self, answer: Sequence[int], confidence: Confidence | None, tokens_computed: int) -> Frame:
-        answer, mask, old = list(answer), self._ids.mask, self._answer
-        values = _by_slot(confidence, len(answer if old is None else old))
-        if old is None:
-            old = [mask] * (len(values) or len(answer))
-            self._filled_at, self._confidence = [None] * len(old), [None] * len(old)
-        written = [value is not None for value in values] if values else None
-        filled_at, confidences = list[int | None](), list[float | None]()
-        for token, slot in zip(answer, align_frame(old, answer, mask, written)):
+        answer, mask = list(answer), self._ids.mask
+        old = [(mask, None, None)] * (len(confidence) or len(answer)) if self._slots is None else self._slots
+        written = [value is not None for value in confidence] if confidence else None
+        self._slots = []
+        for token, slot in zip(answer, align_frame([token for token, *_ in old], answer, mask, written)):
             if token == mask:
-                filled_at.append(None)
-                confidences.append(None)
-            elif slot is not None and old[slot] == token:
-                filled_at.append(self._filled_at[slot])
-                confidences.append(self._confidence[slot])
+                self._slots.append((mask, None, None))
+            elif slot is not None and old[slot][0] == token:
+                self._slots.append(old[slot])
             else:
-                filled_at.append(self.passes)
-                confidences.append(values[slot] if slot is not None and slot < len(values) else None)
-        self._answer, self._filled_at, self._confidence = answer, filled_at, confidences
+                value = confidence[slot] if slot is not None and slot < len(confidence) else None
+                self._slots.append((token, self.passes, value))
         end = next((slot for slot, token in enumerate(answer) if token in self._ids.ends), None)
         return Frame(
             forward_passes=self.passes,
             tokens=tuple(None if token == mask else token for token in answer),
             texts=tuple(self._texts(answer)),
-            filled_at=tuple(filled_at),
-            confidence=tuple(confidences),
+            filled_at=tuple(filled_at for _, filled_at, _ in self._slots),
+            confidence=tuple(value for *_, value in self._slots),
             text=decode_text(self._tokenizer, [*takewhile(lambda token: token != mask, answer[:end])]),
             tokens_computed=tokens_computed,
             end=end,
@@ -170,17 +160,10 @@ class RowTrace:
         return texts
 
     def _token_text(self, token: int) -> str:
-        if token == self._ids.mask or token in self._ids.ends:
-            return ""
         if token not in self._token_texts:
-            self._token_texts[token] = decode_text(self._tokenizer, [token])
+            is_empty = token == self._ids.mask or token in self._ids.ends
+            self._token_texts[token] = "" if is_empty else decode_text(self._tokenizer, [token])
         return self._token_texts[token]
-
-
-def _by_slot(confidence: Confidence | None, slots: int) -> list[float | None]:
-    if isinstance(confidence, Mapping):
-        return [confidence.get(slot) for slot in range(slots)]
-    return list(confidence or ())
 
 
 def confidences(step: Step, row: int) -> list[float | None]:
@@ -221,15 +204,15 @@ class BatchTrace:
                 yield prompt, frame
 
 
-class FrameRecorder:
+class FrameRecorder(BatchTrace):
     """A callback for every step of a decoding that keeps the frames of all rows."""
 
     def __init__(self, tokenizer: TextTokenizer | None, ids: TokenIds) -> None:
-        self._traces = BatchTrace(tokenizer, ids)
+        super().__init__(tokenizer, ids)
         self._frames: dict[int, list[Frame]] = {}
 
     def __call__(self, step: Step) -> None:
-        for prompt, frame in self._traces.of(step):
+        for prompt, frame in self.of(step):
             self._frames.setdefault(prompt, []).append(frame)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from html import escape
 from typing import Any
 
@@ -141,16 +141,15 @@ def answer_html(
             opacity = FIRST_OPACITY - (FIRST_OPACITY - LAST_OPACITY) * fraction
         return styled(text, TOKEN.format(opacity), **attributes)
 
-    tokens = "".join(token(text, filled_at, title=_tooltip(filled_at)) for text, filled_at in pieces)
+    def tooltip(filled_at: int | None) -> str:
+        return "a mask" if filled_at is None else f"filled by pass {filled_at}" if filled_at else "given"
+
+    tokens = "".join(token(text, filled_at, title=tooltip(filled_at)) for text, filled_at in pieces)
     legend = ""
     if last_pass > 1:
         first, last = (token(f" pass {number} ", number) for number in (1, last_pass))
         legend = f'<div style="font-size:12px">{first} {styled("to", SOFT)} {last}</div>'
     return framed(f'<div style="{TEXT}">{tokens}</div>', legend, costs)
-
-
-def _tooltip(filled_at: int | None) -> str:
-    return "a mask" if filled_at is None else f"filled by pass {filled_at}" if filled_at else "given"
 
 
 def _answer_text(data: Mapping[str, Any]) -> str:
@@ -203,6 +202,6 @@ def _descriptions(part: object) -> Iterator[str]:
     """Yield the first line of a part's docstring, then those of the parts inside it."""
     first = (inspect.getdoc(type(part)) or "").split("\n")[0]
     yield f"{type(part).__name__}: {first}".rstrip(": ")
-    for field in fields(part) if is_dataclass(part) else ():
-        if is_dataclass(inner := getattr(part, field.name)):
+    for inner in vars(part).values() if is_dataclass(part) else ():
+        if is_dataclass(inner):
             yield from _descriptions(inner)

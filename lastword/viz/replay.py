@@ -61,7 +61,9 @@ def changes(frames: Sequence[Frame]) -> Iterator[dict[str, Any]]:
     """Yield the changes of each frame, which are fewer than its slots."""
     before: list[Slot] = []
     for frame in frames:
-        slots = [*map(_slot, frame.tokens, frame.texts, frame.filled_at, frame.confidence)]
+        texts = [None if token is None else text for token, text in zip(frame.tokens, frame.texts)]
+        confidence = [None if value is None else round(value, DIGITS) for value in frame.confidence]
+        slots = [*zip(texts, frame.filled_at, confidence)]
         pairs = enumerate(zip_longest(before, slots))
         yield {
             "forward_passes": frame.forward_passes,
@@ -73,29 +75,22 @@ def changes(frames: Sequence[Frame]) -> Iterator[dict[str, Any]]:
         before = slots
 
 
-def _slot(token: int | None, text: str, filled_at: int | None, confidence: float | None) -> Slot:
-    rounded = None if confidence is None else round(confidence, DIGITS)
-    return (None if token is None else text), filled_at, rounded
-
-
 def write_replay(path: Path | str, *runs: dict[str, Any]) -> Path:
     """Write runs, which are played side by side, to a new file or in place of another replay."""
     check_type("replay", "path", path, (str, Path), "the name of a file")
     target = user_path(path)
     check_target(target)
+    start = b""
     try:
-        is_other = target.is_file() and target.stat().st_size and not _is_replay(target)
+        if target.is_file():
+            with target.open("rb") as file:
+                start = file.read(len(START))
     except OSError as error:
         raise SettingError(f"{target} cannot be read ({os_error_reason(error)}); give another file") from error
-    if is_other:
+    if start not in (b"", START.encode()):
         raise SettingError(f"{target} exists and is not a replay; give another file, or remove it")
     write(target, replay(*runs))
     return target
-
-
-def _is_replay(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(START)) == START.encode()
 
 
 def replay(*runs: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ def test_what_was_there_before_the_first_pass_was_given():
 
 
 def test_without_a_beginning_the_first_pass_has_its_confidence():
-    frame = trace().after([0, M], {0: 0.5}, 4)
+    frame = trace().after([0, M], [0.5, None], 4)
     assert (frame.forward_passes, frame.filled_at, frame.confidence) == (1, (1, None), (0.5, None))
 
 
@@ -112,13 +112,13 @@ def test_every_slot_comes_from_one_place(old, new):
 
 def test_parts_of_a_character_are_shown_as_that_character():
     ids = lastword.TokenIds(mask=256, end=257, pad=257, vocab_size=258)
-    frame = RowTrace(Bytes(), ids).after([*"a→b".encode(), 256], None, 1)
+    frame = RowTrace(Bytes(), ids).after([*"a→b".encode(), 256], [], 1)
     assert frame.texts == ("a", "→", "", "", "b", "")
     assert frame.text == "a→b"
 
 
 def test_a_model_without_a_tokenizer_shows_ids():
-    frame = RowTrace(None, TOY.ids).after([4, M], None, 1)
+    frame = RowTrace(None, TOY.ids).after([4, M], [], 1)
     assert (frame.texts, frame.text) == (("4 ", ""), "4 ")
 
 
