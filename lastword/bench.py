@@ -10,7 +10,7 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -103,7 +103,6 @@ class BenchRecord(RecordPart):
         return f'{json.dumps(data, indent=1)[:-2]},\n "lines": [\n  {lines}\n ]\n}}\n'
 
 
-AnyLine = TypeVar("AnyLine", bound=BenchLine)
 AnyRecord = TypeVar("AnyRecord", bound=BenchRecord)
 
 
@@ -112,9 +111,8 @@ def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
     try:
         return validate(kind, read_json_object(path))
     except (OSError, ValueError) as error:
-        raise SettingError(
-            f"{path} is not a record of lastword bench ({error}); make one with lastword bench --out {path}"
-        ) from error
+        remedy = f"make one with lastword bench --out {path}"
+        raise SettingError(f"{path} is not a record of lastword bench ({error}); {remedy}") from error
 
 
 @dataclass(frozen=True)
@@ -138,12 +136,12 @@ class Timer:
 
     def median(self, call: Callable[[], object], warm: Callable[[], object] | None = None) -> Timing:
         """Return the median time of a call; `warm` is a shorter call to warm up with."""
-        allocated = self._start()
-        first = self._warm(warm or call)
-        times = self._repeat(call, self.repeats)
-        return Timing(1000 * statistics.median(times), len(times), self._peak_mb(allocated), first)
+        allocated = self.reset_peak()
+        first = next(iter(self.time_calls(warm or call, self.warm_up)), 0)
+        times = self.time_calls(call, self.repeats)
+        return Timing(1000 * statistics.median(times), len(times), self.peak_mb(allocated), first)
 
-    def _repeat(self, call: Callable[[], object], calls: int) -> list[int | float]:
+    def time_calls(self, call: Callable[[], object], calls: int) -> list[int | float]:
         """Return the seconds of a number of calls, or of those until `seconds` have passed."""
         times: list[int | float] = []
         while len(times) < calls and sum(times) < self.seconds:
@@ -163,23 +161,18 @@ class Timer:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def _warm(self, call: Callable[[], object]) -> int | float:
-        """Make the warm-up calls and return the seconds of the first one."""
-        return next(iter(self._repeat(call, self.warm_up)), 0)
-
-    def _start(self) -> int:
-        """Reset the peak of the device memory and return the bytes that are allocated."""
+    def reset_peak(self) -> int | None:
+        """Reset the peak of the device memory and return the bytes that are allocated; None on a CPU."""
         if self.device.type != "cuda":
-            return 0
+            return None
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
         return torch.cuda.memory_allocated(self.device)
 
-    def _peak_mb(self, allocated: int) -> float | None:
-        if self.device.type != "cuda":
-            return None
-        return (torch.cuda.max_memory_allocated(self.device) - allocated) / 2**20
+    def peak_mb(self, allocated: int | None) -> float | None:
+        """Return the peak of the device memory beyond the allocated bytes."""
+        return None if allocated is None else (torch.cuda.max_memory_allocated(self.device) - allocated) / 2**20
 
 
 def bench_prompts(model: MaskPredictor, count: int) -> list[Any]:
@@ -216,11 +209,14 @@ def time_recipe(
             finished.extend(step.finished)
 
     timing = timer.median(run)
+    seconds = timing.ms / 1000
     costs = [cost for row in finished for cost in (row.cost, row.probe_cost)]
     answers = {row.request_id: row.canvas.answer_ids(0) for row in finished}
     tokens = sum(len(trimmed(row.canvas, 0, answers[row.request_id])[0]) for row in finished)
-    seconds = timing.ms / 1000
-    line = BenchLine(
+    indices = [index * count // solo for index in range(solo)]
+    alone = (lastword.generate(model, prompts[index], recipe=recipe, seed=index) for index in indices)
+    equal = sum(answer.canvas == answers[index] for index, answer in zip(indices, alone))
+    return BenchLine(
         line="recipes",
         case=recipe.label(),
         rows=count,
@@ -234,13 +230,9 @@ def time_recipe(
         peak_mb=timing.peak_mb,
         tokens_per_second=tokens / seconds,
         tokens_per_forward=tokens / sum(cost.forward_passes for cost in costs),
+        solo=solo or None,
+        solo_equal=equal if solo else None,
     )
-    if not solo:
-        return line
-    indices = [index * count // solo for index in range(solo)]
-    alone = (lastword.generate(model, prompts[index], recipe=recipe, seed=index) for index in indices)
-    equal = sum(answer.canvas == answers[index] for index, answer in zip(indices, alone))
-    return line.model_copy(update={"solo": solo, "solo_equal": equal})
 
 
 def bench(
@@ -294,35 +286,34 @@ def bench(
     )
 
 
-COLUMNS: dict[str, tuple[Callable[[BenchLine], float | None], str]] = {
-    "rows": (lambda line: line.rows, ",d"),
-    "seconds": (lambda line: line.seconds, ",.3f"),
-    "the first time": (lambda line: line.first_seconds, ",.3f"),
-    "passes": (lambda line: line.forward_passes, ",d"),
-    "ms a pass": (lambda line: line.ms, ",.2f"),
-    "tokens/s": (lambda line: line.tokens_per_second, ",.0f"),
-    "tokens a forward": (lambda line: line.tokens_per_forward, ".2f"),
-    "columns": (lambda line: line.tokens_computed, ",.0f"),
-    "useful columns": (lambda line: line.useful_share, ".1%"),
-    "slots in use": (lambda line: line.occupancy, ".1%"),
-    "decoded alone": (lambda line: line.solo, ",d"),
-    "and equal": (lambda line: line.solo_equal, ",d"),
-    "peak, MB": (lambda line: line.peak_mb, ",.0f"),
+Column = tuple[str | Callable[[Any], float | None], str]  # a field of a line, or a function of it, and its format
+COLUMNS: dict[str, Column] = {
+    "rows": ("rows", ",d"),
+    "seconds": ("seconds", ",.3f"),
+    "the first time": ("first_seconds", ",.3f"),
+    "passes": ("forward_passes", ",d"),
+    "ms a pass": ("ms", ",.2f"),
+    "tokens/s": ("tokens_per_second", ",.0f"),
+    "tokens a forward": ("tokens_per_forward", ".2f"),
+    "columns": ("tokens_computed", ",.0f"),
+    "useful columns": ("useful_share", ".1%"),
+    "slots in use": ("occupancy", ".1%"),
+    "decoded alone": ("solo", ",d"),
+    "and equal": ("solo_equal", ",d"),
+    "peak, MB": ("peak_mb", ",.0f"),
 }
 
 
-def markdown_table(
-    lines: Sequence[AnyLine], columns: Mapping[str, tuple[Callable[[AnyLine], float | None], str]]
-) -> str:
+def markdown_table(lines: Sequence[BenchLine], columns: dict[str, Column]) -> str:
     """Return the lines as a Markdown table without the columns that would be empty."""
-    cells = {
-        name: ["" if (value := cell(line)) is None else format(value, form) for line in lines]
-        for name, (cell, form) in columns.items()
-    }
-    cells = {name: column for name, column in cells.items() if any(column)}
+    cells: dict[str, list[str]] = {}
+    for name, (cell, form) in columns.items():
+        values = [getattr(line, cell) if isinstance(cell, str) else cell(line) for line in lines]
+        if any(value is not None for value in values):
+            cells[name] = ["" if value is None else format(value, form) for value in values]
     rows = [f"| line | {' | '.join(cells)} |", f"|---|{'---:|' * len(cells)}"]
-    for line, *values in zip(lines, *cells.values()):
-        rows.append(f"| {line.line}: {line.case} | {' | '.join(values)} |")
+    for line, *row in zip(lines, *cells.values()):
+        rows.append(f"| {line.line}: {line.case} | {' | '.join(row)} |")
     return "\n".join(rows)
 
 
@@ -338,18 +329,13 @@ def heading(record: BenchRecord) -> str:
 
 def to_markdown(record: BenchRecord) -> str:
     """Return a record as Markdown: heading, table and notes."""
-    # The speed of a line is compared with the recipe `fixed` of the same model.
-    fixed = {_model_of(line): line.seconds for line in record.lines if line.case.endswith(", fixed")}
+    seconds_of = {line.case: line.seconds for line in record.lines}
 
     def speedup(line: BenchLine) -> float | None:
-        seconds = fixed.get(_model_of(line))
+        """Return the speed compared with the recipe `fixed` of the same model."""
+        seconds = seconds_of.get(f"{line.case.partition(', ')[0]}, fixed")
         return seconds / line.seconds if seconds and line.seconds else None
 
-    columns = COLUMNS | {"times the fixed canvas": (speedup, ",.1f")}
     notes = "\n".join(f"- {note}" for note in record.notes)
-    return "\n\n".join([heading(record), markdown_table(record.lines, columns), notes])
-
-
-def _model_of(line: BenchLine) -> str:
-    """Return the model of a line, the beginning of its case."""
-    return line.case.partition(", ")[0]
+    table = markdown_table(record.lines, COLUMNS | {"times the fixed canvas": (speedup, ",.1f")})
+    return "\n\n".join([heading(record), table, notes])

@@ -48,15 +48,15 @@ class Meter(Timer):
 
         With `trace` both are called once more under the profiler, which takes seconds.
         """
-        allocated = self._start()
-        self._warm(lambda: (less(), more()))
+        allocated = self.reset_peak()
+        self.time_calls(lambda: (less(), more()), self.warm_up)
         times: list[float] = []
         spent = 0.0
         while not times or (len(times) < self.repeats and spent < self.seconds):
             short, long = self.time(less), self.time(more)
             times.append((long - short) / by)
             spent += short + long
-        timing = Timing(1000 * max(statistics.median(times), 0.0), len(times), self._peak_mb(allocated))
+        timing = Timing(1000 * max(statistics.median(times), 0.0), len(times), self.peak_mb(allocated))
         if not trace:
             return timing, None
         few, many = self.activity(less), self.activity(more)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from benchmarks.passes.record import PassLine, PassRecord
-from lastword.bench import COLUMNS, heading, markdown_table
+from lastword.bench import COLUMNS, Column, heading, markdown_table
 
-Cell = Callable[[PassLine], float | None]
 PROBED = ", probe included"
 WHOLE = ("answers", "mixed", "plain", "recipes")
-PASS_COLUMNS: dict[str, tuple[Cell, str]] = {
-    "ms a pass": (lambda line: line.ms, ",.2f"),
-    "TFLOP/s": (lambda line: line.tflops, "#,.4g"),
-    "of ceiling": (lambda line: line.compute_share, ".0%"),
-    "GB/s": (lambda line: line.gbs, ",.0f"),
-    "of ceiling ": (lambda line: line.memory_share, ".0%"),
-    "launches": (lambda line: line.launches, ",.1f"),
-    "kernels": (lambda line: line.kernels, ",.0f"),
-    "GPU busy": (lambda line: line.busy, ".0%"),
-    "peak, MB": (lambda line: line.peak_mb, ",.0f"),
-    "of a bare pass": (lambda line: line.ratio, ".3f"),
+PASS_COLUMNS: dict[str, Column] = {
+    "ms a pass": ("ms", ",.2f"),
+    "TFLOP/s": ("tflops", "#,.4g"),
+    "of ceiling": ("compute_share", ".0%"),
+    "GB/s": ("gbs", ",.0f"),
+    "of ceiling ": ("memory_share", ".0%"),
+    "launches": ("launches", ",.1f"),
+    "kernels": ("kernels", ",.0f"),
+    "GPU busy": ("busy", ".0%"),
+    "peak, MB": ("peak_mb", ",.0f"),
+    "of a bare pass": ("ratio", ".3f"),
 }
 
 
@@ -39,12 +38,11 @@ def table(record: PassRecord) -> str:
     if passes:
         parts.append(markdown_table(passes, PASS_COLUMNS))
     if whole:
-        columns: dict[str, tuple[Cell, str]] = {**COLUMNS, **_faster(whole)}
-        parts.append(markdown_table(whole, columns))
+        parts.append(markdown_table(whole, COLUMNS | _faster(whole)))
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in record.notes)])
 
 
-def _faster(whole: list[PassLine]) -> dict[str, tuple[Cell, str]]:
+def _faster(whole: list[PassLine]) -> dict[str, Column]:
     """Return a column with the speed compared with the plain loop or the fixed canvas of the same run."""
     slow = {line.case.partition(", ")[0]: line for line in whole if line.case.endswith(", fixed")}
     plain = next((line for line in whole if line.line == "plain"), None)
