@@ -116,19 +116,15 @@ def run_programs(
         return []
     level = sandbox_level(plain=plain, unsafe=unsafe)
     if level is Level.NONE:
-        warnings.warn(
-            f"{len(programs)} model-written programs run without a sandbox, because bubblewrap does not work "
-            f"and --unsafe-code, unsafe=True or {UNSAFE}=1 was given; install bubblewrap to isolate them",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        reason = f"because bubblewrap does not work and --unsafe-code, unsafe=True or {UNSAFE}=1 was given"
+        advice = "install bubblewrap to isolate them"
+        message = f"{len(programs)} model-written programs run without a sandbox, {reason}; {advice}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
     running, pool = RunningPrograms(), ThreadPoolExecutor(workers or 2 * (os.cpu_count() or 1))
     try:
         return list(pool.map(lambda program: run_program(program, level, limits, running), programs))
-    except BaseException:  # Ctrl-C ends the programs instead of waiting for them
+    finally:  # Ctrl-C ends the programs instead of waiting for them
         running.kill_all()
-        raise
-    finally:
         pool.shutdown(cancel_futures=True)
 
 
@@ -305,7 +301,6 @@ def _start(
         user = 61184 + next(_users) % 4336 if level is Level.BUBBLEWRAP else NOBODY
     code = f"{CHILD}\nmain({source_bytes}, {verdict}, {user}, {limits.resources()})"
     command = [os.path.realpath(sys.executable), "-s", "-S", "-X", "utf8", "-c", code]
-    environment = {"PYTHONHASHSEED": "0"} | ({"TMPDIR": folder} if level is Level.NONE else {})
     with tempfile.TemporaryFile() as filter_file:
         if level is Level.BUBBLEWRAP:
             filter_file.write(seccomp_filter())
@@ -316,29 +311,30 @@ def _start(
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={"PYTHONHASHSEED": "0"} | ({"TMPDIR": folder} if level is Level.NONE else {}),
             cwd=folder,
             pass_fds=[verdict, filter_file.fileno()],
             start_new_session=True,
         )
 
 
-def _bubblewrap(disk_bytes: int) -> list[str]:
-    """Return the beginning of the command that isolates a program; raise FileNotFoundError without bwrap.
+ISOLATION = """
+--chdir /tmp --remount-ro / --die-with-parent --new-session --unshare-net --unshare-pid --unshare-ipc --unshare-uts
+--unshare-cgroup-try --cap-drop ALL
+"""
+# Root keeps the two capabilities that child.py needs to become another user, and loses them with that.
+AS_ROOT = "--cap-add CAP_SETUID --cap-add CAP_SETGID"
+AS_USER = f"--unshare-user --uid {NOBODY} --gid {NOBODY}"
 
-    Root keeps the two capabilities that child.py needs to become another user, and loses them with that.
-    """
+
+def _bubblewrap(disk_bytes: int) -> list[str]:
+    """Return the beginning of the command that isolates a program; raise FileNotFoundError without bwrap."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise FileNotFoundError("bwrap is not on the PATH")
     # /tmp comes first: the interpreter may be installed in it
     command = [bwrap, "--perms", "1777", "--size", str(disk_bytes), "--tmpfs", "/tmp", *_mounts()]
-    command += ["--chdir", "/tmp", "--remount-ro", "/", "--die-with-parent", "--new-session"]
-    command += ["--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    command += ["--cap-drop", "ALL"]
-    if os.geteuid() == 0:
-        return [*command, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    return [*command, "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
+    return [*command, *ISOLATION.split(), *(AS_USER if os.geteuid() else AS_ROOT).split()]
 
 
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin")
@@ -355,14 +351,14 @@ def _mounts() -> list[str]:
     prefix = os.path.realpath(sys.base_prefix)
     links = [path for path in SYSTEM if os.path.islink(path)]
     visible = [path for path in SYSTEM if os.path.isdir(path) and path not in links]
-    if not any(Path(prefix).is_relative_to(path) for path in visible):
+    if not _is_in(prefix, visible):
         visible.append(prefix)
     packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), str(Path(__file__).parents[1])}
     for root in (prefix, "/usr", "/usr/local"):
         packages |= {str(path) for pattern in PACKAGES for path in Path(root).glob(pattern)}
     hidden: list[str] = []
     for path in sorted({os.path.realpath(path) for path in packages if os.path.isdir(path)}):
-        if _beneath(path, visible) and not _beneath(path, hidden):
+        if _is_in(path, visible) and not _is_in(path, hidden):
             hidden.append(path)
     arguments = [word for link in links for word in ("--symlink", os.readlink(link), link)]
     for parent in dict.fromkeys(str(above) for path in visible for above in reversed(Path(path).parents)):
@@ -374,8 +370,8 @@ def _mounts() -> list[str]:
     return arguments
 
 
-def _beneath(path: str, folders: Sequence[str]) -> bool:
-    return path.startswith(tuple(f"{folder}/" for folder in folders))
+def _is_in(path: str, folders: Sequence[str]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
 # System calls that reach past namespaces and limits, by their numbers on x86_64 and aarch64. Keys belong to
