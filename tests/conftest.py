@@ -1,7 +1,7 @@
 """Fixtures many tests share.
 
-`lastword` is imported inside the fixtures: pytest reads this file before jaxtyping switches its
-run-time shape checks on, and a package imported earlier would go unchecked.
+`lastword` is imported inside the fixtures: pytest reads this file before jaxtyping installs its
+run-time shape checks, and a package imported earlier would go unchecked.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 
@@ -24,9 +26,35 @@ torch.set_num_threads(1)  # tiny tensors: a second thread costs more than it bri
 # a dataset) are a machine's own.
 MISSING = ("needs the program ", "needs the package ", "could not import ")
 
+# The tests that run with shape checks: they try every part. The others decode in the same way, and decoding with checks
+# takes several times as long.
+SHAPES_CHECKED = (
+    *("canvas", "laws", "policies", "recipe", "survival", "test_generation"),
+    *("decoding/test_prediction", "decoding/test_sampling", "decoding/test_static_shapes"),
+)
+
 
 def pytest_configure() -> None:
     cut_shards()
+    jaxtyping.config.update("jaxtyping_disable", True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    with shapes_checked(path.startswith(SHAPES_CHECKED) and item.get_closest_marker("full") is None):
+        return (yield)
+
+
+@contextmanager
+def shapes_checked(checked: bool):
+    """Check the shapes of `lastword` at run time, or skip the checks."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", not checked)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.hookimpl(wrapper=True)

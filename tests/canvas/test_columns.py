@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import jaxtyping
+import pytest
 import torch
 
 from lastword.canvas.columns import Columns, first_true
@@ -64,3 +66,8 @@ def test_leftmost_is_the_first_that_is_true_or_beyond_the_last():
     wide = torch.ones(1, 5000, dtype=torch.bool)  # of many that tie, too
     wide[0, :4000] = False
     assert first_true(wide).tolist() == [4000]
+
+
+def test_shapes_are_checked_while_these_tests_run():
+    with pytest.raises(jaxtyping.TypeCheckError):
+        Columns.from_mask(CHOSEN[0])
