@@ -64,7 +64,7 @@ def described(name: str, cls: Any, pages: dict[str, str]) -> str:
     """A part in a line, its name leading to its place in the reference."""
     settings = ", ".join(f"{f.name}={to_text(f.default)}" for f in dataclasses.fields(cls))
     path = f"{cls.__module__}.{cls.__qualname__}"
-    also = [f"`{alias}`" for alias, known in ALIASES.items() if known == name]
+    also = [f"`{alias}`" for alias in ALIASES.get(name, ())]
     said = first_line(cls) + (f" Also {', '.join(also)}." if also else "")
     said += f"<br>`{settings}`" if settings else ""
     return row(f"[`{name}`]({pages[path]}#{path})", said, cls.cost_summary, cls.source)

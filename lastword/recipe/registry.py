@@ -147,27 +147,20 @@ RECIPES = {
 }
 DEFAULT_RECIPE = "careful"
 
-# Names in the papers and in other libraries, which error messages translate.
+# Names in the papers and in other libraries, for which error messages suggest a part.
 ALIASES = {
-    "low_confidence": "most-confident",
-    "maskgit_plus": "most-confident",
-    "confidence": "most-confident",
-    "topk_margin": "largest-margin",
-    "margin": "largest-margin",
-    "entropy": "lowest-entropy",
-    "random": "at-random",
-    "origin": "coin-flip",
-    "linear": "equal-shares",
-    "smartcrop": "quantile",
-    "confidence_threshold": "threshold",
-    "above_threshold": "threshold",
-    "eb_sampler": "entropy-bound",
-    "eb": "entropy-bound",
-    "slow_fast_sampling": "slow-fast",
-    "slowfast": "slow-fast",
-    "sched": "stable-margin",
-    "prefix_cache": "prefix",
-    "dual_cache": "dual",
-    "dllm_cache": "feature",
-    "feature_cache": "feature",
+    "most-confident": ("low_confidence", "maskgit_plus", "confidence"),
+    "largest-margin": ("topk_margin", "margin"),
+    "lowest-entropy": ("entropy",),
+    "at-random": ("random",),
+    "coin-flip": ("origin",),
+    "equal-shares": ("linear",),
+    "quantile": ("smartcrop",),
+    "threshold": ("confidence_threshold", "above_threshold"),
+    "entropy-bound": ("eb_sampler", "eb"),
+    "slow-fast": ("slow_fast_sampling", "slowfast"),
+    "stable-margin": ("sched",),
+    "prefix": ("prefix_cache",),
+    "dual": ("dual_cache",),
+    "feature": ("dllm_cache", "feature_cache"),
 }

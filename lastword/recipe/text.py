@@ -7,7 +7,7 @@ import difflib
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lastword.errors import LastwordError, RecipeError
@@ -19,55 +19,37 @@ from lastword.validation import check_number, short_repr
 QUOTED_OR_CHARACTER = r'"(?:[^"\\]|\\.)*"|.'
 OPENING, CLOSING = "([{", ")]}"
 
-# Field names of recipes before 0.2, by part: they are parsed but never written.
+# Names of fields before 0.2, which are parsed but never written, with the present names that a part may have.
 FIELD_ALIASES = {
-    "budget": {"passes": "max_passes", "columns": "max_tokens_computed"},
-    "cheapest": {"cut": "truncation_cost"},
-    "cosine": {"pace": "tokens_per_step"},
-    "daedal": {
-        "by": "expansion_factor",
-        "window": "eos_window",
-        "enough": "eos_threshold",
-        "keep_growing": "expand_threshold",
-        "lost": "low_threshold",
-    },
-    "equal-shares": {"pace": "tokens_per_step"},
-    "feature": {"share": "update_ratio"},
-    "grow-when-full": {"by": "increment"},
-    "local-leap": {"relaxed": "relaxed_threshold"},
-    "maskgit": {"noise": "choice_temperature"},
-    "prophet": {
-        "early": "early_threshold",
-        "middle": "middle_threshold",
-        "late": "late_threshold",
-        "region": "answer_length",
-    },
-    "reread": {"by": "increment"},
-    "rho-eos": {
-        "low": "rho_low",
-        "high": "rho_high",
-        "unit": "expansion_factor",
-        "pace": "scheduler",
-        "passes": "max_adjust_steps",
-        "window": "eos_window",
-    },
-    "secant": {
-        "probes": "max_probes",
-        "enough": "target_probability",
-        "within": "tolerance",
-        "reading": "interpretation",
-    },
-    "slow-fast": {
-        "sure": "high_confidence",
-        "reach": "min_confidence",
-        "explore": "exploration_steps",
-        "history": "stability_window",
-        "spread": "stability_std",
-    },
-    "stable-margin": {"start": "start_threshold", "end": "end_threshold"},
-    "survival": {"reading": "interpretation"},
-    "threshold": {"pace": "max_tokens_per_step"},
-    "timesteps": {"pace": "tokens_per_step"},
+    "by": ("expansion_factor", "increment"),
+    "columns": ("max_tokens_computed",),
+    "cut": ("truncation_cost",),
+    "early": ("early_threshold",),
+    "end": ("end_threshold",),
+    "enough": ("eos_threshold", "target_probability"),
+    "explore": ("exploration_steps",),
+    "high": ("rho_high",),
+    "history": ("stability_window",),
+    "keep_growing": ("expand_threshold",),
+    "late": ("late_threshold",),
+    "lost": ("low_threshold",),
+    "low": ("rho_low",),
+    "middle": ("middle_threshold",),
+    "noise": ("choice_temperature",),
+    "pace": ("tokens_per_step", "max_tokens_per_step", "scheduler"),
+    "passes": ("max_passes", "max_adjust_steps"),
+    "probes": ("max_probes",),
+    "reach": ("min_confidence",),
+    "reading": ("interpretation",),
+    "region": ("answer_length",),
+    "relaxed": ("relaxed_threshold",),
+    "share": ("update_ratio",),
+    "spread": ("stability_std",),
+    "start": ("start_threshold",),
+    "sure": ("high_confidence",),
+    "unit": ("expansion_factor",),
+    "window": ("eos_window",),
+    "within": ("tolerance",),
 }
 MAX_TEXT_LENGTH = 10_000  # characters of a part as text
 MAX_NESTING = 8  # parts inside parts, and lists inside lists
@@ -85,7 +67,7 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Any:
     name, _, settings = _without_brackets(text).partition(":")
     cls = _lookup(axis, name)
     names = _fields(cls)
-    data: dict[str, Any] = {}
+    data: list[tuple[str, Any]] = []
     for index, setting in enumerate(filter(None, _split(settings))):
         named = re.match(r"(\w+)=", setting)
         if not named and (index or not names):
@@ -94,12 +76,7 @@ def parse_part(axis: str, text: str, *, depth: int = 0) -> Any:
                 f"{', '.join(names) or 'no fields'}: write field=value, and put an inner part with several "
                 "settings in brackets, as in stop-at-end:(survival:512,interpretation=auto)"
             )
-        field = _current_name(cls, named[1]) if named else names[0]
-        if field in data:
-            raise RecipeError(
-                f"{short_repr(text)} sets {field} twice; the first value of {name} is its {field}: give it once"
-            )
-        data[field] = _value(setting[named.end() if named else 0 :])
+        data.append((named[1], _value(setting[named.end() :])) if named else (names[0], _value(setting)))
     return _build(cls, name, data, depth)
 
 
@@ -171,10 +148,9 @@ def _lookup(axis: str, name: object) -> Callable[..., Any]:
         raise RecipeError(f"{axis} has the name {short_repr(name)}; a part's name is text: {', '.join(parts)}")
     if name in parts:
         return parts[name]
-    near = ALIASES.get(name.lower().replace("-", "_"))
-    if near not in parts:
-        spelled = name.lower().replace("_", "-")
-        near = next(iter(difflib.get_close_matches(spelled, parts, n=1, cutoff=0.5)), None)
+    spelled = name.lower().replace("-", "_")
+    near = next((part for part, others in ALIASES.items() if spelled in others and part in parts), None)
+    near = near or next(iter(difflib.get_close_matches(spelled.replace("_", "-"), parts, n=1, cutoff=0.5)), None)
     hint = f"; did you mean {near!r}?" if near else ""
     raise RecipeError(f"there is no {axis} called {short_repr(name)}; known: {', '.join(parts)}{hint}")
 
@@ -182,11 +158,6 @@ def _lookup(axis: str, name: object) -> Callable[..., Any]:
 def _fields(cls: Callable[..., Any]) -> list[str]:
     """Return the settings of a part or a shorthand."""
     return list(inspect.signature(cls).parameters)
-
-
-def _current_name(cls: Callable[..., Any], field: str) -> str:
-    """Return the name of a field that may be written with the name it had before 0.2."""
-    return FIELD_ALIASES.get(getattr(cls, "name", ""), {}).get(field, field)
 
 
 def check_field_names(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -232,9 +203,9 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
         return EqualShares(float(data))  # a plain number is a pace
     if not isinstance(data, dict):
         raise RecipeError(f"{axis} is {short_repr(data)}; give a name, or an object with a name and fields")
-    fields = {name: value for name, value in data.items() if name != "name"}
     name = data.get("name", "sampling" if axis == "sampling" else "")
-    return _build(_lookup(axis, name), name, fields, depth)
+    settings = [(field, value) for field, value in data.items() if field != "name"]
+    return _build(_lookup(axis, name), name, settings, depth)
 
 
 def _hashable(axis: str, data: Any, depth: int) -> Any:
@@ -246,12 +217,19 @@ def _hashable(axis: str, data: Any, depth: int) -> Any:
     return data
 
 
-def _build(cls: Callable[..., Any], name: str, data: Mapping[str, Any], depth: int) -> Any:
-    """Return the part with the given fields, from a file or the command line."""
-    current = {_current_name(cls, field): value for field, value in data.items()}
-    if len(current) < len(data):
-        raise RecipeError(f"{short_repr(dict(data))} sets a field of {name} by its old and its new name: give one")
-    checked = check_field_names(cls, current)
+def _build(cls: Callable[..., Any], name: str, settings: Iterable[tuple[str, Any]], depth: int) -> Any:
+    """Return the part with the given settings, from a file or the command line."""
+    names, data = _fields(cls), {}
+    for field, value in settings:
+        if field not in names:
+            field = next((new for new in FIELD_ALIASES.get(field, ()) if new in names), field)
+        if field in data:
+            raise RecipeError(
+                f"{field} of {name} is set twice (a value without a name sets {names[0]}, and names from before 0.2 "
+                "count); give it once"
+            )
+        data[field] = value
+    checked = check_field_names(cls, data)
     fields = {field: from_data(field, value, depth=depth + 1) for field, value in checked.items()}
     try:
         return cls(**fields)
