@@ -30,9 +30,9 @@ _AXES = ("length", "unmask", "commit", "cache", "sampling")
 class Recipe:
     """The parts of a decoding. Parts that are not given are those of the default recipe.
 
-    Unset values (None) are filled in when `resolve` adapts the recipe to a model, which decoding does. An
-    unset `block` then is 32 if a part works by block (a length policy that resizes between blocks, as the
-    default one does, or a block cache), and otherwise one block for the whole answer.
+    Unset values (None) are filled in when `resolve` adapts the recipe to a model, which decoding does. An unset `block`
+    then is 32 if a part works by block (a length policy that resizes between blocks, as the default one does, or a
+    block cache), and otherwise one block for the whole answer.
     """
 
     length: LengthPolicy = _DEFAULT["length"]
@@ -66,9 +66,8 @@ class Recipe:
             near = difflib.get_close_matches(str(name).lower(), RECIPES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise RecipeError(
-                f"there is no recipe called {short_repr(name)}; known: {', '.join(RECIPES)}{hint} Give "
-                "single parts by axis (length='survival'), or a Recipe (on the command line a file of its "
-                "JSON, --recipe ./FILE)"
+                f"there is no recipe called {short_repr(name)}; known: {', '.join(RECIPES)}{hint} Give single parts "
+                "by axis (length='survival'), or a Recipe (on the command line a file of its JSON, --recipe ./FILE)"
             )
         return cls(**RECIPES[name].choices)
 
@@ -80,8 +79,8 @@ class Recipe:
         if recipe is not None and not isinstance(recipe, Recipe):
             raise WrongTypeError(
                 f"recipe={short_repr(recipe)} was given; it must be a Recipe or the name of one "
-                f"({', '.join(RECIPES)}): read a saved one with Recipe.from_json, or give single parts by "
-                "name (length='survival')"
+                f"({', '.join(RECIPES)}): read a saved one with Recipe.from_json, or give single parts by name "
+                "(length='survival')"
             )
         return recipe or cls()
 
@@ -145,7 +144,8 @@ class Recipe:
             raise RecipeError(
                 f"the recipe is not valid JSON ({error}); give the output of Recipe.to_json(), or the name of a recipe"
             ) from error
-        return cls(**{name: from_data(name, value) for name, value in check_field_names(cls, data).items()})
+        check_field_names(cls, data)
+        return cls(**{name: from_data(name, value) for name, value in data.items()})
 
 
 def conflicts(recipe: Recipe) -> Iterator[str]:
@@ -163,43 +163,42 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
     if len(growing) > 1:
         outer, inner = growing[:2]
         yield (
-            f"{outer} was put around {inner}; both lengthen an answer that seems to need room, so one would "
-            f"repeat or undo the other: use {inner} alone, or {outer} around a policy that plans once, such "
-            "as Survival()"
+            f"{outer} was put around {inner}; both lengthen an answer that seems to need room, so one would repeat or "
+            f"undo the other: use {inner} alone, or {outer} around a policy that plans once, such as Survival()"
         )
     for policy in layers:
         planned, limit = combined_traits(policy).min_slots, policy.traits.max_slots
         if policy.traits.grows and limit is not None and planned >= limit:
             grower = type(policy).__name__
             yield (
-                f"{grower} has a limit of {limit} around a plan of {planned} slots, so no row can ever grow: "
-                f"raise the limit above {planned}, plan fewer slots, or leave {grower} out"
+                f"{grower} has a limit of {limit} around a plan of {planned} slots, so no row can ever grow: raise "
+                f"the limit above {planned}, plan fewer slots, or leave {grower} out"
             )
     bounding = names(p for p in layers if p.traits.bounds_cost)
     resizing = names(p for p in layers if p.traits.resizes == "any time")
     if bounding and resizing:
         yield (
-            f"{bounding[0]} was put around {resizing[-1]}, which removes slots that were paid for, so it "
-            f"cannot keep its promise: use {resizing[-1]} alone, or {bounding[0]} around a policy that plans "
-            "once or resizes between blocks, such as Survival() or Reread()"
+            f"{bounding[0]} was put around {resizing[-1]}, which removes slots that were paid for, so it cannot keep "
+            f"its promise: use {resizing[-1]} alone, or {bounding[0]} around a policy that plans once or resizes "
+            "between blocks, such as Survival() or Reread()"
         )
     if bounding and unmask.max_passes(1) is None:
         yield (
-            f"{bounding[0]} was given with {rule}, which follows a schedule and may idle but does not say "
-            f"how many passes that takes: give {rule} a method max_passes(masks), or use a rule that has "
-            "one, such as MostConfident()"
+            f"{bounding[0]} was given with {rule}, which follows a schedule and may idle but does not say how many "
+            f"passes that takes: give {rule} a method max_passes(masks), or use a rule that has one, such as "
+            "MostConfident()"
         )
     confident = names(p for p in layers if p.traits.uses_confidence)
     if confident and not unmask.traits.uses_model:
         yield (
-            f"{confident[0]} was given with {rule}; it resizes by the model's confidence in the remaining "
-            f"masks, and {rule} fills masks regardless of confidence: use a rule that depends on the model, "
-            "such as AboveThreshold(), or Survival(), which plans before anything is written"
+            f"{confident[0]} was given with {rule}; it resizes by the model's confidence in the remaining masks, and "
+            f"{rule} fills masks regardless of confidence: use a rule that depends on the model, such as "
+            "AboveThreshold(), or Survival(), which plans before anything is written"
         )
     if hides and cache.stores_states:
         yield (
-            f"{rule} was given with {cache_name}; {rule} leaves columns out of its passes, so their cached "
-            f"states would be outdated: use NoCache() (on the command line --cache none), or {sees_all}"
+            f"{rule} was given with {cache_name}; {rule} leaves columns out of its passes, so their cached states "
+            f"would be outdated: use NoCache() (on the command line --cache none), or {sees_all}"
         )
     one_step = names(p for p in layers if p.traits.reads == "one step")
     if one_step and (cache.refreshes_by_block or hides):
@@ -207,9 +206,8 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
         if cache.refreshes_by_block:
             part, instead = cache_name, "NoCache() or FeatureCache()"
         yield (
-            f"{one_step[0]} was given with {part}; it predicts from one step, and {part} may keep that pass "
-            f"from reading the whole answer: use {instead}, step 0, which reads all of it, or Survival(), "
-            "which probes"
+            f"{one_step[0]} was given with {part}; it predicts from one step, and {part} may keep that pass from "
+            f"reading the whole answer: use {instead}, step 0, which reads all of it, or Survival(), which probes"
         )
     ahead = names(p for p in layers if p.traits.reads == "ahead")
     if ahead and (cache.stale_suffix or hides):
@@ -217,21 +215,19 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
         if cache.stale_suffix:
             part, instead = cache_name, "PrefixCache(), FeatureCache() or NoCache()"
         yield (
-            f"{ahead[0]} was given with {part}; it reads the slots behind a block in the pass that completes "
-            f"it, and {part} leaves them out of that pass: use {instead}, or GrowWhenFull(Survival()), which "
-            "needs the block only"
+            f"{ahead[0]} was given with {part}; it reads the slots behind a block in the pass that completes it, and "
+            f"{part} leaves them out of that pass: use {instead}, or GrowWhenFull(Survival()), which needs the block "
+            "only"
         )
     moving = names(p for p in layers if p.traits.grows or p.traits.resizes == "any time")
     if moving and recipe.commit.traits.uses_slot_indices:
         yield (
-            f"{type(recipe.commit).__name__} was given slots at fixed indices (literals, or an answer_start "
-            f"of 0 or more) with {moving[-1]}, which moves the answer's end while decoding: count its region "
-            "from the end (answer_start=-5) and leave out literals, or use a length that is planned once, "
-            "such as Survival()"
+            f"{type(recipe.commit).__name__} was given slots at fixed indices (literals, or an answer_start of 0 or "
+            f"more) with {moving[-1]}, which moves the answer's end while decoding: count its region from the end "
+            "(answer_start=-5) and leave out literals, or use a length that is planned once, such as Survival()"
         )
     if recipe.sampling.propose_mask and not unmask.traits.follows_schedule:
         yield (
-            f"Sampling(propose_mask=True) was given with {rule}, which might wait forever for a mask that "
-            "the model refuses to fill; use a rule with a schedule, such as MostConfident(), or leave "
-            "propose_mask out"
+            f"Sampling(propose_mask=True) was given with {rule}, which might wait forever for a mask that the model "
+            "refuses to fill; use a rule with a schedule, such as MostConfident(), or leave propose_mask out"
         )

@@ -68,17 +68,17 @@ PartClass = TypeVar("PartClass", bound=type)
 def register(cls: PartClass) -> PartClass:
     """Make a user-defined part known by its `name`, so that recipes with it can be saved and loaded.
 
-    Use it as a decorator above the class. It applies to this process and to workers that import the class;
-    programs that read records of the part must register it first. Registering a class again, as a notebook
-    cell that is run twice does, replaces the earlier one.
+    Use it as a decorator above the class. It applies to this process and to workers that import the class; programs
+    that read records of the part must register it first. Registering a class again, as a notebook cell that is run
+    twice does, replaces the earlier one.
     """
     kinds = {axis: kind for axis, kind in CONTRACTS.items() if axis != "sampling"}
-    is_class = isinstance(cls, type)
-    axis = next((axis for axis, kind in kinds.items() if is_class and issubclass(cls, kind)), None)
-    if axis is None or not _is_frozen_dataclass(cls):
+    axis = next((axis for axis, kind in kinds.items() if isinstance(cls, type) and issubclass(cls, kind)), None)
+    params = vars(cls).get("__dataclass_params__") if axis else None  # of the class itself, not of a base
+    if axis is None or params is None or not params.frozen or any(field.name == "name" for field in fields(cls)):
         raise WrongTypeError(
-            f"register was given {short_repr(cls)}; give a frozen dataclass with a ClassVar `name`, derived "
-            f"from one of {', '.join(kind.__name__ for kind in kinds.values())}"
+            f"register was given {short_repr(cls)}; give a frozen dataclass with a ClassVar `name`, derived from one "
+            f"of {', '.join(kind.__name__ for kind in kinds.values())}"
         )
     name = vars(cls).get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9-]{0,59}", name):
@@ -87,22 +87,13 @@ def register(cls: PartClass) -> PartClass:
             'and dashes: name: ClassVar[str] = "my-rule"'
         )
     known = PARTS[axis].get(name)
-    if name in SHORTHANDS.get(axis, {}) or (known and _path(known) != _path(cls)):
+    same_class = known and (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)
+    if name in SHORTHANDS.get(axis, {}) or (known and not same_class):
         raise SettingError(f"there is already a {axis} called {name!r}; choose another name")
     PARTS[axis][name] = cls
     if known is not None:
         REREGISTERED.append(name)
     return cls
-
-
-def _is_frozen_dataclass(cls: Any) -> bool:
-    """Return whether the class itself, not only a base, is a frozen dataclass without a field `name`."""
-    params = vars(cls).get("__dataclass_params__")
-    return params is not None and params.frozen and all(field.name != "name" for field in fields(cls))
-
-
-def _path(cls: type) -> tuple[str, str]:
-    return cls.__module__, cls.__qualname__
 
 
 def default_length(limit: int | None = None) -> LengthPolicy:
@@ -133,8 +124,8 @@ RECIPES = {
         PLAIN | {"length": default_length()},
     ),
     "fast": NamedRecipe(
-        "The same canvas, with all confident tokens in one pass: a sixth of the estimated time for half a "
-        "point of accuracy.",
+        "The same canvas, with all confident tokens in one pass: a sixth of the estimated time for half a point of "
+        "accuracy.",
         PLAIN | {"length": default_length(), "unmask": AboveThreshold(0.97)},  # decision 21
     ),
     "paper": NamedRecipe(

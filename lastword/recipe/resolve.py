@@ -21,6 +21,7 @@ from lastword.recipe.text import to_text
 from lastword.validation import check_choice, check_int, short_repr
 
 DEFAULT_BLOCK = 32  # slots, if blocks are needed and no size is given; as in LLaDA's code
+CALIBRATED_AXES = ("unmask", "commit", "block", "sampling")  # those that change the lengths of answers
 
 
 class BeyondTrainingWarning(UserWarning):
@@ -38,12 +39,12 @@ def resolve(
 ) -> Recipe:
     """Return the recipe as it runs on this model, with limits, block size and calibration filled in.
 
-    An unset limit becomes `model.default_max_new_tokens`, or the number of positions that the prompts leave;
-    if they leave different numbers, they have no common limit and are rejected (`group_by_limit` separates
-    them). A limit that is set is a promise: more slots than the model's default are kept, with one warning;
-    more than fit the model's context after the longest prompt are rejected unless `exceed_max_seq_len`.
-    `available_slots` shortens limits instead; evaluation uses it for long prompts. `in_chat` says for each
-    prompt whether it uses the chat template (None: unknown). Resolving a resolved recipe changes nothing.
+    An unset limit becomes `model.default_max_new_tokens`, or the number of positions that the prompts leave; if they
+    leave different numbers, they have no common limit and are rejected (`group_by_limit` separates them). A limit that
+    is set is a promise: more slots than the model's default are kept, with one warning; more than fit the model's
+    context after the longest prompt are rejected unless `exceed_max_seq_len`. `available_slots` shortens limits
+    instead; evaluation uses it for long prompts. `in_chat` says for each prompt whether it uses the chat template
+    (None: unknown). Resolving a resolved recipe changes nothing.
     """
     check_model(model, properties_only=True)
     recipe = check_request("resolve", recipe, in_chat, exceed_max_seq_len)
@@ -69,8 +70,8 @@ def check_request(
     kinds = (list, tuple, set, frozenset)
     if not isinstance(in_chat, kinds) or not {*map(type, in_chat)} <= {bool, type(None)}:
         raise WrongTypeError(
-            f"{owner}(in_chat={short_repr(in_chat)}) was given; in_chat must be a list or set that says for "
-            "each prompt whether it went through the chat template: True, False or None"
+            f"{owner}(in_chat={short_repr(in_chat)}) was given; in_chat must be a list or set that says for each "
+            "prompt whether it went through the chat template: True, False or None"
         )
     return Recipe.coerce(recipe)
 
@@ -94,16 +95,16 @@ def resolve_checked(
         _check_calibration(resolved, model, in_chat)
     if recipe.cache.traits.stores_states and not model.supports_cache:
         raise SettingError(
-            f"{type(recipe.cache).__name__} was given for a {type(model).__name__}, which cannot store the "
-            "states of its layers: decode with cache=NoCache()"
+            f"{type(recipe.cache).__name__} was given for a {type(model).__name__}, which cannot store the states of "
+            "its layers: decode with cache=NoCache()"
         )
     horizon = combined_traits(length).upper_bound
     if must_fit:
         check_context_length(longest_prompt, horizon, model.max_seq_len)
     if horizon > default:
         warnings.warn(
-            f"{horizon} slots were requested and the model is made for {default}: it was not trained on such "
-            "lengths, and its predictions and answers may be nonsense",
+            f"{horizon} slots were requested and the model is made for {default}: it was not trained on such lengths, "
+            "and its predictions and answers may be nonsense",
             BeyondTrainingWarning,
             stacklevel=_frames_in_package(),
         )
@@ -112,18 +113,14 @@ def resolve_checked(
 
 def _prompt_lengths(prompts: Sequence[PromptIds]) -> list[int]:
     """Return the number of tokens of each prompt; decoding checks the tokens."""
+    texts = (str, bytes, Mapping)
     try:
-        listed = list(prompts)
-        texts = [item for item in (prompts, *listed) if isinstance(item, (str, bytes, Mapping))]
-        lengths = [len(prompt) for prompt in listed]
-    except TypeError as error:
+        lengths = [0 if isinstance(prompt, texts) else len(prompt) for prompt in prompts]
+    except TypeError:
+        lengths = [0]
+    if isinstance(prompts, texts) or 0 in lengths:
         raise PromptError(
-            f"resolve was given prompts={short_repr(prompts)}; give a list of lists of token ids"
-        ) from error
-    if texts or 0 in lengths:
-        raise PromptError(
-            f"resolve was given {short_repr(texts[0]) if texts else 'an empty list'} as a prompt; give lists "
-            "of token ids"
+            f"resolve was given prompts={short_repr(prompts)}; give a list of lists of token ids, none of them empty"
         )
     return lengths
 
@@ -136,9 +133,9 @@ def check_common_limit(
         return
     slots = _slots_left(model, max(lengths))
     raise CapacityError(
-        f"the longest prompt leaves {slots} of the {model.default_max_new_tokens} slots the model is made "
-        f"for, and others leave more, so the batch has no common limit: set one of at most {slots}, or "
-        "decode the prompts separately, as lastword.generate does"
+        f"the longest prompt leaves {slots} of the {model.default_max_new_tokens} slots the model is made for, and "
+        f"others leave more, so the batch has no common limit: set one of at most {slots}, or decode the prompts "
+        "separately, as lastword.generate does"
     )
 
 
@@ -147,21 +144,15 @@ def group_by_limit(recipe: Recipe, model: ModelProperties, lengths: Sequence[int
 
     There is one group unless a limit is unset and some prompts leave less room than the model's default.
     """
-    by_slots: dict[int, list[int]] = {}
-    for index, length in enumerate(lengths):
-        by_slots.setdefault(_slots_left(model, length), []).append(index)
-    if len(by_slots) == 1:
-        return [*by_slots.values()]
-    groups: list[tuple[LengthPolicy, list[int]]] = []
-    for slots, rows in by_slots.items():
-        policy = recipe.length.resolved(ModelLimits(slots, None, model.calibration))
-        for known, others in groups:
-            if known == policy:
-                others += rows
-                break
-        else:
-            groups.append((policy, rows))
-    return [sorted(rows) for _, rows in groups]
+    slots = [_slots_left(model, length) for length in lengths]
+    if len(set(slots)) < 2:
+        return [[*range(len(slots))]]
+    policies = {left: recipe.length.resolved(ModelLimits(left, None, model.calibration)) for left in set(slots)}
+    first = {left: next(other for other in policies if policies[other] == policies[left]) for left in policies}
+    groups: dict[int, list[int]] = {}
+    for index, left in enumerate(slots):
+        groups.setdefault(first[left], []).append(index)
+    return [*groups.values()]
 
 
 def _slots_left(model: ModelProperties, prompt_length: int) -> int:
@@ -196,8 +187,8 @@ def _check_calibration(resolved: Recipe, model: ModelProperties, in_chat: Collec
     """Raise SettingError for a calibration of another model, another recipe or other prompts."""
     if _contains_calibrated(resolved.length):
         raise SettingError(
-            f"{type(resolved.length).__name__} was put around Calibrated and does not resolve it; give it a "
-            "method `resolved`, as lastword.policies.length.wrappers.Wrapper has"
+            f"{type(resolved.length).__name__} was put around Calibrated and does not resolve it; give it a method "
+            "`resolved`, as lastword.policies.length.wrappers.Wrapper has"
         )
     if model.calibration is None:
         return
@@ -205,32 +196,23 @@ def _check_calibration(resolved: Recipe, model: ModelProperties, in_chat: Collec
     made_with = model.calibration.made_with
     if made_with.get("recipe") is not None:  # a calibration made by hand has no recipe to compare
         recipe = Recipe.from_json(json.dumps(made_with["recipe"]))
-        _check_same_decoding(resolved, replace(recipe, block=default_block(recipe)))
-    _check_same_layout(made_with.get("chat"), in_chat)
-
-
-def _check_same_decoding(recipe: Recipe, calibrated: Recipe) -> None:
-    axes = ("unmask", "commit", "block", "sampling")
-    differing = [axis for axis in axes if getattr(calibrated, axis) != getattr(recipe, axis)]
-    if differing:
-        theirs, ours = (
-            ", ".join(f"{axis} {to_text(getattr(other, axis))}" for axis in differing).replace("block null", "no block")
-            for other in (calibrated, recipe)
+        recipe = replace(recipe, block=default_block(recipe))
+        axes = [axis for axis in CALIBRATED_AXES if getattr(recipe, axis) != getattr(resolved, axis)]
+        then, now = (
+            ", ".join(f"{axis} {to_text(getattr(other, axis))}" for axis in axes).replace("block null", "no block")
+            for other in (recipe, resolved)
         )
+        if axes:
+            raise SettingError(
+                f"the model was calibrated on answers decoded with {then}, and this recipe has {now}, with which "
+                "answers may be longer: decode with the former, or calibrate for this recipe "
+                "(lastword.calibrate(..., recipe=...), lastword calibrate --recipe FILE)"
+            )
+    chat = made_with.get("chat")
+    if chat is not None and not {*in_chat} <= {chat, None}:
+        layouts = "plain text", "chat messages"
         raise SettingError(
-            f"the model was calibrated on answers decoded with {theirs}, and this recipe has {ours}, with "
-            "which answers may be longer: decode with the former, or calibrate for this recipe "
-            "(lastword.calibrate(..., recipe=...), lastword calibrate --recipe FILE)"
+            f"the model was calibrated on prompts given as {layouts[chat]}, and this prompt is {layouts[not chat]}, "
+            "to which answers may be longer: give prompts as in the calibration (on the command line --chat wraps "
+            "text in the chat template), or calibrate on prompts like this one"
         )
-
-
-def _check_same_layout(calibrated: bool | None, in_chat: Collection[bool | None]) -> None:
-    if calibrated is None or all(chat in (calibrated, None) for chat in in_chat):
-        return
-    chat, plain = "chat messages", "plain text"
-    then, now = (chat, plain) if calibrated else (plain, chat)
-    raise SettingError(
-        f"the model was calibrated on prompts given as {then}, and this prompt is {now}, to which answers "
-        "may be longer: give prompts as in the calibration (on the command line --chat wraps text in the "
-        "chat template), or calibrate on prompts like this one"
-    )

@@ -7,7 +7,7 @@ import difflib
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from lastword.errors import LastwordError, RecipeError
@@ -58,23 +58,23 @@ MAX_NESTING = 8  # parts inside parts, and lists inside lists
 def parse_part(axis: str, text: str, *, depth: int = 0) -> Any:
     """Return the part of a text such as `survival`, `fixed:256` or `survival:512,estimate=quantile:0.9`.
 
-    The first value may be given without the name of its field; values are JSON, or the text of a part. A part
-    with several settings inside another part goes in brackets:
-    `stop-at-end:(survival:512,interpretation=auto)`.
+    The first value may be given without the name of its field; values are JSON, or the text of a part. A part with
+    several settings inside another part goes in brackets: `stop-at-end:(survival:512,interpretation=auto)`.
     """
     if len(text) > MAX_TEXT_LENGTH:
         raise RecipeError(f"{axis}={short_repr(text)} has {len(text)} characters; give at most {MAX_TEXT_LENGTH}")
-    name, _, settings = _without_brackets(text).partition(":")
+    inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+    name, _, settings = inner.partition(":")
     cls = _lookup(axis, name)
-    names = _fields(cls)
+    names = list(inspect.signature(cls).parameters)
     data: list[tuple[str, Any]] = []
     for index, setting in enumerate(filter(None, _split(settings))):
         named = re.match(r"(\w+)=", setting)
         if not named and (index or not names):
             raise RecipeError(
                 f"{short_repr(text)} sets {short_repr(setting)} without a field name; {name} takes "
-                f"{', '.join(names) or 'no fields'}: write field=value, and put an inner part with several "
-                "settings in brackets, as in stop-at-end:(survival:512,interpretation=auto)"
+                f"{', '.join(names) or 'no fields'}: write field=value, and put an inner part with several settings "
+                "in brackets, as in stop-at-end:(survival:512,interpretation=auto)"
             )
         data.append((named[1], _value(setting[named.end() :])) if named else (names[0], _value(setting)))
     return _build(cls, name, data, depth)
@@ -131,10 +131,6 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def _without_brackets(text: str) -> str:
-    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
-
-
 def _value(text: str) -> Any:
     try:
         return parse_json(text)
@@ -155,24 +151,17 @@ def _lookup(axis: str, name: object) -> Callable[..., Any]:
     raise RecipeError(f"there is no {axis} called {short_repr(name)}; known: {', '.join(parts)}{hint}")
 
 
-def _fields(cls: Callable[..., Any]) -> list[str]:
-    """Return the settings of a part or a shorthand."""
-    return list(inspect.signature(cls).parameters)
-
-
-def check_field_names(cls: Callable[..., Any], data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the data if all its names are fields of the class."""
-    names = _fields(cls)
+def check_field_names(cls: Callable[..., Any], data: Iterable[str]) -> None:
+    """Raise RecipeError unless all names are fields of the class."""
+    names = list(inspect.signature(cls).parameters)
     for name in data:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            for inner in (part for part in names if part in PARTS and not near):
-                hint = f"; a setting of its {inner} goes in brackets: {inner}=(name:{name:.40}=...)"
-            raise RecipeError(
-                f"{cls.__name__} has no field {short_repr(name)}; known: {', '.join(names) or 'none'}{hint}"
-            )
-    return data
+            inner = next((field for field in names if field in PARTS), None)
+            hint = f"; a setting of its {inner} goes in brackets: {inner}=(name:{name:.40}=...)" if inner else ""
+            hint = f"; did you mean {near[0]!r}?" if near else hint
+            known = ", ".join(names) or "none"
+            raise RecipeError(f"{cls.__name__} has no field {short_repr(name)}; known: {known}{hint}")
 
 
 def to_data(value: Any) -> Any:
@@ -183,9 +172,9 @@ def to_data(value: Any) -> Any:
     name = _name_of(value)
     if name is None:
         raise RecipeError(
-            f"{type(value).__name__} is not registered, so a recipe with it cannot be saved; put "
-            "@lastword.register above the class and give it a name (for length policies, unmask and commit "
-            "rules, caches, schedules and interpretations)"
+            f"{type(value).__name__} is not registered, so a recipe with it cannot be saved; put @lastword.register "
+            "above the class and give it a name (for length policies, unmask and commit rules, caches, schedules and "
+            "interpretations)"
         )
     return {"name": name, **data}
 
@@ -194,8 +183,12 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
     """Return the value of plain data: the inverse of `to_data`. A part may also be given as its text."""
     if depth > MAX_NESTING:
         raise RecipeError(f"{axis} is {short_repr(data)}, nested {depth} levels deep; nest at most {MAX_NESTING}")
+    if axis not in PARTS and isinstance(data, dict):
+        raise RecipeError(f"{axis} is {short_repr(data)}; an object is allowed only where a part belongs")
+    if axis not in PARTS and isinstance(data, list):  # parts must be hashable
+        return tuple(from_data(axis, value, depth=depth + 1) for value in data)
     if axis not in PARTS:
-        return _hashable(axis, data, depth)
+        return data
     if isinstance(data, str):
         return parse_part(axis, data, depth=depth)
     if axis == "schedule" and isinstance(data, (int, float)) and not isinstance(data, bool):
@@ -208,18 +201,9 @@ def from_data(axis: str, data: Any, *, depth: int = 0) -> Any:
     return _build(_lookup(axis, name), name, settings, depth)
 
 
-def _hashable(axis: str, data: Any, depth: int) -> Any:
-    """Return a JSON value with lists as tuples, because parts must be hashable; reject objects."""
-    if isinstance(data, dict):
-        raise RecipeError(f"{axis} is {short_repr(data)}; an object is allowed only where a part belongs")
-    if isinstance(data, list):
-        return tuple(from_data(axis, value, depth=depth + 1) for value in data)
-    return data
-
-
 def _build(cls: Callable[..., Any], name: str, settings: Iterable[tuple[str, Any]], depth: int) -> Any:
     """Return the part with the given settings, from a file or the command line."""
-    names, data = _fields(cls), {}
+    names, data = list(inspect.signature(cls).parameters), {}
     for field, value in settings:
         if field not in names:
             field = next((new for new in FIELD_ALIASES.get(field, ()) if new in names), field)
@@ -229,8 +213,8 @@ def _build(cls: Callable[..., Any], name: str, settings: Iterable[tuple[str, Any
                 "count); give it once"
             )
         data[field] = value
-    checked = check_field_names(cls, data)
-    fields = {field: from_data(field, value, depth=depth + 1) for field, value in checked.items()}
+    check_field_names(cls, data)
+    fields = {field: from_data(field, value, depth=depth + 1) for field, value in data.items()}
     try:
         return cls(**fields)
     except LastwordError:
