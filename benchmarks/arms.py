@@ -19,13 +19,11 @@ from lastword.policies.length.rho_eos import RhoEos
 from lastword.policies.length.secant import Secant
 from lastword.policies.length.survival import Survival, SurvivalAtStep
 from lastword.policies.length.wrappers import GrowWhenFull, StopAtEnd
-from lastword.policies.unmask.coin_flip import CoinFlip
-from lastword.policies.unmask.entropy_bound import EntropyBound
-from lastword.policies.unmask.mask_git import MaskGit
 from lastword.policies.unmask.rule import AtRandom, LargestMargin, LowestEntropy, MostConfident, UnmaskRule
 from lastword.policies.unmask.schedule import Cosine, EqualShares
 from lastword.policies.unmask.slow_fast import SlowFast
-from lastword.policies.unmask.threshold import AboveThreshold, Factor, LeftmostFirst
+from lastword.policies.unmask.stochastic import CoinFlip, MaskGit
+from lastword.policies.unmask.threshold import AboveThreshold, EntropyBound, Factor, LeftmostFirst
 from lastword.recipe.recipe import Recipe
 from lastword.survival.distribution import Cheapest, Quantile
 from lastword.survival.interpretation import Auto

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from lastword.policies.commit import Never as Never
     from lastword.policies.commit import Prophet as Prophet
     from lastword.policies.commit import StableMargin as StableMargin
-    from lastword.policies.length.calibrated import Calibrated as Calibrated
     from lastword.policies.length.daedal import Daedal as Daedal
     from lastword.policies.length.fixed import Fixed as Fixed
     from lastword.policies.length.policy import LengthPolicy as LengthPolicy
@@ -48,15 +47,13 @@ if TYPE_CHECKING:
     from lastword.policies.length.reread import Reread as Reread
     from lastword.policies.length.rho_eos import RhoEos as RhoEos
     from lastword.policies.length.secant import Secant as Secant
+    from lastword.policies.length.survival import Calibrated as Calibrated
     from lastword.policies.length.survival import Survival as Survival
     from lastword.policies.length.survival import SurvivalAtStep as SurvivalAtStep
     from lastword.policies.length.wrappers import Budget as Budget
     from lastword.policies.length.wrappers import GrowWhenFull as GrowWhenFull
     from lastword.policies.length.wrappers import StopAtEnd as StopAtEnd
-    from lastword.policies.unmask.coin_flip import CoinFlip as CoinFlip
-    from lastword.policies.unmask.entropy_bound import EntropyBound as EntropyBound
     from lastword.policies.unmask.local_leap import LocalLeap as LocalLeap
-    from lastword.policies.unmask.mask_git import MaskGit as MaskGit
     from lastword.policies.unmask.rule import AtRandom as AtRandom
     from lastword.policies.unmask.rule import LargestMargin as LargestMargin
     from lastword.policies.unmask.rule import LowestEntropy as LowestEntropy
@@ -67,7 +64,10 @@ if TYPE_CHECKING:
     from lastword.policies.unmask.schedule import Schedule as Schedule
     from lastword.policies.unmask.schedule import Timesteps as Timesteps
     from lastword.policies.unmask.slow_fast import SlowFast as SlowFast
+    from lastword.policies.unmask.stochastic import CoinFlip as CoinFlip
+    from lastword.policies.unmask.stochastic import MaskGit as MaskGit
     from lastword.policies.unmask.threshold import AboveThreshold as AboveThreshold
+    from lastword.policies.unmask.threshold import EntropyBound as EntropyBound
     from lastword.policies.unmask.threshold import Factor as Factor
     from lastword.policies.unmask.threshold import LeftmostFirst as LeftmostFirst
     from lastword.recipe.recipe import Recipe as Recipe
@@ -114,23 +114,20 @@ _PUBLIC = {
     "models.toy": ("Toy",),
     "policies.cache": ("Cache", "DualCache", "FeatureCache", "NoCache", "PrefixCache"),
     "policies.commit": ("CommitRule", "Never", "Prophet", "StableMargin"),
-    "policies.length.calibrated": ("Calibrated",),
     "policies.length.daedal": ("Daedal",),
     "policies.length.fixed": ("Fixed",),
     "policies.length.policy": ("LengthPolicy", "Plan", "Probe"),
     "policies.length.reread": ("Reread",),
     "policies.length.rho_eos": ("RhoEos",),
     "policies.length.secant": ("Secant",),
-    "policies.length.survival": ("Survival", "SurvivalAtStep"),
+    "policies.length.survival": ("Calibrated", "Survival", "SurvivalAtStep"),
     "policies.length.wrappers": ("Budget", "GrowWhenFull", "StopAtEnd"),
-    "policies.unmask.coin_flip": ("CoinFlip",),
-    "policies.unmask.entropy_bound": ("EntropyBound",),
     "policies.unmask.local_leap": ("LocalLeap",),
-    "policies.unmask.mask_git": ("MaskGit",),
     "policies.unmask.rule": ("AtRandom", "LargestMargin", "LowestEntropy", "MostConfident", "UnmaskRule"),
     "policies.unmask.schedule": ("Cosine", "EqualShares", "Schedule", "Timesteps"),
     "policies.unmask.slow_fast": ("SlowFast",),
-    "policies.unmask.threshold": ("AboveThreshold", "Factor", "LeftmostFirst"),
+    "policies.unmask.stochastic": ("CoinFlip", "MaskGit"),
+    "policies.unmask.threshold": ("AboveThreshold", "EntropyBound", "Factor", "LeftmostFirst"),
     "recipe.recipe": ("Recipe",),
     "recipe.registry": ("register",),
     "recipe.resolve": ("BeyondTrainingWarning", "resolve"),

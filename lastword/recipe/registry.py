@@ -10,23 +10,20 @@ from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError, WrongTypeError
 from lastword.policies.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.policies.commit import CommitRule, Never, Prophet, StableMargin
-from lastword.policies.length.calibrated import Calibrated
 from lastword.policies.length.daedal import Daedal
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import LengthPolicy
 from lastword.policies.length.reread import Reread
 from lastword.policies.length.rho_eos import RhoEos
 from lastword.policies.length.secant import Secant
-from lastword.policies.length.survival import Survival, SurvivalAtStep
+from lastword.policies.length.survival import Calibrated, Survival, SurvivalAtStep
 from lastword.policies.length.wrappers import Budget, GrowWhenFull, StopAtEnd
-from lastword.policies.unmask.coin_flip import CoinFlip
-from lastword.policies.unmask.entropy_bound import EntropyBound
 from lastword.policies.unmask.local_leap import LocalLeap
-from lastword.policies.unmask.mask_git import MaskGit
 from lastword.policies.unmask.rule import AtRandom, LargestMargin, LowestEntropy, MostConfident, UnmaskRule
 from lastword.policies.unmask.schedule import Cosine, EqualShares, Schedule, Timesteps
 from lastword.policies.unmask.slow_fast import SlowFast
-from lastword.policies.unmask.threshold import AboveThreshold, Factor, LeftmostFirst
+from lastword.policies.unmask.stochastic import CoinFlip, MaskGit
+from lastword.policies.unmask.threshold import AboveThreshold, EntropyBound, Factor, LeftmostFirst
 from lastword.survival.distribution import Cheapest, Mean, Quantile, Scaled
 from lastword.survival.interpretation import Auto, Boundary, EndedBy, FirstBoundary, Hazard, Interpretation, TurnEnd
 from lastword.validation import short_repr

@@ -13,8 +13,8 @@ from lastword.decoding.forward import check_context_length
 from lastword.errors import CapacityError, PromptError, SettingError, WrongTypeError
 from lastword.models.base import ModelProperties, check_model
 from lastword.models.weights import model_key
-from lastword.policies.length.calibrated import Calibrated
 from lastword.policies.length.policy import LengthPolicy, ModelLimits
+from lastword.policies.length.survival import Calibrated
 from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.text import to_text

@@ -8,7 +8,7 @@ from benchmarks.arms import ARMS, FAST, FRESH, GROUPS, MODELS, Arm, Group, tagge
 from lastword.errors import ExtraError
 from lastword.policies.cache import DualCache
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.unmask.entropy_bound import EntropyBound
+from lastword.policies.unmask.threshold import EntropyBound
 from lastword.recipe import registry as names
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length

@@ -19,9 +19,9 @@ from lastword.policies.length.reread import Reread
 from lastword.policies.length.rho_eos import RhoEos
 from lastword.policies.length.survival import Survival, SurvivalAtStep
 from lastword.policies.length.wrappers import Budget, GrowWhenFull, StopAtEnd
-from lastword.policies.unmask.coin_flip import CoinFlip
 from lastword.policies.unmask.rule import AtRandom, MostConfident, UnmaskRule, UnmaskTraits
 from lastword.policies.unmask.slow_fast import SlowFast
+from lastword.policies.unmask.stochastic import CoinFlip
 from lastword.policies.unmask.threshold import AboveThreshold, LeftmostFirst
 from lastword.recipe.recipe import Recipe, conflicts
 from lastword.survival.distribution import Quantile

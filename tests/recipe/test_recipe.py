@@ -12,14 +12,13 @@ from lastword.decoding.sampling import Sampling
 from lastword.errors import LastwordError, RecipeError, SettingError
 from lastword.policies.cache import Cache, DualCache, FeatureCache, PrefixCache
 from lastword.policies.commit import CommitRule, Prophet
-from lastword.policies.length.calibrated import Calibrated
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import LengthPolicy
-from lastword.policies.length.survival import Survival
+from lastword.policies.length.survival import Calibrated, Survival
 from lastword.policies.length.wrappers import Budget, GrowWhenFull, StopAtEnd, combined_traits
-from lastword.policies.unmask.coin_flip import CoinFlip
 from lastword.policies.unmask.rule import LowestEntropy, MostConfident, UnmaskRule
 from lastword.policies.unmask.schedule import EqualShares, Schedule, Timesteps
+from lastword.policies.unmask.stochastic import CoinFlip
 from lastword.policies.unmask.threshold import AboveThreshold, LeftmostFirst
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import ALIASES, DEFAULT_RECIPE, PARTS, default_length

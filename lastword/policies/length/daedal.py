@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -12,42 +12,25 @@ from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.columns import first_true
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.length.policy import (
-    LengthPolicy,
-    LengthTraits,
-    ModelLimits,
-    Plan,
-    Probe,
-    check_initial,
-    resolved_range,
-    resolved_slots,
-)
+from lastword.policies.length.policy import BoundedPolicy, LengthTraits, Plan, Probe, resolved_slots
 from lastword.validation import check_int, check_number, checked_field
-
-DEFAULT_INITIAL = 64  # slots; in both papers
 
 
 @dataclass(frozen=True)
-class Resizer(LengthPolicy):
-    """A policy that starts with `initial` slots, never exceeds `limit`, and reads the whole answer.
+class Resizer(BoundedPolicy):
+    """A policy that resizes a row in any pass, by the model's predictions for the whole answer.
 
     Unset, `initial` is 64 and `limit` is that of the model.
     """
 
+    default_initial = 64  # in both papers
+
     initial: int | None = checked_field(None, check_int, minimum=1)
     limit: int | None = checked_field(None, check_int, minimum=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_initial(self, self.initial, self.limit)
 
     @property
     def traits(self) -> LengthTraits:
         return LengthTraits(resizes="any time", reads="answer", grows=True, uses_confidence=True, max_slots=self.limit)
-
-    def resolved(self, limits: ModelLimits) -> Resizer:
-        initial, limit = resolved_range(limits, self.initial, self.limit, DEFAULT_INITIAL)
-        return replace(self, initial=initial, limit=limit)
 
 
 def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Int
 from torch import Tensor, cat, long, maximum, minimum
@@ -173,27 +173,6 @@ def resolved_slots(policy: object, value: int | None) -> int:
     return value
 
 
-def check_initial(policy: object, initial: int | None, limit: int | None) -> None:
-    """Raise SettingError if a policy starts with more slots than its limit."""
-    if initial is not None and limit is not None and initial > limit:
-        raise SettingError(
-            f"{type(policy).__name__}(initial={initial}, limit={limit}) was given; initial must not exceed "
-            "limit: raise the limit or start with fewer slots"
-        )
-
-
-def resolved_range(
-    limits: ModelLimits, initial: int | None, limit: int | None, default_initial: int
-) -> tuple[int, int]:
-    """Return the initial slots and the limit of a policy, with unset ones filled in for a model."""
-    resolved_limit = limits.resolve(limit)
-    if limit is None and initial is not None:
-        resolved_limit = max(resolved_limit, limits.resolve(initial))
-    if initial is None:
-        return min(default_initial, resolved_limit), resolved_limit
-    return limits.resolve(initial), resolved_limit
-
-
 class LengthPolicy(Part):
     """The length of the answer, planned before the first step and revised after every step.
 
@@ -220,3 +199,25 @@ class LengthPolicy(Part):
         rule is about to complete.
         """
         return canvas, state
+
+
+class BoundedPolicy(LengthPolicy):
+    """A policy, as a dataclass, whose first canvas has `initial` slots and whose canvases never exceed `limit`."""
+
+    initial: int | None
+    limit: int | None
+    default_initial: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.initial is not None and self.limit is not None and self.initial > self.limit:
+            raise SettingError(
+                f"{type(self).__name__}(initial={self.initial}, limit={self.limit}) was given; initial must not exceed "
+                "limit: raise the limit or start with fewer slots"
+            )
+
+    def resolved(self, limits: ModelLimits) -> LengthPolicy:
+        limit = limits.resolve(self.limit)
+        initial = min(self.default_initial, limit) if self.initial is None else limits.resolve(self.initial)
+        limit = max(limit, initial) if self.limit is None else limit
+        return replace(self, initial=initial, limit=limit)  # type: ignore[type-var]  # subclasses are dataclasses

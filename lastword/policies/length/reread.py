@@ -13,9 +13,8 @@ from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.length.calibrated import Calibrated
 from lastword.policies.length.policy import LengthPolicy, LengthTraits, ModelLimits, Plan, Probe, resolved_slots
-from lastword.policies.length.survival import Survival
+from lastword.policies.length.survival import Calibrated, Survival
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto
 from lastword.validation import check_choice, check_int, check_type, checked_field

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from lastword.errors import SettingError
-from lastword.policies.length.policy import (
-    LengthPolicy,
-    LengthTraits,
-    ModelLimits,
-    Plan,
-    Probe,
-    check_initial,
-    resolved_range,
-    resolved_slots,
-)
+from lastword.policies.length.policy import BoundedPolicy, LengthTraits, Plan, Probe, resolved_slots
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto, Boundary, EndedBy, FirstBoundary, Interpretation
 from lastword.validation import check_int, check_number, check_type, checked_field
 
-DEFAULT_INITIAL = 128  # slots of the first canvas
-
 
 @dataclass(frozen=True)
-class Secant(LengthPolicy):
+class Secant(BoundedPolicy):
     """Search for the smallest canvas of c masks with P(L <= c) >= `target_probability`, read on itself.
 
     DAEDAL's first stage makes the same search in steps of 8 slots; this policy needs a few probes. After a
@@ -46,6 +35,8 @@ class Secant(LengthPolicy):
     depend on the canvas, and Auto needs the end of a long canvas: Boundary, FirstBoundary and Auto are
     rejected.
     """
+
+    default_initial = 128
 
     name = "secant"
     cost_summary = "one to `max_probes` probes, each as long as the canvas it tries"
@@ -68,15 +59,10 @@ class Secant(LengthPolicy):
                 "contains the whole end of the first document; Secant starts on shorter ones: use "
                 f"Survival(interpretation={self.interpretation!r}), which reads one long canvas"
             )
-        check_initial(self, self.initial, self.limit)
 
     @property
     def traits(self) -> LengthTraits:
         return LengthTraits(max_slots=self.limit, capturable=True)
-
-    def resolved(self, limits: ModelLimits) -> Secant:
-        initial, limit = resolved_range(limits, self.initial, self.limit, DEFAULT_INITIAL)
-        return replace(self, initial=initial, limit=limit)
 
     def plan(self, probe: Probe) -> Plan:
         rows = [_Search(self) for _ in range(probe.num_rows)]

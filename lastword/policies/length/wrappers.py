@@ -171,7 +171,18 @@ class Budget(Wrapper):
     def plan(self, probe: Probe) -> Plan:
         plan = self.length.plan(probe)
         slots = torch.ones_like(plan.horizon)
-        self._check_affordable(self._affordable(probe, slots), probe)
+        affordable = self._affordable(probe, slots)
+        if not bool(affordable.all()):
+            row = int(affordable.long().argmin())
+            spent, slot = probe.cost.row(row), probe.max_cost(slots).row(row)
+            raise SettingError(
+                f"Budget(max_passes={self.max_passes}, max_tokens_computed={self.max_tokens_computed}) was given, but "
+                f"planning prompt {row} took {spent.forward_passes} passes and {spent.tokens_computed} tokens, and one "
+                f"slot may take {slot.forward_passes} and {slot.tokens_computed} more: allow at least "
+                f"{spent.forward_passes + slot.forward_passes} passes and "
+                f"{spent.tokens_computed + slot.tokens_computed} tokens, or use a cheaper plan, such as "
+                "Survival(limit=64) or Fixed(64)"
+            )
         for power in reversed(range(SLOT_BITS)):
             more = slots + 2**power
             slots = torch.where(self._affordable(probe, more), more, slots)
@@ -189,20 +200,3 @@ class Budget(Wrapper):
         if self.max_tokens_computed is not None:
             affordable &= spent.tokens_computed + worst.tokens_computed <= self.max_tokens_computed
         return affordable
-
-    def _check_affordable(self, affordable: Bool[Tensor, "B"], probe: Probe) -> None:
-        """Raise SettingError if the budget of a row does not cover one slot."""
-        if bool(affordable.all()):
-            return
-        row = int(affordable.long().argmin())
-        spent = probe.cost.row(row)
-        slot = probe.max_cost(torch.ones(probe.num_rows, dtype=torch.long)).row(row)
-        raise SettingError(
-            f"Budget(max_passes={self.max_passes}, max_tokens_computed={self.max_tokens_computed}) was "
-            f"given, but planning prompt {row} took {spent.forward_passes} passes and "
-            f"{spent.tokens_computed} tokens, and one slot may take {slot.forward_passes} and "
-            f"{slot.tokens_computed} more: allow at least "
-            f"{spent.forward_passes + slot.forward_passes} passes and "
-            f"{spent.tokens_computed + slot.tokens_computed} tokens, or use a cheaper plan, such as "
-            "Survival(limit=64) or Fixed(64)"
-        )

@@ -18,6 +18,7 @@ from lastword.policies.unmask.schedule import EqualShares, Schedule
 from lastword.validation import Part, check_temperature, check_type, checked_field
 
 UNBOUNDED = 2**62  # passes
+MaskChoice = tuple[Bool[Tensor, "B S"], State]  # the masks to fill, and the state after the pass
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,7 @@ class UnmaskRule(Part):
         return canvas.valid
 
     @abstractmethod
-    def choose(
-        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
-    ) -> tuple[Bool[Tensor, "B S"], State]:
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         """Return the masks to fill and the state after the pass.
 
         `open_masks` are the masks of each row's window, among the columns that were read.
@@ -140,9 +139,7 @@ class RankedRule(UnmaskRule):
     def score(self, prediction: Prediction) -> Float[Tensor, "B S"]:
         """Return the score of every column that was read; higher scores are filled first."""
 
-    def choose(
-        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
-    ) -> tuple[Bool[Tensor, "B S"], State]:
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         quota = self.schedule.quota(open_masks.sum(-1), clock)
         score = self.score(prediction).masked_fill(~open_masks, -torch.inf)
         if self.order_temperature == 0:

@@ -12,7 +12,7 @@ from torch import Tensor
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits, topk_mask
+from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, topk_mask
 from lastword.validation import check_choice, check_int, check_number, checked_field
 
 
@@ -62,9 +62,7 @@ class SlowFast(UnmaskRule):
         behind = torch.arange(canvas.width, device=cycles.end.device) >= cycles.end[:, None]
         return canvas.valid & ~(behind & (cycles.fast_passes > 0)[:, None])
 
-    def choose(
-        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
-    ) -> tuple[Bool[Tensor, "B S"], State]:
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         cycles, column = self._current(prediction.canvas, clock, state), prediction.columns.index
         last = torch.where(cycles.fast, cycles.end, clock.window.last)
         span = open_masks & (column >= cycles.start[:, None]) & (column < last[:, None])

@@ -1,4 +1,4 @@
-"""Rules of Fast-dLLM: fill several masks per step where the model is confident."""
+"""Rules that fill several masks per pass where the model is confident: those of Fast-dLLM and the EB-Sampler."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lastword.canvas.canvas import Canvas, Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits, first_ranked, rank_columns, topk_mask
-from lastword.validation import check_number, check_type, checked_field
+from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, first_ranked, rank_columns, topk_mask
+from lastword.validation import check_choice, check_number, check_type, checked_field
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,7 @@ class AboveThreshold(UnmaskRule):
 
     traits = UnmaskTraits(capturable=True)
 
-    def choose(
-        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
-    ) -> tuple[Bool[Tensor, "B S"], State]:
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         confidence = prediction.confidence.masked_fill(~open_masks, -torch.inf)
         # float32 rounds a probability of 1 - 1e-8 to 1, hence the second condition.
         passing = (confidence >= self.threshold) & (self.threshold < 1)
@@ -69,9 +67,7 @@ class Factor(UnmaskRule):
 
     traits = UnmaskTraits(capturable=True)
 
-    def choose(
-        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
-    ) -> tuple[Bool[Tensor, "B S"], State]:
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         confidence = prediction.confidence.masked_fill(~open_masks, -torch.inf)
         order = rank_columns(confidence)
         ordered = confidence.gather(1, order)
@@ -79,6 +75,38 @@ class Factor(UnmaskRule):
         passing = (ordered >= required).long().cumprod(-1).sum(-1)
         count = torch.maximum(passing, open_masks.any(-1).long())
         return first_ranked(order, count) & open_masks, state
+
+
+@dataclass(frozen=True)
+class EntropyBound(UnmaskRule):
+    """Fill the best masks as long as their entropies, without the largest, sum to at most `gamma` nats.
+
+    The EB-Sampler (Ben-Hamu et al., 2025): the sum bounds the error of drawing the tokens independently.
+    Masks are ranked by `order` (`entropy`, `confidence` or `margin`); the bound always uses the entropy.
+    gamma = 0 fills one mask and every certain one.
+    """
+
+    name = "entropy-bound"
+    cost_summary = "fewer passes the surer the model is; a token a pass at worst"
+    source = "EB-Sampler (Ben-Hamu et al., 2025, arXiv 2505.24857)"
+
+    gamma: float = checked_field(0.1, check_number, minimum=0)
+    order: str = checked_field("entropy", check_choice, "entropy", "confidence", "margin")
+
+    traits = UnmaskTraits(capturable=True)
+
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
+        if self.order == "entropy":
+            score = -prediction.entropy
+        else:
+            score = prediction.confidence if self.order == "confidence" else prediction.margin
+        order = rank_columns(score.masked_fill(~open_masks, -torch.inf))
+        # Rounding makes the entropy of certain tokens slightly negative; the bound must not fall.
+        entropy = prediction.entropy.clamp(min=0).gather(1, order)
+        bound = entropy.cumsum(-1) - entropy.cummax(-1).values
+        fits = (bound <= self.gamma) & open_masks.gather(1, order)
+        count = fits.long().cumprod(-1).sum(-1)  # at least one: the bound of the first is 0
+        return first_ranked(order, count), state
 
 
 @dataclass(frozen=True)
@@ -121,9 +149,7 @@ class LeftmostFirst(UnmaskRule):
     def visible_columns(self, canvas: Canvas, clock: Clock, state: State) -> Bool[Tensor, "B L"]:
         return self.unmask.visible_columns(canvas, clock, state)
 
-    def choose(
-        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
-    ) -> tuple[Bool[Tensor, "B S"], State]:
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         leftmost = open_masks & (open_masks.cumsum(-1) == 1)
         later, state = self.unmask.choose(prediction, open_masks, clock, state)
         return leftmost.where(clock.block_start[:, None], later), state

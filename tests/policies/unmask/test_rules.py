@@ -15,9 +15,6 @@ import lastword
 from lastword.canvas.canvas import Canvas, Clock
 from lastword.decoding.prediction import Prediction
 from lastword.errors import SettingError
-from lastword.policies.unmask.coin_flip import CoinFlip
-from lastword.policies.unmask.entropy_bound import EntropyBound
-from lastword.policies.unmask.mask_git import MaskGit
 from lastword.policies.unmask.rule import (
     AtRandom,
     LargestMargin,
@@ -28,7 +25,8 @@ from lastword.policies.unmask.rule import (
 )
 from lastword.policies.unmask.schedule import Cosine, EqualShares, Timesteps
 from lastword.policies.unmask.slow_fast import SlowFast
-from lastword.policies.unmask.threshold import AboveThreshold, Factor, LeftmostFirst
+from lastword.policies.unmask.stochastic import CoinFlip, MaskGit
+from lastword.policies.unmask.threshold import AboveThreshold, EntropyBound, Factor, LeftmostFirst
 from lastword.recipe.registry import PARTS
 
 RANKED = [MostConfident, LargestMargin, LowestEntropy, AtRandom]

@@ -1,4 +1,4 @@
-"""MaskGit: confidence plus noise that fades over the passes of a window."""
+"""Rules that draw random numbers: MaskGit and CoinFlip."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from lastword.canvas.canvas import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits, topk_mask
-from lastword.policies.unmask.schedule import Cosine, Schedule
+from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, topk_mask
+from lastword.policies.unmask.schedule import Cosine, Schedule, Timesteps
 from lastword.validation import check_number, check_type, checked_field
 
 
@@ -38,9 +38,7 @@ class MaskGit(UnmaskRule):
     def max_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
 
-    def choose(
-        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
-    ) -> tuple[Bool[Tensor, "B S"], State]:
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         score = prediction.confidence.double().clamp(min=0).log()
         score = score + self._noise(prediction, open_masks, clock)
         # A candidate of probability 0 is still an open mask, and ranks before the closed ones.
@@ -55,3 +53,26 @@ class MaskGit(UnmaskRule):
         uniform = prediction.generators.uniform_at(drawn, torch.float64).clamp(min=1e-300)
         noise = torch.where(drawn, -scale * torch.log(-torch.log(uniform)), 0)
         return prediction.columns.gather(noise)
+
+
+@dataclass(frozen=True)
+class CoinFlip(UnmaskRule):
+    """Fill every mask with a probability given by the time schedule: the textbook reverse process.
+
+    A pass may fill none; the last pass fills all. Dream's default, though no published number uses it.
+    """
+
+    name = "coin-flip"
+    cost_summary = "as many passes as the schedule says"
+    source = "Dream origin (Ye et al., 2025)"
+
+    schedule: Timesteps = checked_field(Timesteps(), check_type, Timesteps, "Timesteps()")
+
+    traits = UnmaskTraits(follows_schedule=True, uses_model=False)
+
+    def max_passes(self, masks: int) -> int:
+        return self.schedule.steps(masks)
+
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
+        share = torch.tensor(self.schedule.share(clock), dtype=torch.float32, device=open_masks.device)
+        return open_masks & (prediction.generators.uniform_at(open_masks) < share[:, None]), state
