@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lastword.canvas.columns import Window, cached_arange, first_true
 from lastword.canvas.tokens import PromptIds, TokenIds
-from lastword.canvas.tree import tree_where
+from lastword.canvas.tree import tree_map, tree_where
 from lastword.errors import SettingError
 
 
@@ -104,11 +104,7 @@ class Canvas:
 
     def row(self, index: int) -> Canvas:
         """Return a canvas of one row."""
-        row = slice(index, index + 1)
-        spans = replace(
-            self.spans, prompt_length=self.prompt_length[row], horizon=self.horizon[row], suffix=self.suffix[row]
-        )
-        return replace(self, tokens=self.tokens[row], spans=spans, abandoned=self.abandoned[row])
+        return tree_map(lambda rows: rows[index : index + 1], self)
 
     def may_contain(self, change: Tensor) -> bool:
         """Return whether any entry of `change` is set; a static canvas returns True without looking."""

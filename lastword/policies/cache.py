@@ -68,10 +68,10 @@ class NoCache(Cache):
 
 @dataclass(frozen=True)
 class BlockCache(Cache):
-    """Recompute the answer at the start of a block, and the prompt at the start of every `prompt_every`-th.
+    """Recompute the answer at the start of a block, and the prompt at the start of every `prompt_every`-th block.
 
-    The first block always computes the prompt; with `prompt_every=0` no other does. A longer prompt makes the
-    starts of blocks more expensive, and its states change little while the answer fills.
+    The first block always computes the prompt; with `prompt_every=0` no other does. The states of a long prompt are
+    expensive to recompute and change little while the answer fills.
     """
 
     prompt_every: int = checked_field(1, check_int, minimum=0)
@@ -94,11 +94,10 @@ class BlockCache(Cache):
 class DualCache(BlockCache):
     """Recompute the block only; keep the columns on both sides of it.
 
-    Fast-dLLM's dual cache (Wu et al., 2025): one full pass when a block starts, then passes as wide as the
-    block. Coarser than the prefix cache, because the masks to the right are not updated while the block
-    fills. Parts that read the whole answer (commit rules, policies that resize) can do so when a block starts
-    and in the pass after a resize. With one block for the whole answer this is the prefix cache.
-    `prompt_every=1` is Fast-dLLM's; 0 computes the prompt once, 4 at every fourth block.
+    Fast-dLLM's dual cache (Wu et al., 2025): one full pass when a block starts, then passes as wide as the block.
+    Coarser than the prefix cache, because the masks to the right are not updated while the block fills. Parts that read
+    the whole answer (commit rules, policies that resize) can do so when a block starts and in the pass after a resize.
+    With one block for the whole answer this is the prefix cache. Fast-dLLM has `prompt_every=1`.
     """
 
     name = "dual"
@@ -115,10 +114,9 @@ class DualCache(BlockCache):
 class PrefixCache(BlockCache):
     """Recompute from the first column of the block to the end; keep the columns to its left.
 
-    Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block starts, then passes over block and
-    suffix. An approximation, because every filled mask changes the states of all columns, and the kept ones
-    are as old as the block. With one block for the whole answer, the prompt is kept. `prompt_every` is as in
-    DualCache.
+    Fast-dLLM's prefix cache (Wu et al., 2025): one full pass when a block starts, then passes over block and suffix. An
+    approximation, because every filled mask changes the states of all columns, and the kept ones are as old as the
+    block. With one block for the whole answer, the prompt is kept.
     """
 
     name = "prefix"
@@ -136,20 +134,17 @@ class PrefixCache(BlockCache):
 class FeatureCache(Cache):
     """Recompute the prompt every `prompt_interval` passes and the answer every `response_interval`.
 
-    dLLM-Cache (Liu et al., 2025). In between, each layer recomputes the share `update_ratio` of answer
-    columns whose values changed most (cosine) since they were stored, and keeps the others. The first layer
-    recomputes everything in every pass. Needs no blocks. The defaults are the authors' for LLaDA-Base on
-    GSM8K; `FeatureCache(1, 1)` is exact.
+    dLLM-Cache (Liu et al., 2025). In between, each layer recomputes the share `update_ratio` of answer columns whose
+    values changed most (cosine) since they were stored, and keeps the others. The first layer recomputes everything in
+    every pass. Needs no blocks. The defaults are the authors' for LLaDA-Base on GSM8K; `FeatureCache(1, 1)` is exact.
 
-    A column costs one in a layer that sends it through attention and MLP; costs are averaged over layers and
-    rounded up in every pass. Projecting the values that are compared is not counted: a thirteenth of a column
-    for LLaDA-8B. Memory: keys, values and two outputs of every layer but the first, which is twice that of
-    the block caches for LLaDA-8B and eight times for Dream-7B, whose keys and values are small (grouped
-    heads).
+    A column that a layer sends through attention and MLP counts as one computed token in that layer; costs are averaged
+    over layers and rounded up in every pass. Projecting the values that are compared is not counted: a thirteenth of a
+    column for LLaDA-8B. Keys, values and two outputs are stored for every layer but the first: twice the memory of the
+    block caches for LLaDA-8B, and eight times for Dream-7B, whose keys and values are small (grouped heads).
 
-    More general than the released code: prompt lengths differ by row, padding is hidden, heads may be grouped
-    in any way (all key-value heads of a column form one vector to compare; the code has Dream's factor of 7
-    written in), and values are compared in float32.
+    Differences from the released code: prompt lengths may differ by row, padding is hidden, heads may be grouped in any
+    way (all key-value heads of a column form one vector to compare), and values are compared in float32.
     """
 
     name = "feature"

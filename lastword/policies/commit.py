@@ -41,8 +41,8 @@ class CommitRule(Part):
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
         """Return the rows to commit, given the canvas with the tokens that this pass fills anyway.
 
-        A row is committed only if the pass has read all its masks; if a cache or an unmask rule prevented
-        that, the rule is called again after the next pass.
+        A row is committed only if the pass has read all its masks; if a cache or an unmask rule prevented that, the
+        rule is called again after the next pass.
         """
 
 
@@ -64,14 +64,13 @@ class Never(CommitRule):
 class GapRule(CommitRule):
     """Commit a row when the lead of the best token over the second, averaged over a span, is large enough.
 
-    The threshold falls with progress, the share of the row's slots that are filled after this pass. The
-    reference implementations use step / steps, which is the same number if every pass fills an equal share,
-    and is undefined if lengths vary.
+    The threshold falls with progress, the share of the row's slots that are filled after this pass. The reference code
+    uses step / steps, which is the same if every pass fills an equal share, and undefined if lengths vary.
 
-    `measure="gap"` is the lead in raw logits (log-odds; unbounded, so one certain column can outweigh the
-    others, and guidance stretches it). `measure="margin"` is the lead in probabilities, after sampling
-    settings, compared with tanh(threshold / 2), which is equivalent if only two tokens have probability.
-    Columns that are already filled count; columns that a cache kept from this pass do not.
+    `measure="gap"` is the lead in raw logits (log-odds; unbounded, so one certain column can outweigh the others, and
+    guidance stretches it). `measure="margin"` is the lead in probabilities, after sampling settings, compared with
+    tanh(threshold / 2), which is equivalent if only two tokens have probability. Filled columns count; columns that a
+    cache kept from this pass do not.
     """
 
     cost_summary = "logits of the whole answer in every pass; saves the passes after the commit"
@@ -110,17 +109,18 @@ class GapRule(CommitRule):
 class Prophet(GapRule):
     """Commit when the few slots of the final answer lead by 7.5 logits, later by 5, at the end by 2.5.
 
-    Prophet (2025, arXiv 2508.19982). Costs the output head on the whole answer, but no pass. The answer
-    region is `answer_length` slots from `answer_start`; a negative `answer_start` counts from the end of each
-    row, so that the region follows a predicted length. The released code takes an absolute offset, as values
-    of 0 or more do here; the region is clipped to the canvas, and a row too short to have one is never
-    committed. `early_threshold` applies up to the progress `early_until`, `middle_threshold` up to
-    `middle_until`, then `late_threshold`.
+    Prophet (2025, arXiv 2508.19982). Costs the output head on the whole answer, but no pass. The answer region is
+    `answer_length` slots from `answer_start`; a negative `answer_start` counts from the end of each row, so that the
+    region follows a predicted length. The region is clipped to the canvas, and a row too short to have one is never
+    committed. `early_threshold` applies up to the progress `early_until`, `middle_threshold` up to `middle_until`, then
+    `late_threshold`.
 
-    `literals` are token ids written before decoding, as (slot, id) pairs with slots counted like
-    `answer_start` ("The answer is" in the paper's runs); they take no pass and do not count as progress. The
-    released code tests before it chooses the tokens of the pass, with the same result, and writes the mask
-    token where the model proposes it; here the next best token is written, unless `Sampling.propose_mask`.
+    `literals` are token ids written before decoding, as (slot, id) pairs with slots counted like `answer_start` ("The
+    answer is" in the paper's runs); they take no pass and do not count as progress.
+
+    The released code counts `answer_start` from the left only, and it writes the mask token where the model proposes
+    it; here the next best token is written, unless `Sampling.propose_mask`. It tests before it chooses the tokens of
+    the pass, with the same result.
     """
 
     name = "prophet"
@@ -149,16 +149,16 @@ class Prophet(GapRule):
         for slot, token in self.literals:
             if not 0 <= token < canvas.ids.vocab_size or token == canvas.ids.mask:
                 raise SettingError(
-                    f"Prophet has the literal id {token}; it must be one of the model's "
-                    f"{canvas.ids.vocab_size} ids and not the mask"
+                    f"Prophet has the literal id {token}; it must be one of the model's {canvas.ids.vocab_size} ids "
+                    "and not the mask"
                 )
             index, slots = _slot_index(slot, canvas), canvas.fillable.sum(-1)
             outside = ((index < 0) | (index >= slots)).nonzero()[:, 0].tolist()
             if outside:
                 raise SettingError(
                     f"Prophet has a literal at slot {slot}, but the canvas of prompt {outside[0]} has "
-                    f"{int(slots[outside[0]])} slots; plan a longer one, or count the slot from "
-                    "the end (a negative number)"
+                    f"{int(slots[outside[0]])} slots; plan a longer one, or count the slot from the end (a negative "
+                    "number)"
                 )
             column = torch.arange(canvas.width) == (canvas.start + index)[:, None]
             canvas = canvas.write(column, torch.full_like(canvas.tokens, token))
@@ -212,11 +212,10 @@ def _checked_literals(literals: object) -> tuple[tuple[int, int], ...]:
 class StableMargin(GapRule):
     """Commit when the lead, averaged over the whole answer, reaches a threshold that falls with progress.
 
-    For free-form text, which has no short final answer. After SchED (arXiv 2512.02892), of which only the
-    abstract was available: margins over the full span, a smooth threshold that falls with progress, no
-    training. The rest is ours, so no number of theirs should be expected: the plain mean over all slots,
-    filled ones included; a straight line from `start_threshold` to `end_threshold`; progress as the share of
-    filled slots; Prophet's 7.5 and 2.5 as the ends. Costs the output head on the whole answer, but no pass.
+    For free-form text, which has no short final answer. After the abstract of SchED (arXiv 2512.02892), the only part
+    that was available: margins over the full span, a smooth threshold that falls with progress, no training. The rest
+    is ours and will not reproduce its numbers: the plain mean over all slots, filled ones included, and a straight line
+    from `start_threshold` to `end_threshold`. Costs the output head on the whole answer, but no pass.
     """
 
     name = "stable-margin"
@@ -231,9 +230,8 @@ class StableMargin(GapRule):
         super().__post_init__()
         if self.start_threshold < self.end_threshold:
             raise SettingError(
-                f"StableMargin(start_threshold={self.start_threshold!r}, "
-                f"end_threshold={self.end_threshold!r}) was given; the threshold falls, so start_threshold "
-                "must not be below end_threshold"
+                f"StableMargin(start_threshold={self.start_threshold!r}, end_threshold={self.end_threshold!r}) was "
+                "given; the threshold falls, so start_threshold must not be below end_threshold"
             )
 
     def span(self, canvas: Canvas) -> Bool[Tensor, "B L"]:

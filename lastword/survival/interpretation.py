@@ -30,8 +30,7 @@ def token_probabilities(logits: Float[Tensor, "*batch V"], ids: Sequence[int]) -
             f"logits of {logits.dtype if is_tensor else type(logits).__name__} were given; they must be a "
             "tensor of floating-point numbers [..., vocabulary]"
         )
-    if not isinstance(ids, (list, tuple)):
-        check_list("token_probabilities", "ids", ids, "a list of token ids")
+    check_list("token_probabilities", "ids", ids, "a list of token ids")
     for token in ids:
         check_int("token_probabilities", "ids", token, minimum=0, maximum=logits.shape[-1] - 1)
     flat = logits.reshape(-1, logits.shape[-1])
@@ -142,7 +141,6 @@ def _isotonic_row(row: Tensor) -> Tensor:
 class Interpretation(Part):
     """The meaning of end-token probabilities, which depends on how a model was trained."""
 
-    name: ClassVar[str] = ""
     cost_summary: ClassVar[str] = "nothing beyond the probe"
 
     @abstractmethod

@@ -36,8 +36,8 @@ class Resizer(BoundedPolicy):
 def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:
     """Return the mean end-token probability of the last `count` slots whose most likely token is the end.
 
-    Written slots count as well; if there are fewer such slots than `count`, the missing ones count as 0. This
-    is what DAEDAL's code does; its paper says "the last `count` slots". Needs logits of the whole answer.
+    Written slots count as well; if there are fewer such slots than `count`, the missing ones count as 0. This is what
+    DAEDAL's code does; its paper says "the last `count` slots". Needs logits of the whole answer.
     """
     end = prediction.canvas.ids.end
     ending = (prediction.argmax_tokens == end) & prediction.columns.read
@@ -50,19 +50,17 @@ def end_confidence(prediction: Prediction, count: int) -> Float[Tensor, "B"]:
 class Daedal(Resizer):
     """Start with `initial` slots; grow while the end confidence is low, before and during decoding.
 
-    DAEDAL (Li et al., 2025). Stage 1 probes canvases that are longer by `expansion_factor` slots each time,
-    until the mean end-token probability of the last `eos_window` ending slots reaches `eos_threshold`; then
-    `eos_window` // 2 end tokens are written behind the answer (in the code, not in the paper). Stage 2 acts
-    after every pass in which that confidence is below `expand_threshold`: the least confident mask of the
-    block becomes `expansion_factor` masks if its confidence is below `low_threshold`. Slots beyond `limit`
-    are dropped at the right end.
+    DAEDAL (Li et al., 2025). Stage 1 probes canvases that are longer by `expansion_factor` slots each time, until the
+    mean end-token probability of the last `eos_window` ending slots reaches `eos_threshold`; then `eos_window` // 2 end
+    tokens are written behind the answer (in the code, not in the paper). Stage 2 acts after every pass in which that
+    confidence is below `expand_threshold`: the least confident mask of the block becomes `expansion_factor` masks if
+    its confidence is below `low_threshold`. Slots beyond `limit` are dropped at the right end.
 
-    Costs one probe of the whole canvas per expansion, about 29 for an answer of 300 slots; stage 2 costs no
-    pass but needs the logits of the whole answer. The unmask rule of the paper is AboveThreshold(0.9) with
-    block=32; the released code requires a confidence strictly above 0.9. Other differences from the released
-    code: a row at its limit is not probed once more; each row of a batch is probed and grown on its own; no
-    insertion pushes written text beyond the limit; and where the model proposes the mask token, the next best
-    token competes instead (see Sampling).
+    Costs one probe of the whole canvas per expansion, about 29 for an answer of 300 slots; stage 2 costs no pass but
+    needs the logits of the whole answer. The paper decodes with AboveThreshold(0.9) and block=32; the released code
+    requires a confidence strictly above 0.9. Other differences from the released code: a row at its limit is not probed
+    once more; each row of a batch is probed and grown on its own; no insertion pushes written text beyond the limit;
+    and where the model proposes the mask token, the next best token competes instead (see Sampling).
     """
 
     name = "daedal"

@@ -30,11 +30,11 @@ _READS: tuple[Reads, ...] = ("masks", "answer", "ahead", "one step")  # least to
 class LengthTraits:
     """The properties of a policy, without the policy that it wraps, on which other parts depend."""
 
-    # When `revise` changes a row's length. "Between blocks" is after the step that completes the row's block,
-    # where caches start anew, or after the step that ends the row.
+    # When `revise` changes a row's length. "Between blocks" is after the step that completes the row's block, where
+    # caches start anew, or after the step that ends the row.
     resizes: Resizes = "never"
-    # What `revise` reads of a pass: the open masks; the whole answer, where the pass can read it; the slots
-    # ahead of a block, in the pass that completes the block; the whole answer in one particular step.
+    # What `revise` reads of a pass: the open masks; the whole answer, where the pass can read it; the slots ahead of a
+    # block, in the pass that completes the block; the whole answer in one particular step.
     reads: Reads = "masks"
     grows: bool = False  # whether `revise` may make a row longer
     replans: bool = False  # whether it sets the length anew each time, so that a policy around it may change it
@@ -72,8 +72,8 @@ class LengthTraits:
 class Probe(Protocol):
     """A function that runs one forward pass over each prompt and `slots` masks, and counts its cost.
 
-    Rows may have different numbers of slots. With `rows`, only those rows take part and pay; the prediction
-    is undefined for the others.
+    Rows may have different numbers of slots. With `rows`, only those rows take part and pay; the prediction is
+    undefined for the others.
     """
 
     num_rows: int  # the number of prompts
@@ -142,8 +142,8 @@ def check_plan(plan: object, policy: object, rows: int) -> Plan:
         fits = isinstance(value, Tensor) and (value.shape, value.dtype) == ((rows,), long)
         if not fits and (value is not None or name == "horizon"):
             raise WrongTypeError(
-                f"{type(policy).__name__} planned {name}={short_repr(value)}; it must be a tensor of {rows} "
-                "whole numbers (torch.int64), one for each prompt"
+                f"{type(policy).__name__} planned {name}={short_repr(value)}; it must be a tensor of {rows} whole "
+                "numbers (torch.int64), one for each prompt"
             )
     if int(plan.horizon.max()) > MAX_SLOTS:
         raise SettingError(f"{type(policy).__name__} planned {int(plan.horizon.max())} slots; plan at most {MAX_SLOTS}")
@@ -167,8 +167,8 @@ def resolved_slots(policy: object, value: int | None) -> int:
     """Return the value of a field that `LengthPolicy.resolved` sets; raise SettingError if it is unset."""
     if value is None:
         raise SettingError(
-            f"{policy!r} was used before it was resolved for a model: decode with it in a Recipe, or give it "
-            "a number of slots"
+            f"{policy!r} was used before it was resolved for a model: decode with it in a Recipe, or give it a number "
+            "of slots"
         )
     return value
 
@@ -195,8 +195,8 @@ class LengthPolicy(Part):
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
         """Return the canvas and the state after a step; most policies change neither.
 
-        It must be pure: it is also called to find out whether the policy would lengthen a row that a commit
-        rule is about to complete.
+        It must be pure: it is also called to find out whether the policy would lengthen a row that a commit rule is
+        about to complete.
         """
         return canvas, state
 
@@ -212,8 +212,8 @@ class BoundedPolicy(LengthPolicy):
         super().__post_init__()
         if self.initial is not None and self.limit is not None and self.initial > self.limit:
             raise SettingError(
-                f"{type(self).__name__}(initial={self.initial}, limit={self.limit}) was given; initial must not exceed "
-                "limit: raise the limit or start with fewer slots"
+                f"{type(self).__name__}(initial={self.initial}, limit={self.limit}) was given; initial must not "
+                "exceed limit: raise the limit or start with fewer slots"
             )
 
     def resolved(self, limits: ModelLimits) -> LengthPolicy:

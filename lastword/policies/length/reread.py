@@ -26,26 +26,24 @@ MIN_SURVIVAL = 1e-3  # a curve that leaves less than this beyond a slot says not
 class Reread(LengthPolicy):
     """Plan with `length`; when a block is complete, predict the rest from the slots behind it and resize.
 
-    Half of an answer says more about its other half than the prompt did. The pass that completes a block has
-    logits for every slot behind it, so a new prediction costs no pass: `length.interpretation` turns them
-    into hazards, and `length.estimate` into the number of remaining slots. The estimate is applied to the
-    rest alone, so that a factor does not stretch the words that are already there.
+    Half of an answer says more about its other half than the prompt did. The pass that completes a block has logits for
+    every slot behind it, so a new prediction costs no pass: `length.interpretation` turns them into hazards, and
+    `length.estimate` into the number of remaining slots. The estimate is applied to the rest alone, so that a factor
+    does not stretch the words that are already there.
 
-    Beyond the end of the canvas, the latest prediction that saw those slots remains valid, given that the
-    answer gets that far: hazards are conditional, so the two curves are joined slot by slot. If that
-    prediction was sure of an earlier end, it says nothing about such an answer; the end is then assumed to
-    lie `increment` slots beyond the canvas and predicted anew there. The choice of Auto is made once, on the
-    probe, because the short rest of a canvas looks like another kind of training.
+    Beyond the end of the canvas, the latest prediction that saw those slots remains valid: hazards are conditional on
+    the answer getting that far, so the two curves are joined slot by slot. If that prediction was sure of an earlier
+    end, the end is assumed to lie `increment` slots beyond the canvas and predicted anew there. Auto chooses once, on
+    the probe, because the short rest of a canvas looks like another kind of training.
 
     Words are never cut, at least one slot is left, and no row exceeds `length.limit`. A row grows by at most
-    `increment` slots at a time, because the curve beyond the canvas is old. With `shrink=False` it only
-    grows. Rows that wrote their end are left unchanged (StopAtEnd removes the slots behind it), and so are
-    rows without masks, for which there is no prediction: put GrowWhenFull around this policy for those. A
-    chat model trained on canvases that its answers fit tends to predict that they fit: leave it room, with
+    `increment` slots at a time; with `shrink=False` it only grows. Rows that wrote their end are left unchanged
+    (StopAtEnd removes the slots behind it), and so are rows without masks: put GrowWhenFull around this policy for
+    those. A chat model trained on canvases that its answers fit tends to predict that they fit: leave it room, with
     Quantile(0.9) or Scaled(margin=16).
 
-    Costs no pass beyond the probe, but the logits of the whole answer in each pass; they include guidance and
-    hooks, and the words chosen in that pass are still masks in it.
+    Costs no pass beyond the probe, but the logits of the whole answer in each pass; they include guidance and hooks,
+    and the words chosen in that pass are still masks in it.
     """
 
     name = "reread"
@@ -60,9 +58,9 @@ class Reread(LengthPolicy):
         super().__post_init__()
         if isinstance(self.length, Calibrated):
             raise SettingError(
-                f"Reread(length={self.length!r}) was given; the bound of a calibration is for whole answers "
-                "that are planned once, not for the rest of one: use StopAtEnd(GrowWhenFull(Calibrated())), "
-                "which keeps it, or Reread(Survival(estimate=Quantile(0.9)))"
+                f"Reread(length={self.length!r}) was given; the bound of a calibration is for whole answers that are "
+                "planned once, not for the rest of one: use StopAtEnd(GrowWhenFull(Calibrated())), which keeps it, "
+                "or Reread(Survival(estimate=Quantile(0.9)))"
             )
         expected = "Survival(): put other wrappers around it, as in StopAtEnd(GrowWhenFull(Reread(Survival())))"
         check_type("Reread", "length", self.length, Survival, expected)

@@ -23,20 +23,18 @@ DENSITY_INTERVAL = 0.1
 class RhoEos(Resizer):
     """Start with `initial` slots; after a pass, grow if too few masks would end the answer, else shrink.
 
-    rho-EOS (yjyddq/rho-EOS, arXiv 2601.22527). The density is the share of masks whose most likely token is
-    the end token. Below `rho_low` the answer grows by a multiple of `expansion_factor` masks; above
-    `rho_high` it loses a multiple at its end. The multiple depends on the distance from the range in steps of
-    0.1, rounded up: it doubles with every step (`scheduler="exp"`), equals their number (`"linear"`) or is 1
-    (`"const"`), and never exceeds 8. Resizing stops after `max_adjust_steps` passes, and for a row that
-    reached `limit`. Costs no pass but needs the logits of the whole answer. The unmask rule of the paper is
-    AboveThreshold(0.9) with block=32; the released code requires a confidence strictly above 0.9.
+    rho-EOS (yjyddq/rho-EOS, arXiv 2601.22527). The density is the share of masks whose most likely token is the end
+    token. Below `rho_low` the answer grows by a multiple of `expansion_factor` masks; above `rho_high` it loses a
+    multiple at its end. The multiple depends on the distance from the range in steps of 0.1, rounded up: it doubles
+    with every step (`scheduler="exp"`), equals their number (`"linear"`) or is 1 (`"const"`), and never exceeds 8.
+    Resizing stops after `max_adjust_steps` passes, and for a row that reached `limit`. Costs no pass but needs the
+    logits of the whole answer. The paper decodes with AboveThreshold(0.9) and block=32.
 
-    The released code uses DAEDAL's end confidence over `eos_window` slots instead of the density:
-    `signal="released"`. Other differences from it: a crop keeps written text and at least one slot; a
-    distance that is a whole number of steps up to rounding counts as that number; a finished row is done,
-    whatever the other rows of its batch do; and decoding continues until no mask is left (the released code
-    stops after `limit` passes). Blocks count from the first slot of the answer; in the released code they
-    restart where a crop cut through a finished block.
+    The released code uses DAEDAL's end confidence over `eos_window` slots instead of the density: `signal="released"`.
+    Other differences from it: a crop keeps written text and at least one slot; a distance that is a whole number of
+    steps up to rounding counts as that number; rows of a batch finish on their own; decoding continues until no mask is
+    left (the released code stops after `limit` passes); and blocks count from the first slot of the answer (in the
+    released code they restart where a crop cut through a finished block).
     """
 
     name = "rho-eos"
@@ -71,7 +69,8 @@ class RhoEos(Resizer):
 
     def length_change(self, prediction: Prediction) -> Int[Tensor, "B"]:
         """Return the number of slots by which each row should grow, or shrink if it is negative."""
-        signal = self.density(prediction) if self.signal == "density" else self.released_signal(prediction)
+        density = self.signal == "density"
+        signal = self.density(prediction) if density else end_confidence(prediction, self.eos_window)
         below, above = self.rho_low - signal, signal - self.rho_high
         sign = (below > 0).long() - (above > 0).long()
         # The tolerance keeps a distance of 0.2 at 2 steps where floating point makes it 2.0000000000000004.
@@ -85,6 +84,3 @@ class RhoEos(Resizer):
         masks = prediction.columns.gather(prediction.canvas.masked)
         ending = masks & (prediction.argmax_tokens == prediction.canvas.ids.end)
         return ending.sum(-1).double() / masks.sum(-1).clamp(min=1)
-
-    def released_signal(self, prediction: Prediction) -> Float[Tensor, "B"]:
-        return end_confidence(prediction, self.eos_window)

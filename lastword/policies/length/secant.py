@@ -19,21 +19,19 @@ from lastword.validation import check_int, check_number, check_type, checked_fie
 class Secant(BoundedPolicy):
     """Search for the smallest canvas of c masks with P(L <= c) >= `target_probability`, read on itself.
 
-    DAEDAL's first stage makes the same search in steps of 8 slots; this policy needs a few probes. After a
-    canvas that is too short, the next one is where the line through the last two probabilities reaches the
-    target, at most four times as long (the secant method; an empty canvas has probability 0). A sufficient
-    canvas says how many of its slots would have been enough, and that canvas is tried next. The search of a
-    row ends when an insufficient and a sufficient canvas are within `tolerance` slots, when the sufficient
-    one needs all of its slots, or after `max_probes` probes. The plan is the smallest sufficient canvas, or
-    `limit` (unset: that of the model). The first canvas has `initial` slots (unset: 128).
+    DAEDAL's first stage makes the same search in steps of 8 slots; this policy needs a few probes. After a canvas that
+    is too short, the next one is where the line through the last two probabilities reaches the target, at most four
+    times as long (the secant method; an empty canvas has probability 0). A sufficient canvas says how many of its slots
+    would have been enough, and that canvas is tried next. The search of a row ends when an insufficient and a
+    sufficient canvas are within `tolerance` slots, when the sufficient one needs all of its slots, or after
+    `max_probes` probes. The plan is the smallest sufficient canvas, or `limit` (unset: that of the model). The first
+    canvas has `initial` slots (unset: 128).
 
-    A model is more likely to consider an answer complete on a short canvas than on a long one, so plans are
-    shorter than the same quantile read on `limit` slots: set a higher target than you would there.
-
-    Cheaper than Survival's one probe of `limit` slots if answers are short, and the canvases are as short as
-    the decoded one. EndedBy and TurnEnd suit padded training rows. The signal of packed training does not
-    depend on the canvas, and Auto needs the end of a long canvas: Boundary, FirstBoundary and Auto are
-    rejected.
+    Cheaper than Survival's one probe of `limit` slots if answers are short. A model is more likely to consider an
+    answer complete on a short canvas than on a long one, so plans are shorter than the same quantile read on `limit`
+    slots: set a higher target than you would there. EndedBy and TurnEnd suit padded training rows. The signal of packed
+    training does not depend on the canvas, and Auto needs the end of a long canvas: Boundary, FirstBoundary and Auto
+    are rejected.
     """
 
     default_initial = 128
@@ -55,8 +53,8 @@ class Secant(BoundedPolicy):
         super().__post_init__()
         if isinstance(self.interpretation, (Boundary, FirstBoundary, Auto)):
             raise SettingError(
-                f"Secant(interpretation={self.interpretation!r}) was given, which needs a canvas that "
-                "contains the whole end of the first document; Secant starts on shorter ones: use "
+                f"Secant(interpretation={self.interpretation!r}) was given, which needs a canvas that contains the "
+                "whole end of the first document; Secant starts on shorter ones: use "
                 f"Survival(interpretation={self.interpretation!r}), which reads one long canvas"
             )
 

@@ -32,16 +32,15 @@ from lastword.validation import (
 class Survival(LengthPolicy):
     """Plan for an estimate of the length distribution that one probe of `limit` masks predicts.
 
-    Algorithm 1 of "Survival-Guided Length Control for Efficient Diffusion Language Models" (Kobyzev, Ghaddar,
-    Cui): h(k) is the softmax at the end token in slot k, S(k) = prod(1 - h(i)), and the expected length
-    sum of S(k-1) is clipped to [1, limit] and rounded up. Costs one forward pass over the prompt and `limit`
-    masks (unset: as many as the model is made for). The probe reads the plain model, without guidance, hooks
-    or end-token settings.
+    Algorithm 1 of "Survival-Guided Length Control for Efficient Diffusion Language Models" (Kobyzev, Ghaddar, Cui):
+    h(k) is the softmax at the end token in slot k, S(k) = prod(1 - h(i)), and the expected length sum of S(k-1) is
+    clipped to [1, limit] and rounded up. Costs one forward pass over the prompt and `limit` masks (unset: as many as
+    the model is made for). The probe reads the plain model, without guidance, hooks or end-token settings.
 
-    `interpretation` says what the end-token probability means: the paper's Hazard, one that fits the model's
-    training better (EndedBy, Boundary, FirstBoundary, TurnEnd), or Auto, which chooses by the shape of the
-    signal. With `ends="document"` it gets the document end, as in the paper, and the turn end of chat models
-    separately; `ends="any"` adds the two.
+    `interpretation` says what the end-token probability means: the paper's Hazard, one that fits the model's training
+    better (EndedBy, Boundary, FirstBoundary, TurnEnd), or Auto, which chooses by the shape of the signal. With
+    `ends="document"` it gets the document end, as in the paper, and the turn end of chat models separately;
+    `ends="any"` adds the two.
     """
 
     name = "survival"
@@ -60,8 +59,8 @@ class Survival(LengthPolicy):
         if not isinstance(self.estimate, Estimate):  # a function of the user's, perhaps
             if not callable(self.estimate) or isinstance(self.estimate, (type, Part)):
                 raise WrongTypeError(
-                    f"Survival(estimate={short_repr(self.estimate)}) was given; it must be Mean(), "
-                    "Quantile(q), Cheapest(truncation_cost) or Scaled(factor)"
+                    f"Survival(estimate={short_repr(self.estimate)}) was given; it must be Mean(), Quantile(q), "
+                    "Cheapest(truncation_cost) or Scaled(factor)"
                 )
             check_callable("Survival", "estimate", self.estimate, ("lengths",))
         if self.ends == "any" and isinstance(self.interpretation, TurnEnd):
@@ -89,8 +88,8 @@ class Survival(LengthPolicy):
         lengths = self.interpretation(self.signal(prediction))
         if not isinstance(lengths, LengthDistribution):
             raise WrongTypeError(
-                f"{type(self.interpretation).__name__} returned {short_repr(lengths)}; an interpretation "
-                "must return a LengthDistribution"
+                f"{type(self.interpretation).__name__} returned {short_repr(lengths)}; an interpretation must return "
+                "a LengthDistribution"
             )
         return lengths
 
@@ -120,8 +119,8 @@ class Survival(LengthPolicy):
         estimated = self.estimate(lengths)
         if not isinstance(estimated, Tensor) or estimated.shape != lengths.tail.shape:
             raise WrongTypeError(
-                f"the estimate {type(self.estimate).__name__} returned {short_repr(estimated)}; it must "
-                "return a tensor with a number of slots per row"
+                f"the estimate {type(self.estimate).__name__} returned {short_repr(estimated)}; it must return a "
+                "tensor with a number of slots per row"
             )
         return estimated.clamp(1, resolved_slots(self, self.limit)).ceil().long()
 
@@ -134,13 +133,12 @@ class Survival(LengthPolicy):
 class Calibrated(LengthPolicy):
     """Survival with the settings of `lastword calibrate`, so that a share `coverage` of answers fits.
 
-    The calibration of a model (`lengths.json`) holds the limit, interpretation and estimate of the
-    predictions, and the ratios of real to predicted lengths. The factor is a rank among those ratios (split
-    conformal prediction): with at least this probability the plan is no shorter than the answer to a new
-    prompt of the same kind, decoded on `limit` slots with the recipe of the calibration. A recipe with
-    another unmask rule, commit rule, sampling or block size is rejected, and so are plain-text prompts if the
-    calibration used chat messages, or the other way round. `family` selects the ratios of one task family.
-    Before decoding, the policy is replaced by the resulting Survival, whose cost is one probe of its limit.
+    The calibration of a model (`lengths.json`) holds the limit, interpretation and estimate of the predictions, and the
+    ratios of real to predicted lengths. The factor is a rank among those ratios (split conformal prediction): with at
+    least this probability the plan is no shorter than the answer to a new prompt of the same kind, decoded on `limit`
+    slots with the recipe of the calibration. A recipe with another unmask rule, commit rule, sampling or block size is
+    rejected, and so are plain-text prompts if the calibration used chat messages, or the other way round. `family`
+    selects the ratios of one task family. Decoding replaces the policy by the resulting Survival.
     """
 
     name = "calibrated"
@@ -154,8 +152,8 @@ class Calibrated(LengthPolicy):
         calibration = limits.calibration
         if calibration is None:
             raise SettingError(
-                "Calibrated was given for a model without a calibration; run lastword calibrate, load the "
-                "model with its file (calibration=..., on the command line --calibration), or use Survival()"
+                "Calibrated was given for a model without a calibration; run lastword calibrate, load the model with "
+                "its file (calibration=..., on the command line --calibration), or use Survival()"
             )
         return Survival(
             limits.resolve(calibration.limit),
@@ -166,8 +164,8 @@ class Calibrated(LengthPolicy):
 
     def plan(self, probe: Probe) -> Plan:
         raise SettingError(
-            "Calibrated was used before it was resolved for a model: decode with it in a Recipe, and let a "
-            "policy of your own around it pass `resolved` on, as policies.length.wrappers.Wrapper does"
+            "Calibrated was used before it was resolved for a model: decode with it in a Recipe, and let a policy of "
+            "your own around it pass `resolved` on, as policies.length.wrappers.Wrapper does"
         )
 
 
@@ -175,15 +173,14 @@ class Calibrated(LengthPolicy):
 class SurvivalAtStep(LengthPolicy):
     """Decode `step` steps on a canvas of `length.limit` slots, then predict the length and crop.
 
-    The paper's step ablation (table "length drift": steps 2, 5, 7 and 10 move the estimate by less than 10
-    slots). The hazard of a slot that is already written is 1 for an end token and 0 for a word. Step 0 reads
-    the first pass, which sees the same canvas as the probe of Survival. Costs no probe, but `step` + 1 passes
-    on the long canvas and the logits of the whole answer in every pass; unlike those of a probe, they include
-    guidance and hooks.
+    The paper's step ablation (table "length drift": steps 2, 5, 7 and 10 move the estimate by less than 10 slots). The
+    hazard of a slot that is already written is 1 for an end token and 0 for a word. Step 0 reads the first pass, which
+    sees the same canvas as the probe of Survival. Costs no probe, but `step` + 1 passes on the long canvas and the
+    logits of the whole answer in every pass; unlike those of a probe, they include guidance and hooks.
 
-    The crop keeps text: if a word was written beyond the predicted horizon and before any end token, the row
-    ends with that word instead. To record the drift alone, use each step of a Fixed(limit) decoding:
-    `Survival(limit).interpret(step.prediction)`.
+    The crop keeps text: if a word was written beyond the predicted horizon and before any end token, the row ends with
+    that word instead. For the drift alone, apply `Survival(limit).interpret(step.prediction)` to each step of a
+    Fixed(limit) decoding.
     """
 
     name = "survival-at-step"

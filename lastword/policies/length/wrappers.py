@@ -66,10 +66,10 @@ def combined_traits(policy: LengthPolicy) -> LengthTraits:
 class StopAtEnd(Wrapper):
     """Plan with `length`; when no mask is left before the first end token, remove the slots after it.
 
-    The row is then finished and takes part in no further pass. Costs nothing (DPad, dInfer and others have it
-    built in, by whole blocks). An end token may be written before the text to its left; decoding then goes on
-    until that text is complete. If the whole canvas is one block, this is usually so, and little is saved:
-    recipes without a block size get blocks of 32.
+    The row is then finished and takes part in no further pass. Costs nothing (DPad, dInfer and others have it built in,
+    by whole blocks). An end token may be written before the text to its left; decoding then goes on until that text is
+    complete. On one block for the whole canvas this is usual and saves little: recipes without a block size get blocks
+    of 32.
     """
 
     name = "stop-at-end"
@@ -89,16 +89,15 @@ class StopAtEnd(Wrapper):
 class GrowWhenFull(Wrapper):
     """Plan with `length`; add `increment` masks before the last block if no end token is written.
 
-    A prediction that is too short then costs a block instead of the answer. A row grows when a block is
-    complete and at most one more is left, so that the model writes its last planned block with room behind
-    it; on a canvas that ends there it tends to squeeze its answer in. Whether the last block will contain the
-    end is unknown at that point, so every row that has not ended keeps one block ahead;
-    StopAtEnd(GrowWhenFull(Survival())) removes it once the end is written, and it has then cost width but no
-    pass. Without blocks, a row grows when it is full.
+    A prediction that is too short then costs a block instead of the answer. A row grows when a block is complete and at
+    most one more is left, so that the model writes its last planned block with room behind it; on a canvas that ends
+    there it tends to squeeze its answer in. Every row that has not ended thus keeps one block ahead;
+    StopAtEnd(GrowWhenFull(Survival())) removes it once the end is written, and it has then cost width but no pass.
+    Without blocks, a row grows when it is full.
 
-    No row grows beyond `limit` slots (unset: the limit of the inner policy, or of the model; if the plan
-    already takes all of that, one increment more). Rows grow between blocks only, where caches start anew,
-    and only the logits of the block are needed. Costs no probe.
+    No row grows beyond `limit` slots (unset: the limit of the inner policy, or of the model; if the plan already takes
+    all of that, one increment more). Rows grow between blocks only, where caches start anew, and only the logits of the
+    block are needed. Costs no probe.
     """
 
     name = "grow-when-full"
@@ -141,15 +140,13 @@ SLOT_BITS = 20  # plans have fewer than 2**20 slots
 class Budget(Wrapper):
     """Plan with `length`, within `max_passes` forward passes or `max_tokens_computed`, probe included.
 
-    A guarantee, not an estimate: it assumes the most passes that the unmask rule may need, which is that of
-    the schedule if there is one and one pass per slot if the model decides. Every pass counts the full width
-    of prompt and canvas, twice with guidance; a cache only saves. Each row has its own budget. Policies
-    inside and outside may grow up to the same bound; growth voids the count of a schedule, and one pass per
-    slot is assumed.
+    A guarantee, not an estimate: it assumes the most passes that the unmask rule may need, as many as the schedule has
+    or one per slot if the model decides. Every pass counts the full width of prompt and canvas, twice with guidance; a
+    cache only saves. Each row has its own budget. Policies inside and outside may grow up to the same bound; growth
+    voids the count of a schedule, and one pass per slot is assumed.
 
-    At least one bound is required. An answer that needs more is cut and says so. A budget that does not cover
-    a single slot is rejected, and so are policies that resize at any time, because slots that they remove
-    were already paid for. Costs nothing.
+    At least one bound is required. An answer that needs more is cut and says so. A budget that does not cover a single
+    slot is rejected, and so are policies that resize at any time, because slots that they remove were already paid for.
     """
 
     name = "budget"
@@ -164,8 +161,8 @@ class Budget(Wrapper):
         super().__post_init__()
         if self.max_passes is None and self.max_tokens_computed is None:
             raise SettingError(
-                "Budget was given without a bound; set max_passes=256, max_tokens_computed=100000 or both "
-                "(on the command line budget:(default),max_passes=256)"
+                "Budget was given without a bound; set max_passes=256, max_tokens_computed=100000 or both (on the "
+                "command line budget:(default),max_passes=256)"
             )
 
     def plan(self, probe: Probe) -> Plan:
@@ -177,8 +174,8 @@ class Budget(Wrapper):
             spent, slot = probe.cost.row(row), probe.max_cost(slots).row(row)
             raise SettingError(
                 f"Budget(max_passes={self.max_passes}, max_tokens_computed={self.max_tokens_computed}) was given, but "
-                f"planning prompt {row} took {spent.forward_passes} passes and {spent.tokens_computed} tokens, and one "
-                f"slot may take {slot.forward_passes} and {slot.tokens_computed} more: allow at least "
+                f"planning prompt {row} took {spent.forward_passes} passes and {spent.tokens_computed} tokens, and "
+                f"one slot may take {slot.forward_passes} and {slot.tokens_computed} more: allow at least "
                 f"{spent.forward_passes + slot.forward_passes} passes and "
                 f"{spent.tokens_computed + slot.tokens_computed} tokens, or use a cheaper plan, such as "
                 "Survival(limit=64) or Fixed(64)"

@@ -24,7 +24,7 @@ class LocalLeap(UnmaskRule):
     """
 
     name = "local-leap"
-    cost_summary = "fewer passes the surer the model is; a token a pass at worst"
+    cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
     source = "LocalLeap (Kong et al., 2025, arXiv 2510.07081)"
 
     threshold: float = checked_field(0.9, check_number, above=0, maximum=1)

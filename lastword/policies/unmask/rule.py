@@ -28,16 +28,15 @@ class UnmaskTraits:
     follows_schedule: bool = False  # whether it finishes a window after a number of passes, filled or not
     uses_model: bool = True  # whether predictions decide which masks are filled first
     hides_columns: bool = False  # whether `visible_columns` may omit columns, so that cached ones are outdated
-    # Whether `choose` can run inside a CUDA graph: without host synchronisation, data-dependent shapes or
-    # random draws.
+    # Whether `choose` can run inside a CUDA graph: without host synchronisation, data-dependent shapes or random draws.
     capturable: bool = False
 
 
 class UnmaskRule(Part):
     """A rule that chooses which masks to fill after a pass.
 
-    Decoding must end: a rule fills at least one mask per row with open masks, or follows a schedule whose
-    last pass fills all of them.
+    Decoding must end: a rule fills at least one mask per row with open masks, or follows a schedule whose last pass
+    fills all of them.
     """
 
     @property
@@ -77,8 +76,8 @@ def check_chosen(
     if not isinstance(chosen, Tensor) or (chosen.shape, chosen.dtype) != (open_masks.shape, open_masks.dtype):
         returned = tuple(chosen.shape) if isinstance(chosen, Tensor) else type(chosen).__name__
         raise SettingError(
-            f"{type(rule).__name__} chose {returned}; it must return truth values of shape "
-            f"{tuple(open_masks.shape)}, one for every column that the pass read, and its state"
+            f"{type(rule).__name__} chose {returned}; it must return truth values of shape {tuple(open_masks.shape)}, "
+            "one for every column that the pass read, and its state"
         )
     chosen = chosen & open_masks
     if bool((open_masks.any(-1) & ~chosen.any(-1)).any()):
@@ -92,9 +91,9 @@ def check_chosen(
 def stuck_error(rule: UnmaskRule, row: int, step: int) -> SettingError:
     """Return the error for a rule that does not let decoding end."""
     return SettingError(
-        f"{type(rule).__name__} chose no mask of row {row} in step {step}, and decoding would never end; a "
-        "rule without a schedule must fill at least one mask of every row that has open masks, and one with "
-        "a schedule must fill all that are left in its last pass"
+        f"{type(rule).__name__} chose no mask of row {row} in step {step}, and decoding would never end; a rule "
+        "without a schedule must fill at least one mask of every row that has open masks, and one with a schedule "
+        "must fill all that are left in its last pass"
     )
 
 
@@ -188,8 +187,8 @@ def first_ranked(order: Int[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Ten
 class MostConfident(RankedRule):
     """Fill the masks with the most likely candidates.
 
-    LLaDA names the rule after the masks that remain (`low_confidence`), Dream after its source
-    (`maskgit_plus`, after MaskGIT, Chang et al., 2022).
+    LLaDA names the rule after the masks that remain (`low_confidence`), Dream after its source (`maskgit_plus`, after
+    MaskGIT, Chang et al., 2022).
     """
 
     name = "most-confident"

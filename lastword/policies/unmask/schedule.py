@@ -24,8 +24,8 @@ TOLERANCE = 1e-9  # keeps 32 / 3.2 at 10 where floating point makes it 10.000000
 class Schedule(Part):
     """A number of tokens per pass, turned into a count for each pass of a window.
 
-    The reference implementations take a total number of steps, which does not shrink with the canvas; `steps`
-    for a canvas of N tokens is `tokens_per_step` = N / steps.
+    The reference implementations take a total number of steps, which does not shrink with the canvas; `steps` for a
+    canvas of N tokens is `tokens_per_step` = N / steps.
     """
 
     capturable: ClassVar[bool] = False  # whether `quota` can run inside a CUDA graph
@@ -69,10 +69,10 @@ class EqualShares(Schedule):
 class Cosine(Schedule):
     """Few masks at first, then more: after pass t of T, floor(N cos(pi t / 2T)) masks are left.
 
-    MaskGIT (Chang et al., 2022). Every pass fills at least one mask and, except for the last, leaves at least
-    one. MaskGIT proposes a token for every mask and masks all but the best again, but never those of earlier
-    passes, so filling the best masks only is the same. Where one mask would be left too early, MaskGIT waits
-    for the last pass; this schedule fills it.
+    MaskGIT (Chang et al., 2022). Every pass fills at least one mask and, except for the last, leaves at least one.
+    MaskGIT proposes a token for every mask and masks all but the best again, but never those of earlier passes, so
+    filling the best masks only is the same. Where one mask would be left too early, MaskGIT waits for the last pass;
+    this schedule fills it.
     """
 
     name = "cosine"

@@ -20,18 +20,16 @@ from lastword.validation import check_choice, check_int, check_number, checked_f
 class SlowFast(UnmaskRule):
     """Cycles of two phases: estimate how far the model is certain, then fill that span in parallel.
 
-    Slow-Fast Sampling (2025, arXiv 2506.10848). A slow pass fills the most likely mask of the block and
-    estimates the end of the cycle: the last mask with confidence `min_confidence` or more. When the last
-    `stability_window` estimates have a standard deviation below `stability_std` columns, or after
-    `exploration_steps` passes, their mean is the end. Fast passes then fill the span up to it: all masks with
-    confidence `high_confidence` or more if there are at least two, else the most likely one. The first fast
-    pass sees the whole canvas; later ones do not see the columns behind the span and cost less. The next
-    cycle starts where this one ended.
+    Slow-Fast Sampling (2025, arXiv 2506.10848). A slow pass fills the most likely mask of the block and estimates the
+    end of the cycle: the last mask with confidence `min_confidence` or more. When the last `stability_window` estimates
+    have a standard deviation below `stability_std` columns, or after `exploration_steps` passes, their mean is the end.
+    Fast passes then fill the span up to it: all masks with confidence `high_confidence` or more if there are at least
+    two, else the most likely one. The first fast pass sees the whole canvas; later ones do not see the columns behind
+    the span and cost less. The next cycle starts where this one ended.
 
-    The defaults are the paper's. `as_released` follows the released code: all `exploration_steps` slow passes
-    run, the first stable estimate is the end, and slow passes fill by the rule of fast ones;
-    `SlowFast.released()` has its defaults as well. Slow passes that the code spends on a finished block are
-    skipped, because they change nothing.
+    The defaults are the paper's. `as_released` follows the released code: all `exploration_steps` slow passes run, the
+    first stable estimate is the end, and slow passes fill by the rule of fast ones; `SlowFast.released()` has its
+    defaults as well. Slow passes that the code spends on a finished block change nothing and are skipped.
     """
 
     name = "slow-fast"

@@ -20,10 +20,9 @@ from lastword.validation import check_number, check_type, checked_field
 class MaskGit(UnmaskRule):
     """Fill the masks with the highest log-probability plus noise, which fades from pass to pass.
 
-    The noise in pass t of T is `choice_temperature` * (1 - t / T) * Gumbel noise. MaskGIT (Chang et al.,
-    2022): early passes choose almost at random, the last by confidence alone. With
-    `choice_temperature=0` this is MostConfident. Noise is drawn for the valid columns of each row, so a row
-    draws the same numbers in any batch.
+    The noise in pass t of T is `choice_temperature` * (1 - t / T) * Gumbel noise. MaskGIT (Chang et al., 2022): early
+    passes choose almost at random, the last by confidence alone. With `choice_temperature=0` this is MostConfident.
+    Noise is drawn for the valid columns of each row, so a row draws the same numbers in any batch.
     """
 
     name = "maskgit"

@@ -20,17 +20,17 @@ from lastword.validation import check_choice, check_number, check_type, checked_
 class AboveThreshold(UnmaskRule):
     """Fill every mask whose candidate has probability `threshold` or more, and always the most likely one.
 
-    Fast-dLLM (Wu et al., 2025): n tokens of probability above 1 - e with (n + 1) e <= 1 are the tokens that
-    greedy decoding would write one by one. A threshold of 1 fills one token per pass. DAEDAL and rho-EOS fill
-    tokens strictly above the threshold.
+    Fast-dLLM (Wu et al., 2025): n tokens of probability above 1 - e with (n + 1) e <= 1 are the tokens that greedy
+    decoding would write one by one. A threshold of 1 fills one token per pass. DAEDAL and rho-EOS fill tokens strictly
+    above the threshold.
 
-    `max_tokens_per_step` caps the average number of tokens per pass: tokens that a pass does not use are left
-    to later ones. Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does
-    not mention; it drops the fraction of N / steps and leaves masks, this rule does not.
+    `max_tokens_per_step` caps the average number of tokens per pass: tokens that a pass does not use are left to later
+    ones. Fast-dLLM's Dream sampler without a cache has such a cap, N / steps, which its paper does not mention; it
+    drops the fraction of N / steps and leaves masks, this rule does not.
     """
 
     name = "threshold"
-    cost_summary = "fewer passes the surer the model is; a token a pass at worst"
+    cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
     source = "Fast-dLLM (Wu et al., 2025)"
 
     threshold: float = checked_field(0.9, check_number, above=0, maximum=1)
@@ -54,13 +54,13 @@ class AboveThreshold(UnmaskRule):
 class Factor(UnmaskRule):
     """Fill the n most likely candidates as long as the n-th has probability 1 - factor / (n + 1) or more.
 
-    The required probability rises with every token filled in the same pass, as the bound behind
-    AboveThreshold does. The first token is always filled. Fast-dLLM's loop fills all candidates if only the
-    last one fails; this rule stops before it.
+    The required probability rises with every token filled in the same pass, as the bound behind AboveThreshold does.
+    The first token is always filled. Fast-dLLM's loop fills all candidates if only the last one fails; this rule stops
+    before it.
     """
 
     name = "factor"
-    cost_summary = "fewer passes the surer the model is; a token a pass at worst"
+    cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
     source = "Fast-dLLM (Wu et al., 2025), later versions"
 
     factor: float = checked_field(1.0, check_number, above=0)
@@ -81,13 +81,13 @@ class Factor(UnmaskRule):
 class EntropyBound(UnmaskRule):
     """Fill the best masks as long as their entropies, without the largest, sum to at most `gamma` nats.
 
-    The EB-Sampler (Ben-Hamu et al., 2025): the sum bounds the error of drawing the tokens independently.
-    Masks are ranked by `order` (`entropy`, `confidence` or `margin`); the bound always uses the entropy.
-    gamma = 0 fills one mask and every certain one.
+    The EB-Sampler (Ben-Hamu et al., 2025): the sum bounds the error of drawing the tokens independently. Masks are
+    ranked by `order` (`entropy`, `confidence` or `margin`); the bound always uses the entropy. gamma = 0 fills one mask
+    and every certain one.
     """
 
     name = "entropy-bound"
-    cost_summary = "fewer passes the surer the model is; a token a pass at worst"
+    cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
     source = "EB-Sampler (Ben-Hamu et al., 2025, arXiv 2505.24857)"
 
     gamma: float = checked_field(0.1, check_number, minimum=0)
@@ -113,10 +113,10 @@ class EntropyBound(UnmaskRule):
 class LeftmostFirst(UnmaskRule):
     """In the first pass of a block, fill its leftmost mask only; after that, follow the rule `unmask`.
 
-    Fast-dLLM's block files do this on Dream (Wu et al., 2025), however unlikely that token is: the column
-    before a block predicts its first token, so with a cache the first token is out of reach after the full
-    pass. This library recomputes the column before the first one instead, so the rule only serves to
-    reproduce their numbers. A schedule inside still counts the first pass of the block, as theirs does.
+    Fast-dLLM's block files do this on Dream (Wu et al., 2025), however unlikely that token is: the column before a
+    block predicts its first token, so with a cache the first token is out of reach after the full pass. This library
+    recomputes the column before the first one instead, so the rule only serves to reproduce their numbers. A schedule
+    inside still counts the first pass of the block, as theirs does.
     """
 
     name = "leftmost-first"

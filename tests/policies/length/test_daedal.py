@@ -105,7 +105,7 @@ def test_a_row_at_its_limit_is_left_alone(predicted):
     prediction = predicted(logits((2, 0.2), (1, 0.2), (END, 0.8)))
     canvas, _ = after_a_pass(prediction)
     assert revised(policy, prediction).answer_ids(0) == canvas.answer_ids(0)
-    assert "likeliest" not in prediction.__dict__  # nor is the whole answer read for it
+    assert "argmax_tokens" not in prediction.__dict__  # nor is the whole answer read for it
 
 
 class FakeProbe:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lastword.canvas.canvas import Clock
+from lastword.policies.length.daedal import end_confidence
 from lastword.policies.length.rho_eos import RhoEos
 
 END, MASK = 7, 6
@@ -67,7 +68,7 @@ def test_the_density_looks_at_masks_only(predicted):
 def test_the_released_signal_is_the_trailing_end_confidence(predicted):
     policy = RhoEos(signal="released", eos_window=4, expansion_factor=1)
     prediction = predicted(ending(2, of=8))  # a quarter of the masks: the density would grow by 2
-    assert policy.released_signal(prediction).item() == pytest.approx(2 * 0.9 / 4)
+    assert end_confidence(prediction, 4).item() == pytest.approx(2 * 0.9 / 4)
     assert policy.length_change(prediction).tolist() == [0]
 
 
@@ -79,7 +80,7 @@ def test_growth_appends_masks_and_stops_at_the_limit(predicted):
 def test_a_row_at_the_limit_is_left_alone(predicted):
     prediction = predicted(ending(4, of=4))
     assert revised(RhoEos(initial=4, limit=4), prediction).horizon.tolist() == [4]
-    assert not prediction.__dict__.keys() & {"ending", "likeliest"}  # nor is anything read for it
+    assert not prediction.__dict__.keys() & {"argmax_tokens"}  # nor is anything read for it
     assert revised(RhoEos(initial=4, limit=5, expansion_factor=1), prediction).horizon.tolist() == [1]
 
 
