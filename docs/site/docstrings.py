@@ -34,3 +34,17 @@ class Docstrings(griffe.Extension):
         if cls.docstring is not None:
             own = {a.name: a.source for a in cls.attributes.values() if not a.is_private}
             cls.docstring.value += fields(own)
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Show the options of a function with `**options: Unpack[Options]` as its parameters."""
+        module = pkg["api"]
+        for function in module.functions.values():
+            for last in [*function.parameters]:
+                if str(last.annotation).startswith("Unpack["):
+                    del function.parameters[last.name]
+                    own = module[str(last.annotation.slice)]
+                    found = {name: each for cls in (*own.mro(), own) for name, each in cls.attributes.items()}
+                    for name, each in found.items():
+                        kind = griffe.ParameterKind.keyword_only
+                        option = griffe.Parameter(name, annotation=each.annotation, kind=kind, default="...")
+                        function.parameters.add(option)
