@@ -17,7 +17,7 @@ from lastword.decoding.prediction import Logits, Prediction
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import CapacityError, SettingError, WrongTypeError
 from lastword.models.base import LOGIT_DTYPES, MaskPredictor, check_logits
-from lastword.models.storage import CacheStorage, KVStorage
+from lastword.models.storage import CacheStorage, KVStorage, RowKVStorage
 from lastword.validation import check_callable, check_type, short_repr
 
 
@@ -161,7 +161,7 @@ class Forward:
     ) -> tuple[Logits, Int[Tensor, "B"]]:
         """Compute the same number of columns in every row and take the others from storage."""
         only = None if row is None else slice(row.start, row.stop)
-        part = storage.at_columns(columns.rows, recompute.columns, recompute.counts, only)
+        part = RowKVStorage(storage, columns.rows, recompute.columns, recompute.counts, uniform=True, span=only)
         # Unread entries repeat the last column: a model may need another column to predict the first one.
         read = columns.index.where(columns.read, columns.index[:, -1:])
         output = self._run(canvas.tokens, read, valid=canvas.valid, stale=recompute.columns, storage=part)

@@ -55,20 +55,11 @@ class Adapter:
         expected = "None, or have bos, chat_template, encode, chat and decode (see lastword.TextTokenizer)"
         check_type("Adapter", "tokenizer", tokenizer, (TextTokenizer, NoneType), expected)
         check_type("Adapter", "name", name, (str, NoneType), "text, or None")
-        self.ids = ids
-        self.max_seq_len = max_seq_len
-        self.default_max_new_tokens = default_max_new_tokens
-        self.tokenizer = tokenizer
-        self.name = name
+        self.ids, self.tokenizer, self.name = ids, tokenizer, name
+        self.max_seq_len, self.default_max_new_tokens = max_seq_len, default_max_new_tokens
         self.calibration: Calibration | None = None
-        self._forward = forward
-        self._shifted = shifted
-        self._takes_mask = takes_mask
-        self._device = check_device("Adapter", device)
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
+        self.device = check_device("Adapter", device)
+        self._forward, self._shifted, self._takes_mask = forward, shifted, takes_mask
 
     @torch.no_grad()
     def __call__(
@@ -81,9 +72,7 @@ class Adapter:
         storage: RowStorage | None = None,
     ) -> Tensor:  # [B, S, V]
         if storage is not None or stale is not None:
-            raise SettingError(
-                "this model is a function whose keys and values cannot be stored; decode with cache=NoCache()"
-            )
+            raise SettingError("the keys and values of this model cannot be stored; decode with cache=NoCache()")
         if valid is None or bool(valid.all()):
             logits = self._logits(tokens)
         elif self._takes_mask:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lastword.io.schema import PositiveSlots
 from lastword.models.config import MAX_VOCAB_SIZE, SpecialIds
@@ -35,12 +35,7 @@ class ModelConfig(SpecialIds):
 
     def transformer(self) -> TransformerConfig:
         """Return the configuration of the transformer."""
-        values = {field.name: getattr(self, field.name) for field in fields(TransformerConfig)}
-        return TransformerConfig(**{**values, **self.derived()})
-
-    def derived(self) -> dict[str, Any]:
-        """Return the values that follow from several fields; none by default."""
-        return {}
+        return TransformerConfig(**{field.name: getattr(self, field.name) for field in fields(TransformerConfig)})
 
 
 class LLaDAConfig(ModelConfig):
@@ -78,12 +73,13 @@ class LLaDAConfig(ModelConfig):
     block_group_size: Literal[1] = 1
     clip_qkv: Literal[False] = False
 
-    def derived(self) -> dict[str, Any]:
-        return {
-            "num_kv_heads": self.num_kv_heads or self.num_heads,
-            "intermediate_size": self.intermediate_size or self.mlp_ratio * self.hidden_size,
-            "vocab_size": self.embedding_size or self.vocab_size,
-        }
+    @model_validator(mode="after")
+    def _fill_in(self) -> LLaDAConfig:
+        """Set the fields that follow from others."""
+        self.num_kv_heads = self.num_kv_heads or self.num_heads
+        self.intermediate_size = self.intermediate_size or self.mlp_ratio * self.hidden_size
+        self.vocab_size = self.embedding_size or self.vocab_size
+        return self
 
 
 class DreamConfig(ModelConfig):

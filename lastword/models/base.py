@@ -100,11 +100,14 @@ MODEL_ATTRIBUTES = ("ids", *RESOLVE_ATTRIBUTES, "tokenizer", "device")
 def check_model(model: Any, *, properties_only: bool = False) -> None:
     """Raise WrongTypeError unless a value is a model, or with `properties_only` has ModelProperties."""
     attributes = RESOLVE_ATTRIBUTES if properties_only else MODEL_ATTRIBUTES
-    missing = [name for name in attributes if not hasattr(model, name)]
-    if missing or not (callable(model) or properties_only) or isinstance(model, type):
-        reason = f"it has no {', '.join(missing)}" if missing else "it cannot be called"
-        if isinstance(model, type):
-            reason = "it is a class, not an instance of it"
+    reason = ""
+    if isinstance(model, type):
+        reason = "it is a class, not an instance of it"
+    elif missing := [name for name in attributes if not hasattr(model, name)]:
+        reason = f"it has no {', '.join(missing)}"
+    elif not (callable(model) or properties_only):
+        reason = "it cannot be called"
+    if reason:
         raise WrongTypeError(
             f"{short_repr(model)} was given as a model ({reason}); give the result of lastword.load, "
             "lastword.Adapter(...) around a function, or an instance of a subclass of lastword.MaskPredictor"

@@ -107,27 +107,22 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def is_plain_file(path: Path) -> bool:
-    """Return whether a file exists; CheckpointError if it is not a file or lies outside its folder."""
+    """Return whether a file exists; CheckpointError if it is not a plain file or a link out of its folder.
+
+    The folder itself may be a link.
+    """
     if not os.path.lexists(path):
         return False
-    check_inside(path)
-    if not os.path.isfile(path):
-        raise CheckpointError(f"{path} is not a plain file; download it again")
-    return True
-
-
-def check_inside(path: Path) -> None:
-    """Raise CheckpointError if a file is a link out of its folder; the folder itself may be a link."""
-    if path.parent.parent == EMBEDDED_FOLDER:  # ours, however the package was installed
-        return
-    folder = os.path.realpath(path.parent)
+    folder, target = Path(os.path.realpath(path.parent)), Path(os.path.realpath(path))
     allowed = [folder]
-    snapshots = os.path.dirname(folder)
-    if os.path.basename(snapshots) == "snapshots":  # the hub's cache links to its blobs
-        allowed.append(os.path.join(os.path.dirname(snapshots), "blobs"))
-    target = os.path.realpath(path)
-    if os.path.dirname(target) not in allowed:
+    if folder.parent.name == "snapshots":  # the hub's cache links to its blobs
+        allowed.append(folder.parent.parent / "blobs")
+    embedded = path.parent.parent == EMBEDDED_FOLDER  # ours, however the package was installed
+    if target.parent not in allowed and not embedded:
         raise CheckpointError(
             f"{path} is a link to {target}, outside of its folder; a checkpoint's files lie in one "
             "folder: copy the file there in place of the link"
         )
+    if not os.path.isfile(path):
+        raise CheckpointError(f"{path} is not a plain file; download it again")
+    return True

@@ -33,9 +33,7 @@ BUILT_IN = ("toy", *EMBEDDED)
 
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
-DTYPES = {
-    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 _Model = TypeVar("_Model", NativeModel, Toy)
 
@@ -130,8 +128,14 @@ def _load_folder(
 ) -> NativeModel:
     architecture, config, transformer = read_config(folder)
     generation = GenerationConfig.of_folder(folder)
-    tokenizer = Tokenizer.from_folder(folder)
-    ids = _token_ids(folder, config, generation, transformer.vocab_size, tokenizer, architecture.turn_end)
+    tokenizer, vocab_size = Tokenizer.from_folder(folder), transformer.vocab_size
+    if tokenizer and tokenizer.size > vocab_size:
+        raise CheckpointError(
+            f"the tokenizer in {folder} has {tokenizer.size} ids and config.json a vocabulary of "
+            f"{vocab_size}; they belong to different models: copy both again from one checkpoint"
+        )
+    turn_end = tokenizer.id_of(architecture.turn_end) if tokenizer else None
+    ids = _token_ids(folder, config, generation, vocab_size, turn_end)
     if turn_ends is not None:
         ids = replace(ids, turn_ends=turn_ends)
     # Names are compared before the model is built, so that a wrong number of layers fails at once.
@@ -174,18 +178,15 @@ def _check_toy(**settings: object) -> None:
 def _find_folder(name: str | Path, revision: str | None) -> Path:
     """Return the local folder of a model; hub names are fetched."""
     text, folder = str(name), user_path(name)
-    local = EMBEDDED_FOLDER / text if text in EMBEDDED else None
-    if text and os.path.isdir(folder):
-        local = folder
-    if local is not None:
+    is_folder = bool(text) and os.path.isdir(folder)
+    if is_folder or text in EMBEDDED:
         if revision is not None:
             raise SettingError(
                 f"load({short_repr(text)}, revision={short_repr(revision)}) was given; only hub names have "
                 "revisions, and this is a local folder: leave revision out"
             )
-        return local
-    looks_like_hub = text.count("/") == 1 and not text.startswith((".", "/", "~"))
-    if not looks_like_hub:
+        return folder if is_folder else EMBEDDED_FOLDER / text
+    if text.count("/") != 1 or text.startswith((".", "/", "~")):  # not a hub name
         near = difflib.get_close_matches(text, BUILT_IN, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else f" ({', '.join(BUILT_IN)})"
         raise CheckpointError(
@@ -205,14 +206,9 @@ def _find_folder(name: str | Path, revision: str | None) -> Path:
 
 
 def _token_ids(
-    folder: Path,
-    config: SpecialIds,
-    generation: SpecialIds,
-    vocab_size: int,
-    tokenizer: Tokenizer | None,
-    turn_end: str,
+    folder: Path, config: SpecialIds, generation: SpecialIds, vocab_size: int, turn_end: int | None
 ) -> TokenIds:
-    """Return the special ids: from config.json, else from the generation config; turn ends also by name."""
+    """Return the special ids: from config.json, else from the generation config; also the tokenizer's turn end."""
     mask = generation.mask_token_id if config.mask_token_id is None else config.mask_token_id
     pad = generation.pad_token_id if config.pad_token_id is None else config.pad_token_id
     ends = config.eos_token_id or generation.eos_token_id
@@ -221,19 +217,9 @@ def _token_ids(
             f"{folder} names no {'mask' if mask is None else 'end'} token; add mask_token_id and "
             "eos_token_id to config.json"
         )
-    if tokenizer and tokenizer.size > vocab_size:
-        raise CheckpointError(
-            f"the tokenizer in {folder} has {tokenizer.size} ids and config.json a vocabulary of "
-            f"{vocab_size}; they belong to different models: copy both again from one checkpoint"
-        )
-    turn_end_id = tokenizer.id_of(turn_end) if tokenizer else None
+    turn_ends = (*ends[1:], *([] if turn_end is None else [turn_end]))
+    pad = ends[0] if pad is None else pad
     try:
-        return TokenIds(
-            mask=mask,
-            end=ends[0],
-            pad=ends[0] if pad is None else pad,
-            vocab_size=vocab_size,
-            turn_ends=(*ends[1:], *(() if turn_end_id is None else (turn_end_id,))),
-        )
+        return TokenIds(mask=mask, end=ends[0], pad=pad, vocab_size=vocab_size, turn_ends=turn_ends)
     except SettingError as error:
         raise CheckpointError(f"{folder} cannot be decoded with: {error}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -55,18 +57,9 @@ class NativeModel(nn.Module):
             return False
         return has_float8(weight.device) or not is_float8(self.network)
 
-    @torch.no_grad()
-    def forward(
-        self,
-        tokens: Tensor,  # [B, L]
-        read: Tensor,  # [B, S]
-        *,
-        valid: Tensor | None = None,  # [B, L]
-        stale: Tensor | None = None,  # [B, R], sorted
-        storage: RowStorage | None = None,
-    ) -> Tensor:  # [B, S, V]
-        """Return logits for the tokens at columns `read`."""
-        return self.head(self.states(tokens, read, valid=valid, stale=stale, storage=storage))
+    def forward(self, tokens: Tensor, read: Tensor, **arguments: Any) -> Tensor:  # [B, S, V]
+        """Return logits for the tokens at columns `read`; the arguments are those of `states`."""
+        return self.head(self.states(tokens, read, **arguments))
 
     @torch.no_grad()
     def states(

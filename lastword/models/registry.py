@@ -43,8 +43,7 @@ class KnownModel:
 
 
 def _on_hub(name: str, family: str, parameters: float, max_seq_len: int) -> KnownModel:
-    chat = "Instruct" in name or name.endswith("LLaDA-1.5")
-    return KnownModel(name, family, "hub", int(parameters), max_seq_len, chat=chat)
+    return KnownModel(name, family, "hub", int(parameters), max_seq_len, chat="Base" not in name)
 
 
 PUBLISHED = (
@@ -66,7 +65,8 @@ def known_models(cache: Path | None = None) -> Iterator[KnownModel]:
     for name in EMBEDDED:
         folder = EMBEDDED_FOLDER / name
         yield _read_folder(KnownModel(name, "", "embedded", 0), folder, _folder_bytes(folder))
-    yield KnownModel("toy", "toy", "embedded", 0, Toy.max_seq_len, Toy.default_max_new_tokens, local="complete")
+    toy = Toy()
+    yield KnownModel("toy", "toy", "embedded", 0, toy.max_seq_len, toy.default_max_new_tokens, local="complete")
     if cache is None:
         from huggingface_hub import constants
 

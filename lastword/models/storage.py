@@ -63,7 +63,7 @@ class RowStorage(ABC):
 
 
 class KVStorage(CacheStorage):
-    """Keys and values of every column of a canvas: two tensors [C, H, D] per layer.
+    """Keys and values [C, H, D] of every column of a canvas, in one tensor per layer.
 
     Column c of a row lies at `offsets[row] + c`. The tensors of a layer are allocated on first use and keep
     their address until the canvas changes its width.
@@ -75,46 +75,18 @@ class KVStorage(CacheStorage):
     def __init__(self, rows: int, width: int) -> None:
         self._rows, self._width = rows, width
         self._offsets = torch.arange(rows) * width
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._layers: dict[int, Tensor] = {}  # [2, C, H, D]
         self._ranges: dict[tuple[Hashable, ...], Tensor] = {}
 
-    def at(
-        self,
-        rows: Tensor,
-        stale: Tensor | None = None,
-        read: Tensor | None = None,
-        answer: Tensor | None = None,
-        valid: Tensor | None = None,
-    ) -> RowKVStorage:
-        if stale is None:
-            return RowKVStorage(self, rows, None, torch.zeros_like(rows))
-        # Only a column that is computed can be read.
-        stale = stale if read is None else stale | read
+    def at(self, rows: Tensor, stale: Tensor, read: Tensor, answer: Tensor, valid: Tensor) -> RowKVStorage:
+        stale = stale | read  # only a column that is computed can be read
         return RowKVStorage(self, rows, column_indices(stale), stale.sum(-1))
 
-    def at_columns(
-        self,
-        rows: Tensor,  # [R]
-        columns: Tensor,  # [R, S]
-        tokens_computed: Tensor | None = None,  # [R]
-        span: slice | None = None,
-    ) -> RowKVStorage:
-        """Return the storage of some rows for a pass over the same number of adjacent columns in each.
-
-        Some of the columns may be padding. `span` is where the keys of a single row lie, if all of the row is
-        computed.
-        """
-        if tokens_computed is None:
-            tokens_computed = torch.full_like(rows, columns.shape[1])
-        return RowKVStorage(self, rows, columns, tokens_computed, uniform=True, span=span)
-
     def fit(self, width: int) -> None:
-        padding = (0, 0, 0, 0, 0, width - self._width)  # a negative one crops
-        if padding[-1]:
-            self._layers = {
-                layer: (self._pad(keys, padding), self._pad(values, padding))
-                for layer, (keys, values) in self._layers.items()
-            }
+        if width != self._width:
+            padding = (0, 0, 0, 0, 0, width - self._width)  # a negative one crops
+            for layer, stored in self._layers.items():
+                self._layers[layer] = F.pad(self._split_rows(stored), padding).flatten(1, 2)
             self._width = width
             self._offsets = torch.arange(self._rows, device=self._offsets.device) * width
 
@@ -135,9 +107,9 @@ class KVStorage(CacheStorage):
     def layer(self, layer: int, heads: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values [C, H, D], in the dtype and on the device of `like` [..., D]."""
         if layer not in self._layers:
-            shape = (self.size(), heads, like.shape[-1])
-            self._layers[layer] = (like.new_zeros(shape), like.new_zeros(shape))
-        return self._layers[layer]
+            self._layers[layer] = like.new_zeros(2, self.size(), heads, like.shape[-1])
+        keys, values = self._layers[layer]
+        return keys, values
 
     def size(self) -> int:
         """Return the number of columns in the tensors of a layer."""
@@ -145,24 +117,25 @@ class KVStorage(CacheStorage):
 
     def by_row(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values as views [B, H, L, D], for `like` of that shape."""
-        keys, values = self.layer(layer, like.shape[1], like)
-        return self._split_rows(keys).transpose(1, 2), self._split_rows(values).transpose(1, 2)
+        self.layer(layer, like.shape[1], like)
+        keys, values = self._split_rows(self._layers[layer]).transpose(2, 3)
+        return keys, values
 
-    def _split_rows(self, stored: Tensor) -> Tensor:  # [C, H, D] -> [B, L, H, D]
-        return stored.view(self._rows, self._width, *stored.shape[1:])
-
-    def _pad(self, stored: Tensor, padding: tuple[int, ...]) -> Tensor:
-        return F.pad(self._split_rows(stored), padding).flatten(0, 1)
+    def _split_rows(self, stored: Tensor) -> Tensor:  # [2, C, H, D] -> [2, B, L, H, D]
+        return stored.view(2, self._rows, self._width, *stored.shape[2:])
 
 
 @dataclass(eq=False)
 class RowKVStorage(RowStorage):
-    """The part of a `KVStorage` that belongs to some rows."""
+    """The part of a `KVStorage` that belongs to some rows.
+
+    In a `uniform` pass every row has the same number of adjacent columns, of which some may be padding.
+    """
 
     all_rows: KVStorage
     rows: Tensor  # [R]
     columns: Tensor | None
-    tokens_computed: Tensor
+    tokens_computed: Tensor  # [R]
     uniform: bool = False
     span: slice | None = None  # the keys of a single row, if the host knows where they lie
 
@@ -215,7 +188,11 @@ class PooledKVStorage(KVStorage):
         region = self._regions.get(row)
         if region is not None and len(region) >= count:
             return
-        start = self._make_room(count)
+        start = self._find_free(count)
+        if start is None:
+            start = self._compact()
+            if self._columns - start < count:
+                self._grow(max(count, self._columns // 4))
         region = self._regions.get(row)  # compacting moves it
         if region is not None:
             self._move(region, start)
@@ -234,14 +211,6 @@ class PooledKVStorage(KVStorage):
         slots = (self.offsets(like.device)[:, None] + column).clamp(0, len(keys) - 1)
         return keys[slots].transpose(1, 2), values[slots].transpose(1, 2)
 
-    def _make_room(self, count: int) -> int:
-        """Return the start of `count` free columns; compact the regions and grow the pool if necessary."""
-        start = self._find_free(count)
-        if start is None:
-            self._compact()
-            start = self._find_free(count)
-        return self._grow(count) if start is None else start
-
     def _find_free(self, count: int) -> int | None:
         start = 0
         for region in sorted(self._regions.values(), key=lambda region: region.start):
@@ -250,7 +219,8 @@ class PooledKVStorage(KVStorage):
             start = region.stop
         return start if self._columns - start >= count else None
 
-    def _compact(self) -> None:
+    def _compact(self) -> int:
+        """Move all regions to the left and return where the last one ends."""
         start = 0
         for row, region in sorted(self._regions.items(), key=lambda item: item[1].start):
             if region.start > start:
@@ -258,25 +228,19 @@ class PooledKVStorage(KVStorage):
                 self._offsets[row] -= region.start - start
                 self._regions[row] = range(start, start + len(region))
             start += len(region)
+        return start
 
     def _move(self, region: range, start: int) -> None:
-        source, target = slice(region.start, region.stop), slice(start, start + len(region))
-        for tensors in self._layers.values():
-            for tensor in tensors:
-                tensor[target] = tensor[source].clone()
+        for stored in self._layers.values():
+            stored[:, start : start + len(region)] = stored[:, region.start : region.stop].clone()
 
-    def _grow(self, count: int) -> int:
-        """Add columns to a compacted pool and return where its free columns start."""
-        added = max(count, self._columns // 4)
-        padding = (0, 0, 0, 0, 0, added)
-        self._layers = {
-            layer: (F.pad(keys, padding), F.pad(values, padding)) for layer, (keys, values) in self._layers.items()
-        }
+    def _grow(self, added: int) -> None:
+        for layer, stored in self._layers.items():
+            self._layers[layer] = F.pad(stored, (0, 0, 0, 0, 0, added))
         without_region = self._offsets == self._columns
         self._columns += added
         self._offsets[without_region] = self._columns
         self.times_grown += 1
-        return sum(map(len, self._regions.values()))
 
 
 class FeatureStorage(CacheStorage):
@@ -323,7 +287,7 @@ class RowFeatureStorage(RowStorage):
         self._first = int(optional.any(0).to(torch.int8).argmax())  # optional column
         self._total, self._layers = valid.sum(-1), 1  # the first layer
         self.columns, self.tokens_computed = None, self._total
-        # The following tensors move to the device with the first layer that needs them.
+        # The first layer that selects columns moves the following tensors to its device.
         self._rows, self._stale, self._optional = rows, stale, optional[:, self._first :]
         self._stale_columns = column_indices(stale)
         entry = cached_arange(int(self._counts.max()), rows.device).expand(len(rows), -1)
@@ -363,7 +327,6 @@ class RowFeatureStorage(RowStorage):
     def update(self, layer: int, columns: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         if layer == 0:  # recomputed in every pass
             return keys, values
-        self._move(keys.device)
         heads = torch.arange(keys.shape[1], device=keys.device)[None, :, None]
         all_keys, all_values = self._storage.attention.by_row(layer, keys)
         rows, columns, keys, values = self._busy_only(self._rows, columns, keys, values)
@@ -372,7 +335,6 @@ class RowFeatureStorage(RowStorage):
         return self._of_rows(all_keys), self._of_rows(all_values)
 
     def fill(self, layer: int, half: str, columns: Tensor, output: Tensor) -> Tensor:
-        self._move(output.device)
         stored = self._storage.outputs(layer, half, output)
         rows, columns, output = self._busy_only(self._rows, columns, output)
         stored[rows[:, None], columns] = output

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lastword.calibration import Calibration
 from lastword.canvas.tokens import TokenIds
-from lastword.errors import PromptError, SettingError
-from lastword.models.storage import RowStorage
+from lastword.errors import PromptError
+from lastword.models.adapter import Adapter
 from lastword.validation import check_number
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
@@ -39,7 +38,7 @@ class Letters:
         raise PromptError(f"the toy model has no chat template for these {len(messages)} messages; give it plain text")
 
 
-class Toy:
+class Toy(Adapter):
     """A model that predicts the next letter of the alphabet, and an end with probability `hazard` everywhere.
 
     The hazard is constant, so the expected length over T slots is (1 - (1 - hazard)**T) / hazard. The
@@ -53,32 +52,23 @@ class Toy:
     """
 
     ids = TokenIds(mask=len(LETTERS), end=len(LETTERS) + 1, pad=len(LETTERS) + 1, vocab_size=len(LETTERS) + 2)
-    max_seq_len = 2**31
-    default_max_new_tokens = 64
-    device = torch.device("cpu")
     tokenizer = Letters()
-    supports_cache = False
 
     def __init__(self, hazard: float = 0.05) -> None:
         check_number("Toy", "hazard", hazard, minimum=0, below=1)
+        super().__init__(
+            self._logits_of,
+            self.ids,
+            takes_mask=True,
+            default_max_new_tokens=64,
+            tokenizer=self.tokenizer,
+            name=f"toy {hazard}",
+        )
         self.hazard = hazard
-        self.name = f"toy {hazard}"
-        self.calibration: Calibration | None = None
 
-    def __call__(
-        self,
-        tokens: Tensor,  # [B, L]
-        read: Tensor,  # [B, S]
-        *,
-        valid: Tensor | None = None,
-        stale: Tensor | None = None,
-        storage: RowStorage | None = None,
-    ) -> Tensor:  # [B, S, V]
-        if storage is not None or stale is not None:
-            raise SettingError("the toy has no keys and values to store; decode with cache=NoCache()")
+    def _logits_of(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:  # [B, L] -> [B, L, V]
         letters = len(LETTERS)
-        valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
-        position = valid.cumsum(-1) - 1
+        position = (torch.ones_like(tokens) if attention_mask is None else attention_mask).cumsum(-1) - 1
         # After a mask, the guess depends on the position alone.
         left = torch.nn.functional.pad(tokens, (1, 0))[:, :-1]
         guess = torch.where(left < letters, left + 1, position) % letters
@@ -88,4 +78,4 @@ class Toy:
         probabilities.scatter_(2, guess[..., None], ((1 - self.hazard) * confidence)[..., None])
         probabilities[..., self.ids.mask] = 1e-12
         probabilities[..., self.ids.end] = self.hazard
-        return probabilities.log().gather(1, read[..., None].expand(-1, -1, self.ids.vocab_size))
+        return probabilities.log()

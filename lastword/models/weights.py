@@ -56,16 +56,18 @@ def check_files(folder: Path, files: Mapping[str, Path], names: Mapping[str, str
 
     `head` is the checkpoint's name of the output head: a tied one is often stored all the same.
     """
-    missing, extra = sorted(names.keys() - files.keys()), sorted(files.keys() - names.keys())
-    extra = [name for name in extra if not name.endswith(IGNORED_SUFFIXES) and name != head]
-    if missing or extra:
-        parts = []
-        if missing:
-            parts.append(f"{len(missing)} tensors are missing (first: {missing[0]})")
-        if extra:
-            parts.append(f"{len(extra)} are not part of the architecture (first: {short_repr(extra[0])})")
+    unknown = (name for name in files.keys() - names.keys() if not name.endswith(IGNORED_SUFFIXES) and name != head)
+    problems = [
+        f"{len(tensors)} {verdict} (first: {short_repr(min(tensors))})"
+        for verdict, tensors in (
+            ("tensors are missing", names.keys() - files.keys()),
+            ("are not part of the architecture", [*unknown]),
+        )
+        if tensors
+    ]
+    if problems:
         raise CheckpointError(
-            f"the weights in {folder} do not fit its config.json: {' and '.join(parts)}; "
+            f"the weights in {folder} do not fit its config.json: {' and '.join(problems)}; "
             "check that the folder is one checkpoint, completely downloaded"
         )
     absent = sorted(path.name for path in set(files.values()) if not is_plain_file(path))
@@ -102,8 +104,7 @@ class CheckpointWeights:
 
         Each tensor is moved and cast by itself, so no second copy of the model exists in memory.
         """
-        parameters = dict(module.named_parameters())  # tied parameters appear once, under the first name
-        names_by_id = {id(parameter): ours for ours, parameter in parameters.items()}
+        parameters = dict(module.named_parameters())  # without a tied head
         loaded: dict[str, nn.Parameter] = {}
         for path in dict.fromkeys(self._files[name] for name in self._names):
             with _open(path, device) as file:
@@ -114,9 +115,10 @@ class CheckpointWeights:
                     if ours == EMBEDDING and HEAD not in parameters and self._head in self._files:
                         _check_tied(tensor, self._files[self._head], self._head)
                     loaded[ours] = nn.Parameter(tensor, requires_grad=False)
-        for owner in module.modules():
-            for name, parameter in list(owner.named_parameters(recurse=False)):
-                setattr(owner, name, loaded[names_by_id[id(parameter)]])
+        if HEAD not in parameters:
+            loaded[HEAD] = loaded[EMBEDDING]
+        module.load_state_dict(loaded, assign=True)
+        module.requires_grad_(False)
 
 
 def fingerprint(model: Any) -> str:

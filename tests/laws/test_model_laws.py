@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.canvas.columns import column_indices
-from lastword.models.storage import KVStorage
+from lastword.models.storage import KVStorage, RowKVStorage
 from tests.golden.cases import model
 
 families = st.sampled_from(["llada", "dream"])
@@ -53,7 +53,7 @@ def test_padding_on_the_left_changes_nothing(family, seed):
 @given(families, seeds, st.data())
 def test_recomputing_unchanged_columns_changes_nothing(family, seed, data):
     tokens, valid = random_canvas(family, seed)
-    memory = KVStorage(*tokens.shape).at(torch.arange(len(tokens)))
+    memory = RowKVStorage(KVStorage(*tokens.shape), torch.arange(len(tokens)), None, torch.zeros(1).long())
     every = every_column(tokens)
     full = model(family)(tokens, every, valid=valid, stale=every, storage=memory)
     first = data.draw(st.integers(6, 18))
@@ -67,7 +67,7 @@ def test_recomputing_unchanged_columns_changes_nothing(family, seed, data):
 def test_memory_makes_a_difference_when_a_column_changes(family):
     tokens, valid = random_canvas(family, seed=1)
     every = every_column(tokens)
-    memory = KVStorage(*tokens.shape).at(torch.arange(len(tokens)))
+    memory = RowKVStorage(KVStorage(*tokens.shape), torch.arange(len(tokens)), None, torch.zeros(1).long())
     model(family)(tokens, every, valid=valid, stale=every, storage=memory)
     changed = tokens.clone()
     changed[:, 8] = 7

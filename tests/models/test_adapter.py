@@ -9,7 +9,7 @@ import lastword
 from lastword.errors import NumericError, SettingError
 from lastword.models.adapter import Adapter
 from lastword.models.base import MaskPredictor
-from lastword.models.storage import KVStorage
+from lastword.models.storage import KVStorage, RowKVStorage
 
 PROMPTS = [[5, 42, 17, 100, 63], [9, 11], [7]]
 
@@ -137,5 +137,5 @@ def test_it_cannot_be_cached(ids):
             torch.zeros(1, 3, dtype=torch.long),
             torch.tensor([[2]]),
             stale=torch.tensor([[2]]),
-            storage=KVStorage(1, 3).at(torch.tensor([0])),
+            storage=RowKVStorage(KVStorage(1, 3), torch.tensor([0]), None, torch.zeros(1).long()),
         )

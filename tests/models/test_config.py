@@ -12,7 +12,7 @@ import lastword
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.errors import CheckpointError
 from lastword.models.architectures import DreamConfig, LLaDAConfig
-from lastword.models.config import GenerationConfig, check_inside
+from lastword.models.config import GenerationConfig, is_plain_file
 from lastword.models.layers import TransformerConfig
 
 # As published with LLaDA-8B-Instruct and Dream-v0-Instruct-7B, fields that say nothing of the model included.
@@ -127,9 +127,9 @@ def test_embedded_models_may_be_installed_as_links(tmp_path, monkeypatch):
     (tmp_path / name).mkdir()
     (tmp_path / name / "config.json").symlink_to(FOLDER / name / "config.json")
     with pytest.raises(CheckpointError):
-        check_inside(tmp_path / name / "config.json")
+        is_plain_file(tmp_path / name / "config.json")
     monkeypatch.setattr(inside, "EMBEDDED_FOLDER", tmp_path)
-    check_inside(tmp_path / name / "config.json")
+    is_plain_file(tmp_path / name / "config.json")
 
 
 def test_the_toy_takes_what_it_does_anyway():

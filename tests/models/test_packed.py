@@ -12,7 +12,7 @@ from lastword.models.kernels import fused
 from lastword.models.kernels.attention import attend_one_row
 from lastword.models.packed import Packing
 from lastword.models.quantize import to_float8
-from lastword.models.storage import KVStorage
+from lastword.models.storage import KVStorage, RowKVStorage
 from lastword.models.weights import fingerprint, model_key
 
 MODELS = ("llada", "dream", "grouped")
@@ -54,6 +54,17 @@ READ = column_indices(
 )
 
 
+def at(storage, rows):
+    """Return the storage of some rows for a pass over all columns."""
+    return RowKVStorage(storage, rows, None, torch.zeros_like(rows))
+
+
+def uniform_at(storage, rows, columns, span=None):
+    """Return the storage of some rows for a pass over the same number of columns in each."""
+    computed = torch.full_like(rows, columns.shape[1])
+    return RowKVStorage(storage, rows, columns, computed, uniform=True, span=span)
+
+
 def test_rows_of_one_length(both):
     same(*both(TOKENS, READ))
 
@@ -74,7 +85,7 @@ def test_a_row_with_gaps(both):
 def filled(model, storage, tokens=TOKENS):
     """Return the storage after a plain pass over all columns."""
     every = torch.arange(12).expand(3, -1)
-    model.network.hidden(tokens, VALID, every, storage.at(torch.arange(3)))
+    model.network.hidden(tokens, VALID, every, at(storage, torch.arange(3)))
     return storage
 
 
@@ -102,7 +113,7 @@ def test_stale_columns_over_a_memory(model, both):
 def test_some_rows_of_a_memory(model, both):
     storages = [filled(model, KVStorage(3, 12)) for _ in range(2)]
     rows, stale = torch.tensor([0, 2]), torch.tensor([[7, 8], [3, 4]])
-    parts = [storage.at(rows) for storage in storages]
+    parts = [at(storage, rows) for storage in storages]
     same(
         *both(
             TOKENS[rows] + 1, stale, valid=VALID[rows], stale=stale,
@@ -112,7 +123,7 @@ def test_some_rows_of_a_memory(model, both):
 
 
 def test_all_columns_into_a_memory(model, both):
-    parts = [KVStorage(3, 12).at(torch.arange(3)) for _ in range(2)]
+    parts = [at(KVStorage(3, 12), torch.arange(3)) for _ in range(2)]
     same(*both(TOKENS, READ, valid=VALID, plain_storage=parts[0], packed_storage=parts[1]))
 
 
@@ -123,13 +134,13 @@ BLOCK = torch.tensor([[6, 7, 8], [5, 6, 7], [2, 3, 4]])
 def test_rows_with_the_same_number_of_columns(model, both, monkeypatch, reads):
     storages = [filled(model, KVStorage(3, 12)) for _ in range(2)]
     rows = torch.arange(3)
-    plain = storages[0].at(rows)
-    packed = storages[1].at_columns(rows, BLOCK)
+    plain = at(storages[0], rows)
+    packed = uniform_at(storages[1], rows, BLOCK)
     read = BLOCK[:, reads]
     logits = both(TOKENS + 1, read, valid=VALID, stale=BLOCK, plain_storage=plain, packed_storage=packed)
     same(*logits)
     monkeypatch.setattr(model, "packs", False)
-    uniform = filled(model, KVStorage(3, 12)).at_columns(rows, BLOCK)
+    uniform = uniform_at(filled(model, KVStorage(3, 12)), rows, BLOCK)
     same(logits[0], model(TOKENS + 1, read, valid=VALID, stale=BLOCK, storage=uniform))
     shifted = model.architecture.shifted_logits
     assert packed.tokens_computed.tolist() == [3 + (shifted and 0 in reads)] * 3
@@ -145,7 +156,7 @@ def test_such_a_pass_does_not_wait_for_the_device(model, monkeypatch):
 
     # The PyTorch code of attention reads counts on the host; the kernel does not.
     monkeypatch.setattr(packed, "attend", lambda query, keys, values, rows: query)
-    rows = storage.at_columns(torch.arange(3), BLOCK)
+    rows = uniform_at(storage, torch.arange(3), BLOCK)
 
     def refuse(*_, **__):
         raise AssertionError("the pass waits for the device")
@@ -157,7 +168,7 @@ def test_such_a_pass_does_not_wait_for_the_device(model, monkeypatch):
 
 def test_such_a_pass_is_packed_in_few_kernels(model):
     """A launch costs more than such a kernel."""
-    storage = filled(model, KVStorage(3, 12)).at_columns(torch.arange(3), BLOCK)
+    storage = uniform_at(filled(model, KVStorage(3, 12)), torch.arange(3), BLOCK)
     Packing.from_columns(TOKENS, BLOCK, VALID, BLOCK, storage)  # fills the cache of ranges
     with Launches() as seen:
         packing = Packing.from_columns(TOKENS, BLOCK, VALID, BLOCK, storage)
@@ -199,8 +210,8 @@ def test_the_host_knows_the_keys_of_a_single_row(model, both, monkeypatch, openi
     if opening:
         row, whole, span = torch.tensor([0]), torch.arange(3, 10)[None], slice(3, 10)
         arguments |= {
-            "plain_storage": KVStorage(1, 12).at(row),
-            "packed_storage": KVStorage(1, 12).at_columns(row, whole, span=span),
+            "plain_storage": at(KVStorage(1, 12), row),
+            "packed_storage": uniform_at(KVStorage(1, 12), row, whole, span=span),
             "stale": whole,
         }
     same(*both(TOKENS[1:2] + 1, torch.arange(5, 10)[None], **arguments))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.canvas.columns import column_indices
-from lastword.models.storage import FeatureStorage, KVStorage, PooledKVStorage
+from lastword.models.storage import FeatureStorage, KVStorage, PooledKVStorage, RowKVStorage
 
 CPU = torch.device("cpu")
 FIRST_ROW = torch.tensor([0])
@@ -21,11 +21,16 @@ def numbers(*shape, seed=0):
 # Keys and values
 
 
+def at(storage, rows):
+    """Return the storage of some rows for a pass over all columns."""
+    return RowKVStorage(storage, rows, None, torch.zeros_like(rows))
+
+
 def test_keys_are_stored_at_their_columns():
     storage = KVStorage(rows=2, width=4)
     columns = torch.tensor([[0, 2], [1, 3]])
     keys, values = numbers(2, 3, 2, 5), numbers(2, 3, 2, 5, seed=1)
-    all_keys, all_values = storage.at(torch.tensor([0, 1])).update(0, columns, keys, values)
+    all_keys, all_values = at(storage, torch.tensor([0, 1])).update(0, columns, keys, values)
     assert all_keys.shape == (2, 3, 4, 5)
     assert torch.equal(all_keys[0][:, [0, 2]], keys[0])
     assert torch.equal(all_values[1][:, [1, 3]], values[1])
@@ -35,8 +40,8 @@ def test_keys_are_stored_at_their_columns():
 def test_later_writes_replace_their_columns_only():
     storage = KVStorage(rows=1, width=3)
     first, second = numbers(1, 1, 3, 2), numbers(1, 1, 1, 2, seed=1)
-    storage.at(FIRST_ROW).update(0, torch.tensor([[0, 1, 2]]), first, first)
-    keys, _ = storage.at(FIRST_ROW).update(0, torch.tensor([[1]]), second, second)
+    at(storage, FIRST_ROW).update(0, torch.tensor([[0, 1, 2]]), first, first)
+    keys, _ = at(storage, FIRST_ROW).update(0, torch.tensor([[1]]), second, second)
     assert torch.equal(keys[0, :, [0, 2]], first[0, :, [0, 2]])
     assert torch.equal(keys[0, :, 1], second[0, :, 0])
 
@@ -44,9 +49,9 @@ def test_later_writes_replace_their_columns_only():
 def test_rows_and_layers_do_not_mix():
     storage = KVStorage(rows=2, width=1)
     column, ones = torch.tensor([[0]]), torch.ones(1, 1, 1, 1)
-    storage.at(torch.tensor([1])).update(0, column, ones, ones)
-    other_row, _ = storage.at(FIRST_ROW).update(0, column, 2 * ones, ones)
-    other_layer, _ = storage.at(torch.tensor([1])).update(7, column, 3 * ones, ones)
+    at(storage, torch.tensor([1])).update(0, column, ones, ones)
+    other_row, _ = at(storage, FIRST_ROW).update(0, column, 2 * ones, ones)
+    other_layer, _ = at(storage, torch.tensor([1])).update(7, column, 3 * ones, ones)
     stored, _ = storage.by_row(0, ones)
     assert (other_row.item(), other_layer.item(), stored[1].item()) == (2, 3, 1)
 
@@ -54,7 +59,7 @@ def test_rows_and_layers_do_not_mix():
 @pytest.mark.parametrize("width", [2, 6])
 def test_the_width_may_change_on_the_right(width):
     storage, keys = KVStorage(rows=1, width=4), numbers(1, 2, 4, 3)
-    storage.at(FIRST_ROW).update(0, torch.tensor([[0, 1, 2, 3]]), keys, keys)
+    at(storage, FIRST_ROW).update(0, torch.tensor([[0, 1, 2, 3]]), keys, keys)
     storage.fit(width)
     stored, _ = storage.by_row(0, keys)
     common = min(width, 4)
@@ -73,7 +78,7 @@ def test_recomputing_every_column_through_storage_equals_no_storage(name, reques
     model = request.getfixturevalue(name)
     tokens, read = torch.arange(12).view(1, -1) + 40, torch.tensor([[7, 8, 11]])
     valid, every = torch.ones_like(tokens, dtype=torch.bool), torch.arange(12)[None]
-    stored = model(tokens, read, valid=valid, stale=every, storage=KVStorage(1, 12).at(FIRST_ROW))
+    stored = model(tokens, read, valid=valid, stale=every, storage=at(KVStorage(1, 12), FIRST_ROW))
     torch.testing.assert_close(stored, model(tokens, read), atol=1e-5, rtol=0)
 
 
@@ -99,7 +104,7 @@ def test_no_row_overwrites_another_in_a_pool(columns, moves):
         pool.reserve(row, written["first"], written["count"], owner=owners[row])
         last = written["first"] + written["count"] - 1
         value = torch.full((1, 1, 1, 1), float(number))
-        pool.at(torch.tensor([row])).update(0, torch.tensor([[last]]), value, value)
+        at(pool, torch.tensor([row])).update(0, torch.tensor([[last]]), value, value)
         written[last] = number
         stored = pool.by_row(0, torch.zeros(ROWS, 1, 1, 1))[0][:, 0, :, 0]
         for other, columns_of_row in known.items():

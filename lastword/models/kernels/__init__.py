@@ -14,20 +14,18 @@ from typing import Any
 
 from torch import Tensor, cuda, device, float64
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
 
 def uses_triton(x: Tensor) -> bool:
     """Return whether kernels compute on this tensor; with TRITON_INTERPRET=1 they do so on a CPU as well."""
-    return x.dtype != float64 and ((x.is_cuda and _has_triton()) or _is_interpreted())
+    return x.dtype != float64 and ((x.is_cuda and _has_triton()) or INTERPRETED)
 
 
 @cache
 def _has_triton() -> bool:
     """Return whether Triton is installed; torch for Linux and NVIDIA depends on it."""
     return find_spec("triton") is not None
-
-
-def _is_interpreted() -> bool:
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @cache
@@ -45,7 +43,7 @@ def compile_kernel(kernel: Callable[..., None]) -> Any:
 def has_float8(device: device) -> bool:
     """Return whether a device can multiply in fp8; NVIDIA's can since compute capability 8.9."""
     if device.type != "cuda":
-        return _is_interpreted()
+        return INTERPRETED
     return cuda.get_device_capability(device) >= (8, 9)
 
 

@@ -53,20 +53,17 @@ def score_columns(
     banned_ids, unscored_ids = (_ids((*ids,), logits.device) for ids in (banned, unscored))
     numbers = logits.new_empty(8, rows, splits, dtype=torch.float32)
     tokens = logits.new_empty(2, rows, splits, dtype=torch.int32)
-    dtypes = {"candidate": torch.long, "argmax": torch.long}
-    scores = ColumnScores(
-        *(logits.new_empty(rows, dtype=dtypes.get(name, torch.float32)) for name in ColumnScores._fields)
-    )
-    lists = {"BANNED": len(banned), "UNSCORED": len(unscored)}
+    chosen = logits.new_empty(2, rows, dtype=torch.long)  # candidate and argmax
+    scores = logits.new_empty(6, rows, dtype=torch.float32)
     compile_kernel(_score_block)[(rows, splits)](
         logits, logits.stride(0), width, banned_ids, unscored_ids, numbers, tokens, rows * splits,
-        **lists, BLOCK=BLOCK_TOKENS, num_warps=8,
+        BANNED=len(banned), UNSCORED=len(unscored), BLOCK=BLOCK_TOKENS, num_warps=8,
     )  # fmt: skip
     compile_kernel(_combine_blocks)[(rows,)](
-        numbers, tokens, rows * splits, splits, unscored_ids, *scores,
+        numbers, tokens, rows * splits, splits, unscored_ids, chosen, scores,
         UNSCORED=len(unscored), SPLITS=power_of_two(splits), num_warps=1,
     )  # fmt: skip
-    return scores
+    return ColumnScores(chosen[0], scores[0], chosen[1], *scores[1:])
 
 
 def _score_chunk(logits: Tensor, banned: Sequence[int], unscored: Sequence[int]) -> ColumnScores:
@@ -161,19 +158,13 @@ def _combine_blocks(
     field: tl.tensor,
     splits: tl.tensor,
     unscored: tl.tensor,
-    candidate: tl.tensor,
-    best: tl.tensor,
-    argmax: tl.tensor,
-    gap: tl.tensor,
-    logsumexp: tl.tensor,
-    confidence: tl.tensor,
-    margin: tl.tensor,
-    entropy: tl.tensor,
+    tokens_out: tl.tensor,
+    scores: tl.tensor,
     UNSCORED: tl.constexpr,
     SPLITS: tl.constexpr,
 ) -> None:
-    """Compute the scores of a column per program from those of its blocks."""
-    row = tl.program_id(0).to(tl.int64)
+    """Compute the scores of a column per program from those of its blocks, in the order of `ColumnScores`."""
+    row, rows = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     split = tl.arange(0, SPLITS)
     inside = split < splits
     at = row * splits + split
@@ -183,8 +174,8 @@ def _combine_blocks(
     places = tl.load(tokens + at, mask=inside, other=2147483647)
     chosen = tl.min(tl.where(bests == chosen_logit, places, 2147483647), axis=0)
     chosen = tl.where(chosen == 2147483647, 0, chosen)
-    tl.store(candidate + row, chosen.to(tl.int64))
-    tl.store(best + row, chosen_logit)
+    tl.store(tokens_out + row, chosen.to(tl.int64))
+    tl.store(scores + row, chosen_logit)
 
     firsts = tl.load(numbers + field + at, mask=inside, other=float("-inf"))
     seconds = tl.load(numbers + 2 * field + at, mask=inside, other=float("-inf"))
@@ -193,12 +184,12 @@ def _combine_blocks(
     winner = tl.min(tl.where(firsts == first, split, SPLITS), axis=0)
     places = tl.load(tokens + field + at, mask=inside, other=2147483647)
     leader = tl.min(tl.where(firsts == first, places, 2147483647), axis=0)
-    tl.store(argmax + row, tl.where(leader == 2147483647, 0, leader).to(tl.int64))
+    tl.store(tokens_out + rows + row, tl.where(leader == 2147483647, 0, leader).to(tl.int64))
     second = tl.max(tl.where(split == winner, seconds, firsts), axis=0)
-    tl.store(gap + row, first - second)
+    tl.store(scores + rows + row, first - second)
     below = firsts - tl.where(first > float("-inf"), first, 0.0)
     total = tl.sum(sums * tl.exp(below), axis=0)
-    tl.store(logsumexp + row, first + tl.log(total))
+    tl.store(scores + 2 * rows + row, first + tl.log(total))
 
     firsts = tl.load(numbers + 4 * field + at, mask=inside, other=float("-inf"))
     seconds = tl.load(numbers + 5 * field + at, mask=inside, other=float("-inf"))
@@ -214,6 +205,6 @@ def _combine_blocks(
     probability = tl.exp(chosen_logit - first) / total
     for i in tl.static_range(UNSCORED):
         probability = tl.where(chosen == tl.load(unscored + i), 0.0, probability)
-    tl.store(confidence + row, probability)
-    tl.store(margin + row, (1.0 - tl.exp(second - first)) / total)
-    tl.store(entropy + row, tl.log(total) - tl.sum(weighted, axis=0) / total)
+    tl.store(scores + 3 * rows + row, probability)
+    tl.store(scores + 4 * rows + row, (1.0 - tl.exp(second - first)) / total)
+    tl.store(scores + 5 * rows + row, tl.log(total) - tl.sum(weighted, axis=0) / total)

@@ -16,7 +16,7 @@ from lastword.models.kernels.attention import MANY, MAX_FEW_QUERIES, PackedRows,
 from lastword.models.kernels.float8 import FLOAT8, Float8Rows, UnscaledProduct, quantize_rows, quantize_rows_plain
 from lastword.models.kernels.fused import add_rms_norm, rotate_and_store, silu_mul
 from lastword.models.kernels.vocabulary import score_columns
-from lastword.models.storage import KVStorage
+from lastword.models.storage import KVStorage, RowKVStorage
 
 DEVICE = torch.device(os.environ.get("KERNELS_ON", "cpu"))
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -171,9 +171,8 @@ def hold_model(name, dtype, weights):
     said = []
     for model.packs in (False, True):
         memory = KVStorage(2, 12)
-        whole = model(tokens, block, valid=valid, storage=memory.at(rows))
-        part = memory.at_columns(rows, block)
-        part.uniform = model.packs
+        whole = model(tokens, block, valid=valid, storage=RowKVStorage(memory, rows, None, torch.zeros_like(rows)))
+        part = RowKVStorage(memory, rows, block, torch.full_like(rows, 3), uniform=model.packs)
         again = model(tokens + 1, block, valid=valid, stale=block, storage=part)
         said.append(torch.stack((whole, again, model(tokens, block, valid=valid))))
     plain, packed = (x.float() for x in said)

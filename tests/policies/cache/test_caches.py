@@ -13,7 +13,7 @@ from lastword.decoding.forward import BatchCost, Forward, PassInputs
 from lastword.decoding.loop import decode
 from lastword.decoding.sampling import RowGenerators, Sampling
 from lastword.errors import SettingError
-from lastword.models.storage import KVStorage
+from lastword.models.storage import KVStorage, RowKVStorage
 from lastword.policies.cache import Cache, DualCache, FeatureCache, NoCache, PrefixCache
 from lastword.policies.commit import Never, StableMargin
 from lastword.policies.length.fixed import Fixed
@@ -100,7 +100,7 @@ def test_a_kept_prompt_is_as_old_as_its_last_refresh(kind, name, request):
     model, prompt = request.getfixturevalue(name), [5, 42, 17]
     recipe = Recipe(length=Fixed(6), cache=kind(0), block=2)
     every, before, openings = torch.arange(9)[None], None, 0
-    memory = KVStorage(1, 9).at(torch.tensor([0]))
+    memory = RowKVStorage(KVStorage(1, 9), torch.tensor([0]), None, torch.zeros(1).long())
     for step in decode(model, [prompt], recipe):
         canvas = step.prediction.canvas
         if step.clock.block_start:
@@ -202,7 +202,7 @@ def test_dream_reads_a_blocks_first_column_from_the_one_before_it(cache, dream):
         if step.clock.block_start:
             opened = before
         elif before.masked[0, first]:
-            memory = KVStorage(1, 15).at(torch.tensor([0]))
+            memory = RowKVStorage(KVStorage(1, 15), torch.tensor([0]), None, torch.zeros(1).long())
             dream.network.hidden(opened.tokens, None, every, memory)
             columns = every[:, first - 1 : (last if cache == DualCache() else 15)]
             hidden = dream.network.hidden(before.tokens, None, columns, memory)
