@@ -8,19 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.labels import label_lines, label_points
-from benchmarks.paper.tables import Arm, arms_of, recipe_arms
+from benchmarks.paper.tables import Arm, answers, arms_of, recipe_arms
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError
 from lastword.evaluate.records import Answer, Record
-from lastword.evaluate.tables import (
-    SampleKey,
-    answers,
-    by_subject,
-    finished_lengths,
-    on_shared_samples,
-    sample_key,
-    total_cost,
-)
+from lastword.evaluate.tables import SampleKey, by_subject, finished_lengths, on_shared_samples, sample_key, total_cost
 from lastword.io.files import check_folder
 from lastword.policies.cache import DualCache, NoCache
 from lastword.policies.commit import Never

@@ -20,7 +20,6 @@ from pathlib import Path
 from lastword.evaluate.records import Answer, BaseRecord, Drift, Record
 from lastword.evaluate.tables import (
     Cost,
-    answers,
     by_recipe,
     by_subject,
     escape_cell,
@@ -128,6 +127,11 @@ def task_title(benchmark: str, records: Iterable[BaseRecord]) -> str:
 def mean_slots(records: Sequence[Answer]) -> int:
     """Return the mean predicted horizon, rounded up: a fixed canvas of equal cost."""
     return math.ceil(sum(r.horizon for r in records) / len(records)) if records else 0
+
+
+def answers(records: Iterable[Record], split: str = "test") -> list[Answer]:
+    """Return the latest answers of a split."""
+    return latest(record for record in records if isinstance(record, Answer) and record.split == split)
 
 
 def arms_of(records: Sequence[Record]) -> list[BenchmarkArms]:

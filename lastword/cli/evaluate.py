@@ -91,6 +91,7 @@ def evaluate(
     """
     from lastword.evaluate import read_records, run
     from lastword.evaluate import tables as evaluation
+    from lastword.policies.length.fixed import Fixed
     from lastword.sandbox.runner import UNSAFE
 
     engine_options = engine_choice.check()
@@ -128,7 +129,7 @@ def evaluate(
     records = read_records(journal.path)
     parts = [*(table.markdown() for table in evaluation.tables(records)), evaluation.code_summary(records)]
     print_markdown("\n\n".join(filter(None, parts)))
-    print_next_step(journal.path, len(records), compared=evaluation.has_fixed_canvas(records))
+    print_next_step(journal.path, len(records), compared=any(isinstance(r.recipe.length, Fixed) for r in records))
 
 
 def print_next_step(path: Path, records: int, *, compared: bool = True) -> None:

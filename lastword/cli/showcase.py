@@ -152,7 +152,7 @@ def _sandbox_note(comparisons: Sequence[Comparison]) -> str:
         family = None if comparison.example is None else FAMILIES[comparison.example.family]
         if comparison.example is not None and isinstance(family, CodeFamily):
             texts = [answer.text or "" for answer in (comparison.fixed, comparison.predicted)]
-            verdicts += [outcome.verdict for outcome in family.run_all([comparison.example] * 2, texts)]
+            verdicts += family.verdicts([comparison.example] * 2, texts)
     if not verdicts:
         return ""
     return sandbox_summary(sandbox_info(plain=True), len(verdicts), verdicts.count(Verdict.REFUSED))

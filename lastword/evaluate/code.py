@@ -149,13 +149,10 @@ def _defined_names(node: ast.stmt) -> Iterator[str]:
 
 def _used_definitions(entry_point: str, definitions: dict[str, ast.stmt]) -> set[str]:
     """Return the entry point and every definition that it uses, directly or through others."""
-    used, pending = set[str](), [entry_point]
-    while pending:
-        name = pending.pop()
-        if name not in used and name in definitions:
-            used.add(name)
-            pending += _used_names(definitions[name])
-    return used
+    used = [entry_point] if entry_point in definitions else []
+    for name in used:  # grows during the loop
+        used += {*_used_names(definitions[name])} & {*definitions} - {*used}
+    return {*used}
 
 
 def _used_names(definition: ast.stmt) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -48,14 +48,7 @@ class HarnessTask:
     """A task of the harness, under its name there."""
 
     def __init__(
-        self,
-        task: Untyped,
-        group: str,
-        *,
-        shots: int | None = None,
-        chat: bool = False,
-        score: str | None = None,
-        dream_code: bool = False,
+        self, task: Untyped, group: str, *, shots: int | None, chat: bool, score: str | None, dream_code: bool
     ) -> None:
         from lm_eval import __version__
 
@@ -88,25 +81,26 @@ class HarnessTask:
             num_fewshot=self._shots,
             apply_chat_template=self._chat,
             fewshot_as_multiturn=self._chat,
-            chat_template=_to_turns if self._chat else None,
+            chat_template=(lambda messages, **_: messages) if self._chat else None,
             gen_prefix=self._task.doc_to_prefix(document),
         )
         if not self._chat:
             return Sample(self.name, index, prompt, stop)
-        return Sample(self.name, index, "\n".join(text for _, text in prompt), stop, turns=prompt)
+        turns = tuple((message["role"], message["content"]) for message in prompt)
+        return Sample(self.name, index, "\n".join(text for _, text in turns), stop, turns=turns)
 
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]:
         """Return a score from 0 to 1 per answer."""
         docs = [self._documents[sample.index] for sample in samples]
-        if self._dream_code:
-            answers: list[object] = [
-                needed_code(doc["prompt"], text, doc["entry_point"]) for doc, text in zip(docs, texts)
-            ]
-        else:
-            answers = self._filter_answers(docs, texts)
+        answers: list[object] = (
+            [needed_code(doc["prompt"], text, doc["entry_point"]) for doc, text in zip(docs, texts)]
+            if self._dream_code
+            else [self._filter_answer(doc, text) for doc, text in zip(docs, texts)]
+        )
         if self.name in PROGRAMS:
             tests = [str(self._task.doc_to_target(doc)) for doc in docs]
-            return [float(passed) for passed in run_tests([_program(answer) for answer in answers], tests)]
+            programs = [str((*one, "")[0]) if isinstance(one, list) else str(one) for one in answers]
+            return [float(passed) for passed in run_tests(programs, tests)]
         return [self._score_answer(s, doc, answer) for s, doc, answer in zip(samples, docs, answers)]
 
     def conditions(self) -> Fields:
@@ -125,48 +119,29 @@ class HarnessTask:
         except Exception as error:  # scorers parse model output: sympy fails in many ways
             _LOG.warning("%s %d scores 0: %r in its scorer", self.name, sample.index, error)
             return 0.0
-        try:
+        with suppress(KeyError, TypeError, ValueError):
             score = float(scores[self._metric])
-        except (KeyError, TypeError, ValueError) as error:
-            raise TaskError(
-                f"the scorer of {self.name} returned {scores.get(self._metric)!r} for the metric "
-                f"{self._metric!r}; its metrics are {', '.join(scores)}: choose another one"
-            ) from error
-        if not 0 <= score <= 1:
-            raise TaskError(
-                f"{self.name} scored {score:g} by {self._metric!r}; scores must be between 0 and 1: choose "
-                "another metric"
-            )
-        return score
+            if 0 <= score <= 1:
+                return score
+        raise TaskError(
+            f"the scorer of {self.name} returned {scores.get(self._metric)!r} for the metric {self._metric!r}, and "
+            f"scores must be between 0 and 1; its metrics are {', '.join(scores)}: choose another one"
+        )
 
-    def _filter_answers(self, documents: Sequence[Document], texts: Sequence[str]) -> list[object]:
-        """Return the answers after the harness's filter; an answer on which it fails is empty."""
+    def _filter_answer(self, document: Document, text: str) -> object:
+        """Return an answer after the harness's filter; an answer on which it fails is empty."""
+        from lm_eval.api.instance import Instance
+
+        request = Instance("generate_until", document, ("", {}), 0, (self.name, 0, 1), resps=[text])
+        chosen = next(candidate for candidate in self._task._filters if candidate.name == self._filter)
         try:
-            return self._apply_filter(documents, texts)
+            chosen.apply([request])
         except (ImportError, AttributeError):
             raise
         except Exception as error:  # filters parse model output
-            if len(texts) > 1:
-                pairs = zip(documents, texts)
-                return [answer for doc, text in pairs for answer in self._filter_answers([doc], [text])]
             _LOG.warning("%s: an answer counts as empty: %r in its filter", self.name, error)
-            return [""]
-
-    def _apply_filter(self, documents: Sequence[Document], texts: Sequence[str]) -> list[object]:
-        from lm_eval.api.instance import Instance
-
-        requests = [
-            Instance("generate_until", doc, ("", {}), 0, (self.name, at, 1), resps=[text])
-            for at, (doc, text) in enumerate(zip(documents, texts))
-        ]
-        chosen = next(candidate for candidate in self._task._filters if candidate.name == self._filter)
-        chosen.apply(requests)
-        return [request.filtered_resps[self._filter] for request in requests]
-
-
-def _program(answer: object) -> str:
-    """Return the text of a filtered answer; some filters return a list of one or no text."""
-    return str((*answer, "")[0]) if isinstance(answer, list) else str(answer)
+            return ""
+        return request.filtered_resps[self._filter]
 
 
 def harness_tasks(
@@ -184,44 +159,42 @@ def harness_tasks(
     extracts programs from HumanEval answers as Dream's authors do, and does not cut those of a base model.
     Datasets come from the hub or its local cache.
     """
-    manager = _task_manager(tuple(names))
+    manager = task_manager(tuple(names))
     tasks: list[Task] = []
     for name in dict.fromkeys(names):
         try:
             with _quiet(), isolated_code():
                 loaded = manager.load(name)["tasks"]
-        except TaskError:
-            raise
         except Exception as error:  # a task is foreign code with data from a network
             reason = str(error).splitlines()[0] if str(error) else "no reason given"
             raise TaskError(
                 f"task {name!r} of lm-evaluation-harness cannot be loaded ({type(error).__name__}: "
                 f"{reason}); its dataset must be in the local cache, or the hub reachable"
             ) from error
-        tasks += [
-            HarnessTask(task, name, shots=shots, chat=chat, score=score, dream_code=dream_code)
-            for task in loaded.values()
-        ]
+        options: dict[str, Any] = {"shots": shots, "chat": chat, "score": score, "dream_code": dream_code}
+        tasks += [HarnessTask(task, name, **options) for task in loaded.values()]
     repeated = sorted(name for name, count in Counter(task.name for task in tasks).items() if count > 1)
     if repeated:
         raise TaskError(f"{repeated[0]!r} was named twice, alone or in a group; name it once")
     return tasks
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Raise TaskError for a name that the harness does not know, before anything heavy is loaded."""
-    _task_manager(tuple(names))
-
-
 @lru_cache(maxsize=8)
-def _task_manager(names: tuple[str, ...]) -> Untyped:
-    """Return a task manager that knows these names."""
+def task_manager(names: tuple[str, ...]) -> Untyped:
+    """Return a task manager that knows these names, or raise TaskError."""
+
+    def not_embedded(name: str) -> str:
+        known = ("tiny", *BENCHMARKS)
+        match = get_close_matches(name, known, 1)
+        hint = f" (did you mean {match[0]!r}?)" if match else ""
+        return f"there is no embedded task {short_repr(name)}{hint}, only {', '.join(known)}"
+
     try:
         import lm_eval
         from lm_eval.tasks import TaskManager
     except ImportError as error:
         raise ExtraError(
-            f"{_not_embedded(names[0])}; for tasks of lm-evaluation-harness: {install_command('eval')}"
+            f"{not_embedded(names[0])}; for tasks of lm-evaluation-harness: {install_command('eval')}"
         ) from error
     folder = Path(lm_eval.__file__).parent / "tasks"
     with _quiet():
@@ -231,17 +204,9 @@ def _task_manager(names: tuple[str, ...]) -> Untyped:
     unknown = [name for name in names if name not in manager.all_tasks]
     if unknown:
         raise TaskError(
-            f"{_not_embedded(unknown[0])}, and lm-evaluation-harness has no such task: `lm-eval ls tasks` "
-            "lists its tasks"
+            f"{not_embedded(unknown[0])}, and lm-evaluation-harness has no such task: `lm-eval ls tasks` lists all"
         )
     return manager
-
-
-def _not_embedded(name: str) -> str:
-    known = ("tiny", *BENCHMARKS)
-    match = get_close_matches(name, known, 1)
-    hint = f" (did you mean {match[0]!r}?)" if match else ""
-    return f"there is no embedded task {short_repr(name)}{hint}, only {', '.join(known)}"
 
 
 @contextmanager
@@ -261,10 +226,6 @@ def _quiet() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def _to_turns(messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> tuple[tuple[str, str], ...]:
-    return tuple((message["role"], message["content"]) for message in messages)
-
-
 def _choose_shots(task: Untyped, shots: int | None) -> int:
     """Return the number of examples: the requested one if the task allows it, else the task's."""
     default = task.config.num_fewshot or 0
@@ -282,21 +243,19 @@ def _choose_score(task: Untyped, score: str | None) -> tuple[str, str]:
     """Return the metric and the filter; raise TaskError if the task cannot be scored sample by sample."""
     from lm_eval.api.metrics import mean
 
-    name = task.task_name
-    if task.OUTPUT_TYPE != "generate_until":
-        raise TaskError(
-            f"{name} needs {task.OUTPUT_TYPE}, and decoding gives texts without likelihoods; choose a task "
-            "that generates"
-        )
-    if getattr(task, "MULTIMODAL", False) or (task.config.repeats or 1) > 1:
-        raise TaskError(f"{name} needs pictures, sound or several answers a sample; choose another task")
-    if name in PROGRAMS and score is None:
+    name, is_program = task.task_name, task.task_name in PROGRAMS and score is None
+    obstacles = {
+        f"needs {task.OUTPUT_TYPE}, and decoding gives texts": task.OUTPUT_TYPE != "generate_until",
+        "needs pictures or sound": getattr(task, "MULTIMODAL", False),
+        "needs several answers per sample": (task.config.repeats or 1) > 1,
+        f"runs the code of answers itself, outside of our sandbox; code tasks with pass@1 are {', '.join(PROGRAMS)}": (
+            getattr(task, "UNSAFE_CODE", False) and not is_program
+        ),
+    }
+    for reason in (reason for reason, is_given in obstacles.items() if is_given):
+        raise TaskError(f"{name} {reason}: choose another task")
+    if is_program:
         return "pass@1", PROGRAMS[name]
-    if getattr(task, "UNSAFE_CODE", False):
-        raise TaskError(
-            f"{name} runs the code of answers itself, outside of our sandbox; these code tasks are "
-            f"supported, by pass@1: {', '.join(PROGRAMS)}"
-        )
     means = [metric for metric, combine in task.aggregation().items() if combine is mean]
     scores = [f"{metric},{candidate.name}" for candidate in task._filters for metric in means]
     usual = [known for prefix, known in SCORES.items() if name.startswith(prefix)]

@@ -49,7 +49,12 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
         counts: Counter[tuple[str, int]] = Counter()
         for number, request in enumerate(requests):
             context, settings = request.args[:2]
-            self._check_sampling(request.task_name, settings)
+            wants_samples = settings.get("do_sample") and settings.get("temperature", 1.0) > 0
+            if wants_samples and not self.recipe.sampling.temperature:
+                raise SettingError(
+                    f"{request.task_name} wants sampled answers ({settings}), and the recipe is greedy; give the "
+                    "recipe a Sampling(temperature=...), or the task do_sample=False"
+                )
             until = settings.get("until") or ()
             stop = (until,) if isinstance(until, str) else tuple(until)
             samples.append(Sample(str(request.task_name), int(request.doc_id), context, stop))
@@ -57,22 +62,13 @@ class LastwordLM(LM):  # type: ignore[misc]  # the harness has no types
             counts[request.task_name, request.doc_id] += 1
             ids = self.model.tokenizer.encode(self._bos + context)
             questions[number] = GenerationRequest(ids, self.seed + request.doc_id + repetition * 2**20)
-        texts = [""] * len(samples)
-        engine = LocalEngine(self.model)
+        texts, engine = [""] * len(samples), LocalEngine(self.model)
         for replies in engine.generate(questions, self.recipe, max_batch_size=self.max_batch_size):
             for reply in replies:
                 sample = samples[reply.key]
                 texts[reply.key] = sample.cut(reply.text)
                 self.log.append({"task": sample.task, "doc_id": sample.index, **reply.details})
         return texts
-
-    def _check_sampling(self, task: str, settings: dict[str, Any]) -> None:
-        wants_samples = settings.get("do_sample") and settings.get("temperature", 1.0) > 0
-        if wants_samples and not self.recipe.sampling.temperature:
-            raise SettingError(
-                f"{task} wants sampled answers ({settings}), and the recipe is greedy; give the recipe a "
-                "Sampling(temperature=...), or the task do_sample=False"
-            )
 
     def loglikelihood(self, requests: Sequence[Any]) -> NoReturn:
         """Raise SettingError: a masked diffusion model decodes answers and has no likelihood of one."""

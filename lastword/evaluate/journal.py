@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn
@@ -12,15 +12,14 @@ from typing import NoReturn
 from pydantic_core import from_json
 
 from lastword.errors import SettingError
-from lastword.evaluate.parquet import FOLDER_SUFFIX, SUFFIX, read_parquet
-from lastword.evaluate.records import Answer, BaseRecord, Drift, Identity, Record, from_line, identity, to_line
+from lastword.evaluate.parquet import FIELDS, FOLDER_SUFFIX, SUFFIX, read_parquet
+from lastword.evaluate.records import BaseRecord, Drift, Identity, Record, from_line, identity, to_line
 from lastword.io.files import NEWLINE, JournalFile, os_error_reason
 from lastword.io.schema import read_bytes
 
 LINE_START = b'{"model":"'
 MAX_BYTES = 2**30  # of a file
 _FIRST_FIELDS = [field.name for field in fields(BaseRecord)]  # the order in a line
-_FIELDS = {field.name for kind in (Answer, Drift) for field in fields(kind)}
 
 
 class Journal:
@@ -49,7 +48,7 @@ class Journal:
         self._file.append(b"".join(to_line(record) + NEWLINE for record in records))
 
     def __iter__(self) -> Iterator[Record]:
-        return iter(read_records(self.path)) if self.path.exists() else iter(())
+        return iter(read_records(self.path) if self.path.exists() else ())
 
     def by_identity(self) -> dict[Identity, Record]:
         """Return the records by the questions that they answer."""
@@ -60,16 +59,14 @@ def is_torn(line: bytes) -> bool:
     """Return whether this is a proper beginning of a record's line."""
     if line[: len(LINE_START)] != LINE_START[: len(line)]:
         return False
-    try:
+    with suppress(ValueError):
         from_json(line)
         return False  # complete JSON
-    except ValueError:
-        pass
     try:
         names = list(from_json(line, allow_partial="trailing-strings"))
     except ValueError:
         return False
-    return names[: len(_FIRST_FIELDS)] == _FIRST_FIELDS[: len(names)] and _FIELDS.issuperset(names)
+    return names[: len(_FIRST_FIELDS)] == _FIRST_FIELDS[: len(names)] and FIELDS.issuperset(names)
 
 
 def read_records(path: Path) -> list[Record]:
@@ -78,38 +75,40 @@ def read_records(path: Path) -> list[Record]:
     In a folder, the names of Parquet files with records end in `.records.parquet`, because other tools
     write Parquet, too. If a file has several drift records of a question, the last one counts.
     """
-    try:
-        if path.is_dir():
-            return [record for file in _files_below(path) for record in read_records(file)]
+    return [record for file in record_files(path) for record in _read_file(file)]
+
+
+def record_files(path: Path) -> list[Path]:
+    """Return the record files below a folder, or the given file."""
+
+    def fail(error: OSError) -> NoReturn:
+        raise error
+
+    with _read_errors(path):
+        if not path.is_dir():
+            return [path]
+        walk = os.walk(path, onerror=fail)
+        suffixes = (".jsonl", FOLDER_SUFFIX)
+        return sorted(Path(parent, name) for parent, _, names in walk for name in names if name.endswith(suffixes))
+
+
+def _read_file(path: Path) -> list[Record]:
+    with _read_errors(path):
         content = read_bytes(path, max_bytes=MAX_BYTES)
         records = read_parquet(content) if path.suffix == SUFFIX else _parse_lines(content)
+    last = {identity(record): at for at, record in enumerate(records) if isinstance(record, Drift)}
+    return [r for at, r in enumerate(records) if not last or last.get(identity(r), at) == at]
+
+
+@contextmanager
+def _read_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:
         raise SettingError(
             f"{path} cannot be read as records ({os_error_reason(error)}); give a file or folder that "
             "`lastword eval --out` wrote"
         ) from error
-    last = {identity(record): at for at, record in enumerate(records) if isinstance(record, Drift)}
-    return [r for at, r in enumerate(records) if not last or last.get(identity(r), at) == at]
-
-
-def record_files(path: Path) -> list[Path]:
-    """Return the record files below a folder, or the given file."""
-    try:
-        return _files_below(path) if path.is_dir() else [path]
-    except OSError as error:
-        raise SettingError(
-            f"{path} cannot be listed ({os_error_reason(error)}); give a file or folder that "
-            "`lastword eval --out` wrote"
-        ) from error
-
-
-def _files_below(folder: Path) -> list[Path]:
-    def fail(error: OSError) -> NoReturn:
-        raise error
-
-    walk = os.walk(folder, onerror=fail)
-    suffixes = (".jsonl", FOLDER_SUFFIX)
-    return sorted(Path(parent, name) for parent, _, names in walk for name in names if name.endswith(suffixes))
 
 
 def _parse_lines(content: bytes) -> list[Record]:
@@ -118,9 +117,8 @@ def _parse_lines(content: bytes) -> list[Record]:
         try:
             records.append(from_line(line))
         except ValueError as error:
+            reason = f"line {number}, {error}"
             if line == end and is_torn(end):
-                raise ValueError(
-                    f"line {number} is incomplete, because the run was killed: give its command again"
-                ) from error
-            raise ValueError(f"line {number}, {error}") from error
+                reason = f"line {number} is incomplete, because the run was killed: give its command again"
+            raise ValueError(reason) from error
     return records

@@ -13,12 +13,13 @@ from typing import Any
 
 from lastword.decoding.sampling import Sampling
 from lastword.errors import SettingError, TaskError
-from lastword.evaluate.harness import check_names, harness_tasks
-from lastword.evaluate.tasks import Task, embedded_tasks, is_embedded
+from lastword.evaluate.harness import harness_tasks, task_manager
+from lastword.evaluate.tasks import Task, embedded_tasks
 from lastword.policies.length.survival import Survival
 from lastword.policies.unmask.rule import LowestEntropy, MostConfident
 from lastword.policies.unmask.schedule import Timesteps
 from lastword.recipe.recipe import Recipe
+from lastword.tasks import FAMILIES
 
 CANVAS = 1024
 
@@ -35,9 +36,7 @@ class Setting:
 
     def load(self, *, split: str = "test", chat: bool = False) -> list[Task]:
         """Load the tasks with their datasets, embedded ones first."""
-        check_tasks(self.tasks, split)
-        embedded = [name for name in self.tasks if is_embedded(name)]
-        rest = [name for name in self.tasks if not is_embedded(name)]
+        embedded, rest = check_tasks(self.tasks, split)
         if embedded and (self.shots is not None or self.score or self.dream_code):
             raise TaskError(f"{embedded[0]} is an embedded task: it takes no examples and has one score")
         tasks = embedded_tasks(embedded, split) if embedded else []
@@ -46,15 +45,15 @@ class Setting:
         return tasks
 
 
-def check_tasks(names: Sequence[str], split: str = "test") -> None:
-    """Raise TaskError for unknown names and splits, before a model is loaded."""
-    rest = [name for name in names if not is_embedded(name)]
+def check_tasks(names: Sequence[str], split: str = "test") -> tuple[list[str], list[str]]:
+    """Return the names of embedded tasks and of the harness's; raise TaskError for unknown names and splits."""
+    embedded = [name for name in names if name in ("tiny", *FAMILIES)]
+    rest = [name for name in names if name not in embedded]
     if rest:
-        check_names(rest)
+        task_manager(tuple(rest))
         if split != "test":
-            raise TaskError(
-                f"{rest[0]} has no split {split!r}; only embedded tasks have splits other than test: omit it"
-            )
+            raise TaskError(f"{rest[0]} has no split {split!r}; only embedded tasks have splits other than test")
+    return embedded, rest
 
 
 @dataclass(frozen=True)
@@ -72,14 +71,9 @@ class Preset:
         known = [name for setting in self.settings for name in setting.tasks]
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise TaskError(
-                f"the preset has no setting for {unknown[0]!r}; it has {', '.join(known)}: omit the preset "
-                "to choose other tasks"
-            )
-        chosen = [
-            replace(setting, tasks=tuple(name for name in setting.tasks if name in names)) for setting in self.settings
-        ]
-        return replace(self, settings=tuple(setting for setting in chosen if setting.tasks))
+            raise TaskError(f"the preset has no setting for {unknown[0]!r}; it has {', '.join(known)}: give these")
+        settings = (replace(s, tasks=tuple(name for name in s.tasks if name in names)) for s in self.settings)
+        return replace(self, settings=tuple(setting for setting in settings if setting.tasks))
 
     def with_choices(self, **choices: Any) -> Preset:
         """Return the preset with parts of every recipe replaced, as `Recipe.with_choices` does."""

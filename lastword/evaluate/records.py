@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -23,8 +23,6 @@ from lastword.validation import MAX_SLOTS
 
 Fields = dict[str, Any]  # of a record
 FinishName = Literal["ended", "truncated", "masks_left", "too_long"]
-COSTS = ("cost", "probe_cost")
-FINISHES: tuple[FinishName, ...] = get_args(FinishName)
 
 RowCount = Annotated[int, Field(ge=1, le=10**6)]
 Seconds = Annotated[float, Field(ge=0, le=10**9)]
@@ -165,9 +163,14 @@ def identity(record: Record | Mapping[str, object]) -> Identity:
 
 
 def make_record(fields: Fields) -> Record:
-    """Return a checked record. A cost may be a dictionary."""
+    """Return a checked record. A cost may be a dictionary, or a tuple of its numbers."""
     try:
-        costs = {name: RecordedCost(**fields[name]) for name in COSTS if isinstance(fields.get(name), dict)}
+        costs = {}
+        for name in ("cost", "probe_cost"):
+            if isinstance(cost := fields.get(name), dict):
+                costs[name] = RecordedCost(**cost)
+            elif isinstance(cost, tuple):
+                costs[name] = RecordedCost(*cost)
         kind = Drift if fields.get("kind") == "drift" else Answer
         return kind(**fields | costs)
     except ValidationError as error:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from lastword.engines.base import (
     TOO_LONG,
@@ -18,7 +17,7 @@ from lastword.engines.base import (
 from lastword.engines.local import LocalEngine
 from lastword.errors import EngineError, SettingError
 from lastword.evaluate.journal import Journal
-from lastword.evaluate.records import Answer, Fields, Identity, Record, RecordedCost, identity, make_record, recipe_data
+from lastword.evaluate.records import Answer, Fields, Identity, Record, identity, make_record
 from lastword.evaluate.tasks import Sample, Task
 from lastword.io.schema import MAX_TEXT_LENGTH
 from lastword.models.base import MaskPredictor, TextTokenizer
@@ -59,10 +58,10 @@ def evaluate(
     are reported after all others are written.
     """
     check_counts("evaluate", "max_batch_size", max_batch_size, limit)
-    check_same_model(model, engine)
+    engine = _choose_engine(model, engine)
     layout = PromptLayout.of(model, chat=chat, bos=bos)
     samples = [(task, task.samples(limit)) for task in tasks]
-    in_chat = {layout.in_chat(sample) for _, own in samples for sample in own}
+    in_chat = {layout.name(sample) == "chat" for _, own in samples for sample in own}
     recipe = resolve(recipe, model, in_chat=in_chat)  # records contain the resolved recipe
     scorer = Scorer(tasks, timed)
     questions = find_questions(run_fields(model, name, recipe, seed) | {"kind": "answer"}, samples, layout)
@@ -76,7 +75,7 @@ def evaluate(
         answered = before = len(questions) - len(requests)
         progress(answered, len(questions))
         failed: list[Reply] = []
-        for batch in _engine(model, engine).generate(requests, recipe, max_batch_size=max_batch_size):
+        for batch in engine.generate(requests, recipe, max_batch_size=max_batch_size):
             failed += [reply for reply in batch if reply.error is not None]
             replies = [reply for reply in batch if reply.error is None]
             if len(failed) >= MAX_FAILURES and answered == before and not replies:
@@ -85,37 +84,36 @@ def evaluate(
             answered += len(replies)
             progress(answered, len(questions))
     if failed:
-        _raise_failures(failed, questions)
-    return select_answers(questions, journal.by_identity())
+        reasons = [f"{questions[r.key][0].task} {questions[r.key][0].index} ({r.error})" for r in failed[:3]]
+        raise EngineError(
+            f"{len(failed)} of {len(questions)} samples failed and have no record: {'; '.join(reasons)}. All "
+            "other answers are recorded: give the same command again to try only the failed ones"
+        )
+    records = journal.by_identity()
+    return [record for record in (records[key] for key in questions) if isinstance(record, Answer)]
 
 
 class Scorer:
     """The tasks of a run, which score replies."""
 
     def __init__(self, tasks: Sequence[Task], timed: bool) -> None:
-        self._tasks = {task.name: task for task in tasks}
-        self._timed = timed
+        self._tasks, self._timed = {task.name: task for task in tasks}, timed
         # This raises here, before the first answer, if code cannot be run.
-        self._conditions: dict[str, Fields] = {
-            task.name: task.conditions() if hasattr(task, "conditions") else {} for task in tasks
-        }
+        self._conditions = {task.name: task.conditions() if hasattr(task, "conditions") else {} for task in tasks}
 
     def records(self, replies: Sequence[Reply], questions: Questions) -> list[Record]:
         """Return the records of replies without an error."""
-        samples = [questions[reply.key][0] for reply in replies]
-        texts = [_recordable(sample.cut(reply.text)) for sample, reply in zip(samples, replies)]
+        samples, records = [questions[reply.key][0] for reply in replies], list[Record]()
+        cut = [sample.cut(reply.text)[:MAX_TEXT_LENGTH] for sample, reply in zip(samples, replies)]
+        texts = [text.encode(errors="replace").decode() for text in cut]  # without lone surrogates
         scores = self._scores(samples, texts, replies)
-        return [
-            make_record(
-                questions[reply.key][1]
-                | self._conditions[sample.task]
-                | reply.details
-                | {name: _recorded_cost(reply.details[name]) for name in ("probe_cost", "cost")}
-                | ({} if self._timed else {"batch_seconds": None})
-                | {"text": text, "score": score, "refused": self._refused(sample, text)}
-            )
-            for sample, reply, text, score in zip(samples, replies, texts, scores)
-        ]
+        for sample, reply, text, score in zip(samples, replies, texts, scores):
+            task = self._tasks[sample.task]
+            fields = questions[reply.key][1] | self._conditions[sample.task] | reply.details
+            fields |= {} if self._timed else {"batch_seconds": None}
+            refused = hasattr(task, "refused") and bool(task.refused(sample, text))
+            records.append(make_record(fields | {"text": text, "score": score, "refused": refused}))
+        return records
 
     def _scores(self, samples: Sequence[Sample], texts: Sequence[str], replies: Sequence[Reply]) -> list[float]:
         """Return a score per reply, which is 0 where the prompt was too long."""
@@ -129,55 +127,22 @@ class Scorer:
                     scores[row] = score
         return scores
 
-    def _refused(self, sample: Sample, text: str) -> bool:
-        task = self._tasks[sample.task]
-        return bool(task.refused(sample, text)) if hasattr(task, "refused") else False
 
-
-def _engine(model: MaskPredictor | RemoteModelInfo, engine: Engine | None) -> Engine:
-    if engine is not None:
-        return engine
-    if isinstance(model, RemoteModelInfo):
-        raise SettingError("evaluate was given the properties of a remote model; give its engine, too (engine=)")
-    return LocalEngine(model)
-
-
-def check_same_model(model: MaskPredictor | RemoteModelInfo, engine: Engine | None) -> None:
-    """Raise SettingError if the engine has another model than the one that records name."""
+def _choose_engine(model: MaskPredictor | RemoteModelInfo, engine: Engine | None) -> Engine:
+    """Return the engine, by default one for the model; raise SettingError if it has another model."""
     if engine is None:
-        return
+        if isinstance(model, RemoteModelInfo):
+            raise SettingError("evaluate was given the properties of a remote model; give its engine, too (engine=)")
+        return LocalEngine(model)
     check_engine("evaluate", engine)
-    if engine.model_info is model:
-        return
-    given, engines = ((fingerprint(m), compute_dtype(m)) for m in (model, engine.model_info))
-    if given != engines:
-        raise SettingError(
-            f"the model of evaluate ({', '.join(given)}) is not the model of its engine "
-            f"({', '.join(engines)}); give evaluate the model engine.model_info"
-        )
-
-
-def _raise_failures(failed: Sequence[Reply], questions: Questions) -> NoReturn:
-    samples = [questions[reply.key][0] for reply in failed[:3]]
-    reasons = [f"{s.task} {s.index} ({reply.error})" for s, reply in zip(samples, failed)]
-    raise EngineError(
-        f"{len(failed)} of {len(questions)} samples failed and have no record: {'; '.join(reasons)}. All "
-        "other answers are recorded: give the same command again to try only the failed ones"
-    )
-
-
-def _recorded_cost(cost: Sequence[int] | None) -> RecordedCost | None:
-    return None if cost is None else RecordedCost(*cost)
-
-
-def _recordable(text: str) -> str:
-    """Return a text of bounded length, with lone surrogates replaced."""
-    return text[:MAX_TEXT_LENGTH].encode(errors="replace").decode()
-
-
-def select_answers(keys: Iterable[Identity], recorded: Mapping[Identity, Record]) -> list[Answer]:
-    """Return the answers to these questions, in their order."""
-    return [record for record in (recorded[key] for key in keys) if isinstance(record, Answer)]
+    if engine.model_info is not model:
+        given, engines = ((fingerprint(m), compute_dtype(m)) for m in (model, engine.model_info))
+        if given != engines:
+            raise SettingError(
+                f"the model of evaluate ({', '.join(given)}) is not the model of its engine "
+                f"({', '.join(engines)}); give evaluate the model engine.model_info"
+            )
+    return engine
 
 
 def check_counts(owner: str, name: str, max_batch_size: int, limit: int | None = None) -> None:
@@ -189,7 +154,7 @@ def check_counts(owner: str, name: str, max_batch_size: int, limit: int | None =
 
 def run_fields(model: MaskPredictor | RemoteModelInfo, name: str, recipe: Recipe, seed: int) -> Fields:
     """Return the fields that all records of a run share; raise if the recipe cannot be written as JSON."""
-    recipe_data(recipe)
+    recipe.to_json()
     return {"model": name, "weights": fingerprint(model), "dtype": compute_dtype(model), "recipe": recipe, "seed": seed}
 
 
@@ -212,8 +177,8 @@ class PromptLayout:
             )
         return cls(model.tokenizer, model.tokenizer.chat_template is not None if chat is None else chat, bos)
 
-    def in_chat(self, sample: Sample) -> bool:
-        return bool(sample.turns) or self.chat
+    def name(self, sample: Sample) -> str:
+        return "chat" if sample.turns or self.chat else "bos" if self.bos else "plain"
 
     def ids(self, sample: Sample) -> list[int]:
         """Return the token ids of a prompt, or none if a server tokenizes it."""
@@ -226,13 +191,10 @@ class PromptLayout:
 
     def content(self, sample: Sample) -> str | tuple[dict[str, str], ...]:
         """Return the text or the chat messages of a prompt."""
-        if self.in_chat(sample):
+        if self.name(sample) == "chat":
             turns = sample.turns or (("user", sample.prompt),)
             return tuple({"role": role, "content": content} for role, content in turns)
         return (bos_token(self.tokenizer) if self.bos else "") + sample.prompt
-
-    def name(self, sample: Sample) -> str:
-        return "chat" if self.in_chat(sample) else "bos" if self.bos else "plain"
 
 
 def bos_token(tokenizer: TextTokenizer | None) -> str:

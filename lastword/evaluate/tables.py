@@ -19,10 +19,7 @@ from lastword.policies.length.fixed import Fixed
 from lastword.recipe.recipe import Recipe
 from lastword.sandbox.runner import sandbox_summary
 
-COLUMNS = (
-    "model", "recipe", "n", "mean slots", "accuracy", "against the first", "cut", "passes", "columns",
-    "seconds",
-)  # fmt: skip
+COLUMNS = ("model", "recipe", "n", "mean slots", "accuracy", "against the first", "cut", "passes", "columns", "seconds")
 FIT_COLUMNS = ("covered", "waste")
 DRIFT_TITLE = "Change of the expected length, in slots, when it is read after some denoising steps"
 SUBJECT = ("weights", "dtype", "seed", "layout")  # answers are compared only if these agree
@@ -74,11 +71,6 @@ def by_subject(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
     return groups
 
 
-def answers(records: Iterable[Record], split: str = "test") -> list[Answer]:
-    """Return the latest answers of a split."""
-    return latest(record for record in records if isinstance(record, Answer) and record.split == split)
-
-
 def on_shared_samples(*arms: Sequence[AnyRecord]) -> list[list[AnyRecord]]:
     """Return the arms on the samples that all of them answered, in the same order."""
     by_sample = [{sample_key(record): record for record in arm} for arm in arms]
@@ -100,8 +92,8 @@ def paired_p(base: Sequence[bool], other: Sequence[bool]) -> float:
     """
     wins = sum(o and not b for b, o in zip(base, other))
     losses = sum(b and not o for b, o in zip(base, other))
-    n, k = wins + losses, min(wins, losses)
-    tail = sum(math.comb(n, i) for i in range(k + 1)) / 2**n
+    count = wins + losses
+    tail = sum(math.comb(count, at) for at in range(min(wins, losses) + 1)) / 2**count
     return min(1.0, 2 * tail)
 
 
@@ -110,11 +102,6 @@ def standard_error(scores: Sequence[float]) -> float:
     n = len(scores)
     mean = sum(scores) / n
     return math.sqrt(sum((s - mean) ** 2 for s in scores) / (n - 1) / n) if n > 1 else 0.0
-
-
-def has_fixed_canvas(records: Iterable[Record]) -> bool:
-    """Return whether any answer is on a fixed canvas."""
-    return any(isinstance(r, Answer) and isinstance(r.recipe.length, Fixed) for r in records)
 
 
 def total_cost(records: Sequence[Answer], cost: Cost) -> int | float:
@@ -140,8 +127,8 @@ class Table:
 
     def markdown(self) -> str:
         """Return Markdown with the columns from the third on aligned to the right."""
-        rule = "|---|---|" + "---:|" * (len(self.columns) - 2)
-        lines = [_line(self.columns), rule, *map(_line, self.rows)]
+        head, *rows = (f"| {' | '.join(map(escape_cell, cells))} |" for cells in (self.columns, *self.rows))
+        lines = [head, "|---|---|" + "---:|" * (len(self.columns) - 2), *rows]
         return "\n\n".join(filter(None, (_printable(self.title), "\n".join(lines), self.note)))
 
     def csv(self) -> str:
@@ -158,10 +145,6 @@ def file_name(title: str) -> str:
     'tiny-version-1-plain'
     """
     return re.sub(r"[^a-z0-9._]+", "-", title.lower())[:100].strip("-")
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(escape_cell, cells))} |"
 
 
 def escape_cell(text: str) -> str:
@@ -286,12 +269,11 @@ def too_long_summary(records: Sequence[Answer]) -> str:
     """Return how many samples exceeded the context length, or an empty text."""
     skipped = sum(record.finish == TOO_LONG for record in records)
     shortened = sum(record.shortened for record in records)
-    if not skipped and not shortened:
-        return ""
-    return (
+    summary = (
         f"Of {len(records)} records, {skipped} score 0 without decoding, because the prompt leaves fewer "
         f"than {MIN_SLOTS} slots, and {shortened} have a canvas that was shortened to the context length."
     )
+    return summary if skipped or shortened else ""
 
 
 def code_summary(records: Sequence[Record]) -> str:
@@ -301,10 +283,8 @@ def code_summary(records: Sequence[Record]) -> str:
         if isinstance(record, Answer) and record.sandbox is not None:
             level = record.sandbox.get("level"), record.sandbox.get("walls")
             levels.setdefault(level, []).append(record)
-    return "\n".join(
-        sandbox_summary(own[0].sandbox or {}, len(own), sum(record.refused for record in own))
-        for own in levels.values()
-    )
+    groups = [(own[0].sandbox or {}, len(own), sum(record.refused for record in own)) for own in levels.values()]
+    return "\n".join(sandbox_summary(*group) for group in groups)
 
 
 def describe_difference(base: Sequence[Answer], other: Sequence[Answer]) -> str:

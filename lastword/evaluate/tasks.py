@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 from lastword.errors import TaskError
 from lastword.evaluate.records import Fields
 from lastword.sandbox.runner import Verdict, sandbox_info
-from lastword.tasks import BENCHMARKS, FAMILIES, CodeFamily, load_frozen
+from lastword.tasks import BENCHMARKS, FAMILIES, load_frozen
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ class EmbeddedTask:
 
     def __init__(self, family: str, split: str = "test") -> None:
         self.name, self.split, self.examples = family, split, load_frozen(split, family)
-        self._scores: dict[tuple[int, str], float] = {}
-        self._refused: set[tuple[int, str]] = set()
+        self._verdicts: dict[tuple[int, str], Verdict] = {}
 
     def samples(self, limit: int | None = None) -> list[Sample]:
         return [
@@ -81,29 +80,16 @@ class EmbeddedTask:
     def score(self, samples: Sequence[Sample], texts: Sequence[str]) -> list[float]:
         """Score answers. Equal answers, which are frequent, are scored once."""
         answers = [(sample.index, text) for sample, text in zip(samples, texts)]
-        new = [answer for answer in dict.fromkeys(answers) if answer not in self._scores]
-        examples = [self.examples[index] for index, _ in new]
-        texts, family = [text for _, text in new], FAMILIES[self.name]
-        if isinstance(family, CodeFamily):
-            outcomes = family.run_all(examples, texts)
-            correct = [outcome.passed for outcome in outcomes]
-            verdicts = [outcome.verdict for outcome in outcomes]
-            self._refused.update(a for a, verdict in zip(new, verdicts) if verdict is Verdict.REFUSED)
-        else:
-            correct = family.score_all(examples, texts)
-        self._scores.update(zip(new, map(float, correct)))
-        return [self._scores[answer] for answer in answers]
+        new = [answer for answer in dict.fromkeys(answers) if answer not in self._verdicts]
+        verdicts = FAMILIES[self.name].verdicts([self.examples[index] for index, _ in new], [text for _, text in new])
+        self._verdicts.update(zip(new, verdicts))
+        return [float(self._verdicts[answer] is Verdict.PASSED) for answer in answers]
 
     def conditions(self) -> Fields:
         return {"sandbox": sandbox_info(plain=True)} if FAMILIES[self.name].runs_code else {}
 
     def refused(self, sample: Sample, text: str) -> bool:
-        return (sample.index, text) in self._refused
-
-
-def is_embedded(name: str) -> bool:
-    """Return whether this is an embedded task, or `tiny`, the name of all of them."""
-    return name == "tiny" or name in FAMILIES
+        return self._verdicts.get((sample.index, text)) is Verdict.REFUSED
 
 
 def embedded_tasks(names: Sequence[str] = ("tiny",), split: str = "test") -> list[Task]:

@@ -10,12 +10,12 @@ import json
 import lzma
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lastword.errors import TaskError
-from lastword.sandbox.runner import Outcome, run_programs
+from lastword.sandbox.runner import Verdict, run_programs
 
 MAX_WORDS = 200  # a geometric length distribution stops here
 FOLDER = Path(__file__).parent / "data"
@@ -46,9 +46,10 @@ class TaskFamily(ABC):
     def score(self, example: Example, text: str) -> bool:
         """Return whether `text` answers the prompt."""
 
-    def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
-        """Return `score` for each pair of example and text."""
-        return [self.score(example, text) for example, text in zip(examples, texts, strict=True)]
+    def verdicts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[Verdict]:
+        """Return the judgement of each pair of example and text."""
+        scores = (self.score(example, text) for example, text in zip(examples, texts, strict=True))
+        return [Verdict.PASSED if score else Verdict.FAILED for score in scores]
 
 
 @dataclass(frozen=True)
@@ -70,18 +71,15 @@ class CodeFamily(TaskFamily):
     runs_code = True
 
     def score(self, example: Example, text: str) -> bool:
-        return self.score_all([example], [text])[0]
+        return self.verdicts([example], [text]) == [Verdict.PASSED]
 
-    def score_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[bool]:
-        return [outcome.passed for outcome in self.run_all(examples, texts)]
-
-    def run_all(self, examples: Sequence[Example], texts: Iterable[str]) -> list[Outcome]:
+    def verdicts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[Verdict]:
         """Run each answer in the sandbox. Without a sandbox only plain Python is run; the rest is refused."""
         programs = [
             f"{example.prompt if self.completes_prompt else ''}{text}\n{example.target}\n"
             for example, text in zip(examples, texts, strict=True)
         ]
-        return run_programs(programs, plain=True)
+        return [outcome.verdict for outcome in run_programs(programs, plain=True)]
 
 
 @dataclass(frozen=True)

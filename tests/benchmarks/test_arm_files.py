@@ -2,12 +2,13 @@
 
 import random
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from benchmarks.arm_files import file_of, keep, read_arms
 from lastword.errors import SettingError
-from lastword.evaluate.records import FINISHES, RecordedCost, to_line
+from lastword.evaluate.records import FinishName, RecordedCost, to_line
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
@@ -21,7 +22,7 @@ def record(index=0, **more):
         **{
             "index": index, "prompt": f"{index:016x}", "recipe": FIXED, "text": f"answer {index}",
             "cost": RecordedCost(20 + index, 2000 + index, 9), "probe_cost": RecordedCost(1, 80 + index % 7,
-            9), "finish": FINISHES[index % 4], "length": index % 5, "seconds": 0.1 * index, "rows": 4,
+            9), "finish": get_args(FinishName)[index % 4], "length": index % 5, "seconds": 0.1 * index, "rows": 4,
             "score": (index % 5) / 4, "batch_seconds": 0.5 + index // 4, "prompt_tokens": 10 + index % 7,
             "shortened": index % 3 == 0,
         } | more

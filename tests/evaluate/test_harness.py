@@ -141,9 +141,9 @@ def model_class():
 
 
 def manager():
-    from lastword.evaluate.harness import _task_manager
+    from lastword.evaluate.harness import task_manager
 
-    return _task_manager(tuple(EACH))
+    return task_manager(tuple(EACH))
 
 
 def test_shots_can_be_chosen_where_a_task_has_examples(hub):
@@ -227,14 +227,15 @@ def test_a_scorer_that_fails_costs_its_sample_not_the_run(hub, monkeypatch, capl
 def test_a_filter_that_fails_costs_its_sample_not_the_run(hub, monkeypatch, caplog):
     task = harness_tasks(["minerva_math_algebra"])[0]
     sample = task.samples(1)[0]
-    theirs = task._apply_filter
+    (chosen,) = [filters for filters in task._task._filters if filters.name == "none"]
+    theirs = chosen.apply
 
-    def failing(docs, texts):
-        if "odd" in texts:
+    def failing(requests):
+        if "odd" in requests[0].resps:
             raise IndexError("no such group")
-        return theirs(docs, texts)
+        return theirs(requests)
 
-    monkeypatch.setattr(task, "_apply_filter", failing)
+    monkeypatch.setattr(chosen, "apply", failing)
     right = r"Final Answer: The final answer is $\frac{1}{2}$. I hope it is correct."
     assert task.score([sample] * 3, [right, "odd", right]) == [1.0, 0.0, 1.0]
     assert "an answer counts as empty: IndexError('no such group') in its filter" in caplog.text
@@ -414,7 +415,7 @@ def test_what_a_recipe_cannot_do_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("humaneval_64", "several answers a sample"), ("gsm8k_cot_self_consistency", "several answers a sample")],
+    [("humaneval_64", "several answers per sample"), ("gsm8k_cot_self_consistency", "several answers per sample")],
 )
 def test_tasks_we_cannot_ask_are_refused(hub, name, why):
     with pytest.raises(TaskError, match=why):
@@ -424,7 +425,7 @@ def test_tasks_we_cannot_ask_are_refused(hub, name, why):
 def test_an_unknown_name_is_looked_for_everywhere_and_refused(hub, monkeypatch):
     import lm_eval.tasks
 
-    from lastword.evaluate.harness import check_names
+    from lastword.evaluate.harness import task_manager
 
     theirs, asked = lm_eval.tasks.TaskManager, []
 
@@ -434,7 +435,7 @@ def test_an_unknown_name_is_looked_for_everywhere_and_refused(hub, monkeypatch):
 
     monkeypatch.setattr(lm_eval.tasks, "TaskManager", few)
     with pytest.raises(TaskError, match=r"no embedded task 'gsm9k', only tiny, .*, and lm-evaluation-harness has no"):
-        check_names(["gsm9k"])
+        task_manager(("gsm9k",))
     assert asked == [False, True]
 
 
@@ -465,11 +466,11 @@ def test_without_the_harness_the_error_says_what_to_install(tmp_path):
 
 
 def test_without_the_harness_a_misspelt_task_is_told_from_one_to_install(monkeypatch):
-    from lastword.evaluate.harness import check_names
+    from lastword.evaluate.harness import task_manager
 
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(ExtraError, match=r"'algbra' \(did you mean 'algebra'\?\), only tiny, word_problems"):
-        check_names(["algbra"])
+        task_manager(("algbra",))
 
 
 def test_nothing_heavy_is_imported_before_a_task_of_the_harness_is_named():

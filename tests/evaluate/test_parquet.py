@@ -11,7 +11,7 @@ from lastword.errors import SettingError
 from lastword.evaluate import Journal, parquet, read_records
 from lastword.evaluate.parquet import read_parquet, to_columns, to_row, write_parquet
 from lastword.evaluate.records import RecordedCost
-from lastword.evaluate.tables import answers
+from lastword.evaluate.tables import latest
 from lastword.policies.length.survival import Survival
 from lastword.recipe.recipe import Recipe
 from tests.evaluate.made import answer, drift
@@ -68,7 +68,7 @@ def test_in_a_folder_only_named_files_are_records(tmp_path):
     write_parquet(RECORDS[:3], tmp_path / "a.records.parquet")
     found = read_records(tmp_path)
     assert len(found) == len(RECORDS) + 3
-    assert len(answers(found)) == 3  # each counts once
+    assert len(latest(found)) == len(RECORDS)  # each counts once
 
 
 @pytest.mark.parametrize("length", [0, 1, 20, 300, -1])

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from lastword.errors import TaskError
+from lastword.sandbox.runner import Verdict
 from lastword.tasks import BENCHMARKS, FAMILIES, families, load_frozen
 from lastword.tasks.families import COUNTS, FOLDER, KnownLengths, frozen_path
 from training.tasks.generators import split_of
@@ -71,8 +72,8 @@ def test_a_damaged_file_is_named(monkeypatch, tmp_path, damaged):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_reference_answers_pass_and_spoiled_ones_fail(name):
     family, examples = FAMILIES[name], load_frozen("test", name)[: 20 if name in CODE else 1200]
-    assert all(family.score_all(examples, [e.answer for e in examples]))
-    assert not any(family.score_all(examples, [WRONG[name](e) for e in examples]))
+    assert {*family.verdicts(examples, [e.answer for e in examples])} == {Verdict.PASSED}
+    assert Verdict.PASSED not in family.verdicts(examples, [WRONG[name](e) for e in examples])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_a_neighbouring_program_fails(name):
             parameter = other.prompt.split("(")[1].split(":")[0]
             answer = f"    {parameter} = {example.prompt.split('(')[1].split(':')[0]}\n{answer}"
         swapped.append(answer)
-    assert sum(FAMILIES[name].score_all(examples, swapped)) <= 3
+    assert FAMILIES[name].verdicts(examples, swapped).count(Verdict.PASSED) <= 3
 
 
 def test_answers_have_the_stated_lengths(tokenizer):
