@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.serving.load import Asked
 from lastword.serve.engine import Engine
-from lastword.serve.request import RequestFinished, ServerRequest, TextDelta
+from lastword.serve.request import RequestFinished, ServerRequest
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ async def ask_engine(engine: Engine, asked: Asked) -> Heard:
     events = engine.submit([asked.job]).events()
     answer: RequestFinished | None = None
     async for _, event in events:
-        if isinstance(event, TextDelta):
+        if isinstance(event, str):
             first = first or time.monotonic() - began
-            texts.append(event.text)
+            texts.append(event)
         if isinstance(event, RequestFinished):
             assert answer is None, "answered twice"
             answer = event

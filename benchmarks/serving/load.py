@@ -82,7 +82,7 @@ def requests(
         (prompt,) = tokenize_prompts(model, [given])
         name = draw.choice(names)
         recipe = resolve(Recipe.named(name), model, [prompt])
-        made.append(Asked(number, family, name, ServerRequest(tuple(prompt), recipe, in_chat=chat)))
+        made.append(Asked(number, family, name, ServerRequest(tuple(prompt), recipe)))
     return made
 
 

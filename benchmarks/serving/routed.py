@@ -14,13 +14,7 @@ from typing import NamedTuple
 
 from benchmarks.serving.figures import percentile
 from benchmarks.serving.heard import Heard
-from lastword.serve.routing import (
-    REPORT_SECONDS,
-    ReplicaReport,
-    less_loaded_of_two,
-    mean_request_tokens,
-    predicted_load,
-)
+from lastword.serve.routing import REPORT_SECONDS, ReplicaReport, choose_replica
 from lastword.serve.scheduler import uncached_tokens
 
 
@@ -114,9 +108,7 @@ def p95(
         if routing == "random":
             chosen = draw.randrange(replicas)
         else:
-            each = mean_request_tokens([one.report for one in servers])
-            chosen = less_loaded_of_two(
-                {at: predicted_load(one.report, one.in_hand, each) for at, one in enumerate(servers)}, draw
-            )
+            reports = {at: one.report for at, one in enumerate(servers)}
+            chosen = choose_replica(reports, dict(enumerate(one.in_hand for one in servers)), draw)
         servers[chosen].take(own, now)
     return percentile(over, 0.95)

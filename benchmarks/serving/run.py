@@ -131,12 +131,7 @@ def equal(model: MaskPredictor, heard: Sequence[Heard], check: int) -> tuple[int
 
 def alone(model: MaskPredictor, job: ServerRequest) -> str | None:
     """The text of a request that has the model to itself."""
-    steps = decode(
-        model,
-        [list(job.prompt_ids)],
-        job.recipe,
-        generators=RowGenerators([job.seed], model.device),
-        in_chat={job.in_chat},
-    )
+    generators = RowGenerators([job.seed], model.device)
+    steps = decode(model, [list(job.prompt_ids)], job.recipe, generators=generators)
     ((done, recipe),) = [(done, step.recipe) for step in steps for done in step.finished]
     return build_generation(model, done, recipe, list(job.prompt_ids), 0.0).text

@@ -19,9 +19,17 @@ from lastword.io.schema import STRICT, Text, parse_json_object, validate
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.serve import protocol
-from lastword.serve.protocol import ChatRequest, CompletionRequest, errors_of_field, from_validation_error, http_failure
+from lastword.serve.protocol import ChatRequest, CompletionRequest, from_validation_error
 from lastword.serve.request import InvalidRequestError, ServerError
-from lastword.serve.serving import FINGERPRINT, choose_recipe, combined_details, to_server_requests, tokens_per_forward
+from lastword.serve.serving import (
+    FINGERPRINT,
+    check_num_answers,
+    choose_recipe,
+    combined_details,
+    errors_of_field,
+    to_server_requests,
+    tokens_per_forward,
+)
 from lastword.serve.settings import ServerSettings
 from lastword.validation import MAX_SLOTS
 
@@ -106,31 +114,26 @@ def to_batch_line(
             "lines, or write OpenAI's format",
             "n",
         )
-    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-    is_chat = isinstance(body, ChatRequest)
+    stop, is_chat = tuple(body.stop or ()), isinstance(body, ChatRequest)
     return BatchLine(index, custom_id, tuple(requests), tuple(recipes), body.n or 1, stop, is_chat)
 
 
 def _remote_requests(body: ServerBody, model: RemoteModelInfo) -> tuple[list[GenerationRequest], list[Recipe]]:
     """Return the requests of a line whose prompts a server tokenizes and checks, with their recipes."""
-    prompts: list[Any]
+    prompts: Any
     if isinstance(body, ChatRequest):
-        prompts = [[{"role": turn.role, "content": turn.text} for turn in body.messages]]
+        prompts = [[{"role": turn.role, "content": turn.content} for turn in body.messages]]
     else:
-        is_list = isinstance(body.prompt, list) and isinstance(body.prompt[0], (str, list))
-        prompts = list(body.prompt) if is_list else [body.prompt]
+        prompts = body.prompt
+    check_num_answers(body, SETTINGS)
     prompts = [prompt for prompt in prompts for _ in range(body.n or 1)]
-    if len(prompts) > SETTINGS.max_choices:
-        raise InvalidRequestError(
-            f"{len(prompts)} answers were requested; at most {SETTINGS.max_choices} are allowed", "n"
-        )
     with errors_of_field("recipe"):
         recipe = resolve(choose_recipe(body, SETTINGS), model)
     requests = []
     for number, prompt in enumerate(prompts):
         ids, text = split_remote_prompt(prompt)
         seed = check_seed("batch", (body.seed or 0) + number)
-        cap = body.max_new_tokens and min(body.max_new_tokens, MAX_SLOTS)
+        cap = body.max_tokens and min(body.max_tokens, MAX_SLOTS)
         requests.append(GenerationRequest(ids, seed, cap, text))
     return requests, [recipe] * len(requests)
 
@@ -154,16 +157,15 @@ class OpenAIOutput:
     def failed(self, line: BatchLine, error: LastwordError) -> bytes:
         """Return the line of a request of which an answer failed."""
         code = "context_length_exceeded" if isinstance(error, CapacityError) else "decoding_failed"
-        kind = ServerError(str(error), code).kind
-        body = protocol.ErrorBody(message=str(error), type=kind.type, code=code)
-        return self._line(line, (kind.status, protocol.ErrorResponse(error=body).model_dump()), None)
+        failure = ServerError(str(error), code)
+        return self._line(line, (failure.kind.status, failure.body), None)
 
     def rejected(self, line: RejectedLine) -> bytes:
         """Return the line of a rejected line."""
         if line.error is None:
             return self._line(line, None, {"code": "invalid_line", "message": line.reason})
-        failure = http_failure(line.error)
-        return self._line(line, (failure.status, failure.reply.model_dump()), None)
+        failure = ServerError.of(line.error)
+        return self._line(line, (failure.kind.status, failure.body), None)
 
     def read(self, data: Any) -> tuple[str, int, bool]:
         """Return the run and the index of a written line, and whether it failed; or raise ValueError."""

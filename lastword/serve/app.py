@@ -6,10 +6,9 @@ import asyncio
 import hmac
 import json
 import logging
-import re
 import time
 from asyncio import TimerHandle
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from functools import cache
 from hashlib import sha256
 from socket import socket
@@ -17,15 +16,18 @@ from types import FrameType
 from typing import Any, Protocol, runtime_checkable
 
 import uvicorn
-from fastapi import FastAPI, Request
+from anyio import fail_after
+from fastapi import APIRouter, FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from fastapi.security import HTTPBearer
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, HTTPConnection
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lastword.errors import LastwordError, SettingError
@@ -34,9 +36,9 @@ from lastword.models.base import MaskPredictor
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
 from lastword.serve import protocol
-from lastword.serve.engine import Engine, EngineState
-from lastword.serve.protocol import ChatRequest, CompletionRequest, LengthsRequest, LengthsResponse
-from lastword.serve.request import InvalidRequestError
+from lastword.serve.engine import Engine, Lifecycle
+from lastword.serve.protocol import BODIES, ChatRequest, CompletionRequest, LengthsRequest, LengthsResponse
+from lastword.serve.request import InvalidRequestError, ServerError
 from lastword.serve.scheduler import Scheduler
 from lastword.serve.serving import ModelService
 from lastword.serve.settings import ServerSettings, allowed_hosts
@@ -66,118 +68,30 @@ class Service(Protocol):
     async def metrics(self) -> bytes: ...
 
 
-@runtime_checkable
-class Lifecycle(Protocol):
-    """An engine, or replicas, that start and stop with the server."""
+class ApiKeys(AuthenticationBackend):
+    """Requires one of several API keys, except for `PUBLIC_PATHS`."""
 
-    fault: BaseException | None  # the error that stopped it
+    def __init__(self, keys: Collection[str]) -> None:
+        self._digests = [sha256(key.strip().encode()).digest() for key in keys]
 
-    @property
-    def state(self) -> EngineState: ...
-    def start(self) -> None: ...
-    def drain(self, seconds: float | None = None) -> None: ...
-    async def stop(self, seconds: float | None = None) -> None: ...
-
-
-def error_response(error: Exception) -> JSONResponse:
-    """Return the response to an error in OpenAI's shape."""
-    failure = protocol.http_failure(error)
-    return JSONResponse(failure.reply.model_dump(), failure.status, failure.headers)
-
-
-class RequestGuard:
-    """ASGI middleware: checks host and API key, bounds the body, and cancels work for a closed connection."""
-
-    def __init__(self, app: ASGIApp, settings: ServerSettings, keys: Collection[str], hosts: Collection[str]) -> None:
-        self._app, self._settings, self._hosts = app, settings, hosts
-        self._digests = [_digest(key.strip().encode()) for key in keys]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request, timeout = Request(scope, receive), self._settings.client_timeout
-        try:
-            self._check_host(request.headers.get("host", ""))
-            if self._digests and request.url.path not in PUBLIC_PATHS:
-                self._check_key(request.headers.get("authorization", ""))
-            body = await asyncio.wait_for(self._read_body(request), timeout)
-        except ClientDisconnect:
-            return
-        except (InvalidRequestError, asyncio.TimeoutError) as error:
-            if not isinstance(error, InvalidRequestError):
-                message = f"the body did not arrive within {timeout:g} seconds"
-                error = InvalidRequestError(message, code="request_timeout")
-            await error_response(error)(scope, receive, send)
-            return
-        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive_body() -> Message:
-            return messages.pop() if messages else await asyncio.shield(disconnect)
-
-        response = asyncio.ensure_future(self._app(scope, receive_body, send))
-        disconnect = asyncio.ensure_future(_disconnect(receive))
-        try:
-            await asyncio.wait({response, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-            if response.done():
-                response.result()
-        finally:
-            disconnect.cancel()
-            response.cancel()
-            await asyncio.wait({response})
-
-    def _check_host(self, host: str) -> None:
-        if self._hosts and re.sub(r":\d*$", "", host) not in self._hosts:
-            allowed = ", ".join(sorted(self._hosts))
-            raise InvalidRequestError(f"Host header {short_repr(host)} is not allowed; allowed: {allowed}")
-
-    def _check_key(self, authorization: str) -> None:
+    async def authenticate(self, conn: HTTPConnection) -> None:
         """Raise an error without a valid key. Digests of all keys are compared, in constant time."""
-        scheme, _, key = authorization.partition(" ")
+        scheme, _, key = conn.headers.get("authorization", "").partition(" ")
         # Header bytes are decoded as Latin-1, and keys are sent as UTF-8.
-        digest = _digest(key.strip(" \t").encode("latin-1", errors="replace"))
+        digest = sha256(key.strip(" \t").encode("latin-1", errors="replace")).digest()
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        if scheme.lower() != "bearer" or not any(matches):
+        if conn.scope["path"] not in PUBLIC_PATHS and (scheme.lower() != "bearer" or not any(matches)):
             problem = "the API key is wrong" if key else "an API key is needed"
-            message = f"{problem}; send the header `Authorization: Bearer KEY`"
-            raise InvalidRequestError(message, code="invalid_api_key")
+            raise AuthenticationError(f"{problem}; send the header `Authorization: Bearer KEY`")
 
-    async def _read_body(self, request: Request) -> bytes:
-        limit, body = self._settings.max_body_bytes, bytearray()
-        length = request.headers.get("content-length", "")
-        if not (length.isdecimal() and int(length[:20]) > limit):
-            async for part in request.stream():
-                body += part
-                if len(body) > limit:
-                    break
-            else:
-                return bytes(body)
-        message = f"the body has more than {limit} bytes, which is the limit"
-        raise InvalidRequestError(message, code="request_too_large")
+    @staticmethod
+    def refusal(conn: HTTPConnection, error: AuthenticationError) -> JSONResponse:
+        """Return the response without a valid key."""
+        return error_response(InvalidRequestError(str(error), code="invalid_api_key"))
 
 
-async def _disconnect(receive: Receive) -> Message:
-    """Wait until the client disconnects."""
-    while (message := await receive())["type"] != "http.disconnect":
-        pass
-    return message
-
-
-def _digest(key: bytes) -> bytes:
-    return sha256(key).digest()
-
-
-class StrictRequest(Request):
-    """A request whose JSON may not hold duplicate names, NaN or deep nesting."""
-
-    async def json(self) -> Any:
-        if not hasattr(self, "_document"):
-            self._document = parse_json_object(await self.body())
-        return self._document
-
-
-class StrictRoute(APIRoute):
-    """A route that takes only strict JSON."""
+class JsonRoute(APIRoute):
+    """A route whose body is strict JSON of a bounded size, and whose work ends if the client disconnects."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handler = super().get_route_handler()
@@ -185,22 +99,52 @@ class StrictRoute(APIRoute):
             return handler
 
         async def handle(request: Request) -> Response:
-            media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if media_type != JSON_TYPE:
-                raise InvalidRequestError(
-                    f"a body of type {short_repr(media_type)} was sent; send JSON with the header "
-                    f"`Content-Type: {JSON_TYPE}`",
-                    code="unsupported_media_type",
-                )
-            request = StrictRequest(request.scope, request.receive)
             try:
-                await request.json()
-            except ValueError as error:
-                message = f"the body is not valid JSON ({error})"
-                raise InvalidRequestError(message, code="invalid_json") from error
-            return await handler(request)
+                # The caches of starlette, which FastAPI reads.
+                request._body, request._json = await read_json(request, request.app.state.settings)
+                return await cancel_on_disconnect(handler(request), request)
+            except ClientDisconnect:
+                return Response(status_code=499)  # is not sent
 
         return handle
+
+
+async def read_json(request: Request, settings: ServerSettings) -> tuple[bytes, dict[str, Any]]:
+    """Return the body, and as a JSON object without duplicate names, NaN and deep nesting."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != JSON_TYPE:
+        raise InvalidRequestError(
+            f"a body of type {short_repr(media_type)} was sent; send JSON with the header `Content-Type: {JSON_TYPE}`",
+            code="unsupported_media_type",
+        )
+    limit, timeout, body = settings.max_body_bytes, settings.client_timeout, bytearray()
+    try:
+        with fail_after(timeout):
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    message = f"the body has more than {limit} bytes, which is the limit"
+                    raise InvalidRequestError(message, code="request_too_large")
+        return bytes(body), parse_json_object(bytes(body))
+    except TimeoutError as error:
+        message = f"the body did not arrive within {timeout:g} seconds"
+        raise InvalidRequestError(message, code="request_timeout") from error
+    except ValueError as error:
+        raise InvalidRequestError(f"the body is not valid JSON ({error})", code="invalid_json") from error
+
+
+async def cancel_on_disconnect(response: Coroutine[Any, Any, Response], request: Request) -> Response:
+    """Return the response; cancel it and raise ClientDisconnect if the client disconnects before."""
+    task, disconnect = asyncio.ensure_future(response), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientDisconnect
+    finally:
+        disconnect.cancel()
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def server_sent_events(
@@ -213,10 +157,10 @@ async def server_sent_events(
             yield _event(chunk)
         yield ServerSentEvent("[DONE]", sep="\n")
     except Exception as error:
-        failure = protocol.http_failure(error)
-        if failure.status == 500:
+        failure = ServerError.of(error)
+        if failure.kind.status == 500:
             log.exception("a stream failed")
-        yield _event(failure.reply.model_dump())
+        yield _event(failure.body)
     finally:
         await chunks.aclose()
 
@@ -225,6 +169,36 @@ def _event(data: dict[str, Any]) -> ServerSentEvent:
     # A tokenizer may return half of a surrogate pair, which UTF-8 cannot encode.
     text = json.dumps(data, ensure_ascii=False).encode(errors="replace").decode()
     return ServerSentEvent(text, sep="\n")
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """Return the response to an error in OpenAI's shape."""
+    failure = ServerError.of(error)
+    return JSONResponse(failure.body, failure.kind.status, failure.headers)
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """Handle an error of the library, or a fault, which uvicorn logs."""
+    return error_response(error)
+
+
+async def invalid(request: Request, error: RequestValidationError) -> Response:
+    """Handle a body that pydantic rejects."""
+    first = error.errors()[0]
+    details = {**first, "loc": first["loc"][1:]}  # without "body"
+    return error_response(protocol.from_validation_error(BODIES[request.url.path], [details]))
+
+
+async def unknown(request: Request, error: HTTPException) -> Response:
+    """Handle a path or a method that does not exist."""
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
+    message = f"{request.method} {request.url.path!r:.80} is not possible ({error.detail}); see /openapi.json"
+    response = error_response(InvalidRequestError(message, code=code))
+    response.headers.update(error.headers or {})
+    return response
+
+
+HANDLERS: Any = {HTTPException: unknown, RequestValidationError: invalid, LastwordError: failed, Exception: failed}
 
 
 SERVER_RECIPE = "the server's"  # how the page calls a recipe without a name
@@ -259,11 +233,6 @@ EVENT_DATA = {"type": "string", "description": "A chunk as JSON, an error as JSO
 EVENT = {"type": "object", "properties": {"data": EVENT_DATA}, "required": ["data"]}
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": EVENT}}}}
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-BODIES: dict[str, type[BaseModel]] = {
-    "/v1/chat/completions": ChatRequest,
-    "/v1/completions": CompletionRequest,
-    "/v1/lengths": LengthsRequest,
-}
 
 
 def create_app(
@@ -280,9 +249,17 @@ def create_app(
     """
     if isinstance(keys, str) or not all(isinstance(key, str) and key.strip() for key in keys):
         raise SettingError("keys must be a list of strings that are not empty")
-    app = FastAPI(title="lastword", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.router.route_class = StrictRoute
-    app.add_middleware(RequestGuard, settings=settings, keys=keys, hosts=hosts)
+    app = FastAPI(
+        title="lastword",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers=HANDLERS,
+    )
+    app.state.settings = settings
+    needs_key = [Security(HTTPBearer(scheme_name="key", auto_error=False))] if keys else []  # for the document only
+    api = APIRouter(route_class=JsonRoute, responses=ERRORS, dependencies=needs_key)
     started = int(time.time())
 
     def check_model(model: str | None) -> None:
@@ -303,106 +280,66 @@ def create_app(
     async def model_card() -> protocol.ModelResponse:
         return protocol.ModelResponse(id=name, created=started, lastword=await service.served_model())
 
-    @app.post("/v1/chat/completions", response_model=protocol.ChatResponse, responses=STREAM | ERRORS)
+    @api.post("/v1/chat/completions", response_model=protocol.ChatResponse, responses=STREAM)
     async def chat(body: ChatRequest) -> Response:
         """Answer a conversation."""
         return await answer(body)
 
-    @app.post("/v1/completions", response_model=protocol.CompletionResponse, responses=STREAM | ERRORS)
+    @api.post("/v1/completions", response_model=protocol.CompletionResponse, responses=STREAM)
     async def complete(body: CompletionRequest) -> Response:
         """Answer one or more prompts."""
         return await answer(body)
 
-    @app.post("/v1/lengths", response_model=LengthsResponse, responses=ERRORS)
+    @api.post("/v1/lengths")
     async def lengths(body: LengthsRequest) -> LengthsResponse:
         """Predict the length of an answer without decoding it."""
         check_model(body.model)
         return await service.lengths(body)
 
-    @app.get("/v1/models", response_model=protocol.ModelsResponse, responses=ERRORS)
+    @api.get("/v1/models")
     async def models() -> protocol.ModelsResponse:
         """List the model of this server."""
         return protocol.ModelsResponse(data=[await model_card()])
 
-    @app.get("/v1/models/{model:path}", response_model=protocol.ModelResponse, responses=ERRORS)
+    @api.get("/v1/models/{model:path}")
     async def model(model: str) -> protocol.ModelResponse:
         """Describe the model of this name."""
         check_model(model)
         return await model_card()
 
-    @app.get("/metrics", response_class=Response, responses=TEXT | ERRORS)
+    @api.get("/metrics", response_class=Response, responses=TEXT)
     async def metrics() -> Response:
         """Return metrics for Prometheus."""
         return Response(await service.metrics(), media_type=METRICS_TYPE)
 
-    @app.get(
-        "/health",
-        response_model=protocol.HealthResponse,
-        responses={"4XX": ERRORS["4XX"], 503: {"model": protocol.HealthResponse}},
-    )
-    async def health() -> Response:
+    @app.get("/health", responses={"4XX": ERRORS["4XX"], 503: {"model": protocol.HealthResponse}})
+    async def health(response: Response) -> protocol.HealthResponse:
         """Return the state of the server; the status is 503 unless it takes requests."""
         state = await service.health()
-        return JSONResponse(state.model_dump(), 200 if state.ready else 503)
+        response.status_code = 200 if state.ready else 503
+        return state
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return HTMLResponse(render_page(settings.recipe))
 
-    _add_error_handlers(app)
-    _complete_openapi(app, name, needs_key=bool(keys))
+    def openapi() -> dict[str, Any]:
+        document = FastAPI.openapi(app)
+        for kind in BODIES.values():
+            document["components"]["schemas"][kind.__name__]["properties"]["model"]["enum"] = [name]
+        return document
+
+    app.include_router(api)
+    app.openapi = openapi  # type: ignore[method-assign]
+    if keys:
+        app.add_middleware(AuthenticationMiddleware, backend=ApiKeys(keys), on_error=ApiKeys.refusal)
+    if hosts:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     return app
 
 
 def _ping() -> ServerSentEvent:
     return ServerSentEvent(comment="waiting", sep="\n")
-
-
-def _add_error_handlers(app: FastAPI) -> None:
-    async def failed(request: Request, error: Exception) -> Response:
-        return error_response(error)
-
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        details = {**first, "loc": first["loc"][1:]}  # without "body"
-        return error_response(protocol.from_validation_error(BODIES[request.url.path], [details]))
-
-    async def unknown(request: Request, error: HTTPException) -> Response:
-        path = f"{request.url.path!r:.80}"
-        problems = {
-            404: InvalidRequestError(f"there is nothing at {path}", code="not_found"),
-            405: InvalidRequestError(f"{path} does not support {request.method}", code="method_not_allowed"),
-        }
-        response = error_response(problems.get(error.status_code, InvalidRequestError(str(error.detail))))
-        response.headers.update(error.headers or {})
-        return response
-
-    app.add_exception_handler(HTTPException, unknown)  # type: ignore[arg-type]
-    app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
-    app.add_exception_handler(LastwordError, failed)
-    app.add_exception_handler(Exception, failed)  # uvicorn logs it
-
-
-def _complete_openapi(app: FastAPI, name: str, *, needs_key: bool) -> None:
-    """Add the name of the model and the API key to the OpenAPI document."""
-    generate = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is not None:
-            return app.openapi_schema
-        document = generate()
-        schemas = document["components"]["schemas"]
-        for kind in BODIES.values():
-            schemas[kind.__name__]["properties"]["model"]["enum"] = [name]
-        if needs_key:
-            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        for path, operations in document["paths"].items():
-            for operation in operations.values():
-                if needs_key and path not in PUBLIC_PATHS:
-                    operation["security"] = [{"key": []}]
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
 
 
 class ClientTimeoutProtocol(H11Protocol):
@@ -412,24 +349,15 @@ class ClientTimeoutProtocol(H11Protocol):
     """
 
     client_timeout: float
-    _abort: TimerHandle | None = None
+    _abort: TimerHandle
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._abort = self.loop.call_later(self.client_timeout, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._cancel_abort()
+        self._abort.cancel()
         super().resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_abort()
-        super().connection_lost(exc)
-
-    def _cancel_abort(self) -> None:
-        if self._abort is not None:
-            self._abort.cancel()
-            self._abort = None
 
 
 class Server(uvicorn.Server):
@@ -437,20 +365,22 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        app: FastAPI,
+        service: Service,
         engine: Lifecycle,
         *,
         name: str,
-        host: str,
-        port: int,
-        settings: ServerSettings,
-        print_line: Callable[[str], None],
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        settings: ServerSettings = ServerSettings(),
+        keys: Collection[str] = (),
+        print_line: Callable[[str], None] = log.info,
     ) -> None:
         class HttpProtocol(ClientTimeoutProtocol):
             client_timeout = settings.client_timeout
 
+        self.app = create_app(service, name=name, settings=settings, keys=keys, hosts=allowed_hosts(host, keys))
         config = uvicorn.Config(
-            app,
+            self.app,
             host=host,
             port=port,
             http=HttpProtocol,
@@ -503,14 +433,10 @@ def create_server(
     model: MaskPredictor,
     *,
     name: str,
-    host: str = "127.0.0.1",
-    port: int = 8000,
     settings: ServerSettings = ServerSettings(),
-    keys: Collection[str] = (),
     scheduler: Scheduler = Scheduler(),
-    print_line: Callable[[str], None] = log.info,
+    **options: Any,
 ) -> Server:
-    """Return a server of a model; its `run` serves until a signal."""
-    engine, hosts = Engine(model, settings, scheduler), allowed_hosts(host, keys)
-    app = create_app(ModelService(engine, name), name=name, settings=settings, keys=keys, hosts=hosts)
-    return Server(app, engine, name=name, host=host, port=port, settings=settings, print_line=print_line)
+    """Return a server of a model; its `run` serves until a signal. Other options are those of `Server`."""
+    engine = Engine(model, settings, scheduler)
+    return Server(ModelService(engine, name), engine, name=name, settings=settings, **options)

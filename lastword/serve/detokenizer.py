@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import takewhile
 
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import NumericError
@@ -21,7 +22,7 @@ class IncrementalDetokenizer:
     """
 
     def __init__(self, tokenizer: TextTokenizer, ids: TokenIds, stop: Sequence[str] = ()) -> None:
-        self._tokenizer, self._ids, self._stop_strings = tokenizer, ids, stop
+        self._tokenizer, self._undecided, self._stop_strings = tokenizer, {ids.mask, *ids.ends}, stop
         self.text = ""  # all text emitted so far
         self.token_ids: list[int] = []  # before the first mask and the first end token
         self.stop_reason: str | None = None  # the stop string that ended the text
@@ -31,7 +32,7 @@ class IncrementalDetokenizer:
 
         Raises NumericError if a restarted row contradicts text that was emitted before.
         """
-        prefix = self._decided_prefix(answer_ids)
+        prefix = list(takewhile(lambda token: token not in self._undecided, answer_ids))
         if self.stop_reason is not None or (prefix == self.token_ids and not finished):
             return ""
         self.token_ids = prefix
@@ -57,13 +58,6 @@ class IncrementalDetokenizer:
             return len(self.token_ids)
         decode, ids = self._tokenizer.decode, self.token_ids
         return bisect_left(range(len(ids)), True, key=lambda count: decode(ids[:count]).startswith(self.text))
-
-    def _decided_prefix(self, answer_ids: Sequence[int]) -> list[int]:
-        undecided = {self._ids.mask, *self._ids.ends}
-        for position, token in enumerate(answer_ids):
-            if token in undecided:
-                return list(answer_ids[:position])
-        return list(answer_ids)
 
 
 def _partial_match(text: str, stop: str) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -22,18 +24,16 @@ from lastword.decoding.running_batch import CPU, FinishedRow, PlannedRequest, pl
 from lastword.decoding.sampling import RowGenerators
 from lastword.errors import CheckpointError, LastwordError, SettingError
 from lastword.models.base import MaskPredictor, TextTokenizer
+from lastword.policies.length.policy import Plan
 from lastword.serve.detokenizer import IncrementalDetokenizer
 from lastword.serve.metrics import EngineMetrics
 from lastword.serve.request import (
     REQUEST_ERRORS,
     EventStream,
-    FrameEvent,
     RequestEvent,
     RequestFinished,
-    RequestPlanned,
     ServerError,
     ServerRequest,
-    TextDelta,
 )
 from lastword.serve.scheduler import DecodeSession, PredictedWork, QueuedRequest, Scheduler, WorkEstimator
 from lastword.serve.settings import ServerSettings
@@ -42,7 +42,6 @@ from lastword.survival.interpretation import Interpretation
 from lastword.validation import MAX_SLOTS
 from lastword.viz.frames import RowTrace, confidences
 
-EngineState = Literal["starting", "ready", "draining", "stopped"]
 IDLE_SECONDS = 0.05  # between two checks of the clock while nothing is running
 WARMUP_SLOTS = 32  # of the probe that warms up the model
 
@@ -60,7 +59,7 @@ class ActiveRequest(QueuedRequest):
     detokenizer: IncrementalDetokenizer
     predicted: PredictedWork  # before the plan: a guess
     deadline: float
-    planned: PlannedRequest = field(init=False)
+    planned: PlannedRequest | None = None
     trace: RowTrace | None = None  # of a request that streams frames
     session: DecodeSession | None = None
     started: float | None = None  # when it got its first row
@@ -102,15 +101,12 @@ class DecodeWorker:
         self.max_batch_size = settings.max_batch_size  # halved when memory runs out
         self.estimator = WorkEstimator()
         self.requests: dict[int, ActiveRequest] = {}  # all unfinished requests by id
-        self._unplanned: list[ActiveRequest] = []
-        self._waiting: list[ActiveRequest] = []
         self._sessions: list[DecodeSession] = []
         self._longest_prompt = 1
 
     def add(self, request: ActiveRequest) -> None:
         """Accept a request."""
         self.requests[request.request_id] = request
-        self._unplanned.append(request)
         self._metrics.prompt_tokens.inc(request.prompt_tokens)
 
     def run_pass(self) -> None:
@@ -162,43 +158,36 @@ class DecodeWorker:
 
     def _plan(self) -> None:
         """Probe new requests of one recipe in one batch; the recipe of the oldest request goes first."""
-        if not self._unplanned:
-            return
-        recipe = self._unplanned[0].request.recipe
-        limit = self._settings.max_batch_size if self._sessions else default_batch_size(self._model)
-        batch = [active for active in self._unplanned if active.request.recipe == recipe][:limit]
-        self._unplanned = [active for active in self._unplanned if active not in batch]
-        for active in self._probed(batch):
-            self._queue(active)
-
-    def _probed(self, batch: list[ActiveRequest]) -> Iterator[ActiveRequest]:
-        """Probe requests together, or one by one if that fails; yield those that succeeded."""
-        try:
-            self._probe(batch)
-        except Exception as error:
-            if len(batch) == 1:
-                self._end(batch[0], "failed", client_error(error))
-                return
-            for active in batch:
-                yield from self._probed([active])
-        else:
-            yield from batch
+        new = [active for active in self.requests.values() if active.planned is None]
+        if new:
+            limit = self._settings.max_batch_size if self._sessions else default_batch_size(self._model)
+            self._probe([active for active in new if active.request.recipe == new[0].request.recipe][:limit])
 
     def _probe(self, batch: list[ActiveRequest]) -> None:
+        """Probe requests of one recipe together, or one by one if that fails."""
         started, recipe = time.monotonic(), batch[0].request.recipe
         prompts = [torch.tensor(active.request.prompt_ids) for active in batch]
         caps = [active.request.max_new_tokens or MAX_SLOTS for active in batch]
-        plans = plan_lengths(self._model, recipe, prompts, max_new_tokens=caps)
-        for active, prompt, (plan, cost) in zip(batch, prompts, plans):
-            generators = RowGenerators([active.request.seed], self._model.device)
-            active.planned = PlannedRequest(active.request_id, prompt, plan, cost, generators)
-            active.predicted = PredictedWork.of(recipe, plan)
+        try:
+            plans = plan_lengths(self._model, recipe, prompts, max_new_tokens=caps)
+            predicted = [PredictedWork.of(recipe, plan) for plan, _ in plans]
+        except Exception as error:
+            if len(batch) == 1:
+                self._end(batch[0], "failed", client_error(error))
+            else:
+                for active in batch:
+                    self._probe([active])
+            return
         self._metrics.probe_seconds.observe(time.monotonic() - started)
         self._metrics.probes.inc(len(batch))
+        for active, prompt, (plan, cost), work in zip(batch, prompts, plans, predicted):
+            generators = RowGenerators([active.request.seed], self._model.device)
+            active.planned, active.predicted = PlannedRequest(active.request_id, prompt, plan, cost, generators), work
+            self._queue(active, plan)
 
-    def _queue(self, active: ActiveRequest) -> None:
+    def _queue(self, active: ActiveRequest, plan: Plan) -> None:
         """Let a planned request wait, or refuse it if its deadline cannot be met."""
-        plan, predicted = active.planned.plan, active.predicted
+        predicted = active.predicted
         seconds = self.estimator.shortest_pass * predicted.min_passes
         if time.monotonic() + seconds > active.deadline:
             message = (
@@ -207,33 +196,31 @@ class DecodeWorker:
                 f"timeout of {active.request.timeout:g} seconds; give a longer timeout"
             )
             self._end(active, "refused", ServerError(message, "deadline_unreachable"))
-            return
-        active.emit(RequestPlanned(plan.lengths, plan.max_horizon))
-        self._wait(active)
-
-    def _wait(self, active: ActiveRequest) -> None:
-        active.session, active.overtaken = None, 0
-        active.reserved_tokens = active.prompt_tokens + active.predicted.slots
-        self._waiting.append(active)
+        else:
+            active.reserved_tokens = active.prompt_tokens + predicted.slots
+            active.emit(plan)
 
     def _admit(self) -> None:
         """Start waiting requests in free rows."""
-        running = [active for active in self.requests.values() if active.session is not None]
+        planned = [active for active in self.requests.values() if active.planned is not None]
+        running = [active for active in planned if active.session is not None]
+        waiting = [active for active in planned if active.session is None]
         if running and not self._scheduler.refills:
             return
-        for active in self._waiting:  # estimates change while they wait
+        for active in waiting:  # estimates change while they wait
             active.predicted_seconds = self.estimator.seconds(active.request.recipe, active.predicted.tokens)
         budget = self._settings.max_reserved_tokens or self.max_batch_size * self._model.max_seq_len
-        while self._waiting and len(running) < self.max_batch_size:
+        while waiting and len(running) < self.max_batch_size:
             free = budget - sum(active.reserved_tokens for active in running)
-            chosen = self._scheduler.next_request(self._waiting, free, batch_is_empty=not running)
+            chosen = self._scheduler.next_request(waiting, free, batch_is_empty=not running)
             if chosen is None:
                 return
-            self._waiting.remove(chosen)
+            waiting.remove(chosen)
             self._start(chosen)
             running.append(chosen)
 
     def _start(self, active: ActiveRequest) -> None:
+        assert active.planned is not None
         active.session = self._session_for(active)
         active.started = active.started or time.monotonic()
         active.tokens_computed = active.passes_taken = 0
@@ -242,7 +229,7 @@ class DecodeWorker:
         if active.request.stream_frames:
             active.trace = RowTrace(self._model.tokenizer, self._model.ids)
             blank = [self._model.ids.mask] * active.planned.plan.max_horizon
-            active.emit(FrameEvent(active.trace.begin(blank)))
+            active.emit(active.trace.begin(blank))
 
     def _session_for(self, active: ActiveRequest) -> DecodeSession:
         """Return the latest session with room for the request, or a new one."""
@@ -300,7 +287,8 @@ class DecodeWorker:
                 self._end(active, "failed", client_error(error))
             else:
                 active.alone = active.alone or not out_of_memory or len(rows) == 1
-                self._wait(active)
+                active.session, active.overtaken = None, 0
+                active.reserved_tokens = active.prompt_tokens + active.predicted.slots
 
     def _count(self, step: Step, rows: list[ActiveRequest], seconds: float) -> None:
         """Count the tokens that a pass computed, without and with the padding of shorter rows."""
@@ -338,10 +326,10 @@ class DecodeWorker:
             active.first_text = time.monotonic()
         if active.trace is None:
             if delta:
-                active.emit(TextDelta(delta))
+                active.emit(delta)
         elif (cost := step.cost.row(row)).forward_passes > active.trace.passes:
             tokens, passes, confidence = cost.tokens_computed, cost.forward_passes, confidences(step, row)
-            active.emit(FrameEvent(active.trace.after(answer_ids, confidence, tokens, forward_passes=passes)))
+            active.emit(active.trace.after(answer_ids, confidence, tokens, forward_passes=passes))
         if finished is None and active.detokenizer.stop_reason is not None:
             finished = _finish_early(step, row)
         if finished is not None:
@@ -376,8 +364,6 @@ class DecodeWorker:
         """Remove a request."""
         if active.session is not None:
             active.session.remove(active.request_id)
-        self._unplanned = [other for other in self._unplanned if other is not active]
-        self._waiting = [other for other in self._waiting if other is not active]
         del self.requests[active.request_id]
         self._metrics.outcomes.labels(outcome).inc()  # answered, cancelled, expired, refused or failed
         if error is not None:
@@ -393,12 +379,11 @@ def _finish_early(step: Step, row: int) -> FinishedRow:
 
 
 def client_error(error: Exception) -> LastwordError:
-    """Return the error for a client: the cause if its request is wrong, else only the type."""
+    """Return the error for a client, without details unless its request is wrong."""
     if isinstance(error, REQUEST_ERRORS):
         return error
     log.error("a request failed", exc_info=error)
-    reason = str(error) if isinstance(error, LastwordError) else type(error).__name__
-    return ServerError(f"decoding this answer failed: {reason}", "decoding_failed")
+    return ServerError("decoding this answer failed; other requests are not affected", "decoding_failed")
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -406,10 +391,48 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "allocate memory" in str(error)
 
 
-LengthProbe = tuple["Future[LengthDistribution]", Callable[[], LengthDistribution]]
+EngineState = Literal["starting", "ready", "draining", "stopped"]
 
 
-class Engine:
+class Lifecycle(ABC):
+    """Starts, takes requests, drains and stops; `state` changes under one lock, and never goes back."""
+
+    STATES: tuple[EngineState, ...] = ("starting", "ready", "draining", "stopped")
+
+    def __init__(self, drain_timeout: float) -> None:
+        self.fault: BaseException | None = None  # the error that stopped it
+        self.state: EngineState = "starting"
+        self._drain_timeout, self._drain_deadline = drain_timeout, float("inf")
+        self._lock = RLock()  # a signal may interrupt the thread that holds it
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    async def stop(self, seconds: float | None = None) -> None: ...
+
+    def drain(self, seconds: float | None = None) -> None:
+        """Refuse new requests, and unfinished ones after `seconds` (default: `settings.drain_timeout`)."""
+        self._drain_deadline = time.monotonic() + (self._drain_timeout if seconds is None else seconds)
+        self._enter("draining")
+
+    def _enter(self, state: EngineState) -> None:
+        with self._lock:
+            self.state = max(self.state, state, key=self.STATES.index)
+
+    def _check_accepting(self) -> None:
+        if self.state in ("draining", "stopped"):
+            raise ServerError("the server is stopping; use another one, or try again later", "draining")
+
+
+class LengthProbe(NamedTuple):
+    """A request for a length distribution, and the function that predicts it."""
+
+    result: Future[LengthDistribution]
+    predict: Callable[[], LengthDistribution]
+
+
+class Engine(Lifecycle):
     """A model with a thread that decodes; the event loop submits requests and reads their event streams."""
 
     def __init__(
@@ -423,25 +446,13 @@ class Engine:
             raise CheckpointError(
                 "a model without a tokenizer was given to serve, and answers are text; add tokenizer.json to its folder"
             )
+        super().__init__(settings.drain_timeout)
         self.model, self.settings, self.metrics = model, settings, metrics or EngineMetrics()
         self.tokenizer: TextTokenizer = model.tokenizer
-        self.fault: BaseException | None = None  # the error that stopped the engine
         self._worker = DecodeWorker(model, settings, scheduler, self.metrics)
-        self._inbox: SimpleQueue[ActiveRequest | LengthProbe | None] = SimpleQueue()
+        self._inbox: SimpleQueue[ActiveRequest | LengthProbe] = SimpleQueue()
         self._num_requests = 0
-        self._lock = Lock()  # nothing is put into the inbox once the engine has stopped
-        self._warm = self._stopped = False
-        self._drain_deadline: float | None = None
         self._thread = Thread(target=self._run, name="lastword-engine", daemon=True)
-
-    @property
-    def state(self) -> EngineState:
-        """The state, derived from flags that are each set once."""
-        if self._stopped:
-            return "stopped"
-        if self._drain_deadline is not None:
-            return "draining"
-        return "ready" if self._warm else "starting"
 
     @property
     def num_unfinished(self) -> int:
@@ -457,12 +468,6 @@ class Engine:
         """Start the thread, which warms up the model first."""
         self._thread.start()
 
-    def drain(self, seconds: float | None = None) -> None:
-        """Refuse new requests, and unfinished ones after `seconds` (default: `settings.drain_timeout`)."""
-        seconds = self.settings.drain_timeout if seconds is None else seconds
-        self._drain_deadline = time.monotonic() + seconds
-        self._inbox.put(None)  # wakes the thread
-
     async def stop(self, seconds: float | None = None) -> None:
         """Drain, and wait until the thread has ended."""
         self.drain(seconds)
@@ -472,7 +477,6 @@ class Engine:
         """Submit requests, all or none, and return the stream of their events."""
         stream, now = EventStream(len(requests)), time.monotonic()
         guess = self.model.default_max_new_tokens // 2
-        predicted = PredictedWork(slots=guess, tokens=float(guess), min_passes=1)
         with self._lock:
             self._check_capacity(len(requests))
             for index, request in enumerate(requests):
@@ -486,7 +490,7 @@ class Engine:
                     index=index,
                     stream=stream,
                     detokenizer=IncrementalDetokenizer(self.tokenizer, self.model.ids, request.stop),
-                    predicted=predicted,
+                    predicted=PredictedWork(slots=guess, tokens=float(guess), min_passes=1),
                     deadline=float("inf") if request.timeout is None else now + request.timeout,
                 )
                 self._inbox.put(active)
@@ -496,17 +500,16 @@ class Engine:
         self, prompt_ids: Sequence[int], limit: int, ends: str, interpretation: Interpretation
     ) -> LengthDistribution:
         """Return the length distribution that one probe predicts, as `lastword.predict_length` does."""
-        result: Future[LengthDistribution] = Future()
         options: dict[str, Any] = {"limit": limit, "ends": ends, "interpretation": interpretation}
+        probe = LengthProbe(Future(), partial(predict_length, self.model, list(prompt_ids), **options))
         with self._lock:
             self._check_capacity(1)
-            self._inbox.put((result, partial(predict_length, self.model, list(prompt_ids), **options)))
-        return await asyncio.wrap_future(result)
+            self._inbox.put(probe)
+        return await asyncio.wrap_future(probe.result)
 
     def _check_capacity(self, count: int) -> None:
         """Raise an error if this number of requests cannot be accepted."""
-        if self.state in ("draining", "stopped"):
-            raise ServerError("the server is stopping; use another one, or try again later", "draining")
+        self._check_accepting()
         queue_size, unfinished = self.settings.max_queue_size, self.num_unfinished
         room = queue_size + self.settings.max_batch_size
         if count > room:
@@ -527,47 +530,39 @@ class Engine:
         try:
             limit = min(WARMUP_SLOTS, self.model.default_max_new_tokens)
             predict_length(self.model, [self.model.ids.end], limit=limit)
-            self._warm = True
-            while not self._is_drained():
-                self._receive(wait=not self._worker.requests)
+            self._enter("ready")
+            while time.monotonic() < self._drain_deadline and (self.state == "ready" or self.num_unfinished):
+                self._receive()
                 self._worker.run_pass()
         except BaseException as error:
             self.fault = error
             log.exception("the engine stopped")
         finally:
-            with self._lock:
-                self._stopped = True
-            while self._receive(wait=False):
-                pass
+            self._enter("stopped")  # nothing is put into the inbox from now on
+            while not self._inbox.empty():
+                self._receive()
             self._worker.refuse_all()
 
-    def _is_drained(self) -> bool:
-        if self._drain_deadline is None:
-            return False
-        is_idle = not self._worker.requests and self._inbox.empty()
-        return is_idle or time.monotonic() > self._drain_deadline
+    def _receive(self) -> None:
+        """Take new requests from the inbox, and wait a moment for the first one if nothing is running.
 
-    def _receive(self, *, wait: bool) -> bool:
-        """Take new requests from the inbox; return whether a length probe ended this early.
-
-        Only one probe is run between two passes, so that probes do not delay running answers.
+        Only one length probe is run between two passes, so that probes do not delay running answers.
         """
-        while True:
-            try:
-                item = self._inbox.get(timeout=IDLE_SECONDS) if wait else self._inbox.get_nowait()
-            except Empty:
-                return False
-            wait = False
-            if isinstance(item, ActiveRequest):
-                self._worker.add(item)
-            elif item is not None and item[0].set_running_or_notify_cancel():
-                self._probe(*item)
-                return True
+        seconds = 0.0 if self._worker.requests else IDLE_SECONDS
+        with suppress(Empty):
+            while True:
+                item = self._inbox.get(timeout=seconds)
+                seconds = 0.0
+                if isinstance(item, ActiveRequest):
+                    self._worker.add(item)
+                elif item.result.set_running_or_notify_cancel():
+                    self._probe(item)
+                    return
 
-    def _probe(self, result: Future[LengthDistribution], predict: Callable[[], LengthDistribution]) -> None:
+    def _probe(self, probe: LengthProbe) -> None:
         try:
-            if self._stopped:
+            if self.state == "stopped":
                 raise ServerError("the server stopped; use another one", "draining")
-            result.set_result(predict())
+            probe.result.set_result(probe.predict())
         except Exception as error:
-            result.set_exception(error)
+            probe.result.set_exception(error)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 from lastword.serve.request import RequestFinished
 from lastword.serve.scheduler import PredictedWork
@@ -21,22 +24,18 @@ class EngineMetrics:
 
         self._registry = CollectorRegistry()
 
-        def counter(name: str, help_text: str, *labels: str) -> Counter:
-            return Counter(f"lastword:{name}", help_text, labels, registry=self._registry)
+        def add(kind: Any, name: str, help_text: str, **options: Any) -> Any:
+            return kind(f"lastword:{name}", help_text, registry=self._registry, **options)
 
-        def gauge(name: str, help_text: str) -> Gauge:
-            return Gauge(f"lastword:{name}", help_text, registry=self._registry)
-
-        def histogram(name: str, help_text: str, buckets: tuple[int | float, ...] = SECONDS_BUCKETS) -> Histogram:
-            return Histogram(f"lastword:{name}", help_text, buckets=buckets, registry=self._registry)
-
+        gauge, counter = partial(add, Gauge), partial(add, Counter)
+        histogram = partial(add, Histogram, buckets=SECONDS_BUCKETS)
         self.running = gauge("num_requests_running", "Answers in the running batch")
         self.waiting = gauge("num_requests_waiting", "Answers that wait")
         self.max_batch_size = gauge("max_batch_size", "Answers decoded at once")
         self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts")
         self._tokens = counter("generation_tokens", "Tokens of finished answers")
-        self._success = counter("request_success", "Finished answers", "finished_reason")
-        self.outcomes = counter("request_ended", "Requests that ended", "outcome")
+        self._success = counter("request_success", "Finished answers", labelnames=["finished_reason"])
+        self.outcomes = counter("request_ended", "Requests that ended", labelnames=["outcome"])
         self._latency = histogram("e2e_request_latency_seconds", "From submission to the answer")
         self._queued = histogram("request_queue_time_seconds", "From submission to the running batch")
         self._decoding = histogram("request_decode_time_seconds", "In the running batch")
@@ -50,10 +49,10 @@ class EngineMetrics:
         self._computed = counter("tokens_computed", "Tokens computed, with padding")
         self._useful = counter("useful_tokens_computed", "Tokens computed for finished answers")
         self._committed = counter("diffusion_num_committed_tokens", "Tokens of finished answers")
-        self._predicted = histogram("predicted_length_tokens", "Predicted mean length", LENGTH_BUCKETS)
-        self._length = histogram("answer_length_tokens", "Length with the end token", LENGTH_BUCKETS)
+        self._predicted = histogram("predicted_length_tokens", "Predicted mean length", buckets=LENGTH_BUCKETS)
+        self._length = histogram("answer_length_tokens", "Length with the end token", buckets=LENGTH_BUCKETS)
         self.overruns = counter("overruns", "Answers that needed more tokens than were reserved")
-        self._rate = histogram("tokens_per_forward", "Tokens of an answer per forward pass", RATE_BUCKETS)
+        self._rate = histogram("tokens_per_forward", "Tokens of an answer per forward pass", buckets=RATE_BUCKETS)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
@@ -108,8 +107,4 @@ def merge_metrics(pages: Mapping[str, bytes], gauges: Mapping[str, Mapping[str, 
         for replica, value in values.items():
             gauge.add_metric([replica], value)
 
-    class MergedPages:
-        def collect(self) -> Iterable[Metric]:
-            return families.values()
-
-    return generate_latest(MergedPages())
+    return generate_latest(SimpleNamespace(collect=families.values))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Annotated, Any, Literal, NamedTuple
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, WrapValidator
+from annotated_types import Predicate
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from lastword.errors import LastwordError
 from lastword.io.schema import STRICT, LongText, Seed, Text, first_error
-from lastword.serve.request import REQUEST_ERRORS, InvalidRequestError, ServerError
+from lastword.prompts import is_batch
+from lastword.serve.request import InvalidRequestError
 from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
 
 NOT_SUPPORTED = "Not supported: "
@@ -21,12 +22,6 @@ NOT_SUPPORTED = "Not supported: "
 def unsupported(reason: str) -> Any:
     """Declare a field that is not supported; its type has only values without effect, which clients send."""
     return Field(None, description=f"{NOT_SUPPORTED}{reason}.")
-
-
-def _check_off(value: bool) -> bool:
-    if value:
-        raise ValueError("only false is accepted")
-    return value
 
 
 def _explain(allowed: str) -> WrapValidator:
@@ -45,14 +40,18 @@ MAX_STOPS = 4
 StopText = Annotated[str, Field(min_length=1, max_length=1_000)]
 StopTexts = Annotated[
     StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)],
+    AfterValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
     _explain(f"give a text, or a list of at most {MAX_STOPS} texts, none of them empty"),
 ]
 Ids = Annotated[list[int], Field(min_length=1, max_length=MAX_SLOTS)]
 Prompts = Annotated[
     LongText | Annotated[list[LongText], Field(min_length=1)] | Ids | Annotated[list[Ids], Field(min_length=1)],
+    AfterValidator(lambda prompt: prompt if is_batch(prompt) else [prompt]),
     _explain("give text, a list of texts, a list of token ids, or a list of lists of them"),
 ]
-OnePrompt = Annotated[LongText | Ids, _explain("give text, or a list of token ids")]
+OnePrompt = Annotated[
+    LongText | Ids, AfterValidator(lambda prompt: [prompt]), _explain("give text, or a list of token ids")
+]
 PartOrRecipe = Annotated[Text | dict[str, Any], _explain("give a name, or an object with a name and fields")]
 MaxTokens = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -61,7 +60,7 @@ Quantile = Annotated[float, Field(gt=0, lt=1)]
 EmptyList = Annotated[list[Any], Field(max_length=0)]
 EmptyObject = Annotated[dict[str, Any], Field(max_length=0)]
 Zero = Annotated[float, Field(ge=0, le=0)]
-Off = Annotated[bool, AfterValidator(_check_off), Field(json_schema_extra={"const": False})]
+Off = Annotated[bool, Predicate(operator.not_), Field(json_schema_extra={"const": False})]
 
 NO_TOOLS = "the model writes text and does not call tools"
 NO_LOGPROBS = "tokens are decoded out of order and have no left-to-right probabilities"
@@ -71,10 +70,14 @@ NO_STORE = "requests are not stored"
 TEXT_ONLY = "the model reads and writes text"
 
 
-class TextPart(BaseModel):
-    """A part of a message; parts are joined without separators."""
+class StrictModel(BaseModel):
+    """A part of a request, without unknown fields and conversions."""
 
     model_config = STRICT
+
+
+class TextPart(StrictModel):
+    """A part of a message; parts are joined without separators."""
 
     type: Literal["text"]
     text: LongText
@@ -82,14 +85,13 @@ class TextPart(BaseModel):
 
 TurnContent = Annotated[
     LongText | Annotated[list[TextPart], Field(min_length=1)],
+    AfterValidator(lambda parts: parts if isinstance(parts, str) else "".join(part.text for part in parts)),
     _explain("give text, or a list of parts of type text; images, sound and files are not supported"),
 ]
 
 
-class ChatTurn(BaseModel):
+class ChatTurn(StrictModel):
     """A turn of a conversation; clients may send back an answer of this server unchanged."""
-
-    model_config = STRICT
 
     role: Literal["system", "developer", "user", "assistant"]
     content: TurnContent
@@ -100,31 +102,20 @@ class ChatTurn(BaseModel):
     tool_calls: EmptyList | None = unsupported(NO_TOOLS)
     function_call: None = unsupported(NO_TOOLS)
 
-    @property
-    def text(self) -> str:
-        """The content as one string."""
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content)
-
 
 # Only the first error is reported, and a body can hold a million turns.
 ChatTurns = Annotated[list[ChatTurn], Field(min_length=1, fail_fast=True)]
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(StrictModel):
     """Options of a stream."""
-
-    model_config = STRICT
 
     include_usage: bool | None = Field(None, description="End the stream with a chunk that holds the usage.")
     include_obfuscation: Off | None = unsupported("chunks are not padded")
 
 
-class AnswerRequest(BaseModel):
+class AnswerRequest(StrictModel):
     """Fields that chat and completion requests share."""
-
-    model_config = STRICT
 
     model: Text = Field(description="the name of the model, as listed by /v1/models")
     n: int | None = Field(None, ge=1, description="Number of answers per prompt.")
@@ -150,16 +141,17 @@ class AnswerRequest(BaseModel):
     presence_penalty: Zero | None = unsupported(NO_PENALTY)
     logit_bias: EmptyObject | None = unsupported(NO_BIAS)
 
-    @property
-    def max_new_tokens(self) -> int | None:
-        """The cap on the number of tokens."""
-        return self.max_tokens
+    @model_validator(mode="after")
+    def _check_stream_options(self) -> AnswerRequest:
+        if not self.stream and self.stream_options and self.stream_options.include_usage:
+            raise InvalidRequestError("stream_options was given without stream: true", "stream_options")
+        if not self.stream and self.diffusing:
+            raise InvalidRequestError("diffusing needs a stream; give stream: true as well", "diffusing")
+        return self
 
 
-class TextFormat(BaseModel):
+class TextFormat(StrictModel):
     """The only format of answers."""
-
-    model_config = STRICT
 
     type: Literal["text"]
 
@@ -191,9 +183,16 @@ class ChatRequest(AnswerRequest):
     prompt_cache_retention: None = unsupported(NO_STORE)
     service_tier: Literal["auto", "default"] | None = unsupported("there is one tier; shorter answers go first")
 
-    @property
-    def max_new_tokens(self) -> int | None:
-        return self.max_completion_tokens or self.max_tokens
+    @model_validator(mode="after")
+    def _unite_token_limits(self) -> ChatRequest:
+        self.max_tokens, other = self.max_completion_tokens or self.max_tokens, self.max_tokens
+        if other not in (None, self.max_tokens):
+            raise InvalidRequestError(
+                f"max_tokens {other} and max_completion_tokens {self.max_tokens} were given, which are two names "
+                "of one limit; give one of them",
+                "max_completion_tokens",
+            )
+        return self
 
 
 class CompletionRequest(AnswerRequest):
@@ -207,10 +206,8 @@ class CompletionRequest(AnswerRequest):
     suffix: Literal[""] | None = unsupported("nothing can follow the answer")
 
 
-class LengthsRequest(BaseModel):
+class LengthsRequest(StrictModel):
     """The body of a request to /v1/lengths: a prompt or messages."""
-
-    model_config = STRICT
 
     model: Text | None = Field(None, description="The name of the model; optional.")
     prompt: OnePrompt | None = None
@@ -224,6 +221,19 @@ class LengthsRequest(BaseModel):
     )
     quantiles: Annotated[list[Quantile], Field(max_length=16)] | None = None
 
+    @model_validator(mode="after")
+    def _check_prompt(self) -> LengthsRequest:
+        if (self.prompt is None) == (self.messages is None):
+            field = "prompt" if self.prompt is None else "messages"
+            raise InvalidRequestError("give either prompt or messages", field)
+        return self
+
+
+BODIES: dict[str, type[ChatRequest | CompletionRequest | LengthsRequest]] = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+    "/v1/lengths": LengthsRequest,
+}
 
 FinishReason = Literal["stop", "length"]
 EndedBy = Literal["model", "stop", "cap", "canvas"]
@@ -383,17 +393,6 @@ class HealthResponse(BaseModel):
         return cls(ready=state == "ready", draining=state == "draining", state=state, counts=counts)
 
 
-@contextmanager
-def errors_of_field(param: str) -> Iterator[None]:
-    """Raise errors of lastword inside as InvalidRequestError of this field."""
-    try:
-        yield
-    except ServerError:
-        raise
-    except LastwordError as error:
-        raise InvalidRequestError(str(error), param) from error
-
-
 def from_validation_error(kind: type[BaseModel], errors: Sequence[Mapping[str, Any]]) -> InvalidRequestError:
     """Return the first error that pydantic found in a body, in a sentence that names the field."""
     field, first = first_error(errors)
@@ -415,30 +414,3 @@ def from_validation_error(kind: type[BaseModel], errors: Sequence[Mapping[str, A
     if not field:
         return InvalidRequestError(str(first["msg"]))
     return InvalidRequestError(f"{field}: {first['msg']} (given: {short_repr(first['input'])})", field)
-
-
-class HttpFailure(NamedTuple):
-    """The response to a request that failed."""
-
-    status: int
-    reply: ErrorResponse
-    headers: dict[str, str]
-
-
-def http_failure(error: Exception) -> HttpFailure:
-    """Return the response to an error; internal errors are reported without their details."""
-    if isinstance(error, REQUEST_ERRORS):
-        error = InvalidRequestError(str(error))
-    elif not isinstance(error, ServerError):
-        error = ServerError("the server failed at this request; its log says why")
-    elif error.code == "decoding_failed":
-        error = ServerError("decoding this answer failed; other requests are not affected", error.code)
-    kind, headers = error.kind, {}
-    if kind.retry_after is not None:
-        headers["Retry-After"] = str(kind.retry_after)
-    if kind.retryable is not None:
-        headers["X-Should-Retry"] = str(kind.retryable).lower()  # read by OpenAI's clients
-    if kind.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    body = ErrorBody(message=str(error), type=kind.type, param=error.param, code=error.code)
-    return HttpFailure(kind.status, ErrorResponse(error=body), headers)

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from threading import Thread
 from typing import Any, NamedTuple
@@ -21,8 +21,8 @@ from ray.serve.exceptions import RayServeException
 from lastword.engines.local import ModelSource
 from lastword.engines.workers import connect
 from lastword.errors import ExtraError, LastwordError, SettingError
-from lastword.serve.app import Server, create_app
-from lastword.serve.engine import Engine, EngineLoad, EngineState
+from lastword.serve.app import Server
+from lastword.serve.engine import Engine, EngineLoad, Lifecycle
 from lastword.serve.metrics import merge_metrics
 from lastword.serve.protocol import (
     ChatRequest,
@@ -35,7 +35,7 @@ from lastword.serve.protocol import (
 from lastword.serve.request import ServerError
 from lastword.serve.routing import LOAD_METRIC, REPORT_SECONDS, ReplicaReport
 from lastword.serve.serving import ModelService
-from lastword.serve.settings import ReplicaSettings, ServerSettings, allowed_hosts
+from lastword.serve.settings import ReplicaSettings, ServerSettings
 from lastword.version import __version__
 
 log = logging.getLogger("lastword.serve")
@@ -227,7 +227,7 @@ def failure_reason(status: Any) -> str:
     return (errors or lines or ["Ray gives no reason"])[-1]
 
 
-class ReplicatedService:
+class ReplicatedService(Lifecycle):
     """Answers HTTP requests with replicas, and starts and stops them like an engine.
 
     An answer depends on its request only, so a request is retried on another replica if its replica dies
@@ -235,52 +235,39 @@ class ReplicatedService:
     """
 
     def __init__(self, deployment: RayDeployment, settings: ServerSettings) -> None:
-        self._deployment, self._settings = deployment, settings
-        self.fault: BaseException | None = None
+        super().__init__(settings.drain_timeout)
+        self._deployment, self._client_timeout = deployment, settings.client_timeout
         self._handle: Any = None
         self._unfinished = 0  # requests
-        self._drain_deadline: float | None = None
-        self._stopped = asyncio.Event()
         self._statuses: list[ReplicaStatus] = []  # as last reported
         self._watcher: asyncio.Task[None] | None = None
-
-    @property
-    def state(self) -> EngineState:
-        if self._stopped.is_set():
-            return "stopped"
-        if self._drain_deadline is not None:
-            return "draining"
-        return "starting" if self._handle is None else "ready"
 
     def start(self) -> None:
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
         Thread(target=self._deploy, name="lastword-deploy", daemon=True).start()
 
-    def drain(self, seconds: float | None = None) -> None:
-        seconds = self._settings.drain_timeout if seconds is None else seconds
-        self._drain_deadline = time.monotonic() + seconds
-
     async def stop(self, seconds: float | None = None) -> None:
         self.drain(seconds)
-        await self._stopped.wait()
+        if self._watcher is not None:
+            await self._watcher
 
     def answer(self, body: ChatRequest | CompletionRequest) -> AsyncGenerator[dict[str, Any], None]:
         return self._call("answer", body)
 
     async def lengths(self, body: LengthsRequest) -> LengthsResponse:
-        async with aclosing(self._call("lengths", body)) as responses:
-            response: LengthsResponse = await anext(responses)
-        return response
+        return await self._call_once("lengths", body)
 
     async def served_model(self) -> ServedModel:
-        async with aclosing(self._call("served_model")) as models:
-            model: ServedModel = await anext(models)
-        return model
+        return await self._call_once("served_model")
+
+    async def _call_once(self, method: str, *arguments: Any) -> Any:
+        """Return the result of a method of the service in a replica."""
+        async with aclosing(self._call(method, *arguments)) as results:
+            return await anext(results)
 
     async def _call(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
         """Yield what a method of the service yields in a replica; an error there is raised here."""
-        if self.state in ("draining", "stopped"):
-            raise ServerError("the server is stopping; use another one, or try again later", "draining")
+        self._check_accepting()
         if self._handle is None:
             raise ServerError("no replica is ready yet; try again later", "starting")
         self._unfinished += 1
@@ -336,7 +323,8 @@ class ReplicatedService:
 
     def _deploy(self) -> None:
         try:
-            self._handle = self._deployment.deploy(lambda: self._drain_deadline is not None)
+            self._handle = self._deployment.deploy(lambda: self.state == "draining")
+            self._enter("ready")
         except Exception as error:
             if not isinstance(error, LastwordError):
                 log.exception("the replicas could not be started")
@@ -345,15 +333,15 @@ class ReplicatedService:
 
     async def _watch(self) -> None:
         """Wait until the service is drained; after the deadline, let replicas refuse unfinished requests."""
-        while self._drain_deadline is None or (self._unfinished and time.monotonic() < self._drain_deadline):
+        while time.monotonic() < self._drain_deadline and (self._unfinished or self.state != "draining"):
             await asyncio.sleep(POLL_SECONDS)
         if self._unfinished:
             with suppress(RayError, RayServeException, TimeoutError):
                 await self._handle.broadcast("drain", 0.0).results_async(timeout_s=STATUS_SECONDS)
-        last = time.monotonic() + self._settings.client_timeout
+        last = time.monotonic() + self._client_timeout
         while self._unfinished and time.monotonic() < last:
             await asyncio.sleep(POLL_SECONDS)
-        self._stopped.set()
+        self._enter("stopped")
 
 
 @contextmanager
@@ -391,22 +379,22 @@ def serve_on_ray(
     *,
     name: str,
     replicas: ReplicaSettings,
+    settings: ServerSettings,
     address: str | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    settings: ServerSettings = ServerSettings(),
-    keys: Collection[str] = (),
     print_line: Callable[[str], None] = log.info,
+    **options: Any,
 ) -> None:
-    """Serve replicas of a model until a signal: the first drains, a second one stops."""
+    """Serve replicas of a model until a signal: the first drains, a second one stops.
+
+    Other options are those of `Server`.
+    """
     with ray_cluster(address, print_line):
         spec = ReplicaSpec(source.with_absolute_paths(), name, settings)
         deployment = RayDeployment(spec, replicas)
         deployment.check_room()
-        service, hosts = ReplicatedService(deployment, settings), allowed_hosts(host, keys)
-        app = create_app(service, name=name, settings=settings, keys=keys, hosts=hosts)
+        service = ReplicatedService(deployment, settings)
         try:
-            Server(app, service, name=name, host=host, port=port, settings=settings, print_line=print_line).run()
+            Server(service, service, name=name, settings=settings, print_line=print_line, **options).run()
         finally:
             if address is not None:  # a local cluster ends as a whole
                 deployment.delete()

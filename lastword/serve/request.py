@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lastword.api import Generation
 from lastword.errors import CapacityError, LastwordError, PromptError, RecipeError, SettingError
+from lastword.policies.length.policy import Plan
 from lastword.recipe.recipe import Recipe
-from lastword.survival.distribution import LengthDistribution
 from lastword.viz.frames import Frame
 
 # Errors that a changed request can avoid, whenever they are raised: some parts check only while decoding.
@@ -57,6 +57,30 @@ class ServerError(LastwordError):
         self.kind = kind if retry_after is None else kind._replace(retry_after=retry_after)
         self.code, self.param = code, param  # the field to change
 
+    @classmethod
+    def of(cls, error: Exception) -> ServerError:
+        """Return an error as a client sees it: internal errors without their details."""
+        if isinstance(error, REQUEST_ERRORS):
+            return InvalidRequestError(str(error))
+        if isinstance(error, ServerError):
+            return error
+        return ServerError("the server failed at this request; its log says why")
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body of the response, in OpenAI's shape."""
+        return {"error": {"message": str(self), "type": self.kind.type, "param": self.param, "code": self.code}}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the response."""
+        headers = {"WWW-Authenticate": "Bearer"} if self.kind.status == 401 else {}
+        if self.kind.retry_after is not None:
+            headers["Retry-After"] = str(self.kind.retry_after)
+        if self.kind.retryable is not None:
+            headers["X-Should-Retry"] = str(self.kind.retryable).lower()  # read by OpenAI's clients
+        return headers
+
 
 class InvalidRequestError(ServerError):
     """A request that cannot be answered unless the field `param` is changed."""
@@ -75,30 +99,7 @@ class ServerRequest:
     max_new_tokens: int | None = None  # a cap; it does not size the canvas
     stop: tuple[str, ...] = ()  # the text ends before the first of these strings
     timeout: float | None = None  # seconds from submission to the last token; None: no deadline
-    in_chat: bool | None = None  # whether the prompt went through the chat template; None: unknown
     stream_frames: bool = False  # stream the canvas after each pass instead of text
-
-
-@dataclass(frozen=True, eq=False)
-class RequestPlanned:
-    """The first event: the predicted length."""
-
-    lengths: LengthDistribution | None  # None: the length policy of the recipe predicts nothing
-    horizon: int  # planned number of slots
-
-
-@dataclass(frozen=True)
-class TextDelta:
-    """Text to append to the answer; it does not change any more."""
-
-    text: str
-
-
-@dataclass(frozen=True, eq=False)
-class FrameEvent:
-    """The canvas after a pass."""
-
-    frame: Frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +115,8 @@ class RequestFinished:
     seconds_decoding: float
 
 
-RequestEvent = RequestPlanned | TextDelta | FrameEvent | RequestFinished
+# First the plan, then text to append, or a canvas after each pass, and last the whole answer.
+RequestEvent = Plan | str | Frame | RequestFinished
 
 
 class EventStream:
@@ -128,7 +130,7 @@ class EventStream:
         self._loop, self._ready = asyncio.get_running_loop(), asyncio.Event()
         self._unread: dict[int, list[RequestEvent]] = {}
         self._error: BaseException | None = None
-        self._unfinished = num_answers
+        self._answers: list[RequestFinished | None] = [None] * num_answers
         self.cancelled = False  # the engine frees the rows of a cancelled stream before its next pass
 
     def put(self, index: int, event: RequestEvent | BaseException) -> None:
@@ -139,18 +141,18 @@ class EventStream:
             self.cancelled = True
 
     def _put(self, index: int, event: RequestEvent | BaseException) -> None:
+        self._ready.set()
         if isinstance(event, BaseException):
             self._error = event
+            return
+        unread = self._unread.setdefault(index, [])
+        last = unread[-1] if unread else None
+        if isinstance(event, str) and isinstance(last, str):
+            unread[-1] = last + event
+        elif isinstance(event, Frame) and isinstance(last, Frame):
+            unread[-1] = event
         else:
-            unread = self._unread.setdefault(index, [])
-            last = unread[-1] if unread else None
-            if isinstance(event, TextDelta) and isinstance(last, TextDelta):
-                unread[-1] = TextDelta(last.text + event.text)
-            elif isinstance(event, FrameEvent) and isinstance(last, FrameEvent):
-                unread[-1] = event
-            else:
-                unread.append(event)
-        self._ready.set()
+            unread.append(event)
 
     async def events(self) -> AsyncGenerator[tuple[int, RequestEvent], None]:
         """Yield all events; raise the error of the first answer that failed.
@@ -158,13 +160,14 @@ class EventStream:
         An error, or closing this generator early, cancels the answers that are unfinished.
         """
         try:
-            while self._unfinished:
+            while None in self._answers:
                 await self._ready.wait()
                 self._ready.clear()
                 unread, self._unread = self._unread, {}
                 for index, events in unread.items():
                     for event in events:
-                        self._unfinished -= isinstance(event, RequestFinished)
+                        if isinstance(event, RequestFinished):
+                            self._answers[index] = event
                         yield index, event
                 if self._error is not None:
                     raise self._error
@@ -172,9 +175,7 @@ class EventStream:
             self.cancelled = True
 
     async def answers(self) -> list[RequestFinished]:
-        """Return all finished answers in order."""
-        finished = {}
-        async for index, event in self.events():
-            if isinstance(event, RequestFinished):
-                finished[index] = event
-        return [finished[index] for index in sorted(finished)]
+        """Return all answers in order, once the events that are left have been read."""
+        async for _ in self.events():
+            pass
+        return [answer for answer in self._answers if answer is not None]

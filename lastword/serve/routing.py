@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
@@ -25,34 +25,24 @@ class ReplicaReport(NamedTuple):
     tokens_per_request: float = 0.0
     requests: int = 0  # unfinished HTTP requests
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> ReplicaReport:
-        """Return a report from the routing stats that Ray passes on."""
-        return cls(**{name: data[name] for name in cls._fields if name in data})
 
+def choose_replica(
+    reports: Mapping[ReplicaName, ReplicaReport], routed: Mapping[ReplicaName, int], generator: random.Random
+) -> ReplicaName:
+    """Return the replica with less predicted work of two that are drawn at random (power of two choices).
 
-def predicted_load(report: ReplicaReport, routed: int, default: float) -> float:
-    """Return the tokens that a replica has to compute for `routed` unfinished requests.
-
-    Requests that its report does not count yet are as large as its others, or as `default`.
+    The least loaded of all would get every request between two reports. Requests that were routed to a replica
+    and that its report does not count yet are as large as its others, or as those of all replicas.
     """
-    unreported = max(0, routed - report.requests)
-    return report.tokens + unreported * (report.tokens_per_request or default)
+    known = [report.tokens_per_request for report in reports.values() if report.tokens_per_request]
+    default = sum(known) / len(known) if known else 1.0
 
+    def load(name: ReplicaName) -> float:
+        report = reports[name]
+        unreported = max(0, routed[name] - report.requests)
+        return report.tokens + unreported * (report.tokens_per_request or default)
 
-def mean_request_tokens(reports: Sequence[ReplicaReport]) -> float:
-    """Return the mean size of a request, for replicas that have not reported one."""
-    known = [report.tokens_per_request for report in reports if report.tokens_per_request]
-    return sum(known) / len(known) if known else 1.0
-
-
-def less_loaded_of_two(loads: Mapping[ReplicaName, float], generator: random.Random) -> ReplicaName:
-    """Return the less loaded of two replicas drawn at random (power of two choices).
-
-    The least loaded of all would get every request between two reports.
-    """
-    drawn = generator.sample(list(loads), min(2, len(loads)))
-    return min(drawn, key=lambda name: loads[name])
+    return min(generator.sample(list(reports), min(2, len(reports))), key=load)
 
 
 class LeastLoadedRouter(RequestRouter):
@@ -86,10 +76,8 @@ class LeastLoadedRouter(RequestRouter):
         for key in abandoned:  # the client disconnected before the request was sent
             del self._routed[key]
         routed = Counter(replica for replica, _ in self._routed.values())
-        reports = {key: ReplicaReport.of(replica.routing_stats) for key, replica in candidates.items()}
-        default = mean_request_tokens([*reports.values()])
-        loads = {key: predicted_load(report, routed[key], default) for key, report in reports.items()}
-        return less_loaded_of_two(loads, self._generator)
+        reports = {key: ReplicaReport(**replica.routing_stats) for key, replica in candidates.items()}
+        return choose_replica(reports, routed, self._generator)
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
         """Record the replica that took the request, which may be another one."""

@@ -58,24 +58,18 @@ def min_forward_passes(recipe: Recipe, tokens: int) -> int:
     return blocks * min(passes, block) + (1 if remainder else 0)
 
 
-class RecipeAverages:
-    """An exponential moving average per recipe; the least recently updated recipe is forgotten."""
+class RecipeAverages(dict[Recipe, float]):
+    """An exponential moving average per recipe, 1 at first; the least recently updated recipe is forgotten."""
 
-    def __init__(self) -> None:
-        self._averages: dict[Recipe, float] = {}
+    def __missing__(self, recipe: Recipe) -> float:
+        return 1.0
 
-    def __len__(self) -> int:
-        return len(self._averages)
-
-    def __getitem__(self, recipe: Recipe) -> float:
-        return self._averages.get(recipe, 1.0)
-
-    def update(self, recipe: Recipe, value: float) -> None:
+    def observe(self, recipe: Recipe, value: float) -> None:
         """Add an observation."""
-        average = self._averages.pop(recipe, value)
-        self._averages[recipe] = average + LEARNING_RATE * (value - average)
-        if len(self._averages) > MAX_RECIPES:
-            del self._averages[next(iter(self._averages))]
+        average = self.pop(recipe, value)
+        self[recipe] = average + LEARNING_RATE * (value - average)
+        if len(self) > MAX_RECIPES:
+            del self[next(iter(self))]
 
 
 @dataclass
@@ -99,9 +93,9 @@ class WorkEstimator:
 
     def observe_answer(self, recipe: Recipe, predicted: PredictedWork, prompt_tokens: int, cost: TokenCost) -> None:
         """Update the averages of a recipe with a finished answer."""
-        self.passes_per_token.update(recipe, cost.forward_passes / max(predicted.tokens, 1.0))
+        self.passes_per_token.observe(recipe, cost.forward_passes / max(predicted.tokens, 1.0))
         guess = uncached_tokens(predicted.tokens, prompt_tokens + predicted.slots)
-        self.cost_ratio.update(recipe, cost.tokens_computed / max(guess, 1.0))
+        self.cost_ratio.observe(recipe, cost.tokens_computed / max(guess, 1.0))
 
     def seconds(self, recipe: Recipe, tokens: float, passes_taken: int = 0) -> float:
         """Estimate the remaining seconds of an answer after `passes_taken` passes."""

@@ -7,33 +7,28 @@ import json
 import secrets
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
+from itertools import groupby, takewhile
 from typing import Any
 
 from lastword.decoding.batch_state import max_slots
 from lastword.decoding.sampling import Sampling, check_seed
 from lastword.engines.base import compute_dtype, environment
-from lastword.errors import SettingError
-from lastword.models.base import MaskPredictor, TextTokenizer
+from lastword.errors import LastwordError, SettingError
+from lastword.models.base import MaskPredictor
 from lastword.models.weights import fingerprint
+from lastword.policies.length.policy import Plan
 from lastword.policies.length.wrappers import combined_traits
-from lastword.prompts import tokenize_prompts, validate_prompts
+from lastword.prompts import prompts_in_chat, tokenize_prompts, validate_prompts
 from lastword.recipe.recipe import Recipe
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
 from lastword.serve import protocol
 from lastword.serve.engine import Engine
-from lastword.serve.protocol import ChatRequest, CompletionRequest, errors_of_field
-from lastword.serve.request import (
-    FrameEvent,
-    InvalidRequestError,
-    RequestEvent,
-    RequestFinished,
-    RequestPlanned,
-    ServerRequest,
-    TextDelta,
-)
+from lastword.serve.protocol import ChatRequest, CompletionRequest
+from lastword.serve.request import InvalidRequestError, RequestEvent, RequestFinished, ServerError, ServerRequest
 from lastword.serve.settings import ServerSettings
 from lastword.survival.distribution import LengthDistribution
 from lastword.survival.interpretation import Auto
@@ -50,37 +45,35 @@ class ModelService:
     """Answers HTTP requests with an engine of this process."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        self._engine, self._name = engine, name
-        self._recipe = _resolve_default_recipe(engine.model, engine.settings)
+        self._engine, self._model, self._settings, self._name = engine, engine.model, engine.settings, name
+        allowed, recipe = max_horizon(self._model, self._settings), self._settings.recipe or Recipe()
+        horizon = combined_traits(recipe.length).upper_bound
+        if horizon > allowed:
+            raise SettingError(
+                f"the recipe of the server has {horizon} slots, and {allowed} are allowed; give a shorter "
+                "length, or a larger --max-horizon"
+            )
+        self._recipe = resolve(recipe, self._model, available_slots=allowed)  # raises an error if it cannot run
 
     async def answer(self, body: ChatRequest | CompletionRequest) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the chunks of a stream, or the whole response as a single item.
 
         Closing the generator frees the rows of the request. A refusal is raised before the first item.
         """
-        engine = self._engine
-        requests = await asyncio.to_thread(to_server_requests, body, engine.model, engine.settings)
-        builder = ResponseBuilder(body, requests, self._name, engine.model)
-        stream = engine.submit(requests)
-        if not body.stream:
-            yield builder.response(await stream.answers())
-            return
-        events, answers = stream.events(), dict[int, RequestFinished]()
-        try:
-            async for index, event in events:
-                if isinstance(event, RequestFinished):
-                    answers[index] = event
-                yield builder.chunk(index, event)
-        finally:
-            await events.aclose()
-        if body.stream_options and body.stream_options.include_usage:
-            yield builder.usage_chunk([answers[index] for index in sorted(answers)])
+        requests = await asyncio.to_thread(to_server_requests, body, self._model, self._settings)
+        builder, stream = ResponseBuilder(body, requests, self._name, self._model), self._engine.submit(requests)
+        if body.stream:
+            async with aclosing(stream.events()) as events:
+                async for index, event in events:
+                    yield builder.chunk(index, event)
+        answers = await stream.answers()
+        if builder.includes_usage or not body.stream:
+            yield builder.response(answers)
 
     async def lengths(self, body: protocol.LengthsRequest) -> protocol.LengthsResponse:
         """Return the predicted length of an answer."""
-        model, settings = self._engine.model, self._engine.settings
-        prompt_ids = await asyncio.to_thread(_lengths_prompt, body, model, settings)
-        largest = min(max_horizon(model, settings), model.max_seq_len - len(prompt_ids))
+        (prompt_ids,), _ = await asyncio.to_thread(_tokenize, body, self._model, self._settings)
+        largest = min(max_horizon(self._model, self._settings), self._model.max_seq_len - len(prompt_ids))
         if body.limit is not None and body.limit > largest:
             raise InvalidRequestError(
                 f"limit {body.limit} was given; after this prompt it is at most {largest}", "limit"
@@ -90,17 +83,15 @@ class ModelService:
             interpretation = Auto() if given is None else from_data("interpretation", given)
         limit, ends = body.limit or largest, body.ends or "document"
         lengths = await self._engine.lengths(prompt_ids, limit, ends, interpretation)
-        quantiles = DEFAULT_QUANTILES if body.quantiles is None else body.quantiles
-        chosen = to_text(interpretation) if lengths.explanation is None else str(lengths.explanation)
         return protocol.LengthsResponse(
             model=self._name,
             prompt_tokens=len(prompt_ids),
             limit=lengths.slots,
             mean=lengths.mean.item(),
-            quantiles={str(q): int(lengths.quantile(q)) for q in quantiles},
+            quantiles=_quantiles(lengths, DEFAULT_QUANTILES if body.quantiles is None else body.quantiles),
             curve=[round(share, 9) for share in lengths.survival.tolist()],
             tail=lengths.tail.item(),
-            interpretation=chosen,
+            interpretation=to_text(interpretation) if lengths.explanation is None else str(lengths.explanation),
         )
 
     async def health(self) -> protocol.HealthResponse:
@@ -114,14 +105,13 @@ class ModelService:
 
     async def served_model(self) -> protocol.ServedModel:
         """Return the limits of the model."""
-        model = self._engine.model
         return protocol.ServedModel(
             chat=self._engine.tokenizer.chat_template is not None,
-            default_max_new_tokens=max_horizon(model, self._engine.settings),
-            max_seq_len=model.max_seq_len,
-            weights=fingerprint(model),
-            dtype=compute_dtype(model),
-            hardware=environment(model)["hardware"],
+            default_max_new_tokens=max_horizon(self._model, self._settings),
+            max_seq_len=self._model.max_seq_len,
+            weights=fingerprint(self._model),
+            dtype=compute_dtype(self._model),
+            hardware=environment(self._model)["hardware"],
             recipe=self._recipe.label(),
         )
 
@@ -131,102 +121,75 @@ def max_horizon(model: MaskPredictor, settings: ServerSettings) -> int:
     return settings.max_horizon or model.default_max_new_tokens
 
 
-def _resolve_default_recipe(model: MaskPredictor, settings: ServerSettings) -> Recipe:
-    """Return the recipe of requests without one; raise SettingError if it cannot run on this server."""
-    recipe, allowed = settings.recipe or Recipe(), max_horizon(model, settings)
-    horizon = combined_traits(recipe.length).upper_bound
-    if horizon > allowed:
-        raise SettingError(
-            f"the recipe of the server has {horizon} slots, and {allowed} are allowed; give a shorter "
-            "length, or a larger --max-horizon"
-        )
-    return resolve(recipe, model, available_slots=allowed)
-
-
 # ---- requests ----
+
+
+@contextmanager
+def errors_of_field(param: str) -> Iterator[None]:
+    """Raise errors of lastword inside as InvalidRequestError of this field."""
+    try:
+        yield
+    except ServerError:
+        raise
+    except LastwordError as error:
+        raise InvalidRequestError(str(error), param) from error
 
 
 def to_server_requests(
     body: ChatRequest | CompletionRequest, model: MaskPredictor, settings: ServerSettings
 ) -> list[ServerRequest]:
     """Validate a body and return one engine request per answer, ordered by prompt."""
-    _check_combinations(body, settings)
-    prompt: Any
-    num_prompts, choices, in_chat = 1, body.n or 1, None
-    if isinstance(body, ChatRequest):
-        prompt, field, in_chat = _conversation(body.messages, model), "messages", True
-    else:
-        prompt, field = body.prompt, "prompt"
-        if isinstance(prompt, list) and isinstance(prompt[0], (str, list)):
-            num_prompts = len(prompt)
-        if isinstance(prompt, str) or isinstance(prompt[0], str):
-            in_chat = False
-    if num_prompts * choices > settings.max_choices:
-        raise InvalidRequestError(
-            f"{num_prompts * choices} answers were requested ({num_prompts} prompts, n {choices}); at most "
-            f"{settings.max_choices} are allowed per request",
-            "n" if choices > 1 else field,
-        )
-    recipe = choose_recipe(body, settings)
-    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-    seed = body.seed
-    if seed is None:
-        seed = secrets.randbelow(SEED_RANGE) if recipe.sampling.temperature else 0
-    with errors_of_field("seed"):
-        seeds = [check_seed("request", seed + answer) for answer in range(num_prompts * choices)]
-    requests = list[ServerRequest]()
-    for prompt_ids in _tokenize(prompt, field, model, settings):
-        resolved = _resolve_within_limits(recipe, body, prompt_ids, in_chat, model, settings)
-        requests += [
-            ServerRequest(
-                prompt_ids=prompt_ids,
-                recipe=resolved,
-                seed=seeds[len(requests) + choice],
-                max_new_tokens=body.max_new_tokens,
-                stop=stop,
-                timeout=body.timeout or settings.request_timeout,
-                in_chat=in_chat,
-                stream_frames=bool(body.diffusing),
-            )
-            for choice in range(choices)
-        ]
-    return requests
-
-
-def _check_combinations(body: ChatRequest | CompletionRequest, settings: ServerSettings) -> None:
-    """Raise InvalidRequestError for fields that contradict each other."""
-    completion_tokens = body.max_completion_tokens if isinstance(body, ChatRequest) else None
-    if None not in (completion_tokens, body.max_tokens) and completion_tokens != body.max_tokens:
-        raise InvalidRequestError(
-            f"max_tokens {body.max_tokens} and max_completion_tokens {completion_tokens} were given, which "
-            "are two names of one limit; give one of them",
-            "max_completion_tokens",
-        )
-    if not body.stream and body.stream_options and body.stream_options.include_usage:
-        raise InvalidRequestError("stream_options was given without stream: true", "stream_options")
-    if not body.stream and body.diffusing:
-        raise InvalidRequestError("diffusing needs a stream; give stream: true as well", "diffusing")
     if body.timeout is not None and body.timeout > settings.request_timeout:
         raise InvalidRequestError(
             f"a timeout of {body.timeout:g} seconds was given; at most {settings.request_timeout:g} are allowed",
             "timeout",
         )
+    choices = body.n or 1
+    num_answers = check_num_answers(body, settings)
+    recipe = choose_recipe(body, settings)
+    prompts, in_chat = _tokenize(body, model, settings)
+    seed = body.seed
+    if seed is None:
+        seed = secrets.randbelow(SEED_RANGE) if recipe.sampling.temperature else 0
+    with errors_of_field("seed"):
+        check_seed("request", seed + num_answers - 1)
+    resolved = [_resolve_within_limits(recipe, body, prompt_ids, in_chat, model, settings) for prompt_ids in prompts]
+    return [
+        ServerRequest(
+            prompt_ids=prompts[answer // choices],
+            recipe=resolved[answer // choices],
+            seed=seed + answer,
+            max_new_tokens=body.max_tokens,
+            stop=tuple(body.stop or ()),
+            timeout=body.timeout or settings.request_timeout,
+            stream_frames=bool(body.diffusing),
+        )
+        for answer in range(num_answers)
+    ]
+
+
+def check_num_answers(body: ChatRequest | CompletionRequest, settings: ServerSettings) -> int:
+    """Return the number of answers; raise InvalidRequestError for more than are allowed."""
+    choices, prompts = body.n or 1, len(body.prompt) if isinstance(body, CompletionRequest) else 1
+    if prompts * choices > settings.max_choices:
+        raise InvalidRequestError(
+            f"{prompts * choices} answers were requested ({prompts} prompts, n {choices}); at most "
+            f"{settings.max_choices} are allowed per request",
+            "n" if choices > 1 else "prompt",
+        )
+    return prompts * choices
 
 
 def choose_recipe(body: protocol.AnswerRequest, settings: ServerSettings) -> Recipe:
     """Return the requested recipe, or the server's, with the length and sampling of the request."""
-    for name in ("recipe", "length"):
-        value = getattr(body, name)
-        is_custom = isinstance(value, dict) or (value is not None and name == "length")
-        if settings.named_recipes_only and is_custom:
-            raise InvalidRequestError(f"this server takes recipes by name only; leave {name} out", name)
+    if settings.named_recipes_only and (body.length is not None or isinstance(body.recipe, dict)):
+        name = "recipe" if isinstance(body.recipe, dict) else "length"
+        raise InvalidRequestError(f"this server takes recipes by name only; leave {name} out", name)
     with errors_of_field("recipe"):
-        if body.recipe is None:
-            recipe = settings.recipe or Recipe()
-        elif isinstance(body.recipe, dict):
+        if isinstance(body.recipe, dict):
             recipe = Recipe.from_json(json.dumps(body.recipe))
         else:
-            recipe = Recipe.coerce(body.recipe)
+            recipe = Recipe.coerce(settings.recipe if body.recipe is None else body.recipe)
     if body.length is not None:
         with errors_of_field("length"):
             recipe = replace(recipe, length=from_data("length", body.length))
@@ -249,7 +212,7 @@ def _resolve_within_limits(
     recipe: Recipe,
     body: protocol.AnswerRequest,
     prompt_ids: tuple[int, ...],
-    in_chat: bool | None,
+    in_chat: set[bool | None],
     model: MaskPredictor,
     settings: ServerSettings,
 ) -> Recipe:
@@ -270,21 +233,33 @@ def _resolve_within_limits(
 
     check(combined_traits(recipe.length).upper_bound)
     with errors_of_field(field):
-        resolved = resolve(recipe, model, [prompt_ids], in_chat=[in_chat], available_slots=allowed)
+        resolved = resolve(recipe, model, [prompt_ids], in_chat=in_chat, available_slots=allowed)
     check(max_slots(resolved))
     return resolved
 
 
-def _lengths_prompt(body: protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings) -> tuple[int, ...]:
-    if (body.prompt is None) == (body.messages is None):
-        field = "prompt" if body.prompt is None else "messages"
-        raise InvalidRequestError("give either prompt or messages", field)
-    if body.messages is None:
-        return _tokenize(body.prompt, "prompt", model, settings)[0]
-    return _tokenize(_conversation(body.messages, model), "messages", model, settings)[0]
+def _tokenize(
+    body: ChatRequest | CompletionRequest | protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
+) -> tuple[list[tuple[int, ...]], set[bool | None]]:
+    """Return the validated token ids of each prompt, and whether the prompts use the chat template."""
+    field = "messages" if getattr(body, "messages", None) else "prompt"
+    given: Any = getattr(body, field)
+    prompts = [_conversation(given, model)] if field == "messages" else given
+    with errors_of_field(field):
+        token_ids = tokenize_prompts(model, prompts)
+        validate_prompts(token_ids, model.ids)
+    limit = min(settings.max_prompt_tokens or model.max_seq_len, model.max_seq_len - 1)
+    for number, prompt_ids in enumerate(token_ids):
+        if len(prompt_ids) > limit:
+            raise InvalidRequestError(
+                f"prompt {number} has {len(prompt_ids)} tokens; at most {limit} are allowed",
+                field,
+                "context_length_exceeded",
+            )
+    return [tuple(prompt_ids) for prompt_ids in token_ids], prompts_in_chat(prompts)
 
 
-def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> list[dict[str, str]]:
+def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> list[dict[str, Any]]:
     """Return the messages for the chat template of the model."""
     template = None if model.tokenizer is None else model.tokenizer.chat_template
     if template is None:
@@ -295,23 +270,7 @@ def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> li
         )
     # A template without developers takes their messages as system messages.
     roles = {} if "developer" in template else {"developer": "system"}
-    return [{"role": roles.get(turn.role, turn.role), "content": turn.text} for turn in messages]
-
-
-def _tokenize(prompt: Any, field: str, model: MaskPredictor, settings: ServerSettings) -> list[tuple[int, ...]]:
-    """Return the validated token ids of each prompt."""
-    with errors_of_field(field):
-        prompts = tokenize_prompts(model, prompt)
-        validate_prompts(prompts, model.ids)
-    limit = min(settings.max_prompt_tokens or model.max_seq_len, model.max_seq_len - 1)
-    for number, prompt_ids in enumerate(prompts):
-        if len(prompt_ids) > limit:
-            raise InvalidRequestError(
-                f"prompt {number} has {len(prompt_ids)} tokens; at most {limit} are allowed",
-                field,
-                "context_length_exceeded",
-            )
-    return [tuple(prompt_ids) for prompt_ids in prompts]
+    return [{"role": roles.get(turn.role, turn.role), "content": turn.content} for turn in messages]
 
 
 # ---- responses ----
@@ -325,65 +284,55 @@ class ResponseBuilder:
     """
 
     def __init__(
-        self, body: protocol.AnswerRequest, requests: Sequence[ServerRequest], name: str, model: MaskPredictor
+        self, body: ChatRequest | CompletionRequest, requests: Sequence[ServerRequest], name: str, model: MaskPredictor
     ) -> None:
         self._body, self._requests, self._model = body, requests, model
         self._is_chat = isinstance(body, ChatRequest)
-        self._includes_usage = bool(body.stream_options and body.stream_options.include_usage)
+        self.includes_usage = bool(body.stream_options and body.stream_options.include_usage)
+        kind = "text_completion"
+        if self._is_chat:
+            kind = "chat.completion.chunk" if body.stream else "chat.completion"
         self._head: dict[str, Any] = {
             "id": f"{'chatcmpl' if self._is_chat else 'cmpl'}-{uuid.uuid4().hex}",
             "created": int(time.time()),
             "model": name,
             "system_fingerprint": FINGERPRINT,
+            "object": kind,
         }
 
     def response(self, answers: Sequence[RequestFinished]) -> dict[str, Any]:
-        """Return the response with all answers."""
-        choices = list[dict[str, Any]]()
-        for index, (request, answer) in enumerate(zip(self._requests, answers)):
+        """Return the response with all answers; in a stream, the last chunk, which has no choices."""
+        written = sum(answer.num_tokens for answer in answers)
+        read = sum(len(request.prompt_ids) for request in self._requests[:: self._body.n or 1])
+        details = [answer_details(*pair) for pair in zip(self._requests, answers)]
+        choices = []
+        for index, answer in enumerate(answers):
             message = {"role": "assistant", "content": answer.text, "refusal": None}
             content = {"message": message} if self._is_chat else {"text": answer.text}
-            details = answer_details(request, answer).model_dump()
-            reason = finish_reason(answer)
-            choices.append({"index": index, **content, "logprobs": None, "finish_reason": reason, "lastword": details})
-        kind = "chat.completion" if self._is_chat else "text_completion"
-        return {**self._head, "object": kind, "choices": choices, **self._totals(answers)}
-
-    def chunk(self, index: int, event: RequestEvent) -> dict[str, Any]:
-        """Return the chunk of an event."""
-        if isinstance(event, RequestPlanned):
-            predicted = predicted_length(event.lengths, event.horizon)
-            return self._choice(index, "", is_first=True, lastword=predicted)
-        if isinstance(event, FrameEvent):
-            return self._frame_chunk(index, event.frame)
-        if isinstance(event, TextDelta):
-            return self._choice(index, event.text)
-        details = answer_details(self._requests[index], event).model_dump()
-        text = event.text if self._body.diffusing else None
-        chunk = self._choice(index, text, finish_reason=finish_reason(event), lastword=details)
-        return chunk | (_diffusion_meta(event.text, 1.0) if self._body.diffusing else {})
-
-    def usage_chunk(self, answers: Sequence[RequestFinished]) -> dict[str, Any]:
-        """Return the last chunk, with the usage and the details of all answers together."""
-        return {**self._head, "object": self._chunk_object, "choices": [], **self._totals(answers)}
-
-    @property
-    def _chunk_object(self) -> str:
-        return "chat.completion.chunk" if self._is_chat else "text_completion"
-
-    def _totals(self, answers: Sequence[RequestFinished]) -> dict[str, Any]:
-        written = sum(answer.num_tokens for answer in answers)
-        # Answers to one prompt share it, and it counts once.
-        read = sum({id(request.prompt_ids): len(request.prompt_ids) for request in self._requests}.values())
-        details = [answer_details(*pair) for pair in zip(self._requests, answers)]
+            choices.append({"index": index, "logprobs": None, **content, **_ending(answer, details[index])})
         return {
+            **self._head,
+            "choices": [] if self._body.stream else choices,
             "usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written},
             "lastword": combined_details(details, written).model_dump(),
         }
 
+    def chunk(self, index: int, event: RequestEvent) -> dict[str, Any]:
+        """Return the chunk of an event."""
+        if isinstance(event, Plan):
+            role = {"role": "assistant"} if self._is_chat else {}
+            return self._chunk(index, "", role, lastword=_prediction(event.lengths, event.max_horizon))
+        if isinstance(event, str):
+            return self._chunk(index, event)
+        if isinstance(event, Frame):
+            return self._frame_chunk(index, event)
+        ending = _ending(event, answer_details(self._requests[index], event))
+        if not self._body.diffusing:
+            return self._chunk(index, None, **ending)
+        return self._chunk(index, event.text, **ending) | _diffusion_meta(event.text, 1.0)
+
     def _frame_chunk(self, index: int, frame: Frame) -> dict[str, Any]:
-        ends = self._model.ids.ends
-        text, share = render_canvas(frame, self._model.tokenizer, ends)  # type: ignore[arg-type]
+        text, share = render_canvas(frame, self._model)
         canvas = {
             "forward_passes": frame.forward_passes,
             "texts": [None if token is None else text for token, text in zip(frame.tokens, frame.texts)],
@@ -392,32 +341,34 @@ class ResponseBuilder:
             "tokens_computed": frame.tokens_computed,
             "end": frame.end,
         }
-        return self._choice(index, text, lastword={"frame": canvas}) | _diffusion_meta(text, share)
+        return self._chunk(index, text, lastword={"frame": canvas}) | _diffusion_meta(text, share)
 
-    def _choice(self, index: int, text: str | None, *, is_first: bool = False, **fields: Any) -> dict[str, Any]:
+    def _chunk(self, index: int, text: str | None, role: Mapping[str, str] = {}, **fields: Any) -> dict[str, Any]:
         """Return a chunk with one choice; `text` None adds no text."""
+        content: dict[str, Any] = {"text": text or ""}
         if self._is_chat:
-            delta = {} if text is None else {"content": text}
-            content: dict[str, Any] = {"delta": {"role": "assistant", **delta} if is_first else delta}
-        else:
-            content = {"text": text or ""}
+            content = {"delta": {**role, **({} if text is None else {"content": text})}}
         choice = {"index": index, **content, "logprobs": None, "finish_reason": None, **fields}
-        usage = {"usage": None} if self._includes_usage else {}
-        return {**self._head, "object": self._chunk_object, "choices": [choice], **usage}
+        usage = {"usage": None} if self.includes_usage else {}
+        return {**self._head, "choices": [choice], **usage}
 
 
-def finish_reason(answer: RequestFinished) -> protocol.FinishReason:
-    """Return the reason in OpenAI's terms; a truncated answer never has `stop`."""
-    return "length" if answer.truncated else "stop"
+def _ending(answer: RequestFinished, details: protocol.AnswerDetails) -> dict[str, Any]:
+    """Return the last fields of a choice; a truncated answer never has the finish reason `stop`."""
+    return {"finish_reason": "length" if answer.truncated else "stop", "lastword": details.model_dump()}
 
 
-def predicted_length(lengths: LengthDistribution | None, horizon: int) -> dict[str, Any]:
+def _quantiles(lengths: LengthDistribution, shares: Sequence[float]) -> dict[str, int]:
+    return {str(share): int(lengths.quantile(share)) for share in shares}
+
+
+def _prediction(lengths: LengthDistribution | None, horizon: int) -> dict[str, Any]:
     """Return the fields of AnswerDetails that are known before the first token."""
-    mean = quantiles = None
-    if lengths is not None:
-        mean = round(lengths.mean.item(), 3)
-        quantiles = {str(q): int(lengths.quantile(q)) for q in DEFAULT_QUANTILES}
-    return {"predicted_length": mean, "quantiles": quantiles, "horizon": horizon}
+    return {
+        "predicted_length": None if lengths is None else round(lengths.mean.item(), 3),
+        "quantiles": None if lengths is None else _quantiles(lengths, DEFAULT_QUANTILES),
+        "horizon": horizon,
+    }
 
 
 def answer_details(request: ServerRequest, answer: RequestFinished) -> protocol.AnswerDetails:
@@ -432,7 +383,7 @@ def answer_details(request: ServerRequest, answer: RequestFinished) -> protocol.
         ended_by = "cap"
     passes = generation.probe_cost.forward_passes + generation.cost.forward_passes
     return protocol.AnswerDetails(
-        **predicted_length(generation.lengths, generation.horizon),
+        **_prediction(generation.lengths, generation.horizon),
         forward_passes=passes,
         tokens_computed=generation.probe_cost.tokens_computed + generation.cost.tokens_computed,
         tokens_per_forward=tokens_per_forward(answer.num_tokens, passes),
@@ -466,24 +417,19 @@ def combined_details(details: Sequence[protocol.AnswerDetails], num_tokens: int)
     )
 
 
-def render_canvas(frame: Frame, tokenizer: TextTokenizer, ends: Sequence[int]) -> tuple[str, float]:
-    """Return the text of a canvas, with a shade for each mask, and the share of filled slots."""
-    pieces, run = list[str](), list[int]()
-    for token in frame.tokens:
-        if token in ends:
-            break
-        if token is None:
-            pieces += [tokenizer.decode(run), MASK_SHADE]
-            run = []
-        else:
-            run.append(token)
-    filled = sum(token is not None for token in frame.tokens)
-    return "".join([*pieces, tokenizer.decode(run)]), filled / max(len(frame.tokens), 1)
-
-
 def tokens_per_forward(tokens: int, passes: int) -> float:
     """Return the rounded number of tokens per forward pass; 0 without any pass."""
     return round(tokens / passes, 4) if passes else 0.0
+
+
+def render_canvas(frame: Frame, model: MaskPredictor) -> tuple[str, float]:
+    """Return the text of a canvas, with a shade for each mask, and the share of filled slots."""
+    tokens = takewhile(lambda token: token not in model.ids.ends, frame.tokens)
+    decode: Any = model.tokenizer.decode  # type: ignore[union-attr]
+    runs = [(is_mask, list(run)) for is_mask, run in groupby(tokens, key=lambda token: token is None)]
+    text = "".join(MASK_SHADE * len(run) if is_mask else decode(run) for is_mask, run in runs)
+    filled = sum(token is not None for token in frame.tokens)
+    return text, filled / max(len(frame.tokens), 1)
 
 
 def _diffusion_meta(text: str, share: float) -> dict[str, Any]:

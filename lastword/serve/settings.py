@@ -8,80 +8,69 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE
-from socket import SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, getaddrinfo, socket
-from typing import TYPE_CHECKING
+from os import strerror
+from socket import AF_INET, AF_INET6, create_server
+from typing import TYPE_CHECKING, Any
 
 from lastword.errors import ExtraError, SettingError, install_command
-from lastword.validation import check_int, check_number, check_type
+from lastword.validation import MAX_SLOTS, check_choice, check_fields, check_int, check_number, checked_field
 
 if TYPE_CHECKING:
     from lastword.recipe.recipe import Recipe
 
 MAX_TIMEOUT = 86_400  # seconds
+MAX_REPLICAS = 10_000
+
+
+def _count(default: int | None, maximum: int = MAX_SLOTS) -> Any:
+    return checked_field(default, check_int, minimum=1, maximum=maximum)
+
+
+def _seconds(default: float, **bounds: int | float) -> Any:
+    return checked_field(default, check_number, **bounds or {"above": 0, "maximum": MAX_TIMEOUT})
 
 
 @dataclass(frozen=True)
 class ServerSettings:
     """Limits and defaults of requests, and the size of the running batch."""
 
-    max_batch_size: int = 16
-    max_reserved_tokens: int | None = None  # of all running rows; None: max_batch_size * max_seq_len
-    max_queue_size: int = 256  # answers that may wait
-    max_body_bytes: int = 1_000_000
-    max_prompt_tokens: int | None = None  # None: as many as the model has positions for
-    max_choices: int = 16  # answers per request: prompts times n
-    max_horizon: int | None = None  # slots per answer; None: the model's default
-    request_timeout: float = 600.0  # seconds; the default and the maximum of `timeout`
-    client_timeout: float = 30.0  # seconds for a client to send a body, and to read what it was sent
-    drain_timeout: float = 30.0  # seconds to finish running answers when the server stops
+    max_batch_size: int = _count(16)
+    max_reserved_tokens: int | None = _count(None)  # of all running rows; None: max_batch_size * max_seq_len
+    max_queue_size: int = _count(256)  # answers that may wait
+    max_body_bytes: int = _count(1_000_000)
+    max_prompt_tokens: int | None = _count(None)  # None: as many as the model has positions for
+    max_choices: int = _count(16)  # answers per request: prompts times n
+    max_horizon: int | None = _count(None)  # slots per answer; None: the model's default
+    request_timeout: float = _seconds(600.0)  # the default and the maximum of `timeout`
+    client_timeout: float = _seconds(30.0)  # for a client to send a body, and to read what it was sent
+    drain_timeout: float = _seconds(30.0)  # to finish running answers when the server stops
     named_recipes_only: bool = False
     recipe: Recipe | None = None  # of requests without one; None: the default recipe
 
     def __post_init__(self) -> None:
-        for name in ("max_batch_size", "max_queue_size", "max_body_bytes", "max_choices"):
-            check_int("ServerSettings", name, getattr(self, name), minimum=1)
-        for name in ("max_reserved_tokens", "max_prompt_tokens", "max_horizon"):
-            if getattr(self, name) is not None:
-                check_int("ServerSettings", name, getattr(self, name), minimum=1)
-        for name in ("request_timeout", "client_timeout", "drain_timeout"):
-            check_number("ServerSettings", name, getattr(self, name), above=0, maximum=MAX_TIMEOUT)
-        if self.recipe is not None:
-            from lastword.recipe.recipe import Recipe  # imports torch
-
-            check_type("ServerSettings", "recipe", self.recipe, Recipe, 'a Recipe, such as Recipe.named("fast")')
-
-
-ROUTINGS = ("predicted", "random")
-MAX_REPLICAS = 10_000
+        check_fields(self)
 
 
 @dataclass(frozen=True)
 class ReplicaSettings:
     """Number, resources and scaling of the replicas on a Ray cluster."""
 
-    min_replicas: int = 1
-    max_replicas: int = 1
-    cpus: float = 1.0  # logical CPUs per replica, by which Ray places it
-    gpus: float | None = None  # per replica; None: one if the cluster has any
-    routing: str = "predicted"
-    target_load: float = 10.0  # seconds of predicted work per replica
-    upscale_delay: float = 10.0  # seconds of too few replicas before one is added
-    downscale_delay: float = 120.0  # seconds of too many replicas before one is removed
-    startup_timeout: float = 600.0  # seconds in which all replicas must be ready
+    min_replicas: int = _count(1, MAX_REPLICAS)
+    max_replicas: int = _count(1, MAX_REPLICAS)
+    cpus: float = checked_field(1.0, check_number, minimum=0)  # logical CPUs, by which Ray places replicas
+    gpus: float | None = checked_field(None, check_number, minimum=0)  # None: one if the cluster has any
+    routing: str = checked_field("predicted", check_choice, "predicted", "random")
+    target_load: float = checked_field(10.0, check_number, above=0)  # seconds of predicted work per replica
+    upscale_delay: float = _seconds(10.0, minimum=0)  # of too few replicas before one is added
+    downscale_delay: float = _seconds(120.0, minimum=0)  # of too many replicas before one is removed
+    startup_timeout: float = _seconds(600.0, above=0)  # in which all replicas must be ready
 
     def __post_init__(self) -> None:
-        for name in ("min_replicas", "max_replicas"):
-            check_int("ReplicaSettings", name, getattr(self, name), minimum=1, maximum=MAX_REPLICAS)
+        check_fields(self)
         if self.max_replicas < self.min_replicas:
             raise SettingError(
                 f"replicas {self.min_replicas}:{self.max_replicas} were given; the second number must not be smaller"
             )
-        for name in ("cpus", "upscale_delay", "downscale_delay", *(() if self.gpus is None else ("gpus",))):
-            check_number("ReplicaSettings", name, getattr(self, name), minimum=0)
-        for name in ("target_load", "startup_timeout"):
-            check_number("ReplicaSettings", name, getattr(self, name), above=0)
-        if self.routing not in ROUTINGS:
-            raise SettingError(f"routing {self.routing!r} was given; allowed: {', '.join(ROUTINGS)}")
 
 
 def parse_replicas(text: str) -> tuple[int, int]:
@@ -104,15 +93,12 @@ def check_exposed(host: str, keys: Collection[str], without_key: bool) -> None:
 def check_free(host: str, port: int) -> None:
     """Raise SettingError if this process cannot listen on the port."""
     try:
-        for family, kind, protocol, _, address in getaddrinfo(host, port, type=SOCK_STREAM):
-            with socket(family, kind, protocol) as probe:
-                probe.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-                probe.bind(address)
+        create_server((host, port), family=AF_INET6 if ":" in host else AF_INET).close()
     except OSError as error:
         if error.errno not in (EADDRINUSE, EACCES):
-            return  # a name may have unusable addresses; the server fails if all are
+            return  # the server will fail
         raise SettingError(
-            f"cannot listen on port {port} of {host} ({error.strerror}); give another, such as "
+            f"cannot listen on port {port} of {host} ({strerror(error.errno)}); give another, such as "
             f"--port {port + 1 if 1024 <= port < 65535 else 8000}, or --port 0 for any free port"
         ) from error
 

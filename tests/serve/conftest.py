@@ -27,7 +27,7 @@ SETTINGS = ServerSettings(drain_timeout=5.0)
 @contextlib.contextmanager
 def serving(model, *, name="toy", keys=(), settings=SETTINGS, send_buffer=None, wrap=None):
     """Run a server on a free port of 127.0.0.1; `wrap` may add middleware to its application."""
-    from lastword.serve.app import Server, create_app
+    from lastword.serve.app import Server
     from lastword.serve.engine import Engine
     from lastword.serve.serving import ModelService
 
@@ -37,10 +37,9 @@ def serving(model, *, name="toy", keys=(), settings=SETTINGS, send_buffer=None, 
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     listener.bind(("127.0.0.1", 0))
     engine = Engine(model, settings)
-    app = create_app(ModelService(engine, name), name=name, settings=settings, keys=keys)
+    server = Server(ModelService(engine, name), engine, name=name, settings=settings, keys=keys)
     if wrap is not None:
-        wrap(app)
-    server = Server(app, engine, name=name, host="127.0.0.1", port=0, settings=settings, print_line=lambda line: None)
+        wrap(server.app)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     wait_until(lambda: server.started and engine.state == "ready")

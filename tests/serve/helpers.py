@@ -14,9 +14,10 @@ from lastword.decoding.sampling import RowGenerators
 from lastword.models.toy import LETTERS, Toy
 from lastword.recipe.resolve import resolve
 from lastword.serve.engine import Engine
-from lastword.serve.request import FrameEvent, RequestFinished, ServerError, ServerRequest, TextDelta
+from lastword.serve.request import RequestFinished, ServerError, ServerRequest
 from lastword.serve.scheduler import Scheduler
 from lastword.serve.settings import ServerSettings
+from lastword.viz.frames import Frame
 
 MARK = "zaz"  # the beginning of a prompt on which a model below fails; no answer has it
 TIMEOUT = 60.0  # seconds
@@ -80,8 +81,8 @@ async def read(stream):
     """Return the streamed texts and the answer of a stream for one answer."""
     texts, answer = [], None
     async for _, event in stream.events():
-        if isinstance(event, TextDelta):
-            texts.append(event.text)
+        if isinstance(event, str):
+            texts.append(event)
         if isinstance(event, RequestFinished):
             answer = event
     return texts, answer
@@ -98,7 +99,7 @@ async def outcome(stream):
 
 
 async def frames_of(stream):
-    return [event.frame async for _, event in stream.events() if isinstance(event, FrameEvent)]
+    return [event async for _, event in stream.events() if isinstance(event, Frame)]
 
 
 async def outcomes(engine, requests):

@@ -158,7 +158,7 @@ def test_three_times_as_many_requests_as_fit(live):
 def raw_request(**fields):
     """Return a request for several long answers of the toy model as bytes."""
     content = json.dumps({"model": "toy", "prompt": "abc", "length": "fixed:64", **fields}).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
     return f"{head}{len(content)}\r\n\r\n".encode() + content
 
 

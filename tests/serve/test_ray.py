@@ -3,6 +3,7 @@
 import asyncio
 import random
 import sys
+from collections import Counter
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -41,10 +42,8 @@ from lastword.serve.routing import (
     AutoscalingPolicy,
     LeastLoadedRouter,
     ReplicaReport,
+    choose_replica,
     desired_replicas,
-    less_loaded_of_two,
-    mean_request_tokens,
-    predicted_load,
 )
 from lastword.serve.serving import ModelService
 from lastword.serve.settings import ReplicaSettings, ServerSettings, parse_replicas, require_serve_extra
@@ -52,31 +51,25 @@ from lastword.serve.settings import ReplicaSettings, ServerSettings, parse_repli
 # ---- routing ----
 
 
-def test_a_report_is_passed_on_as_plain_data():
-    report = ReplicaReport(2.5, 0.5, 5)
-    assert ReplicaReport.of(report._asdict()) == report
-    assert ReplicaReport.of({}) == ReplicaReport()
-    assert ReplicaReport.of({**report._asdict(), "of a newer version": 1}) == report
-
-
 def test_the_load_of_a_replica_includes_requests_routed_since_its_report():
-    report = ReplicaReport(tokens=4.0, tokens_per_request=2.0, requests=2)
-    assert predicted_load(report, 2, default=9.0) == 4.0
-    assert predicted_load(report, 5, default=9.0) == 4.0 + 3 * 2.0
-    assert predicted_load(report, 0, default=9.0) == 4.0
-    assert predicted_load(ReplicaReport(), 3, default=0.5) == 1.5
-    others = [ReplicaReport(), ReplicaReport(tokens_per_request=2.0), ReplicaReport(tokens_per_request=4.0)]
-    assert mean_request_tokens(others) == 3.0
-    assert mean_request_tokens(others[:1]) == 1.0
+    generator, report = random.Random(0), ReplicaReport(tokens=4.0, tokens_per_request=2.0, requests=2)
+
+    def chosen(other, routed, other_routed):
+        return choose_replica({"a": report, "b": other}, {"a": routed, "b": other_routed}, generator)
+
+    assert chosen(ReplicaReport(5.0, 1.0, 1), 2, 1) == "a"  # 4 and 5 tokens
+    assert chosen(ReplicaReport(5.0, 1.0, 1), 5, 1) == "b"  # 4 + 3 * 2 and 5
+    assert chosen(ReplicaReport(), 2, 1) == "b"  # 4 and 2, the size of the other's requests
+    assert chosen(ReplicaReport(), 2, 3) == "a"
 
 
 def test_power_of_two_choices():
-    generator, loads = random.Random(0), {name: float(name) for name in range(5)}
-    drawn = [less_loaded_of_two(loads, generator) for _ in range(2000)]
+    generator, reports = random.Random(0), {name: ReplicaReport(float(name)) for name in range(5)}
+    drawn = [choose_replica(reports, Counter(), generator) for _ in range(2000)]
     assert {*drawn} == {0, 1, 2, 3}  # never the busiest
     assert drawn.count(0) == pytest.approx(2000 * 2 / 5, rel=0.1)  # whenever it is drawn
-    assert less_loaded_of_two({"a": 1.0}, generator) == "a"
-    equal = [less_loaded_of_two({"a": 0.0, "b": 0.0}, generator) for _ in range(400)]
+    assert choose_replica({"a": ReplicaReport(1.0)}, Counter(), generator) == "a"
+    equal = [choose_replica({"a": ReplicaReport(), "b": ReplicaReport()}, Counter(), generator) for _ in range(400)]
     assert 150 < equal.count("a") < 250
 
 
@@ -484,7 +477,7 @@ def test_the_reason_of_a_failure_is_the_last_error():
         (["--replicas", "2"], "--replicas was given, which needs --engine ray"),
         (["--engine", "dask"], "engine 'dask' cannot serve"),
         (["--engine", "ray", "--replicas", "many"], "write a number (2)"),
-        (["--engine", "ray", "--routing", "nearest"], "allowed: predicted, random"),
+        (["--engine", "ray", "--routing", "nearest"], "must be 'predicted' or 'random'"),
         (["--engine", "ray", "--host", "0.0.0.0"], "no key was set"),
     ],
 )

@@ -74,7 +74,6 @@ def test_answers_to_one_prompt_share_it_and_count_their_seeds(instruct):
     requests = chat_requests(instruct, n=3, seed=5, temperature=1)
     assert [request.seed for request in requests] == [5, 6, 7]
     assert len({id(request.prompt_ids) for request in requests}) == 1
-    assert all(request.in_chat for request in requests)
 
 
 def test_both_names_of_the_token_limit(instruct):
@@ -90,8 +89,7 @@ def completion(model, settings=ServerSettings(), **fields):
 def test_a_request_has_the_fields_of_its_body(toy):
     default = completion(toy)
     assert (default.prompt_ids, default.seed, default.max_new_tokens) == ((0, 1, 2), 0, None)
-    assert (default.stop, default.timeout, default.in_chat, default.stream_frames) == ((), 600.0, False, False)
-    assert completion(toy, prompt=[0, 1, 2]).in_chat is None
+    assert (default.stop, default.timeout, default.stream_frames) == ((), 600.0, False)
     assert completion(toy, max_tokens=9).max_new_tokens == 9
     assert completion(toy, stop="x").stop == ("x",)
     assert completion(toy, stop=["x", "y"]).stop == ("x", "y")
@@ -164,7 +162,7 @@ def test_the_page_starts_with_the_default_recipe_of_the_server():
 
 @pytest.mark.parametrize(
     ("length", "problem"),
-    [(lastword.Calibrated(), "not calibrated"), (lastword.Fixed(99), "99 slots, and 64 are allowed")],
+    [(lastword.Calibrated(), "without a calibration"), (lastword.Fixed(99), "99 slots, and 64 are allowed")],
 )
 def test_a_default_recipe_that_cannot_run_is_refused_before_the_server_listens(toy, length, problem):
     settings = ServerSettings(recipe=lastword.Recipe(length=length), max_horizon=64)
@@ -176,7 +174,7 @@ def test_a_canvas_is_rendered_with_a_shade_per_mask_up_to_its_end(toy):
     def rendered(*tokens):
         none = (None,) * len(tokens)
         frame = Frame(1, tokens, ("",) * len(tokens), none, none, "", 0)
-        return render_canvas(frame, toy.tokenizer, toy.ids.ends)
+        return render_canvas(frame, toy)
 
     end = toy.ids.end
     assert rendered(0, None, 2, 3) == (f"a{MASK_SHADE}cd", 0.75)
