@@ -18,8 +18,7 @@ from benchmarks.arms import MODELS
 from benchmarks.kept import PARTS, study, timed
 from benchmarks.labels import label_lines
 from benchmarks.pages import benched, widths_of
-from benchmarks.paper.figures import FIGURES as OF_RECORDS
-from benchmarks.paper.figures import save_figures
+from benchmarks.paper.figures import FIGURES as OF_RECORDS, save_figures
 from benchmarks.passes.record import PassRecord
 from benchmarks.passes.work import Work
 from benchmarks.race import draw_race, measure_race

@@ -20,13 +20,10 @@ from benchmarks.kept import BATCH_SPEED, FIXED, PARTS, SPEED, accuracy, against_
 from benchmarks.opening import OPENING
 from benchmarks.paper.tables import paper_tables
 from benchmarks.passes import table as pass_tables
-from benchmarks.passes.record import PassLine, PassRecord
-from benchmarks.passes.record import read as read_passes
+from benchmarks.passes.record import PassLine, PassRecord, read as read_passes
 from benchmarks.scale import table as scale_tables
 from benchmarks.serving import order
-from benchmarks.serving.figures import ROUTING, routing_table
-from benchmarks.serving.figures import read as read_serving
-from benchmarks.serving.figures import tables as serving_tables
+from benchmarks.serving.figures import ROUTING, read as read_serving, routing_table, tables as serving_tables
 from benchmarks.study import RECORDS, fixed_at
 from lastword.evaluate.records import Answer
 from lastword.evaluate.tables import Cost, on_shared_samples, recipe_table, total_cost, total_seconds

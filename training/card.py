@@ -9,8 +9,7 @@ from benchmarks.kept import accuracy, asked
 from lastword.embedded import EMBEDDED, FOLDER
 from lastword.tasks import BENCHMARKS
 from training.history import HARDWARE, history, shipped_log
-from training.settings import Settings
-from training.settings import read as read_settings
+from training.settings import Settings, read as read_settings
 
 
 def training(log: list[dict[str, Any]]) -> str:

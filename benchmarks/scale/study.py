@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from benchmarks.scale.arms import ARMS, SLOTS, TRAFFIC, Bench
 from benchmarks.scale.cost import errors, fitted, measured
 from benchmarks.scale.limits import decision_seconds, longest_bound_by_probe, machines, pays, probe_share, stale_run
-from benchmarks.scale.natural import ARMS as RECIPES
-from benchmarks.scale.natural import SLOTS as MOST_TOKENS
-from benchmarks.scale.natural import asked
+from benchmarks.scale.natural import ARMS as RECIPES, SLOTS as MOST_TOKENS, asked
 from benchmarks.scale.record import Come, Curve, Line, Record, Stale
 from benchmarks.serving.figures import r_squared
 from lastword.bench import Setting

@@ -89,8 +89,7 @@ def evaluate(
         lastword eval --preset paper/llada-base --show
         lastword eval --preset paper/llada-base --tasks gsm8k --length fixed:1024
     """
-    from lastword.evaluate import read_records, run
-    from lastword.evaluate import tables as evaluation
+    from lastword.evaluate import read_records, run, tables as evaluation
     from lastword.policies.length.fixed import Fixed
     from lastword.sandbox.runner import UNSAFE
 
@@ -156,8 +155,7 @@ def drift(
         lastword drift --limit 2 --tasks algebra --slots 128 --out out/eval-demo
         lastword drift --preset paper/llada-base --out out/paper-8b
     """
-    from lastword.evaluate import drift as measure
-    from lastword.evaluate import presets
+    from lastword.evaluate import drift as measure, presets
     from lastword.evaluate.run import PromptLayout
     from lastword.evaluate.tables import drift_table
     from lastword.policies.length.survival import Survival

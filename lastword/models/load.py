@@ -14,8 +14,7 @@ import torch
 
 from lastword.calibration import FILE_NAME, Calibration
 from lastword.canvas.tokens import TokenIds
-from lastword.embedded import EMBEDDED
-from lastword.embedded import FOLDER as EMBEDDED_FOLDER
+from lastword.embedded import EMBEDDED, FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError, SettingError
 from lastword.io.files import user_path
 from lastword.models.architectures import ARCHITECTURES, Architecture, ModelConfig

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from lastword.embedded import EMBEDDED
-from lastword.embedded import FOLDER as EMBEDDED_FOLDER
+from lastword.embedded import EMBEDDED, FOLDER as EMBEDDED_FOLDER
 from lastword.errors import CheckpointError
 from lastword.models.base import DEFAULT_MAX_NEW_TOKENS
 from lastword.models.config import GenerationConfig

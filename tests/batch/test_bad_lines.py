@@ -4,8 +4,7 @@ import json
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from lastword.errors import ExtraError, PromptError
 from lastword.io.schema import parse_json

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 import lastword
-from benchmarks.serving import __main__ as serving
-from benchmarks.serving import order
+from benchmarks.serving import __main__ as serving, order
 from benchmarks.serving.figures import Told, percentile, r_squared, read, table
 from benchmarks.serving.load import arm_of, asked_by, requests
 from benchmarks.serving.run import How, over_http

@@ -9,8 +9,7 @@ import torch
 
 import lastword
 from lastword.canvas.tree import tree_tensors
-from lastword.decoding import batch_state
-from lastword.decoding import static_shapes as scheduling
+from lastword.decoding import batch_state, static_shapes as scheduling
 from lastword.decoding.batch_state import Phase, supports_static_shapes
 from lastword.decoding.static_shapes import PhaseScheduler
 from lastword.decoding.step import DYNAMIC, Stepper

@@ -4,8 +4,7 @@ import ast
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lastword.evaluate.code import needed_code
 from lastword.evaluate.harness import harness_tasks

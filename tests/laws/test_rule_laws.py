@@ -4,8 +4,7 @@ from itertools import islice
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import lastword
 from lastword.canvas.canvas import Clock

@@ -1,8 +1,7 @@
 """What must hold for every length distribution."""
 
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lastword.survival.distribution import LengthDistribution, Mean, Quantile
 from lastword.survival.interpretation import Auto, Boundary, EndedBy, EndSignal, FirstBoundary, Hazard, TurnEnd

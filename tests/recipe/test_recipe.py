@@ -21,8 +21,7 @@ from lastword.policies.unmask.schedule import EqualShares, Schedule, Timesteps
 from lastword.policies.unmask.stochastic import CoinFlip
 from lastword.policies.unmask.threshold import AboveThreshold, LeftmostFirst
 from lastword.recipe.recipe import Recipe
-from lastword.recipe.registry import ALIASES, DEFAULT_RECIPE, PARTS, default_length
-from lastword.recipe.registry import RECIPES as NAMED
+from lastword.recipe.registry import ALIASES, DEFAULT_RECIPE, PARTS, RECIPES as NAMED, default_length
 from lastword.recipe.resolve import resolve
 from lastword.recipe.text import FIELD_ALIASES, from_data, parse_part, to_data, to_text
 from lastword.survival.distribution import Mean, Quantile, Scaled

@@ -1,8 +1,7 @@
 """Incremental detokenization: streamed text never changes and is complete in the end."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lastword.canvas.tokens import TokenIds
 from lastword.errors import NumericError

@@ -1,8 +1,7 @@
 """Which pass filled each slot, whatever becomes of the canvas."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
 import lastword
 from lastword.viz.frames import RowTrace, align_frame
