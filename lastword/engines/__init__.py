@@ -12,19 +12,8 @@ from lastword.engines.workers import ProcessWorkers, RayWorkers
 from lastword.errors import SettingError
 from lastword.validation import check_choice
 
-__all__ = [
-    "Engine",
-    "EngineOptions",
-    "GenerationReply",
-    "GenerationRequest",
-    "LengthPredictor",
-    "LocalEngine",
-    "ModelSource",
-    "OpenAIEngine",
-    "ProcessWorkers",
-    "RayWorkers",
-    "WorkerPool",
-]
+__all__ = ["Engine", "EngineOptions", "GenerationReply", "GenerationRequest", "LengthPredictor", "LocalEngine"]
+__all__ += ["ModelSource", "OpenAIEngine", "ProcessWorkers", "RayWorkers", "WorkerPool"]
 
 LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
 # The engines that an option applies to; with others it is rejected.

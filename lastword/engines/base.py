@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
 
@@ -33,11 +33,7 @@ ReplyDetails = dict[str, Any]  # lengths, costs, seconds and environment of an a
 
 @dataclass
 class ModelInfo:
-    """The properties of a model whose forward passes run in the workers of an engine.
-
-    Prompts are tokenized and recipes resolved with it as with the model itself. Models with equal `identity`
-    give equal answers.
-    """
+    """The properties of a model in the workers of an engine, with which prompts are tokenized and recipes resolved."""
 
     ids: TokenIds
     max_seq_len: int
@@ -65,9 +61,8 @@ class ModelInfo:
     @property
     def identity(self) -> tuple[object, ...]:
         """The properties that answers depend on."""
-        calibration = None if self.calibration is None else self.calibration.to_json()
-        limits = (self.max_seq_len, self.default_max_new_tokens)
-        return (self.fingerprint, self.dtype, self.ids, *limits, calibration)
+        calibration = self.calibration and self.calibration.to_json()
+        return self.fingerprint, self.dtype, self.ids, self.max_seq_len, self.default_max_new_tokens, calibration
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise SettingError(
@@ -78,10 +73,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class RemoteModelInfo:
-    """The properties of a model behind an HTTP server, which tokenizes prompts itself.
-
-    Servers other than lastword's report none of them.
-    """
+    """The properties of a model behind a server, which tokenizes prompts; only lastword's servers report them."""
 
     is_lastword: bool
     has_chat_template: bool = True
@@ -130,22 +122,18 @@ class GenerationReply(Generic[Key]):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Answers requests. Each key is returned exactly once, with an answer or with an error.
+    """Answers requests, for one caller at a time: each key is returned exactly once, with an answer or an error.
 
-    Replies are returned as they finish, in any order, so that a caller can write them to disk. An answer
-    depends on the request and the recipe only, not on the worker. One caller at a time.
+    Replies are returned as they finish, in any order. An answer depends on the request and the recipe only.
     """
 
     @property
-    def model_info(self) -> ModelInfo | RemoteModelInfo:
-        """The properties of the model that answers."""
-        ...
+    def model_info(self) -> ModelInfo | RemoteModelInfo: ...
 
     def generate(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[list[GenerationReply[Key]]]:
         """Yield the replies to all requests; each worker decodes up to `max_batch_size` rows at once."""
-        ...
 
     def close(self) -> None:
         """Release processes and connections."""
@@ -174,29 +162,18 @@ def check_engine(owner: str, engine: object) -> None:
 def empty_details(prompt_tokens: int, finish: str = TOO_LONG) -> ReplyDetails:
     """Return the details of a reply without decoding."""
     no_cost = TokenCost(0, 0, 0)
-    return {
-        "prompt_tokens": prompt_tokens,
-        "horizon": 0,
-        "expected_length": None,
-        "tail": None,
-        "probe_cost": no_cost,
-        "cost": no_cost,
-        "seconds": 0.0,
-        "finish": finish,
-        "length": 0,
-        "rows": 1,
-        "batch_seconds": 0.0,
-        "shortened": False,
-    }
+    sizes = {"prompt_tokens": prompt_tokens, "horizon": 0, "expected_length": None, "tail": None, "length": 0}
+    costs = {"probe_cost": no_cost, "cost": no_cost, "seconds": 0.0, "rows": 1, "batch_seconds": 0.0}
+    return {**sizes, **costs, "finish": finish, "shortened": False}
 
 
 def environment(model: MaskPredictor) -> dict[str, Any]:
     """Return the hardware and the library versions of this process, which timings depend on."""
-    device = model.device
-    return {
-        "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "versions": library_versions(),
-    }
+    if model.device.type == "cuda":
+        hardware = torch.cuda.get_device_name(model.device)
+    else:
+        hardware = f"{_processor_name()}, {torch.get_num_threads()} threads"
+    return {"hardware": hardware, "versions": library_versions()}
 
 
 def library_versions() -> dict[str, str]:
@@ -213,11 +190,7 @@ def compute_dtype(model: MaskPredictor | RemoteModelInfo) -> str:
     return f"{name}, fp8 weights" if torch.float8_e4m3fn in dtypes else name
 
 
-def _processor() -> str:
-    return f"{_processor_name()}, {torch.get_num_threads()} threads"
-
-
-@lru_cache(maxsize=1)
+@cache
 def _processor_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from lastword.api import Generation, generate_ids
@@ -63,65 +63,64 @@ class LocalEngine:
         row. Canvases that exceed the context length are handled by `fit_context`. If a batch fails, its
         halves are decoded, and so on down to the request that fails alone.
         """
-        for fitted, group in self._group_by_fit(requests, recipe):
-            keys = list(group)
-            if fitted is None:
-                yield [GenerationReply(key, "", self._too_long(requests[key])) for key in keys]
-                continue
-            size = max_batch_size * QUEUE_FACTOR
-            for first in range(0, len(keys), size):
-                batch = {key: requests[key] for key in keys[first : first + size]}
+        for fitted, batch in self._batches(requests, recipe, max_batch_size * QUEUE_FACTOR):
+            if fitted is not None:
                 yield self._decode(batch, fitted, max_batch_size, shortened=fitted != recipe)
+                continue
+            shared = environment(self.model)
+            yield [
+                GenerationReply(key, "", empty_details(len(request.prompt_ids)) | shared)
+                for key, request in batch.items()
+            ]
 
     def predict_lengths(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[dict[Key, int]]:
-        """Yield the planned number of slots by key.
+        """Yield the planned number of slots by key; `generate` reports why the other requests have no plan."""
+        for plans in self.plan(requests, recipe, max_batch_size=max_batch_size):
+            yield {key: plan.max_horizon for key, (plan, _) in plans.items()}
 
-        Requests that exceed the context length or cannot be planned are left out; `generate` returns the
-        reason.
-        """
-        order = sorted(requests, key=lambda key: len(requests[key].prompt_ids))
-        for first in range(0, len(order), max_batch_size):
-            batch = {key: requests[key] for key in order[first : first + max_batch_size]}
-            yield {key: plan.max_horizon for key, (plan, _) in self.plan(batch, recipe).items()}
-
-    def plan(self, requests: Mapping[Key, GenerationRequest], recipe: Recipe) -> dict[Key, tuple[Plan, TokenCost]]:
-        """Return the plans and probe costs that decoding would start with, from one batch of probes."""
-        plans: dict[Key, tuple[Plan, TokenCost]] = {}
-        for fitted, keys in self._group_by_fit(requests, recipe):
-            if fitted is not None:
-                plans |= self._plan_batch({key: requests[key] for key in keys}, fitted)
-        return plans
+    def plan(
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
+    ) -> Iterator[dict[Key, tuple[Plan, TokenCost]]]:
+        """Yield the plans and probe costs that decoding would start with, batch by batch, as far as there are any."""
+        for fitted, batch in self._batches(requests, recipe, max_batch_size):
+            if fitted is None:
+                continue
+            limits = [request.max_new_tokens for request in batch.values()]
+            bounds = [limit or MAX_SLOTS for limit in limits] if any(limits) else None
+            try:
+                prompts = validate_prompts([request.prompt_ids for request in batch.values()], self.model.ids)
+                plans = plan_lengths(self.model, fitted, prompts, max_new_tokens=bounds)
+            except RUN_ERRORS:
+                raise
+            except Exception:  # one request is at fault, and retries would cost a forward pass per request
+                continue
+            yield dict(zip(batch, plans))
 
     def close(self) -> None:
         """Do nothing: the model belongs to the caller."""
 
-    def _group_by_fit(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe
-    ) -> Iterator[tuple[Recipe | None, Iterator[Key]]]:
-        """Yield each recipe that fits some requests with their keys, shortest prompts first."""
+    def _batches(
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, size: int
+    ) -> Iterator[tuple[Recipe | None, dict[Key, GenerationRequest]]]:
+        """Yield batches of requests, shortest prompts first, each with the recipe that fits them, if there is one."""
         order = sorted(requests, key=lambda key: len(requests[key].prompt_ids))
         fits = {key: fit_context(recipe, self.model, len(requests[key].prompt_ids)) for key in order}
-        return groupby(order, key=fits.__getitem__)
-
-    def _plan_batch(self, batch: Mapping[Key, GenerationRequest], recipe: Recipe) -> dict[Key, tuple[Plan, TokenCost]]:
-        """Return the plans of one batch, or none if it fails."""
-        limits = [request.max_new_tokens for request in batch.values()]
-        bounds = [limit or MAX_SLOTS for limit in limits] if any(limits) else None
-        try:
-            prompts = validate_prompts([request.prompt_ids for request in batch.values()], self.model.ids)
-            return dict(zip(batch, plan_lengths(self.model, recipe, prompts, max_new_tokens=bounds)))
-        except RUN_ERRORS:
-            raise
-        except Exception:  # one request is at fault, and retries would cost a forward pass per request
-            return {}
+        for fitted, keys in groupby(order, key=fits.__getitem__):
+            while batch := {key: requests[key] for key in islice(keys, size)}:
+                yield fitted, batch
 
     def _decode(
         self, batch: Mapping[Key, GenerationRequest], recipe: Recipe, max_batch_size: int, *, shortened: bool
     ) -> list[GenerationReply[Key]]:
         """Return the replies to one batch; if it fails, decode halves down to the request at fault."""
         keys, requests = list(batch), list(batch.values())
+
+        def notify(row: int, generation: Generation) -> None:
+            if self.on_reply is not None:
+                self.on_reply(keys[row], _details(generation))
+
         reason = ""
         for _ in range(1 if len(batch) > 1 else MAX_ATTEMPTS):
             try:
@@ -134,36 +133,25 @@ class LocalEngine:
                     max_new_tokens=[request.max_new_tokens for request in requests],
                     plans=[request.plan for request in requests],
                     on_step=self.on_step if self.model.device.type == "cpu" else None,
-                    on_answer=lambda row, generation: self._notify(keys[row], generation),
+                    on_answer=notify,
                 )
             except RUN_ERRORS:
                 raise
             except Exception as error:  # parts, models and tokenizers of users may raise anything
                 reason = error_text(error)
-            else:
-                seconds = max(generation.seconds for generation in generations)
-                shared = {"rows": len(batch), "batch_seconds": round(seconds, 6), "shortened": shortened}
-                shared |= environment(self.model)
-                return [
-                    GenerationReply(key, generation.text or "", _details(generation) | shared)
-                    for key, generation in zip(keys, generations)
-                ]
+                continue
+            seconds = round(max(generation.seconds for generation in generations), 6)
+            shared = {"rows": len(batch), "batch_seconds": seconds, "shortened": shortened, **environment(self.model)}
+            return [
+                GenerationReply(key, generation.text or "", _details(generation) | shared)
+                for key, generation in zip(keys, generations)
+            ]
         if len(keys) == 1:
             details = empty_details(len(requests[0].prompt_ids), FAILED) | {"shortened": shortened}
             return [GenerationReply(keys[0], "", details, f"{reason} (tried {MAX_ATTEMPTS} times alone)")]
         half = (len(keys) + 1) // 2
-        return [
-            reply
-            for part in (keys[:half], keys[half:])
-            for reply in self._decode({key: batch[key] for key in part}, recipe, max_batch_size, shortened=shortened)
-        ]
-
-    def _too_long(self, request: GenerationRequest) -> ReplyDetails:
-        return empty_details(len(request.prompt_ids)) | environment(self.model)
-
-    def _notify(self, key: Any, generation: Generation) -> None:
-        if self.on_reply is not None:
-            self.on_reply(key, _details(generation))
+        parts = ({key: batch[key] for key in part} for part in (keys[:half], keys[half:]))
+        return [reply for part in parts for reply in self._decode(part, recipe, max_batch_size, shortened=shortened)]
 
 
 def fit_context(recipe: Recipe, model: MaskPredictor, prompt_tokens: int) -> Recipe | None:
@@ -181,20 +169,15 @@ def error_text(error: BaseException) -> str:
 
 
 def _details(generation: Generation) -> ReplyDetails:
-    data = generation.to_data()
-    return {name: data[name] for name in data if name not in ("text", "tokens", "recipe")} | {
-        "probe_cost": generation.probe_cost,
-        "cost": generation.cost,
-        "length": len(generation.tokens),
-    }
+    details = generation.to_data() | {"probe_cost": generation.probe_cost, "cost": generation.cost}
+    for name in ("text", "tokens", "recipe"):
+        del details[name]
+    return details | {"length": len(generation.tokens)}
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The arguments of `lastword.load` for a model that workers load.
-
-    A folder must exist under the same path on each machine.
-    """
+    """The arguments of `lastword.load`. A folder must exist under the same path on each machine."""
 
     name: str
     device: str = "auto"
@@ -205,11 +188,8 @@ class ModelSource:
     def with_absolute_paths(self) -> ModelSource:
         """Return a copy that does not depend on the working directory, which differs in a Ray actor."""
         reserved = {"toy", "auto", *EMBEDDED}  # names that are not paths
-        paths = {
-            field: user_path(value).absolute()
-            for field, value in {"name": self.name, "calibration": self.calibration}.items()
-            if value and value not in reserved
-        }
+        fields = {"name": self.name, "calibration": self.calibration}
+        paths = {field: user_path(text).absolute() for field, text in fields.items() if text and text not in reserved}
         return replace(self, **{field: str(path) for field, path in paths.items() if path.exists()})
 
     def load(self) -> MaskPredictor:

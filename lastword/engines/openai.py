@@ -29,14 +29,15 @@ API_KEY = "LASTWORD_API_KEY"  # the only environment variable whose value is sen
 MAX_RETRIES = 8  # of a request, if the server is busy or cannot be reached
 READ_TIMEOUT, CONNECT_TIMEOUT = 3600.0, 10.0
 TOO_LONG_CODE = "context_length_exceeded"
+MALFORMED = (LookupError, TypeError, ValueError)  # raised by reading an answer of another shape
 Value = TypeVar("Value")
 
 
 class OpenAIEngine:
     """An engine that sends up to `requests` requests at once, by default as many as rows per batch.
 
-    The client waits and retries if the server is busy. A request that the server rejects fails alone; a
-    server that cannot be reached, or that rejects the API key, stops the run.
+    A request that the server rejects fails alone; a server that cannot be reached, or that rejects the API
+    key, stops the run.
     """
 
     def __init__(self, base_url: str, name: str, *, requests: int | None = None) -> None:
@@ -50,9 +51,8 @@ class OpenAIEngine:
         try:
             import openai
         except ImportError as error:
-            raise ExtraError(
-                f"--engine openai needs the package openai, which is missing: {install_command('client')}"
-            ) from error
+            command = install_command("client")
+            raise ExtraError(f"--engine openai needs the package openai, which is missing: {command}") from error
         self._openai = openai
         # Values of the environment that are meant for OpenAI only.
         no_headers: Any = {name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")}
@@ -122,7 +122,7 @@ class OpenAIEngine:
         try:
             body, _ = await self._call(client.models.with_raw_response.list)
             return [entry for entry in body["data"] if isinstance(entry, dict)]
-        except (self._openai.APIStatusError, TypeError, LookupError, ValueError) as error:
+        except (self._openai.APIStatusError, *MALFORMED) as error:
             raise EngineError(
                 f"{self.base_url}/models is not a list of models ({error}); a base URL usually ends with /v1"
             ) from error
@@ -159,7 +159,7 @@ class OpenAIEngine:
                 return GenerationReply(key, "", self._empty_details(request))
             reason = " ".join(str(error).split())[:500]
             return GenerationReply(key, "", {}, f"the server rejected the request: {reason}")
-        except (LookupError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             return GenerationReply(key, "", {}, f"the server's answer is malformed ({error!r:.200})")
 
     def _body(self, request: GenerationRequest, recipe: Recipe) -> dict[str, Any]:
@@ -204,11 +204,6 @@ class OpenAIEngine:
         return GenerationReply(key, text, details)
 
     def _empty_details(self, request: GenerationRequest) -> ReplyDetails:
-        return (
-            empty_details(len(request.prompt_ids))
-            | {
-                "batch_seconds": None,  # the server decodes other requests at the same time
-                "hardware": f"{self.model_info.hardware}, behind {self.base_url}"[:1_000],
-                "versions": {"lastword": __version__},
-            }
-        )
+        hardware = f"{self.model_info.hardware}, behind {self.base_url}"[:1_000]
+        details = empty_details(len(request.prompt_ids)) | {"hardware": hardware, "versions": {"lastword": __version__}}
+        return details | {"batch_seconds": None}  # the server decodes other requests at the same time

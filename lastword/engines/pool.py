@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.decoding.forward import TokenCost
 from lastword.engines.base import GenerationReply, GenerationRequest, Key, ModelInfo
@@ -16,36 +16,33 @@ from lastword.engines.local import QUEUE_FACTOR, RUN_ERRORS, error_text
 from lastword.errors import EngineError
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.policy import Plan
+from lastword.policies.length.survival import Survival
+from lastword.policies.length.wrappers import combined_traits, policy_layers
 from lastword.recipe.recipe import Recipe
 from lastword.validation import check_int, check_number
 from lastword.version import __version__
 
-MAX_DEATHS = 3  # workers that may die while they decode a request, before it fails
+MAX_ATTEMPTS = 3  # workers that may fail while they decode a request, before it fails
 MAX_LOAD_DEATHS = 3  # times in a row that a worker may die before it is ready, before it is given up
 TASKS_PER_WORKER = 2  # tasks that remain for each worker, as tasks become smaller towards the end
-PREDICT_SIZE = 32  # requests per task that predicts lengths, at most
+PLAN_SIZE = 32  # requests per task that plans, at most
 MAX_PLANS = 10_000  # plans that are kept; the other requests are probed again where they are decoded
 START_TIMEOUT = 600.0  # seconds to wait for the first worker
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class PlannedLength:
-    """The planned number of slots of an answer, with the plan, so that it is not made twice."""
+class PlannedLength(NamedTuple):
+    """The planned number of slots of an answer, with the plan if it can be decoded."""
 
     slots: int
     plan: tuple[Plan, TokenCost] | None
 
 
-TaskKind = Literal["predict", "answer"]
-TaskResult = Sequence[PlannedLength | None] | Sequence[GenerationReply[int]]  # one for each request, in order
-
-
 @dataclass(frozen=True)
 class WorkerTask:
-    """Requests for one worker, whose lengths it predicts or which it answers. A task can be repeated."""
+    """Requests that one worker plans or answers. A task can be repeated."""
 
-    kind: TaskKind
+    kind: Literal["plan", "answer"]
     requests: tuple[GenerationRequest, ...]
     recipe: Recipe
     max_batch_size: int
@@ -62,15 +59,12 @@ class WorkerBackend(Protocol):
 
     def start(self, worker: int) -> Future[ModelInfo | Exception]:
         """Start or restart a worker and load its model."""
-        ...
 
-    def submit(self, worker: int, task: WorkerTask) -> Future[TaskResult | Exception]:
-        """Run a task on a worker that is ready."""
-        ...
+    def submit(self, worker: int, task: WorkerTask) -> Future[list[Any] | Exception]:
+        """Return a reply, or a plan with its cost or None, per request of the task."""
 
     def requirements(self) -> str:
         """Describe what the workers need to start, for error messages."""
-        ...
 
     def close(self) -> None:
         """End the workers that this backend started."""
@@ -82,7 +76,7 @@ class WorkQueue:
     def __init__(self, order: Sequence[int], *, max_size: int) -> None:
         self._pending, self._max_size = deque(order), max_size
         self._alone: deque[int] = deque()  # requests of failed tasks, which go first
-        self._deaths: Counter[int] = Counter()  # of workers, by request
+        self._failures: Counter[int] = Counter()  # by request
 
     def __bool__(self) -> bool:
         return bool(self._alone or self._pending)
@@ -95,18 +89,11 @@ class WorkQueue:
         size = min(max(1, min(self._max_size, share)), len(self._pending))
         return [self._pending.popleft() for _ in range(size)]
 
-    def put_back(self, indices: Sequence[int], *, worker_died: bool) -> list[int]:
+    def put_back(self, indices: Sequence[int]) -> list[int]:
         """Put back the requests of a failed task, to be handed out alone; return those that fail for good."""
-        if not worker_died and len(indices) == 1:
-            return list(indices)
-        if worker_died:
-            self._deaths.update(indices)
-        self._alone.extend(index for index in indices if self._deaths[index] < MAX_DEATHS)
-        return [index for index in indices if self._deaths[index] >= MAX_DEATHS]
-
-
-class WorkerDied(EngineError):
-    """The reason why a worker ended during a task."""
+        self._failures.update(indices)
+        self._alone.extend(index for index in indices if self._failures[index] < MAX_ATTEMPTS)
+        return [index for index in indices if self._failures[index] >= MAX_ATTEMPTS]
 
 
 class WorkerPool:
@@ -157,8 +144,8 @@ class WorkerPool:
         keys = list(requests)
         queue, planned = self._plan_order([*requests.values()], recipe, max_batch_size)
         self._plans.clear()
-        for indices, result in self._run(queue, planned, recipe, max_batch_size, "answer"):
-            yield [replace(reply, key=keys[index]) for index, reply in zip(indices, result)]
+        for indices, replies in self._run("answer", queue, planned, recipe, max_batch_size):
+            yield [replace(reply, key=keys[index]) for index, reply in zip(indices, replies)]
 
     def predict_lengths(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
@@ -175,9 +162,7 @@ class WorkerPool:
         if not isinstance(recipe.length, Fixed):
             lengths = self._predict(requests, recipe)
             slots = [math.inf if length is None else length.slots for length in lengths]
-            requests = [
-                replace(request, plan=length.plan if length else None) for request, length in zip(requests, lengths)
-            ]
+            requests = [replace(request, plan=length and length.plan) for request, length in zip(requests, lengths)]
         size = [(slots[index], len(request.prompt_ids)) for index, request in enumerate(requests)]
         order = sorted(range(len(requests)), key=size.__getitem__, reverse=True)
         return WorkQueue(order, max_size=max_batch_size * QUEUE_FACTOR), requests
@@ -187,26 +172,26 @@ class WorkerPool:
         keys = [(tuple(request.prompt_ids), request.max_new_tokens, recipe) for request in requests]
         unknown = [index for index, key in enumerate(keys) if key not in self._plans]
         unknown.sort(key=lambda index: len(requests[index].prompt_ids), reverse=True)
-        queue = WorkQueue(unknown, max_size=PREDICT_SIZE)
-        for indices, result in self._run(queue, requests, recipe, 1, "predict"):
-            for index, length in zip(indices, result or ()):
-                if length is not None:
-                    full = len(self._plans) >= MAX_PLANS
-                    self._plans[keys[index]] = replace(length, plan=None) if full else length
+        queue, planning = WorkQueue(unknown, max_size=PLAN_SIZE), prediction_recipe(recipe)
+        for indices, plans in self._run("plan", queue, requests, planning, 1):
+            for index, plan in zip(indices, plans):
+                if plan is not None:
+                    is_kept = planning == recipe and len(self._plans) < MAX_PLANS
+                    self._plans[keys[index]] = PlannedLength(plan[0].max_horizon, plan if is_kept else None)
         return [self._plans.get(key) for key in keys]
 
     def _run(
         self,
+        kind: Literal["plan", "answer"],
         queue: WorkQueue,
         requests: Sequence[GenerationRequest],
         recipe: Recipe,
         max_batch_size: int,
-        kind: TaskKind,
-    ) -> Iterator[tuple[list[int], Any]]:
-        """Yield the indices and the result of each task; the result of a failed prediction is None."""
+    ) -> Iterator[tuple[list[int], list[Any]]]:
+        """Yield the indices and the results of each task; tasks that plan and fail are left out."""
         self._start()
         assigned: dict[Future[Any], list[int]] = {}
-        finished: list[tuple[list[int], Any]] = []
+        finished: list[tuple[list[int], list[Any]]] = []
         while True:
             for worker in sorted(self._idle):
                 if indices := queue.take(len(self._idle) + len(self._running) + len(self._loading)):
@@ -224,14 +209,10 @@ class WorkerPool:
                 indices = assigned.pop(task)
                 if not isinstance(result, Exception):
                     finished.append((indices, result))
-                elif kind == "predict":
-                    finished.append((indices, None))
-                else:
-                    reason, worker_died = error_text(result), isinstance(result, WorkerDied)
-                    if worker_died:
-                        reason = f"{MAX_DEATHS} workers died while they decoded it, the last with: {reason}"
-                    failed = queue.put_back(indices, worker_died=worker_died)
-                    finished.append((failed, [GenerationReply(0, "", {}, reason) for _ in failed]))
+                elif kind == "answer":
+                    failed = queue.put_back(indices)
+                    reason = f"{MAX_ATTEMPTS} workers failed while they decoded it, the last with: {error_text(result)}"
+                    finished.append((failed, [GenerationReply(0, "", {}, reason)] * len(failed)))
 
     def _start(self) -> None:
         if not (self._loading or self._running or self._idle):
@@ -256,10 +237,7 @@ class WorkerPool:
         """Make a worker available, or restart it unless it keeps dying."""
         worker = self._loading.pop(future)
         if (error := future.exception()) is None:
-            model_info = future.result()
-            if isinstance(model_info, Exception):
-                raise EngineError(f"worker {worker} cannot load the model: {error_text(model_info)}")
-            self._check_model(model_info)
+            self._check_model(worker, future.result())
             self._idle.add(worker)
             return
         self._load_deaths[worker] += 1
@@ -273,14 +251,14 @@ class WorkerPool:
                 f"{error_text(error)}. Check the memory, the files of the model, and the device"
             )
 
-    def _finish_task(self, task: Future[Any]) -> TaskResult | Exception:
+    def _finish_task(self, task: Future[Any]) -> list[Any] | BaseException:
         worker = self._running.pop(task)
         if (error := task.exception()) is not None:
             self._restart(worker, error)
-            return WorkerDied(error_text(error))
+            return error
         self._idle.add(worker)
         self._load_deaths[worker] = 0
-        result: TaskResult | Exception = task.result()
+        result: list[Any] | Exception = task.result()
         if isinstance(result, RUN_ERRORS):
             raise result
         return result
@@ -289,8 +267,10 @@ class WorkerPool:
         _LOG.warning("worker %d died (%s) and is restarted", worker, error)
         self._loading[self.backend.start(worker)] = worker
 
-    def _check_model(self, model_info: ModelInfo) -> None:
+    def _check_model(self, worker: int, model_info: ModelInfo | Exception) -> None:
         """Raise EngineError unless all workers have one model and this version of lastword."""
+        if isinstance(model_info, Exception):
+            raise EngineError(f"worker {worker} cannot load the model: {error_text(model_info)}")
         version = model_info.versions.get("lastword")
         if version != __version__:
             raise EngineError(
@@ -303,3 +283,10 @@ class WorkerPool:
                 f"calibration: {first.fingerprint}, {first.dtype} and {model_info.fingerprint}, "
                 f"{model_info.dtype}); give every machine the same files, device and dtype"
             )
+
+
+def prediction_recipe(recipe: Recipe) -> Recipe:
+    """Return a recipe whose plan predicts lengths, which a fixed canvas that stops early does not."""
+    if isinstance(recipe.length, Fixed) or not any(isinstance(layer, Fixed) for layer in policy_layers(recipe.length)):
+        return recipe
+    return replace(recipe, length=Survival(limit=combined_traits(recipe.length).upper_bound))

@@ -13,7 +13,6 @@ import signal
 import socket
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -24,12 +23,8 @@ import torch
 from lastword.canvas.tree import tree_to
 from lastword.engines.base import ModelInfo
 from lastword.engines.local import RUN_ERRORS, LocalEngine, ModelSource, error_text
-from lastword.engines.pool import PlannedLength, TaskResult, WorkerTask
+from lastword.engines.pool import WorkerTask
 from lastword.errors import EngineError, ExtraError, LastwordError, install_command
-from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.survival import Survival
-from lastword.policies.length.wrappers import combined_traits, policy_layers
-from lastword.recipe.recipe import Recipe
 from lastword.validation import check_int, check_type
 
 MAX_WORKERS = 1024
@@ -39,11 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ModelWorker:
-    """A worker with its model; the class of Ray actors, and an object in a process.
-
-    The model is loaded in a method call, so that errors can be reported. Errors are returned, because not
-    every exception can be pickled.
-    """
+    """A worker with its model, as a Ray actor or in a process. Errors are returned, so that they can be pickled."""
 
     def __init__(self, source: ModelSource, threads: int | None = None) -> None:
         self.source, self.threads = source, threads
@@ -59,36 +50,23 @@ class ModelWorker:
             return EngineError(f"{error} (on {platform.node()})")
         return self.engine.model_info
 
-    def run(self, task: WorkerTask) -> TaskResult | Exception:
-        """Run a task; after a restart by Ray, the model must be loaded first."""
+    def run(self, task: WorkerTask) -> list[Any] | Exception:
+        """Return the results of a task in the order of its requests."""
         if self.engine is None:
-            raise EngineError("the worker was restarted")
+            raise EngineError("the worker was restarted")  # by Ray; the model must be loaded again
+        requests, results = dict(enumerate(task.requests)), dict[int, Any]()
         try:
-            return _result(self.engine, task)
+            if task.kind == "plan":
+                for plans in self.engine.plan(requests, task.recipe, max_batch_size=len(requests)):
+                    results |= {index: tree_to(plan, torch.device("cpu")) for index, plan in plans.items()}
+            else:
+                for replies in self.engine.generate(requests, task.recipe, max_batch_size=task.max_batch_size):
+                    results |= {reply.key: reply for reply in replies}
         except RUN_ERRORS as error:
             return error
         except Exception as error:
             return EngineError(error_text(error))
-
-
-def _result(engine: LocalEngine, task: WorkerTask) -> TaskResult:
-    requests = dict(enumerate(task.requests))
-    if task.kind == "answer":
-        batches = engine.generate(requests, task.recipe, max_batch_size=task.max_batch_size)
-        return sorted((reply for batch in batches for reply in batch), key=lambda reply: reply.key)
-    recipe = prediction_recipe(task.recipe)
-    lengths: list[PlannedLength | None] = [None] * len(requests)
-    for index, plan in engine.plan(requests, recipe).items():
-        reusable = tree_to(plan, torch.device("cpu")) if recipe == task.recipe else None
-        lengths[index] = PlannedLength(plan[0].max_horizon, reusable)
-    return lengths
-
-
-def prediction_recipe(recipe: Recipe) -> Recipe:
-    """Return a recipe whose plan predicts lengths, which a fixed canvas that stops early does not."""
-    if isinstance(recipe.length, Fixed) or not any(isinstance(layer, Fixed) for layer in policy_layers(recipe.length)):
-        return recipe
-    return replace(recipe, length=Survival(limit=combined_traits(recipe.length).upper_bound))
+        return [results.get(index) for index in requests]
 
 
 class ProcessWorkers:
@@ -111,12 +89,8 @@ class ProcessWorkers:
         gpu = self._gpus[worker % len(self._gpus)] if self._gpus else None
         context = get_context("spawn")  # a forked process can use neither threads nor a GPU in use
         pipe, remote_pipe = context.Pipe()
-        process = context.Process(
-            target=_serve_tasks,
-            args=(remote_pipe, self.source, self.threads, gpu),
-            daemon=True,
-            name=f"lastword worker {worker}",
-        )
+        arguments, name = (remote_pipe, self.source, self.threads, gpu), f"lastword worker {worker}"
+        process = context.Process(target=_serve_tasks, args=arguments, name=name, daemon=True)
         process.start()
         remote_pipe.close()  # otherwise the end of the process would not close the pipe
         self._processes[worker] = process, pipe
@@ -139,16 +113,13 @@ class ProcessWorkers:
 
     def _end(self, worker: int) -> None:
         """End the process of a worker, if there is one, and close its pipe."""
-        if worker not in self._processes:
-            return
-        process, pipe = self._processes.pop(worker)
-        if process.is_alive():
+        if worker in self._processes:
+            process, pipe = self._processes.pop(worker)
             process.terminate()
             process.join(SECONDS_TO_END)
-        if process.is_alive():
             process.kill()
-        process.join()
-        pipe.close()
+            process.join()
+            pipe.close()
 
 
 def _send(pipe: Connection, message: object) -> None:
@@ -157,17 +128,12 @@ def _send(pipe: Connection, message: object) -> None:
 
 
 def _receive(process: BaseProcess, pipe: Connection) -> Any:
-    """Return the next message of a process, or raise EngineError with the reason why it ended."""
+    """Return the next message of a process, or raise EngineError if it ended."""
     try:
         return pickle.loads(pipe.recv_bytes())
     except Exception as error:  # the end of the pipe, or part of a message
         process.join(SECONDS_TO_END)
-        code = process.exitcode
-        reason = f"ended with status {code}" if code is not None else f"sent a broken message ({error!r:.200})"
-        if code is not None and code < 0:
-            with suppress(ValueError):
-                reason = f"was ended by {signal.Signals(-code).name}"
-        raise EngineError(f"process {process.pid} {reason}") from error
+        raise EngineError(f"{process!r} sent no result ({error!r:.200})") from error  # with signal or exit code
 
 
 def _serve_tasks(pipe: Connection, source: ModelSource, threads: int | None, gpu: str | None) -> None:
@@ -187,8 +153,7 @@ class RayWorkers:
 
     Without an address Ray uses RAY_ADDRESS, a cluster of this machine, or a local one. An existing
     connection of this process is kept. Each actor takes a GPU if the cluster has any and the device is
-    "auto" or "cuda", else `threads` cores. The default number of workers fills the cluster. Ray restarts
-    actors that die, as often as necessary; the pool repeats their tasks.
+    "auto" or "cuda", else `threads` cores. The default number of workers fills the cluster.
     """
 
     def __init__(
@@ -201,8 +166,9 @@ class RayWorkers:
         try:
             resources = self._ray.cluster_resources()
             self._gpu = source.device in ("auto", "cuda") and resources.get("GPU", 0) >= 1
+            self._cores = 0 if self._gpu else threads or 1
             self.source, self.threads = source.with_absolute_paths(), threads or (None if self._gpu else 1)
-            room = resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // (threads or 1)
+            room = resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // self._cores
             self.num_workers = workers or max(1, min(int(room), MAX_WORKERS))
         except BaseException:
             self.close()
@@ -210,12 +176,9 @@ class RayWorkers:
 
     def start(self, worker: int) -> Future[Any]:
         if worker not in self._actors:
-            actor_class = self._ray.remote(
-                num_cpus=0 if self._gpu else self.threads or 1,
-                num_gpus=1 if self._gpu else 0,
-                max_restarts=-1,
-                max_task_retries=0,  # the pool counts the attempts
-            )(ModelWorker)
+            resources = {"num_cpus": self._cores, "num_gpus": int(self._gpu)}
+            # Ray restarts an actor as often as necessary, and the pool counts the attempts of a task.
+            actor_class = self._ray.remote(**resources, max_restarts=-1, max_task_retries=0)(ModelWorker)
             self._actors[worker] = actor_class.remote(self.source, self.threads)
         # Loading is retried without limit: calls fail at once while Ray still connects to a dead node.
         load = self._actors[worker].load.options(max_task_retries=-1)
@@ -228,7 +191,7 @@ class RayWorkers:
 
     def requirements(self) -> str:
         free = self._ray.available_resources()
-        resource = "a GPU" if self._gpu else f"{self.threads or 1} CPU"
+        resource = "a GPU" if self._gpu else f"{self._cores} CPU"
         available = ", ".join(f"{free.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
         return f"Ray to place actors that take {resource} each (free now: {available})"
 
@@ -266,10 +229,9 @@ def connect(ray: Any, address: str | None) -> bool:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # Ray raises many types
         raise EngineError(
-            f"cannot connect to a Ray cluster (address {name}): {error_text(error)}. Start one with `ray "
-            "start --head`, give --address HOST:PORT of its head, or --address local. Ray and Python must "
-            "have one version everywhere; a cluster with tokens needs RAY_AUTH_MODE=token and the same token "
-            "here"
+            f"cannot connect to a Ray cluster (address {name}): {error_text(error)}. Start one with `ray start "
+            "--head`, give --address HOST:PORT of its head, or --address local. Ray and Python must have one version "
+            "everywhere; a cluster with tokens needs RAY_AUTH_MODE=token and the same token here"
         ) from error
     return True
 
@@ -277,17 +239,13 @@ def connect(ray: Any, address: str | None) -> bool:
 def _check_reachable(address: str) -> None:
     """Raise EngineError if nothing listens at an address, where Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise EngineError(
-            f"--address {address} was given; give auto, local, or HOST:PORT of the cluster's head, such as "
-            "10.0.0.1:6379"
-        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT).close()
-    except OSError as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise EngineError(
-            f"nothing listens at {address} ({error}): check with `ray status` that the head runs there, and "
-            "that this machine can reach it; Ray does not listen at 127.0.0.1 by default"
+            f"nothing listens at {address} ({error}): give auto, local, or HOST:PORT of the cluster's head, "
+            "such as 10.0.0.1:6379; check with `ray status` that it runs there, and that this machine can reach it "
+            "(Ray does not listen at 127.0.0.1 by default)"
         ) from error
 
 

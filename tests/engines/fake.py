@@ -4,12 +4,15 @@ import random
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import torch
+
 import lastword
+from lastword.decoding.forward import TokenCost
 from lastword.engines.base import GenerationReply
 from lastword.engines.local import ModelSource
-from lastword.engines.pool import PlannedLength
 from lastword.engines.workers import ModelWorker
 from lastword.errors import EngineError
+from lastword.policies.length.policy import Plan
 from lastword.recipe.resolve import resolve
 
 WORKER = ModelWorker(ModelSource("toy"))
@@ -17,10 +20,15 @@ MODEL_INFO = WORKER.load()
 RECIPE = resolve(lastword.Recipe(length=lastword.Survival(limit=12)), MODEL_INFO)
 
 
+def plan_of(slots):
+    """Return a plan of a number of slots, with its cost."""
+    return Plan(torch.tensor([slots])), TokenCost(0, 0, 0)
+
+
 def echo(task):
     """Return a result without decoding."""
-    if task.kind == "predict":
-        return [PlannedLength(len(request.prompt_ids), None) for request in task.requests]
+    if task.kind == "plan":
+        return [plan_of(len(request.prompt_ids)) for request in task.requests]
     return [GenerationReply(at, f"to {request.seed}", {}) for at, request in enumerate(task.requests)]
 
 

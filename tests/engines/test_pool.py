@@ -8,11 +8,10 @@ from hypothesis import given, settings, strategies as st
 import lastword
 from lastword.engines.base import GenerationRequest
 from lastword.engines.local import LocalEngine
-from lastword.engines.pool import MAX_DEATHS, MAX_LOAD_DEATHS, PlannedLength, WorkerPool
-from lastword.engines.workers import prediction_recipe
+from lastword.engines.pool import MAX_ATTEMPTS, MAX_LOAD_DEATHS, WorkerPool, prediction_recipe
 from lastword.errors import EngineError, LastwordError, SettingError
 from tests.engines import replies
-from tests.engines.fake import MODEL_INFO, RECIPE, WORKER, FakeBackend, echo
+from tests.engines.fake import MODEL_INFO, RECIPE, WORKER, FakeBackend, echo, plan_of
 from tests.engines.replies import make_requests
 
 LOCAL = LocalEngine(lastword.load("toy"))
@@ -59,10 +58,10 @@ def test_a_request_that_kills_workers_fails_alone():
     backend = FakeBackend(2, lambda number, task: "died" if is_bad(task) and task.kind == "answer" else "done")
     answers = generate(WorkerPool(backend), REQUESTS)
     text, _, reason = answers.pop("q7")
-    assert (text, reason) == ("", f"{MAX_DEATHS} workers died while they decoded it, the last with: killed")
+    assert (text, reason) == ("", f"{MAX_ATTEMPTS} workers failed while they decoded it, the last with: killed")
     assert answers == {key: answer for key, answer in ECHOED.items() if key != "q7"}
     deaths = [len(task.requests) for _, task in backend.submitted if task.kind == "answer" and is_bad(task)]
-    assert len(deaths) == MAX_DEATHS
+    assert len(deaths) == MAX_ATTEMPTS
     assert deaths[1:] == [1, 1]
 
 
@@ -70,7 +69,7 @@ def test_a_request_that_kills_workers_during_the_probe_is_still_decoded():
     backend = FakeBackend(2, lambda number, task: "died" if is_bad(task) else "done")
     assert generate(WorkerPool(backend), REQUESTS)["q7"][2]
     kinds = [task.kind for _, task in backend.submitted if is_bad(task)]
-    assert kinds == ["predict"] + ["answer"] * MAX_DEATHS
+    assert kinds == ["plan"] + ["answer"] * MAX_ATTEMPTS
 
 
 def test_a_request_that_raises_fails_alone():
@@ -82,7 +81,7 @@ def test_a_request_that_raises_fails_alone():
 
 
 def predict_seed(task):
-    return [PlannedLength(r.seed, None) for r in task.requests] if task.kind == "predict" else echo(task)
+    return [plan_of(request.seed) for request in task.requests] if task.kind == "plan" else echo(task)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -98,7 +97,7 @@ def test_the_longest_predicted_go_first_in_ever_smaller_tasks(workers):
 def test_a_fixed_canvas_needs_no_probes_and_the_longest_prompts_go_first():
     backend = FakeBackend()
     generate(WorkerPool(backend), make_requests(9), replace(RECIPE, length=lastword.Fixed(4)))
-    assert not backend.tasks("predict")
+    assert not backend.tasks("plan")
     lengths = [len(request.prompt_ids) for batch in backend.tasks() for request in batch]
     assert lengths == sorted(lengths, reverse=True)
 
@@ -117,7 +116,7 @@ def test_predicted_lengths_equal_the_local_ones_and_are_not_probed_again():
     assert lengths == expected
     backend.submitted.clear()
     generate(pool, requests)
-    assert not backend.tasks("predict")
+    assert not backend.tasks("plan")
     assert all(request.plan for batch in backend.tasks() for request in batch)
 
 
@@ -150,7 +149,7 @@ def test_a_fixed_canvas_that_stops_early_is_predicted():
     assert prediction_recipe(replace(RECIPE, length=lastword.Fixed(5))).length == lastword.Fixed(5)
     backend, requests = FakeBackend(run=WORKER.run), make_requests(4)
     assert generate(WorkerPool(backend), requests, stopping) == generate(LOCAL, requests, stopping)
-    assert backend.tasks("predict")
+    assert backend.tasks("plan")
 
 
 def test_an_error_that_all_requests_share_stops_the_run_and_the_worker_continues():

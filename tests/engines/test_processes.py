@@ -82,7 +82,7 @@ def test_a_request_that_kills_its_process_fails_alone(toy):
     with WorkerPool(ProcessWorkers(DeadlySource("toy"), 2)) as engine:
         replies = generate(engine, requests | {"bad": GenerationRequest([DEADLY], seed=0)}, RECIPE, 2, WITHOUT)
     reason = replies.pop("bad")[2]
-    assert "3 workers died while they decoded it" in reason
+    assert "3 workers failed while they decoded it" in reason
     assert "SIGKILL" in reason
     assert replies == generate(LocalEngine(toy), requests, RECIPE, 2, WITHOUT)
 
