@@ -130,7 +130,7 @@ class Batch:
         }
         journal = JournalFile(self.journal_path, kind="answers of this run", remedy="give another file (--out)")
         with journal.writing():
-            run_id = self._identify(facts, is_new=journal.is_empty())
+            run_id = self._identify(facts, is_new=not journal.path.stat().st_size)
             plain = self.output_format == "lines"
             output = PlainOutput(run_id) if plain else OpenAIOutput(run_id, self.name)
             answers = AnswerFile(journal, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import shutil
@@ -23,7 +24,6 @@ NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)  # 
 RENAMES_OPEN_FILES = os.name != "nt"
 MAX_PREFIX = 40  # characters of the target's name in the name of an unfinished file
 NEWLINE = b"\n"
-MAX_LINE_BYTES = 2**30
 
 
 def user_path(text: str | Path) -> Path:
@@ -59,34 +59,21 @@ def check_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         _try_file_beside(path / "any")
     except (OSError, ValueError) as error:
-        reason = os_error_reason(error)
-        if isinstance(error, (FileExistsError, NotADirectoryError)):
-            reason = "a file has its name, or the name of a folder above it"
-        raise SettingError(f"{path} is not a folder to write to ({reason}); give another") from error
+        raise SettingError(f"{path} is not a folder to write to ({os_error_reason(error)}); give another") from error
 
 
 def write(path: Path, data: bytes | str) -> None:
     """Write a file atomically: a complete new file replaces the old one and keeps its permissions."""
-    with _write_errors(path):
-        content = data.encode() if isinstance(data, str) else data
-        if _is_written_in_place(path):
-            path.write_bytes(content)
-        else:
-            with _replacement(path) as file:
-                file.write(content)
+    with replacing(path) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that replaces `path` when the block ends without an error."""
-    with _write_errors(path), _replacement(path) as file:
-        yield file
-
-
-@contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
+    """Open a file that replaces `path` when the block ends without an error; a pipe or device is written itself."""
     try:
-        yield
+        with path.open("wb") if _is_written_in_place(path) else _replacement(path) as file:
+            yield file
     except (OSError, ValueError) as error:
         raise SettingError(
             f"{path} cannot be written ({os_error_reason(error)}) and is unchanged: free space, or give another file"
@@ -120,8 +107,7 @@ def _replacement(path: Path) -> Iterator[BinaryIO]:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
-            with suppress(FileNotFoundError):
-                _copy_permissions(target, beside)
+            _copy_permissions(target, beside)
             os.fsync(descriptor)
             written = True
             if RENAMES_OPEN_FILES:
@@ -131,12 +117,12 @@ def _replacement(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         if not written:
             with suppress(OSError):
-                os.remove(beside)
+                beside.unlink()
         raise
     _sync_folder(target.parent)
 
 
-def _rename(beside: str, target: Path) -> None:
+def _rename(beside: Path, target: Path) -> None:
     try:
         os.replace(beside, target)
     except OSError as error:  # a mount point, or another user's file
@@ -145,52 +131,43 @@ def _rename(beside: str, target: Path) -> None:
         ) from error
 
 
-def _create_beside(target: Path) -> tuple[str, int]:
+def _create_beside(target: Path) -> tuple[Path, int]:
     """Create a locked empty file in the folder of the target; return its path and descriptor."""
     while True:
-        beside = target.parent / f"{_prefix(target)}{secrets.token_hex(4)}{UNFINISHED}"
+        beside = target.parent / f".{target.name[:MAX_PREFIX]}.{secrets.token_hex(4)}{UNFINISHED}"
         try:
             descriptor = os.open(beside, NEW_FILE, 0o666)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}") from error
         with suppress(OSError):
             lock_descriptor(descriptor)
-        if os.path.exists(beside):
-            return str(beside), descriptor
+        if beside.exists():
+            return beside, descriptor
         os.close(descriptor)  # another process removed it before it was locked
 
 
 def _try_file_beside(path: Path) -> None:
     beside, descriptor = _create_beside(Path(os.path.realpath(path)))
     os.close(descriptor)
-    os.remove(beside)
-
-
-def _prefix(target: Path) -> str:
-    return f".{target.name[:MAX_PREFIX]}."
+    beside.unlink()
 
 
 def _remove_abandoned(target: Path) -> None:
     """Remove the unfinished files of processes that were killed; locked files are in use."""
-    prefix = _prefix(target)
-    length = len(prefix) + 8 + len(UNFINISHED)
-    for name in os.listdir(target.parent):
-        if name.startswith(prefix) and name.endswith(UNFINISHED) and len(name) == length:
-            with suppress(OSError):
-                descriptor = os.open(target.parent / name, os.O_RDWR)
-                try:
-                    if lock_descriptor(descriptor, blocking=False):
-                        os.remove(target.parent / name)
-                finally:
-                    os.close(descriptor)
+    pattern = f".{glob.escape(target.name[:MAX_PREFIX])}.{'[0-9a-f]' * 8}{UNFINISHED}"
+    for path in target.parent.glob(pattern):
+        with suppress(OSError), path.open("r+b") as file:
+            if lock_descriptor(file.fileno(), blocking=False):
+                path.unlink()
 
 
-def _copy_permissions(target: Path, beside: str) -> None:
-    status = target.stat()
-    if hasattr(os, "chown"):
-        with suppress(PermissionError):
-            os.chown(beside, status.st_uid, status.st_gid)
-    shutil.copymode(target, beside)
+def _copy_permissions(target: Path, beside: Path) -> None:
+    with suppress(FileNotFoundError):
+        status = target.stat()
+        if hasattr(os, "chown"):
+            with suppress(PermissionError):
+                os.chown(beside, status.st_uid, status.st_gid)
+        shutil.copymode(target, beside)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -210,15 +187,12 @@ class JournalFile:
     lines in error messages; `remedy` is what the user can do when the file cannot be used at all.
     """
 
+    _file: FileIO
+
     def __init__(self, path: Path, *, kind: str, remedy: str) -> None:
         self.path, self._kind, self._remedy = path, kind, remedy
-        self._file: FileIO | None = None
+        self.is_open = False
         check_folder(path.parent)
-
-    @property
-    def is_open(self) -> bool:
-        """True while lines can be appended."""
-        return self._file is not None
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -226,20 +200,16 @@ class JournalFile:
         try:
             if self.path.exists() and not self.path.is_file():  # opening a pipe may block forever
                 raise OSError("it is not a regular file")
-            file = self.path.open("a+b", buffering=0)
+            self._file = self.path.open("a+b", buffering=0)
         except (OSError, ValueError) as error:
             self._fail(error, self._remedy)
-        with file:
-            self._lock(file)
-            self._file = file
+        with self._file:
+            self._lock()
+            self.is_open = True
             try:
                 yield
             finally:
-                self._file = None
-
-    def is_empty(self) -> bool:
-        """Return whether the open file has no content yet."""
-        return self._open_file().seek(0, os.SEEK_END) == 0
+                self.is_open = False
 
     def recover(self, read_line: Callable[[bytes], object], is_torn: Callable[[bytes], bool]) -> None:
         """Call `read_line` with every line, and repair the end of a file whose writer was killed.
@@ -248,12 +218,10 @@ class JournalFile:
         recognises it as the beginning of a line. Anything else that `read_line` rejects with a ValueError is
         refused with a SettingError, and the file is left unchanged.
         """
-        file = self._open_file()
-        end = 0
         try:
-            with open(os.dup(file.fileno()), "rb") as reader:
+            with open(os.dup(self._file.fileno()), "rb") as reader:
                 reader.seek(0)
-                for number, line in enumerate(iter(lambda: reader.readline(MAX_LINE_BYTES), b""), 1):
+                for number, line in enumerate(reader, 1):
                     complete = line.endswith(NEWLINE)
                     try:
                         read_line(line.removesuffix(NEWLINE))
@@ -263,39 +231,31 @@ class JournalFile:
                                 f"{self.path} contains something other than {self._kind} (line {number}: "
                                 f"{error}); it was left unchanged: move it away, or {self._remedy}"
                             ) from error
-                        os.ftruncate(file.fileno(), end)
+                        os.ftruncate(self._file.fileno(), reader.tell() - len(line))
                     else:
                         if not complete:
-                            file.write(NEWLINE)
-                    if not complete:
-                        break
-                    end += len(line)
+                            self._file.write(NEWLINE)
+                            break
             _sync_folder(self.path.parent)  # the file may be new
         except OSError as error:
             self._fail(error)
 
     def append(self, lines: bytes) -> None:
         """Write lines and sync them to disk: all of them or, if the disk is full, none."""
-        file = self._open_file()
         try:
-            if not os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
+            if not os.path.samestat(os.fstat(self._file.fileno()), self.path.stat()):
                 raise OSError("another file has replaced it")
-            end = file.seek(0, os.SEEK_END)
+            end = self._file.seek(0, os.SEEK_END)
             try:
                 while lines:
-                    lines = lines[file.write(lines) :]
-                os.fsync(file.fileno())
+                    lines = lines[self._file.write(lines) :]
+                os.fsync(self._file.fileno())
             except BaseException:
                 with suppress(OSError):
-                    os.ftruncate(file.fileno(), end)
+                    os.ftruncate(self._file.fileno(), end)
                 raise
         except OSError as error:
             self._fail(error)
-
-    def _open_file(self) -> FileIO:
-        if self._file is None:
-            raise SettingError(f"{self.path} is not open: use it inside of `with journal.writing():`")
-        return self._file
 
     def _fail(self, error: Exception, remedy: str | None = None) -> NoReturn:
         default = "lines that were written before are kept: free space and give the same command again"
@@ -303,28 +263,25 @@ class JournalFile:
             f"{self._kind} cannot be written to {self.path} ({os_error_reason(error)}); {remedy or default}"
         ) from error
 
-    def _lock(self, file: FileIO) -> None:
+    def _lock(self) -> None:
         try:
-            locked = lock_descriptor(file.fileno(), blocking=False)
+            if lock_descriptor(self._file.fileno(), blocking=False):
+                return
         except OSError as error:
-            warnings.warn(
-                f"{self.path} cannot be locked ({os_error_reason(error)}): check that no other process writes it",
-                stacklevel=4,
-            )
+            reason = f"({os_error_reason(error)}): check that no other process writes it"
+            warnings.warn(f"{self.path} cannot be locked {reason}", stacklevel=4)
             return
-        if not locked:
-            raise SettingError(
-                f"{self.path} is being written by {_lock_holder(file)}; wait for it, end it, or {self._remedy}"
-            )
+        raise SettingError(
+            f"{self.path} is being written by {_lock_holder(self._file)}; wait for it, end it, or {self._remedy}"
+        )
 
 
 def _lock_holder(file: FileIO) -> str:
     """Return the process that holds the lock, where Linux lists it."""
-    inode = os.fstat(file.fileno()).st_ino
-    try:
-        locks = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        locks = []
-    entries = [line.split() for line in locks if " FLOCK " in line and f":{inode} " in line]
-    holders = [entry[4] for entry in entries if "->" not in entry and int(entry[4]) > 0]
-    return f"process {holders[0]}" if holders else "another process"
+    with suppress(OSError):
+        inode = os.fstat(file.fileno()).st_ino
+        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
+            entry = line.split()  # number, type, mode, access, process, device and inode; "->" marks waiting ones
+            if " FLOCK " in line and f":{inode} " in line and "->" not in entry and int(entry[4]) > 0:
+                return f"process {entry[4]}"
+    return "another process"
