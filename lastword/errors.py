@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LastwordError(Exception):
     """The base class of all errors of lastword."""
@@ -51,6 +53,17 @@ def install_command(*extras: str) -> str:
     """Return the command that installs optional dependencies, from anywhere and from a clone."""
     names = ",".join(extras)
     return f"pip install 'lastword[{names}]', or in a clone of lastword pip install -e '.[{names}]'"
+
+
+def import_extra(name: str, extra: str, purpose: str) -> Any:
+    """Import an optional dependency, such as pyarrow.parquet, and return its top package; or raise ExtraError."""
+    try:
+        return __import__(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise ExtraError(
+            f"{purpose} needs the package {package}, which cannot be imported ({error}): {install_command(extra)}"
+        ) from error
 
 
 class EngineError(LastwordError):

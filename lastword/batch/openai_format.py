@@ -69,11 +69,8 @@ def parse_request_line(data: object) -> ServerBody:
         raise from_validation_error(kind, error.errors(include_url=False)) from error
     for name in ("stream", "timeout"):
         if getattr(request, name):
-            raise InvalidRequestError(
-                f"{name} is not supported in a batch, which writes complete answers; leave it out",
-                name,
-                "unsupported_field",
-            )
+            message = f"{name} is not supported in a batch, which writes complete answers; leave it out"
+            raise InvalidRequestError(message, name, "unsupported_field")
     return request
 
 
@@ -99,14 +96,12 @@ def to_batch_line(
     if body.recipe is None:
         defaults["recipe"] = json.loads(recipe.to_json())
     body = body.model_copy(update=defaults)
+    cap = body.max_tokens and min(body.max_tokens, MAX_SLOTS)
     if isinstance(model, RemoteModelInfo):
-        requests, recipes = _remote_requests(body, model)
+        requests, recipes = _remote_requests(body, cap, model)
     else:
         answers = to_server_requests(body, model, SETTINGS)
-        requests = []
-        for answer in answers:
-            cap = answer.max_new_tokens and min(answer.max_new_tokens, MAX_SLOTS)
-            requests.append(GenerationRequest(list(answer.prompt_ids), answer.seed, cap))
+        requests = [GenerationRequest(list(answer.prompt_ids), answer.seed, cap) for answer in answers]
         recipes = [answer.recipe for answer in answers]
     if max_answers is not None and len(requests) > max_answers:
         raise InvalidRequestError(
@@ -118,23 +113,24 @@ def to_batch_line(
     return BatchLine(index, custom_id, tuple(requests), tuple(recipes), body.n or 1, stop, is_chat)
 
 
-def _remote_requests(body: ServerBody, model: RemoteModelInfo) -> tuple[list[GenerationRequest], list[Recipe]]:
+def _remote_requests(
+    body: ServerBody, cap: int | None, model: RemoteModelInfo
+) -> tuple[list[GenerationRequest], list[Recipe]]:
     """Return the requests of a line whose prompts a server tokenizes and checks, with their recipes."""
     prompts: Any
-    if isinstance(body, ChatRequest):
-        prompts = [[{"role": turn.role, "content": turn.content} for turn in body.messages]]
-    else:
+    if isinstance(body, CompletionRequest):
         prompts = body.prompt
+    else:
+        prompts = [[{"role": turn.role, "content": turn.content} for turn in body.messages]]
     check_num_answers(body, SETTINGS)
-    prompts = [prompt for prompt in prompts for _ in range(body.n or 1)]
     with errors_of_field("recipe"):
         recipe = resolve(choose_recipe(body, SETTINGS), model)
-    requests = []
-    for number, prompt in enumerate(prompts):
+    requests = list[GenerationRequest]()
+    for prompt in prompts:
         ids, text = split_remote_prompt(prompt)
-        seed = check_seed("batch", (body.seed or 0) + number)
-        cap = body.max_tokens and min(body.max_tokens, MAX_SLOTS)
-        requests.append(GenerationRequest(ids, seed, cap, text))
+        for _ in range(body.n or 1):
+            seed = check_seed("batch", (body.seed or 0) + len(requests))
+            requests.append(GenerationRequest(ids, seed, cap, text))
     return requests, [recipe] * len(requests)
 
 

@@ -54,10 +54,7 @@ class BatchSummary:
 
 
 class RemainingTime:
-    """The predicted remaining seconds of a run with `waiting` requests.
-
-    `predicted` is the work of the requests that were probed, by index.
-    """
+    """The predicted remaining seconds of `waiting` requests, given the predicted work of the probed ones by index."""
 
     def __init__(self, waiting: int, predicted: Mapping[int, float]) -> None:
         self._probed = {index: work for index, work in predicted.items() if work < math.inf}
@@ -72,16 +69,12 @@ class RemainingTime:
         """Count an answered request, with the work that its reply reports as predicted."""
         if index not in self._probed and work is not None:
             self._reported_work, self._reports = self._reported_work + work, self._reports + 1
-        self._finished_work += self._remove(index, work)
+        self._finished_work += self.skip(index, work)
 
-    def skip(self, index: int) -> None:
-        """Remove a request that needs no work."""
-        self._remove(index, None)
-
-    def _remove(self, index: int, work: float | None) -> float:
-        """Remove a request and return the work that was expected of it."""
-        if (probed := self._probed.pop(index, None)) is not None:
-            return probed
+    def skip(self, index: int, work: float | None = None) -> float:
+        """Remove a request and return the work that was predicted of it."""
+        if index in self._probed:
+            return self._probed.pop(index)
         work = work if work is not None else self._mean or 0.0
         self._unprobed -= 1
         self._unprobed_work -= work
@@ -95,15 +88,12 @@ class RemainingTime:
     @property
     def work_left(self) -> float | None:
         """The predicted work of the unanswered requests; None: not known yet."""
+        probed = sum(self._probed.values())
         if not self._unprobed:
-            work = 0.0
-        elif self._mean is not None:
-            work = max(self._unprobed_work, float(self._unprobed))  # earlier requests may have needed more
-        elif self._reports:
-            work = self._unprobed * self._reported_work / self._reports
-        else:
-            return None
-        return sum(self._probed.values()) + work
+            return probed
+        if self._mean is not None:
+            return probed + max(self._unprobed_work, float(self._unprobed))  # earlier requests may have needed more
+        return probed + self._unprobed * self._reported_work / self._reports if self._reports else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -115,10 +105,7 @@ class RemainingTime:
 
 
 def estimated_work(recipe: Recipe, prompt_tokens: int, slots: float) -> float:
-    """Return the approximate number of computed tokens of an answer with `slots` slots.
-
-    Forward passes grow with the slots; without a cache each computes the prompt and the answer.
-    """
+    """Return the approximate tokens computed: one pass per slot, which without a cache computes prompt and answer."""
     return float(slots if recipe.cache.traits.stores_states else slots * (prompt_tokens + slots))
 
 

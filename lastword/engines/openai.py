@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from lastword.engines.base import GenerationReply, GenerationRequest, Key, RemoteModelInfo, ReplyDetails, empty_details
 from lastword.engines.workers import MAX_WORKERS
-from lastword.errors import EngineError, ExtraError, SettingError, install_command
+from lastword.errors import EngineError, SettingError, import_extra
 from lastword.policies.length.fixed import Fixed
 from lastword.policies.length.wrappers import combined_traits
 from lastword.recipe.recipe import Recipe
@@ -48,12 +48,7 @@ class OpenAIEngine:
                 f"--base-url {base_url} was given; it starts with http:// or https://, usually ends with /v1"
             )
         self.base_url, self.name, self.requests = base_url.rstrip("/"), name, requests
-        try:
-            import openai
-        except ImportError as error:
-            command = install_command("client")
-            raise ExtraError(f"--engine openai needs the package openai, which is missing: {command}") from error
-        self._openai = openai
+        self._openai = openai = import_extra("openai", "client", "--engine openai")
         # Values of the environment that are meant for OpenAI only.
         no_headers: Any = {name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")}
         self._client = openai.AsyncOpenAI(

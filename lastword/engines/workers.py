@@ -24,7 +24,7 @@ from lastword.canvas.tree import tree_to
 from lastword.engines.base import ModelInfo
 from lastword.engines.local import RUN_ERRORS, LocalEngine, ModelSource, error_text
 from lastword.engines.pool import WorkerTask
-from lastword.errors import EngineError, ExtraError, LastwordError, install_command
+from lastword.errors import EngineError, LastwordError, import_extra
 from lastword.validation import check_int, check_type
 
 MAX_WORKERS = 1024
@@ -208,13 +208,7 @@ class RayWorkers:
 def import_ray() -> Any:
     """Import Ray, or raise ExtraError."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise ExtraError(
-            f"--engine ray needs the package ray, in one version on every machine ({error}): {install_command('ray')}"
-        ) from error
-    return ray
+    return import_extra("ray", "ray", "--engine ray")
 
 
 def connect(ray: Any, address: str | None) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from string import whitespace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
-from lastword.errors import ExtraError, PromptError, install_command
+from lastword.errors import PromptError, import_extra
 from lastword.io.files import os_error_reason
 from lastword.io.schema import IGNORE_EXTRA, LongText, Seed, Text, parse_json, validate
 from lastword.validation import MAX_COUNT, MAX_SLOTS, short_repr
@@ -119,30 +121,24 @@ class PromptFile:
 
     def __iter__(self) -> Iterator[PromptRecord]:
         self._check_unchanged()
-        try:
+        with self._read_errors():
             yield from self._rows() if self._suffix in PARQUET else self._lines()
-        except (OSError, ValueError) as error:
-            raise self._unreadable(error) from error
         self._check_unchanged()
 
     def digest(self) -> str:
         """Return the SHA-256 of the content."""
         digest = sha256()
-        try:
-            with self.path.open("rb") as file:
-                while block := file.read(2**20):
-                    digest.update(block)
-        except OSError as error:
-            raise self._unreadable(error) from error
+        with self._read_errors(), self.path.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
         return digest.hexdigest()
 
     def _rows(self) -> Iterator[PromptRecord]:
-        parquet, index = import_pyarrow().parquet, 0
-        with parquet.ParquetFile(self.path) as file:
+        rows = count(1)
+        with import_pyarrow().parquet.ParquetFile(self.path) as file:
             for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
-                for row in batch.to_pylist():
-                    yield PromptRecord(index, f"row {index + 1}", _without_nulls(row))
-                    index += 1
+                for row, number in zip(batch.to_pylist(), rows):
+                    yield PromptRecord(number - 1, f"row {number}", _without_nulls(row))
 
     def _lines(self) -> Iterator[PromptRecord]:
         index = 0
@@ -158,24 +154,23 @@ class PromptFile:
                     pass
 
     def _parse(self, index: int, where: str, line: str) -> PromptRecord:
+        data, error = None, None
         try:
             content = line.removesuffix("\n").encode()
-            if self._suffix in JSON_LINES:
-                return PromptRecord(index, where, parse_json(content))
-            error = "it contains a NUL byte; is it a text file?" if b"\0" in content else None
-            return PromptRecord(index, where, {"prompt": content.decode()}, error)
+            data = parse_json(content) if self._suffix in JSON_LINES else {"prompt": content.decode()}
+            if b"\0" in content:
+                error = "it contains a NUL byte; is it a text file?"
         except UnicodeEncodeError:
-            return PromptRecord(index, where, None, "it is not UTF-8; save the file as UTF-8 text")
-        except ValueError as error:
-            return PromptRecord(index, where, None, f"it is not JSON ({error})")
+            error = "it is not UTF-8; save the file as UTF-8 text"
+        except ValueError as reason:
+            error = f"it is not JSON ({reason})"
+        return PromptRecord(index, where, data, error)
 
     def _stat(self) -> tuple[int, ...]:
-        try:
+        with self._read_errors():
             status = self.path.stat()
             if not self.path.is_file():
                 raise ValueError("it is not a regular file")
-        except (OSError, ValueError) as error:
-            raise self._unreadable(error) from error
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def _check_unchanged(self) -> None:
@@ -185,23 +180,20 @@ class PromptFile:
                 "command again, with another --out"
             )
 
-    def _unreadable(self, error: Exception) -> PromptError:
-        return PromptError(
-            f"the prompts in {short_repr(str(self.path))} cannot be read ({os_error_reason(error)}); give a "
-            ".jsonl, .parquet or text file"
-        )
+    @contextmanager
+    def _read_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise PromptError(
+                f"the prompts in {short_repr(str(self.path))} cannot be read ({os_error_reason(error)}); give a "
+                ".jsonl, .parquet or text file"
+            ) from error
 
 
 def import_pyarrow() -> Any:
     """Import pyarrow with its Parquet module, or raise ExtraError."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ExtraError(
-            f"Parquet needs pyarrow, which is not installed: give .jsonl files, or {install_command('eval')}"
-        ) from error
-    return pyarrow
+    return import_extra("pyarrow.parquet", "eval", "Parquet")
 
 
 def _without_nulls(value: Any) -> Any:
@@ -234,8 +226,8 @@ def read_prompts(
         try:
             if record.error is not None:
                 raise PromptError(record.error)
-            prompt = parse_prompt_line(record.data).as_prompt(chat=chat)
-            if chat and not isinstance(prompt[0], dict):
+            prompts.append(parse_prompt_line(record.data).as_prompt(chat=chat))
+            if chat and not isinstance(prompts[-1][0], dict):
                 raise PromptError(
                     "it has token ids, which cannot go through the chat template; give text or chat "
                     "messages, or leave out --chat"
@@ -243,7 +235,6 @@ def read_prompts(
             families.append(None if family_field is None else _read_family(record.data, family_field))
         except PromptError as error:
             raise PromptError(f"{record.where} of {path.name}: {error}") from error
-        prompts.append(prompt)
     if not prompts:
         raise PromptError(f"{path.name} has no prompts; give it one per line")
     return prompts, families
@@ -252,7 +243,8 @@ def read_prompts(
 def _read_family(data: dict[str, Any], field: str) -> str | None:
     if field not in data:
         raise PromptError(f"it has no field {field!r}; it has {', '.join(map(short_repr, data)):.200}")
-    family = str(data[field]) if type(data[field]) is int else data[field]  # families may be numbered
-    if family is not None and not (isinstance(family, str) and 0 < len(family) <= 1_000):
-        raise PromptError(f"family: {short_repr(family)} is not a name")
-    return family
+    try:
+        family = validate(LineId | None, data[field])  # type: ignore[arg-type]  # a union
+    except ValueError as error:
+        raise PromptError(f"family: {short_repr(data[field])} is not a name") from error
+    return None if family is None else str(family)  # families may be numbered
