@@ -163,23 +163,16 @@ class PlainOutput:
     def answered(self, line: BatchLine, replies: Sequence[Reply]) -> bytes:
         """Return the line of an answer."""
         (reply,), (request,) = replies, line.requests
-        forward_passes, tokens_computed = total_cost(reply)
         names = ("finish", "prompt_tokens", "horizon", "expected_length", "tail", "seconds", "shortened")
-        return self._dump(
-            line,
-            text=valid_unicode(reply.text),
-            tokens=reply.details["length"],
-            forward_passes=forward_passes,
-            tokens_computed=tokens_computed,
-            seed=request.seed,
-            **{name: reply.details[name] for name in names if name in reply.details},
-        )
+        details = {name: reply.details[name] for name in names if name in reply.details}
+        details["forward_passes"], details["tokens_computed"] = total_cost(reply)
+        text, tokens = valid_unicode(reply.text), reply.details["length"]
+        return self._dump(line, text=text, tokens=tokens, seed=request.seed, **details)
 
     def failed(self, line: BatchLine, error: LastwordError) -> bytes:
         """Return the line of an answer that failed."""
         (request,) = line.requests
-        settings = {"seed": request.seed, "prompt_tokens": len(request.prompt_ids)}
-        return self._dump(line, failed=str(error), **settings)
+        return self._dump(line, failed=str(error), seed=request.seed, prompt_tokens=len(request.prompt_ids))
 
     def rejected(self, line: RejectedLine) -> bytes:
         """Return the line of a rejected line."""
@@ -191,5 +184,5 @@ class PlainOutput:
         return line.run, line.index, line.failed is not None
 
     def _dump(self, line: BatchLine | RejectedLine, **fields: Any) -> bytes:
-        fields = {"text": None, "failed": None, "index": line.index, "id": line.name, "run": self.run} | fields
-        return AnswerLine(**fields).model_dump_json().encode()
+        required = {"text": None, "failed": None, "index": line.index, "id": line.name, "run": self.run}
+        return AnswerLine(**required | fields).model_dump_json().encode()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -118,23 +118,15 @@ class Batch:
         """
         model = engine.model_info
         recipe = resolve(self.recipe, model, in_chat=self.in_chat)
-        facts = {
-            "model": self.name,
-            "weights": model.fingerprint,
-            "dtype": model.dtype,
-            "recipe": _recipe_data(recipe),
-            "seed": self.seed,
-            "chat": self.chat,
-            "sha256": self.file.digest(),
-            "form": self.output_format,
-        }
+        facts = {"model": self.name, "weights": model.fingerprint, "dtype": model.dtype, "seed": self.seed}
+        facts |= {"chat": self.chat, "sha256": self.file.digest(), "form": self.output_format}
+        facts["recipe"] = json.loads(recipe.to_json())
         journal = JournalFile(self.journal_path, kind="answers of this run", remedy="give another file (--out)")
         with journal.writing():
             run_id = self._identify(facts, is_new=not journal.path.stat().st_size)
-            plain = self.output_format == "lines"
-            output = PlainOutput(run_id) if plain else OpenAIOutput(run_id, self.name)
+            output = PlainOutput(run_id) if self.output_format == "lines" else OpenAIOutput(run_id, self.name)
             answers = AnswerFile(journal, output)
-            before = len(answers.done)
+            before = len(answers.offsets)
             work = _Run(self, engine, recipe, output, answers, progress)
             seconds = work.answer_all()
             if self._is_parquet:
@@ -142,15 +134,8 @@ class Batch:
             elif self.in_order:
                 answers.sort()
         failed = len(answers.failed)
-        return BatchSummary(
-            path=self.out,
-            prompts=self.count,
-            answered=len(answers.done) - failed,
-            failed=failed,
-            before=before,
-            tokens=work.num_tokens,
-            seconds=seconds,
-        )
+        answered = len(answers.offsets) - failed
+        return BatchSummary(self.out, self.count, answered, failed, before, work.num_tokens, seconds)
 
     def _scan(self) -> None:
         """Find the format, the number of lines and the use of the chat template; raise without a prompt.
@@ -167,23 +152,20 @@ class Batch:
                 self.input_format, has_format = "openai" if "body" in fields else "lines", True
             if not has_prompt:
                 try:
-                    self.parse(record)
+                    with suppress(ServerError):  # a request, although it cannot be answered
+                        self.parse(record)
                     has_prompt = True
-                except ServerError:  # a request, although it cannot be answered
-                    has_prompt = True
-                except PromptError as reason:
-                    error = error or f"{record.where}: {reason}"
+                except PromptError as failure:
+                    error = error or f"{record.where}: {failure}"
             kinds = [name for name in PROMPT_FIELDS if fields.get(name) is not None]
             if "url" in fields:
                 self.in_chat.add(fields["url"] == "/v1/chat/completions" or None)
             elif len(kinds) == 1:
                 self.in_chat.add({"messages": True, "prompt": self.chat}.get(kinds[0]))
-        example = 'give it such as {"prompt": "What is 6 x 7?"}'
-        if not self.count:
-            raise PromptError(f"{self.file.path} has no prompts; {example}, an object per line")
         if not has_prompt:
+            reason = f": none of its {self.count} lines is one. {error}" if self.count else ""
             raise PromptError(
-                f"{self.file.path} is not a file of prompts: none of its {self.count} lines is one. {error}; {example}"
+                f'{self.file.path} has no prompts{reason}; give an object per line, such as {{"prompt": "6 x 7 = ?"}}'
             )
 
     def parse(self, record: PromptRecord) -> PromptLine | ServerBody:
@@ -204,8 +186,8 @@ class Batch:
             check_target(self.out)
             if self.out.exists() and not self.journal_path.exists():
                 raise SettingError(
-                    f"{self.out} exists, and no file beside it shows that a batch wrote it; give another "
-                    "file with --out, or move it away"
+                    f"{self.out} exists, and no file beside it shows that a batch wrote it; give another file "
+                    "with --out, or move it away"
                 )
 
     def _identify(self, facts: dict[str, Any], *, is_new: bool) -> str:
@@ -220,7 +202,7 @@ class Batch:
             other = read_json_object(path)
             run_id = str(other["run"])
             # Recipes of older versions have other names for some fields.
-            other["recipe"] = _recipe_data(Recipe.from_json(json.dumps(other["recipe"])))
+            other["recipe"] = json.loads(Recipe.from_json(json.dumps(other["recipe"])).to_json())
         except (OSError, ValueError, LookupError, LastwordError) as error:
             raise SettingError(
                 f"{self.out} exists, and {path.name} beside it does not identify its run "
@@ -238,46 +220,39 @@ class Batch:
         return run_id
 
 
-def _recipe_data(recipe: Recipe) -> Any:
-    return json.loads(recipe.to_json())
-
-
 class AnswerFile:
-    """The lines of one run in an open journal, one per prompt, by their places; their content is not kept."""
+    """The lines of one run in an open journal, one per prompt; only their places are kept in memory."""
 
     def __init__(self, journal: JournalFile, output: Output) -> None:
         self.path, self._journal, self._output = journal.path, journal, output
-        self.done: set[int] = set()
+        self.offsets: dict[int, int] = {}  # of the lines, by the index of the prompt
         self.failed: set[int] = set()
-        self._indices, self._offsets, self._end = array("q"), array("q"), 0
+        self._end = 0
         prefix = output.prefix
         journal.recover(self._read, lambda line: line[: len(prefix)] == prefix[: len(line)])
 
     def append(self, lines: Sequence[tuple[int, bytes, bool]]) -> None:
         """Write lines to disk, all or none: an index, the content, and whether the answer failed."""
-        if lines:
-            self._journal.append(b"".join(line + NEWLINE for _, line, _ in lines))
+        self._journal.append(b"".join(line + NEWLINE for _, line, _ in lines))
         for index, line, failed in lines:
             self._note(index, len(line) + 1, failed)
 
     def sorted_lines(self) -> Iterator[bytes]:
         """Yield the lines by prompt."""
         with self.path.open("rb") as file:
-            for number in sorted(range(len(self._indices)), key=self._indices.__getitem__):
-                file.seek(self._offsets[number])
+            for index in sorted(self.offsets):
+                file.seek(self.offsets[index])
                 yield file.readline()
 
     def sort(self) -> None:
         """Replace the file by one with the lines sorted by prompt, unless they are."""
-        if any(first > second for first, second in zip(self._indices, islice(self._indices, 1, None))):
+        if list(self.offsets) != sorted(self.offsets):
             with replacing(self.path) as file:
                 file.writelines(self.sorted_lines())
 
     def _note(self, index: int, length: int, failed: bool) -> None:
-        self._indices.append(index)
-        self._offsets.append(self._end)
+        self.offsets[index] = self._end
         self._end += length
-        self.done.add(index)
         if failed:
             self.failed.add(index)
 
@@ -286,7 +261,7 @@ class AnswerFile:
         run, index, failed = self._output.read(parse_json(line))
         if run != self._output.run:
             raise ValueError(f"it belongs to the run {run}, and this is {self._output.run}")
-        if index in self.done:
+        if index in self.offsets:
             raise ValueError(f"it is the second line of prompt {index}")
         self._note(index, len(line) + 1, failed)
 
@@ -299,7 +274,7 @@ class _Run:
     ) -> None:
         self.batch, self.engine, self.recipe = batch, engine, recipe
         self.output, self.answers, self.progress = output, answers, progress
-        self.done = sum(index < batch.total for index in answers.done)
+        self.done = sum(index < batch.total for index in answers.offsets)
         self.failed = sum(index < batch.total for index in answers.failed)
         self.num_tokens = 0
         self._sample: dict[int, BatchLine | RejectedLine] = {}  # lines whose lengths were predicted
@@ -326,7 +301,7 @@ class _Run:
 
     def _waiting(self) -> Iterator[PromptRecord]:
         records = islice(self.batch.file, self.batch.total)
-        return (record for record in records if record.index not in self.answers.done)
+        return (record for record in records if record.index not in self.answers.offsets)
 
     def _portions(self) -> Iterator[list[BatchLine | RejectedLine]]:
         portion: list[BatchLine | RejectedLine] = []
@@ -371,9 +346,9 @@ class _Run:
         work: dict[int, float] = {}
         for recipe, requests in _by_recipe(self._sample.values()).items():
             for lengths in self.engine.predict_lengths(requests, recipe, max_batch_size=MAX_PROBES):
-                for key, slots in lengths.items():
-                    estimate = estimated_work(recipe, len(requests[key].prompt_ids), float(slots))
-                    work[key[0]] = work.get(key[0], 0.0) + estimate
+                for (index, number), slots in lengths.items():
+                    prompt_tokens = len(requests[index, number].prompt_ids)
+                    work[index] = work.get(index, 0.0) + estimated_work(recipe, prompt_tokens, float(slots))
         return work
 
     def _take(self, replies: Sequence[Reply]) -> None:
@@ -390,7 +365,7 @@ class _Run:
         if any_answer:
             self._write()
         elif len(self._unwritten) >= MAX_FAILURES:
-            reason = next(error for reply in replies if (error := reply_error(reply)))
+            reason = next(filter(None, map(reply_error, replies)))
             raise SettingError(
                 f"{len(self._unwritten)} prompts in a row failed, the last one with: {reason}. The prompts "
                 "are hardly the reason, so these failures were not written; earlier lines are kept: fix the "
@@ -398,7 +373,7 @@ class _Run:
             )
 
     def _complete(self, line: BatchLine, replies: Sequence[Reply]) -> None:
-        error = next((error for reply in replies if (error := reply_error(reply))), None)
+        error = next(filter(None, map(reply_error, replies)), None)
         if error is None:
             content = self.output.answered(line, replies)
             self.num_tokens += sum(reply.details["length"] or 0 for reply in replies)
@@ -410,7 +385,8 @@ class _Run:
         self.remaining.finish(line.index, sum(known) if len(known) == len(predicted) else None)
 
     def _write(self) -> None:
-        self.answers.append(self._unwritten)
+        if self._unwritten:
+            self.answers.append(self._unwritten)
         self.done += len(self._unwritten)
         self.failed += sum(failed for _, _, failed in self._unwritten)
         self._unwritten = []

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from lastword.decoding.forward import TokenCost
 from lastword.engines.base import GenerationReply, GenerationRequest, Key, ModelInfo
@@ -26,16 +26,9 @@ MAX_ATTEMPTS = 3  # workers that may fail while they decode a request, before it
 MAX_LOAD_DEATHS = 3  # times in a row that a worker may die before it is ready, before it is given up
 TASKS_PER_WORKER = 2  # tasks that remain for each worker, as tasks become smaller towards the end
 PLAN_SIZE = 32  # requests per task that plans, at most
-MAX_PLANS = 10_000  # plans that are kept; the other requests are probed again where they are decoded
+MAX_PLANS = 10_000  # plans that are sent; the other requests are probed again where they are decoded
 START_TIMEOUT = 600.0  # seconds to wait for the first worker
 _LOG = logging.getLogger(__name__)
-
-
-class PlannedLength(NamedTuple):
-    """The planned number of slots of an answer, with the plan if it can be decoded."""
-
-    slots: int
-    plan: tuple[Plan, TokenCost] | None
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,6 @@ class WorkerPool:
         self._running: dict[Future[Any], int] = {}  # workers by the future of their task
         self._idle: set[int] = set()
         self._load_deaths: Counter[int] = Counter()
-        self._plans: dict[tuple[Any, ...], PlannedLength] = {}  # from predict_lengths, for generate
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -143,42 +135,40 @@ class WorkerPool:
             return
         keys = list(requests)
         queue, planned = self._plan_order([*requests.values()], recipe, max_batch_size)
-        self._plans.clear()
         for indices, replies in self._run("answer", queue, planned, recipe, max_batch_size):
             yield [replace(reply, key=keys[index]) for index, reply in zip(indices, replies)]
 
     def predict_lengths(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[dict[Key, int]]:
-        """Yield the planned number of slots by key, once; `generate` reuses the plans."""
-        lengths = self._predict([*requests.values()], recipe)
-        yield {key: length.slots for key, length in zip(requests, lengths) if length is not None}
+        """Yield the planned number of slots by key as workers plan."""
+        keys = list(requests)
+        for plans in self._plan([*requests.values()], prediction_recipe(recipe)):
+            yield {keys[index]: plan.max_horizon for index, (plan, _) in plans.items()}
 
     def _plan_order(
         self, requests: Sequence[GenerationRequest], recipe: Recipe, max_batch_size: int
     ) -> tuple[WorkQueue, Sequence[GenerationRequest]]:
         """Return the queue, longest answers first, and the requests with their plans."""
-        slots = [0.0] * len(requests)
+        planned, slots = list(requests), [math.inf] * len(requests)  # requests without a plan go first
         if not isinstance(recipe.length, Fixed):
-            lengths = self._predict(requests, recipe)
-            slots = [math.inf if length is None else length.slots for length in lengths]
-            requests = [replace(request, plan=length and length.plan) for request, length in zip(requests, lengths)]
+            planning = prediction_recipe(recipe)
+            for plans in self._plan(requests, planning):
+                for index, (plan, cost) in plans.items():
+                    slots[index] = plan.max_horizon
+                    if planning == recipe and index < MAX_PLANS:
+                        planned[index] = replace(requests[index], plan=(plan, cost))
         size = [(slots[index], len(request.prompt_ids)) for index, request in enumerate(requests)]
         order = sorted(range(len(requests)), key=size.__getitem__, reverse=True)
-        return WorkQueue(order, max_size=max_batch_size * QUEUE_FACTOR), requests
+        return WorkQueue(order, max_size=max_batch_size * QUEUE_FACTOR), planned
 
-    def _predict(self, requests: Sequence[GenerationRequest], recipe: Recipe) -> list[PlannedLength | None]:
-        """Return planned lengths, from the workers if not known yet."""
-        keys = [(tuple(request.prompt_ids), request.max_new_tokens, recipe) for request in requests]
-        unknown = [index for index, key in enumerate(keys) if key not in self._plans]
-        unknown.sort(key=lambda index: len(requests[index].prompt_ids), reverse=True)
-        queue, planning = WorkQueue(unknown, max_size=PLAN_SIZE), prediction_recipe(recipe)
-        for indices, plans in self._run("plan", queue, requests, planning, 1):
-            for index, plan in zip(indices, plans):
-                if plan is not None:
-                    is_kept = planning == recipe and len(self._plans) < MAX_PLANS
-                    self._plans[keys[index]] = PlannedLength(plan[0].max_horizon, plan if is_kept else None)
-        return [self._plans.get(key) for key in keys]
+    def _plan(
+        self, requests: Sequence[GenerationRequest], recipe: Recipe
+    ) -> Iterator[dict[int, tuple[Plan, TokenCost]]]:
+        """Yield the plans that workers make, by the index of the request."""
+        order = sorted(range(len(requests)), key=lambda index: len(requests[index].prompt_ids), reverse=True)
+        for indices, plans in self._run("plan", WorkQueue(order, max_size=PLAN_SIZE), requests, recipe, 1):
+            yield {index: plan for index, plan in zip(indices, plans) if plan is not None}
 
     def _run(
         self,

@@ -8,6 +8,7 @@ from lastword.engines.pool import WorkerPool
 from lastword.engines.workers import ProcessWorkers
 from lastword.models.toy import Toy
 from tests.batch.batches import FIVE, read_lines, request_line, run, without_times, write_lines
+from tests.engines.fake import WORKER, FakeBackend
 
 LINES = [
     {"prompt": "abc", "id": "a"},
@@ -31,13 +32,17 @@ def written(engine, folder, lines, recipe=WARM):
     return without_times(read_lines(folder / "a.jsonl"))
 
 
-@pytest.mark.parametrize(
-    "lines", [pytest.param(LINES, id="lines"), pytest.param(REQUESTS, id="openai", marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("lines", [LINES, REQUESTS], ids=["lines", "openai"])
 def test_a_pool_writes_the_lines_of_this_process(toy, tmp_path, lines):
     here = written(LocalEngine(toy), tmp_path / "here", lines)
+    assert written(WorkerPool(FakeBackend(run=WORKER.run)), tmp_path / "there", lines) == here
+
+
+@pytest.mark.full
+def test_processes_write_the_lines_of_this_process(toy, tmp_path):
+    here = written(LocalEngine(toy), tmp_path / "here", REQUESTS)
     with WorkerPool(ProcessWorkers(ModelSource("toy"), 2)) as pool:
-        assert written(pool, tmp_path / "there", lines) == here
+        assert written(pool, tmp_path / "there", REQUESTS) == here
 
 
 @pytest.fixture(scope="module")

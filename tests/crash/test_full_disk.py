@@ -7,9 +7,9 @@ from tests.crash.crashes import moments, read_files, write_files
 pytestmark = pytest.mark.full
 
 MOMENTS = [
-    *(("eval", *moment) for moment in moments(11, 10, "bytes")),
-    *(("calibrate", *moment) for moment in moments(12, 4, "bytes")),
-    *(("tables", *moment) for moment in moments(13, 6, "bytes")),
+    *(("eval", *moment) for moment in moments(11, 6, "bytes")),
+    *(("calibrate", *moment) for moment in moments(12, 3, "bytes")),
+    *(("tables", *moment) for moment in moments(13, 3, "bytes")),
     *(("batch", *moment) for moment in moments(16, 4, "bytes")),
 ]
 # Pages of 4 KiB that a real disk has beyond its initial files.

@@ -1,4 +1,4 @@
-"""After `kill -9` at sixty-two moments, the same command loses, repeats and changes nothing."""
+"""After `kill -9` at forty-three moments, the same command loses, repeats and changes nothing."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from tests.crash.crashes import moments, read_files, write_files
 pytestmark = pytest.mark.full
 
 MOMENTS = [
-    *(("eval", *moment) for moment in moments(1, 16, "seconds")),
-    *(("eval", *moment) for moment in moments(2, 8, "bytes")),
-    *(("eval", *moment) for moment in moments(3, 6, "fsync")),
-    *(("calibrate", *moment) for moment in moments(4, 4, "seconds")),
-    *(("calibrate", *moment) for moment in moments(5, 3, "bytes")),
+    *(("eval", *moment) for moment in moments(1, 8, "seconds")),
+    *(("eval", *moment) for moment in moments(2, 5, "bytes")),
+    *(("eval", *moment) for moment in moments(3, 4, "fsync")),
+    *(("calibrate", *moment) for moment in moments(4, 2, "seconds")),
+    *(("calibrate", *moment) for moment in moments(5, 2, "bytes")),
     *(("calibrate", *moment) for moment in [*moments(6, 2, "fsync"), *moments(7, 1, "replace")]),
-    *(("tables", *moment) for moment in moments(8, 4, "seconds")),
-    *(("tables", *moment) for moment in moments(9, 3, "bytes")),
+    *(("tables", *moment) for moment in moments(8, 2, "seconds")),
+    *(("tables", *moment) for moment in moments(9, 2, "bytes")),
     *(("tables", *moment) for moment in moments(10, 3, "replace")),
     *(("batch", *moment) for moment in moments(14, 6, "seconds", "bytes", "fsync")),
     *(("batch-parquet", *moment) for moment in moments(15, 6, "seconds", "bytes", "replace")),
