@@ -79,12 +79,7 @@ class OpenAIEngine:
     @cached_property
     def model_info(self) -> RemoteModelInfo:
         """The properties of the model that the server reports."""
-        entries = self._submit(self._list_models()).result()
-        for entry in entries:
-            if entry.get("id") == self.name:
-                return RemoteModelInfo.from_entry(entry)
-        names = ", ".join(str(entry.get("id")) for entry in entries[:9]) or "no model"
-        raise EngineError(f"{self.base_url} serves {names}, not {self.name}; give --model one of these names")
+        return self._submit(self._find_model()).result()
 
     def generate(
         self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
@@ -112,15 +107,19 @@ class OpenAIEngine:
     def _submit(self, coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    async def _list_models(self) -> list[dict[str, Any]]:
+    async def _find_model(self) -> RemoteModelInfo:
         client = self._client.with_options(max_retries=2)
         try:
             body, _ = await self._call(client.models.with_raw_response.list)
-            return [entry for entry in body["data"] if isinstance(entry, dict)]
+            entries = {str(entry["id"]): entry for entry in body["data"]}
         except (self._openai.APIStatusError, *MALFORMED) as error:
             raise EngineError(
                 f"{self.base_url}/models is not a list of models ({error}); a base URL usually ends with /v1"
             ) from error
+        if self.name in entries:
+            return RemoteModelInfo.from_entry(entries[self.name])
+        names = ", ".join([*entries][:9]) or "no model"
+        raise EngineError(f"{self.base_url} serves {names}, not {self.name}; give --model one of these names")
 
     async def _call(self, method: Callable[..., Awaitable[Any]], **body: Any) -> tuple[dict[str, Any], float]:
         """Return a response as data, and its seconds; raise EngineError if the server cannot be used."""

@@ -160,19 +160,16 @@ class RayWorkers:
         self, source: ModelSource, workers: int | None = None, *, address: str | None = None, threads: int | None = None
     ) -> None:
         _check_workers("RayWorkers", source, workers, threads)
+        self.source = source.with_absolute_paths()
         self._actors: dict[int, Any] = {}
         self._ray = import_ray()
         self._connected = connect(self._ray, address)
-        try:
-            resources = self._ray.cluster_resources()
-            self._gpu = source.device in ("auto", "cuda") and resources.get("GPU", 0) >= 1
-            self._cores = 0 if self._gpu else threads or 1
-            self.source, self.threads = source.with_absolute_paths(), threads or (None if self._gpu else 1)
-            room = resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // self._cores
-            self.num_workers = workers or max(1, min(int(room), MAX_WORKERS))
-        except BaseException:
-            self.close()
-            raise
+        resources = self._ray.cluster_resources()
+        self._gpu = source.device in ("auto", "cuda") and resources.get("GPU", 0) >= 1
+        self.threads = threads or (None if self._gpu else 1)
+        self._cores = 0 if self._gpu else threads or 1
+        room = resources.get("GPU", 0) if self._gpu else resources.get("CPU", 0) // self._cores
+        self.num_workers = workers or max(1, min(int(room), MAX_WORKERS))
 
     def start(self, worker: int) -> Future[Any]:
         if worker not in self._actors:

@@ -54,10 +54,10 @@ def parse_json_object(data: bytes | str) -> dict[str, Any]:
 
     The document is parsed twice, so use `parse_json` for the lines of a journal.
     """
-    if not isinstance(parse_json(data), dict):
+    content = (data.encode() if isinstance(data, str) else data).removeprefix(UTF8_MARK)
+    if not isinstance(parse_json(content), dict):
         raise ValueError("it must be an object")
-    text = data.removeprefix(UTF8_MARK) if isinstance(data, bytes) else data.removeprefix("\ufeff")
-    document: dict[str, Any] = json.loads(text, object_pairs_hook=_unique_fields, parse_float=_finite)
+    document: dict[str, Any] = json.loads(content, object_pairs_hook=_unique_fields, parse_float=_finite)
     return document
 
 
