@@ -203,6 +203,6 @@ def test_parquet_without_pyarrow_is_rejected_first(toy, tmp_path, monkeypatch, p
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     path = write_lines(tmp_path / prompts, GOOD)
-    with pytest.raises(ExtraError, match="Parquet needs pyarrow"):
+    with pytest.raises(ExtraError, match="Parquet needs the package pyarrow"):
         run(EchoEngine(toy), path, tmp_path / out, name="m")
     assert [found.name for found in tmp_path.iterdir()] == [prompts]

@@ -1,23 +1,13 @@
 """A request that fails is written with its reason; if all requests fail, none is written."""
 
 import pytest
-import torch
 
 import lastword
 from lastword.engines.local import MAX_ATTEMPTS
 from lastword.errors import SettingError
 from lastword.models.toy import Letters, Toy
 from tests.batch.batches import FIVE, EchoEngine, answer, read_lines, request_line, run, write_lines
-
-POISON = 25  # the id of "z"
-
-
-class Poisoned(Toy):
-    """Returns NaN for a whole batch if one of its prompts starts with POISON."""
-
-    def __call__(self, tokens, read, **more):
-        logits = super().__call__(tokens, read, **more)
-        return torch.full_like(logits, torch.nan) if (tokens[:, 0] == POISON).any() else logits
+from tests.engines.replies import Poisoned
 
 
 def test_only_the_prompts_at_fault_fail(toy, tmp_path):
@@ -51,10 +41,11 @@ def test_a_failed_request_has_a_status_and_a_reason(tmp_path):
     assert "tried" in error["message"]
 
 
-class Short(Toy):
-    """A model with a short context."""
-
-    max_seq_len = default_max_new_tokens = 100
+def short_model():
+    """Return a model with a short context."""
+    model = Toy()
+    model.max_seq_len = model.default_max_new_tokens = 100
+    return model
 
 
 @pytest.mark.parametrize("form", ["lines", "openai"])
@@ -65,7 +56,7 @@ def test_a_prompt_that_is_too_long_fails_alone(tmp_path, form):
     if form == "openai":
         lines = [request_line("a", {"model": "m", "prompt": tokens}) for tokens in prompts]
     source = write_lines(tmp_path / "p.jsonl", *lines)
-    found, summary = answer(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
+    found, summary = answer(short_model(), source, tmp_path / "a.jsonl", recipe=recipe)
     assert (summary.answered, summary.failed) == (1, 2)
     for at in (0, 2):
         if form == "lines":
@@ -80,7 +71,7 @@ def test_a_prompt_that_is_too_long_fails_alone(tmp_path, form):
 def test_a_shortened_canvas_is_reported(tmp_path):
     source = write_lines(tmp_path / "p.jsonl", {"tokens": [5] * 30}, {"tokens": [5, 6, 7]})
     recipe = lastword.Recipe(length=lastword.Fixed(80))
-    found, _ = answer(Short(), source, tmp_path / "a.jsonl", recipe=recipe)
+    found, _ = answer(short_model(), source, tmp_path / "a.jsonl", recipe=recipe)
     assert [(line["shortened"], line["horizon"]) for line in found] == [(True, 70), (False, 80)]
 
 

@@ -2,9 +2,13 @@
 
 from collections import Counter
 
+import torch
+
 from lastword.engines.base import GenerationRequest
 from lastword.evaluate.tasks import Sample
+from lastword.models.toy import Toy
 
+POISON = 25  # the id of "z"
 TIMES = ("seconds", "batch_seconds", "rows")
 
 
@@ -22,6 +26,19 @@ class Spelling:
 
     def score(self, samples, texts):
         return [float(len(text) % 2) for text in texts]
+
+
+class Poisoned(Toy):
+    """Returns NaN for a whole batch if one of its prompts starts with POISON."""
+
+    def __init__(self):
+        super().__init__()
+        self.batch_sizes = []
+
+    def __call__(self, tokens, read, **more):
+        self.batch_sizes.append(len(tokens))
+        logits = super().__call__(tokens, read, **more)
+        return torch.full_like(logits, torch.nan) if bool((tokens[:, 0] == POISON).any()) else logits
 
 
 def make_requests(count):

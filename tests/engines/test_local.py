@@ -1,31 +1,15 @@
 """The local engine: a request that fails fails alone, answers are bounded, and lengths are predicted."""
 
 import pytest
-import torch
 
 import lastword
 from lastword.engines import Engine, GenerationRequest, LengthPredictor, LocalEngine
 from lastword.engines.local import MAX_ATTEMPTS
 from lastword.errors import SettingError
-from lastword.models.toy import Toy
 from lastword.recipe.resolve import resolve
-from tests.engines.replies import generate
+from tests.engines.replies import POISON, Poisoned, generate
 
 FIVE = lastword.Recipe(length=lastword.Fixed(5))
-POISON = 25  # the id of "z"
-
-
-class Poisoned(Toy):
-    """Returns NaN for a whole batch if one of its prompts starts with POISON."""
-
-    def __init__(self):
-        super().__init__()
-        self.batch_sizes = []
-
-    def __call__(self, tokens, read, **more):
-        self.batch_sizes.append(len(tokens))
-        logits = super().__call__(tokens, read, **more)
-        return torch.full_like(logits, torch.nan) if bool((tokens[:, 0] == POISON).any()) else logits
 
 
 def requests_for(*first_ids):
