@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -108,16 +108,7 @@ def validate_prompts(prompts: Sequence[PromptIds], ids: TokenIds) -> list[Tensor
         raise PromptError(f"{short_repr(prompts)} was given for prompts; give a list of lists of token ids")
     if not len(prompts):
         raise PromptError("no prompt was given; give at least one")
-    ready = [prompt for prompt in prompts if _is_id_tensor(prompt) and len(prompt) and prompt.is_cpu]
-    if len(ready) == len(prompts):
-        tokens = torch.cat(ready)  # one check for all of them
-        if bool(((tokens >= 0) & (tokens < ids.vocab_size) & (tokens != ids.mask)).all()):
-            return ready
     return [_validate_prompt(prompt, number, ids) for number, prompt in enumerate(prompts)]
-
-
-def _is_id_tensor(prompt: object) -> TypeGuard[Tensor]:
-    return isinstance(prompt, Tensor) and (prompt.dtype, prompt.ndim) == (torch.long, 1)
 
 
 def _validate_prompt(prompt: PromptIds, number: int, ids: TokenIds) -> Int[Tensor, "P"]:

@@ -82,8 +82,7 @@ def check_canvas(returned: object, part: object) -> Canvas:
     if not isinstance(returned, Canvas):
         raise WrongTypeError(
             f"{type(part).__name__} returned a {type(returned).__name__}; `prepare` must return a canvas, "
-            "and "
-            "`revise` a canvas and a state"
+            "and `revise` a canvas and a state"
         )
     return returned
 

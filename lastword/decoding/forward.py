@@ -234,9 +234,8 @@ def _check_hooked(returned: object, logits: Tensor) -> Tensor:
         )
     if returned.shape != logits.shape or returned.dtype not in LOGIT_DTYPES:
         raise WrongTypeError(
-            f"the logits hook returned {returned.dtype} {tuple(returned.shape)}; it must return "
-            "floating-point "
-            f"logits of shape {tuple(logits.shape)}"
+            f"the logits hook returned {returned.dtype} {tuple(returned.shape)}; it must return floating-point logits "
+            f"of shape {tuple(logits.shape)}"
         )
     return returned
 
@@ -286,8 +285,7 @@ class Hooks:
         if not is_tensor or (tokens.shape, tokens.dtype) != (shape, torch.long):
             returned = f"{tokens.dtype} {tuple(tokens.shape)}" if is_tensor else short_repr(tokens)
             raise WrongTypeError(
-                f"the tokens hook returned {returned}; it must return tokens of shape {tuple(shape)} and "
-                "dtype "
+                f"the tokens hook returned {returned}; it must return tokens of shape {tuple(shape)} and dtype "
                 "torch.int64"
             )
         changed = canvas.replace_answer(tokens.to(canvas.device))

@@ -176,16 +176,7 @@ def decode_prompts(
     longest = max(map(len, prompts))
     recipe = resolve_checked(recipe, model, longest, in_chat=in_chat, exceed_max_seq_len=exceed_max_seq_len)
     batch_size = min(max_batch_size or len(prompts), len(prompts))
-    queue = PromptQueue(
-        model,
-        recipe,
-        prompts,
-        generators,
-        max_batch_size=batch_size,
-        max_new_tokens=max_new_tokens,
-        plans=plans,
-        exceed_max_seq_len=exceed_max_seq_len,
-    )
+    queue = PromptQueue(model, recipe, prompts, generators, batch_size, max_new_tokens, plans, exceed_max_seq_len)
     yield from decode_steps(
         model,
         recipe,

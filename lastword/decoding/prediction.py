@@ -26,9 +26,8 @@ COLUMN_MULTIPLE = 256  # large chunks have a multiple of this many columns, the 
 class Logits:
     """Logits [A, S, V] of the participating rows, computed from hidden states [A, S, W] by the output head.
 
-    Logits of few columns are computed at once and cached. For many columns, such as those of a probe, a GPU
-    computes them chunk by chunk, and the whole tensor only on request: 1024 columns of a vocabulary of 126k
-    take 260 MB in bf16.
+    Logits of few columns are computed at once and cached. For many columns, such as those of a probe, a GPU computes
+    them chunk by chunk, and the whole tensor only on request: 1024 columns of a vocabulary of 126k take 260 MB in bf16.
 
     The states may be packed, [1, N, W]; then `packed` [A, S] is the index of the state of every column.
     """
@@ -80,10 +79,9 @@ class Logits:
 class Prediction:
     """The result of one forward pass: candidate tokens and scores of the columns that were read.
 
-    Scores are tensors [B, S] on the device of the canvas, in the order of `columns`; each is computed on
-    first use. Columns that were not read hold a value that no rule chooses. Confidence, margin and entropy
-    are computed in float32 whatever the dtype of the model: bf16 rounds everything above 0.998 to 1, which
-    would turn a ranking into ties.
+    Scores are tensors [B, S] on the device of the canvas, in the order of `columns`; each is computed on first use.
+    Columns that were not read hold a value that no rule chooses. Confidence, margin and entropy are computed in float32
+    whatever the dtype of the model: bf16 rounds everything above 0.998 to 1, which would turn a ranking into ties.
     """
 
     scores: Logits  # of the rows in columns.rows

@@ -38,6 +38,7 @@ class RequestQueue(ABC):
         return ()
 
 
+@dataclass(eq=False)
 class PromptQueue(RequestQueue):
     """A list of prompts.
 
@@ -45,23 +46,17 @@ class PromptQueue(RequestQueue):
     starts first, so that short rows run at the end.
     """
 
-    def __init__(
-        self,
-        model: MaskPredictor,
-        recipe: Recipe,
-        prompts: Sequence[Tensor],
-        generators: RowGenerators,
-        *,
-        max_batch_size: int,
-        max_new_tokens: Sequence[int] | None = None,
-        plans: Sequence[tuple[Plan, TokenCost] | None] | None = None,
-        exceed_max_seq_len: bool = False,
-    ) -> None:
-        self._model, self._recipe, self._prompts, self._generators = model, recipe, prompts, generators
-        self._max_batch_size, self._max_new_tokens = max_batch_size, max_new_tokens
-        self._exceed_max_seq_len = exceed_max_seq_len
-        self._plans = list(plans or [None] * len(prompts))
-        self._waiting = list(range(len(prompts)))
+    model: MaskPredictor
+    recipe: Recipe
+    prompts: Sequence[Tensor]
+    generators: RowGenerators
+    max_batch_size: int
+    max_new_tokens: Sequence[int] | None = None
+    plans: Sequence[tuple[Plan, TokenCost] | None] | None = None
+    exceed_max_seq_len: bool = False
+
+    def __post_init__(self) -> None:
+        self._waiting = list(range(len(self.prompts)))
         self._planned: list[PlannedRequest] = []
 
     def take(self, free_rows: int) -> Sequence[PlannedRequest]:
@@ -71,25 +66,25 @@ class PromptQueue(RequestQueue):
         return taken
 
     def _plan_next(self) -> list[PlannedRequest]:
-        count, caps = self._max_batch_size, self._max_new_tokens
+        count, caps = self.max_batch_size, self.max_new_tokens
         chosen, self._waiting = self._waiting[:count], self._waiting[count:]
-        plans = {index: self._plans[index] for index in chosen}
+        plans = {index: self.plans[index] if self.plans else None for index in chosen}
         unplanned = [index for index in chosen if plans[index] is None]
         if unplanned:
             computed = plan_lengths(
-                self._model,
-                self._recipe,
-                [self._prompts[index] for index in unplanned],
+                self.model,
+                self.recipe,
+                [self.prompts[index] for index in unplanned],
                 max_new_tokens=None if caps is None else [caps[index] for index in unplanned],
-                exceed_max_seq_len=self._exceed_max_seq_len,
+                exceed_max_seq_len=self.exceed_max_seq_len,
             )
             plans |= dict(zip(unplanned, computed))
         requests = [
-            PlannedRequest(index, self._prompts[index], *planned, self._generators.select([index]))
+            PlannedRequest(index, self.prompts[index], *planned, self.generators.select([index]))
             for index, planned in plans.items()
             if planned is not None
         ]
-        if count < len(self._prompts):
+        if count < len(self.prompts):
             requests.sort(key=lambda request: len(request.prompt_ids) + request.plan.max_horizon, reverse=True)
         return requests
 

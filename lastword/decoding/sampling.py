@@ -104,17 +104,16 @@ class RowGenerators:
 class Sampling(Part):
     """The way candidate tokens are drawn, and the probabilities that unmask rules compare.
 
-    At temperature 0 the candidate is the most likely token. Above 0 there are two ways: `score="model"`
-    (LLaDA) adds float64 Gumbel noise, and rules compare the probabilities of the model; `score="draw"`
-    (Dream) draws from the tempered, filtered distribution, and rules compare that distribution. `top_p` and
-    `top_k` filter what is drawn; at temperature 0 they are refused unless `score="draw"`.
+    At temperature 0 the candidate is the most likely token. Above 0 there are two ways: `score="model"` (LLaDA) adds
+    float64 Gumbel noise, and rules compare the probabilities of the model; `score="draw"` (Dream) draws from the
+    tempered, filtered distribution, and rules compare that distribution. `top_p` and `top_k` filter what is drawn; at
+    temperature 0 they are refused unless `score="draw"`.
 
-    `guidance` is LLaDA's scale of classifier-free guidance; it takes a second pass without the prompt.
-    `forbid_end` never proposes the end of the document (LLaDA's `logits_eos_inf`). `end_last` proposes end
-    tokens but fills everything else first (`confidence_eos_eot_inf`; the reference code does so at
-    temperature 0 only, this one at any temperature). A model may propose the mask token itself. The
-    reference code then writes a mask and may finish with masks left, which `propose_mask` reproduces; by
-    default the best other token is taken.
+    `guidance` is LLaDA's scale of classifier-free guidance; it takes a second pass without the prompt. `forbid_end`
+    never proposes the end of the document (LLaDA's `logits_eos_inf`). `end_last` proposes end tokens but fills
+    everything else first (`confidence_eos_eot_inf`; the reference code does so at temperature 0 only, this one at any
+    temperature). A model may propose the mask token itself. The reference code then writes a mask and may finish with
+    masks left, which `propose_mask` reproduces; by default the best other token is taken.
     """
 
     name = "sampling"

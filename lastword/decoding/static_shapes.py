@@ -30,9 +30,8 @@ MIN_REQUESTS_BLOCK_START = 16  # an answer has few block starts
 class PhaseScheduler:
     """Runs steps in which either the rows that start a block take part, or those inside one.
 
-    The pass that starts a block computes whole rows, each of its own length, and is wide enough to keep a GPU
-    busy. Passes inside a block compute the same number of columns in every row: they can be captured once and
-    replayed.
+    The pass that starts a block computes whole rows, each of its own length, and is wide enough to keep a GPU busy.
+    Passes inside a block compute the same number of columns in every row: they can be captured once and replayed.
     """
 
     def __init__(

@@ -59,8 +59,7 @@ class StepDetails(NamedTuple):
 class Stepper:
     """The step function of one recipe.
 
-    A step depends on the state that it is given and on the storage that the recipe's cache opened, and on
-    nothing else.
+    A step depends on the state that it is given and on the storage that the recipe's cache opened, and on nothing else.
     """
 
     def __init__(self, recipe: Recipe, forward: Forward, hooks: Hooks, storage: CacheStorage | None = None) -> None:
@@ -196,9 +195,8 @@ class Stepper:
     ) -> Bool[Tensor, "B"]:
         """Return the rows ready to be committed that their planning policy would not lengthen.
 
-        A row whose policy wants more room is not complete, and once every mask is filled the policy would
-        never be consulted again. Policies wrapped around the planning one act between blocks, also on a
-        committed row.
+        A row whose policy wants more room is not complete, and once every mask is filled the policy would never be
+        consulted again. Policies wrapped around the planning one act between blocks, also on a committed row.
         """
         if not canvas.may_contain(ready):
             return ready
@@ -213,7 +211,6 @@ def _result_and_state(returned: Any, part: object) -> tuple[Any, State]:
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise SettingError(
             f"{type(part).__name__} returned a {type(returned).__name__}; `choose` and `revise` return a "
-            "result "
-            "and the state: (chosen, state), (canvas, state)"
+            "result and the state: (chosen, state), (canvas, state)"
         )
     return returned
