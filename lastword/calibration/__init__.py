@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,16 +24,6 @@ INTERPRETATIONS: dict[str, type[Interpretation]] = {
 ESTIMATES: dict[str, type[Mean | Quantile | Cheapest]] = {cls.name: cls for cls in (Mean, Quantile, Cheapest)}
 FILE_NAME = "lengths.json"
 ALL_FAMILIES = "all"  # the key of the ratios of all answers
-
-
-def check_families(families: Iterable[object]) -> None:
-    """Raise SettingError unless every family is a name or None."""
-    for family in families:
-        if family is not None and (not isinstance(family, str) or family == ALL_FAMILIES):
-            raise SettingError(
-                f"a family called {family!r} was given; a family is text or None, and "
-                f"{ALL_FAMILIES!r} is the name of all answers together: use another name"
-            )
 
 
 @dataclass(frozen=True)
@@ -118,10 +108,8 @@ class Calibration:
     ) -> Calibration:
         """Make a calibration from each answer's prediction, its length (None: truncated) and its family."""
         answers = list(zip(predicted, finished, families, strict=True))
-        names = sorted({family for *_, family in answers if family is not None})
-        check_families(names)
         ratios = {}
-        for name in (ALL_FAMILIES, *names):
+        for name in (ALL_FAMILIES, *sorted({family for family in families if family is not None})):
             lengths = [(guess, length) for guess, length, family in answers if name in (ALL_FAMILIES, family)]
             ended = tuple(required_factor(guess, length) for guess, length in lengths if length is not None)
             ratios[name] = Ratios(ended, len(lengths) - len(ended))
@@ -152,13 +140,12 @@ class Calibration:
             raise SettingError(
                 f"{self.interpretation!r} is not a built-in interpretation, so a file could not be read back"
             )
-        estimate = {f.name: getattr(self.estimate, f.name) for f in fields(self.estimate)}
         data = {
             "model_key": self.model_key,
             "limit": self.limit,
             "ends": self.ends,
             "interpretation": self.interpretation.name,
-            "estimate": {"name": self.estimate.name, **estimate},
+            "estimate": {"name": self.estimate.name, **asdict(self.estimate)},
             "made_with": dict(self.made_with),
             "families": {
                 name: {"truncated": ratios.truncated, "ended": [float(f"{n:.12g}") for n in ratios.ended]}

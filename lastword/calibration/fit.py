@@ -6,12 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 
 from lastword.api import Finish, Model, as_model
-from lastword.calibration import Calibration, check_families
+from lastword.calibration import ALL_FAMILIES, Calibration
 from lastword.engines.base import (
     Engine,
     GenerationReply,
@@ -25,7 +25,7 @@ from lastword.errors import EngineError, PromptError, SettingError
 from lastword.models.base import MaskPredictor
 from lastword.models.weights import model_key
 from lastword.policies.length.fixed import Fixed
-from lastword.policies.length.policy import LengthPolicy, LengthTraits, Plan, Probe
+from lastword.policies.length.policy import LengthTraits, Plan, Probe
 from lastword.policies.length.survival import Survival
 from lastword.policies.length.wrappers import StopAtEnd, Wrapper
 from lastword.policies.unmask.threshold import AboveThreshold
@@ -39,8 +39,6 @@ from lastword.survival.interpretation import Auto, Interpretation
 from lastword.validation import MAX_SEED, MIN_SEED, check_callable, check_int, check_list, check_type
 from lastword.version import __version__
 
-__all__ = ["calibrate"]
-
 FAST = Recipe(length=Fixed(), unmask=AboveThreshold(0.9), block=32)
 
 
@@ -51,10 +49,9 @@ class FixedWithProbe(Wrapper):
     name: ClassVar[str] = "fixed-with-probe"
     cost_summary: ClassVar[str] = "one probe, for the record alone"
     source: ClassVar[str] = ""
+    traits = LengthTraits()
 
     survival: Survival = Survival()
-
-    traits = LengthTraits()
 
     def plan(self, probe: Probe) -> Plan:
         return replace(super().plan(probe), lengths=self.survival.lengths(probe))
@@ -82,9 +79,8 @@ def calibrate(
     use later: `Calibrated` refuses others, because they may give other answers. Too few prompts for
     `coverage`, or a prompt that leaves no room for `limit` slots (default: those of the model), are refused
     before the first forward pass. An answer without an end counts as truncated; if no answer ends, there is
-    no calibration. With an `engine`, its workers decode, and the model may be `engine.model_info`.
-
-    Costs a probe and a full answer per prompt.
+    no calibration. With an `engine`, its workers decode, and the model may be `engine.model_info`. Costs a probe
+    and a full answer per prompt.
     """
     check_int("calibrate", "max_batch_size", max_batch_size, minimum=1)
     expected = "Mean(), Quantile(q) or Cheapest(cut): its factor is what calibrate measures"
@@ -95,8 +91,7 @@ def calibrate(
     if isinstance(model, RemoteModelInfo):
         raise SettingError("a server does not report its weights, so calibrate where the model is loaded")
     if isinstance(interpretation, str):
-        parsed: Interpretation = parse_part("interpretation", interpretation)
-        interpretation = parsed
+        interpretation = cast(Interpretation, parse_part("interpretation", interpretation))
     recipe, model = Recipe.coerce(recipe), as_model(model)
     survival = Survival(limit, estimate, ends, interpretation)
     rows = _tokenize(model, prompts)
@@ -106,7 +101,10 @@ def calibrate(
     resolved = resolve(Recipe(length=survival), model, longest).length
     limit = resolved.traits.max_slots or model.default_max_new_tokens
     survival = replace(survival, limit=limit)
-    recipe = replace(recipe, length=Fixed(limit) if recipe.block is None else StopAtEnd(Fixed(limit)))
+    canvas, measured = Fixed(limit), FixedWithProbe(Fixed(limit), survival)
+    recipe, with_probe = (
+        replace(recipe, length=length if recipe.block is None else StopAtEnd(length)) for length in (canvas, measured)
+    )
     kinds = set[bool | None]().union(*map(prompts_in_chat, prompts))
     key = model_key(model)
     requests = {number: GenerationRequest(row, seed + number) for number, row in enumerate(rows)}
@@ -115,7 +113,6 @@ def calibrate(
     finished: list[int | None] = [None] * len(rows)
     if not isinstance(estimate, Mean):
         predicted = _predict(engine, requests, replace(recipe, length=survival), max_batch_size)
-    with_probe = replace(recipe, length=_add_probe(recipe.length, survival))
     done = 0
     for replies in engine.generate(requests, with_probe, max_batch_size=max_batch_size):
         for reply in replies:
@@ -140,13 +137,6 @@ def calibrate(
             "recipe": json.loads(recipe.to_json()),
         },
     )  # fmt: skip
-
-
-def _add_probe(length: LengthPolicy, survival: Survival) -> LengthPolicy:
-    """Return the same canvas with a plan that reports what `survival` predicts."""
-    if isinstance(length, StopAtEnd):
-        return replace(length, length=FixedWithProbe(length.length, survival))
-    return FixedWithProbe(length, survival)
 
 
 def _predict(
@@ -193,15 +183,18 @@ def _check_families(families: Sequence[str | None] | None, prompts: int, coverag
     check_list("calibrate", "families", families, "a list with a name or None per prompt")
     if len(families) != prompts:
         raise SettingError(f"{prompts} prompts and {len(families)} families were given; give as many")
-    check_families(families)
-    needed = min_samples(coverage)
-    counts = Counter(family for family in families if family is not None)
+    for family in (family for family in families if family is not None):
+        if not isinstance(family, str) or family == ALL_FAMILIES:
+            raise SettingError(
+                f"a family called {family!r} was given; a family is text or None, and {ALL_FAMILIES!r} is the "
+                "name of all answers together: use another name"
+            )
+    needed, counts = min_samples(coverage), Counter(family for family in families if family is not None)
     for name, count in [("", prompts), *sorted(counts.items())]:
         if count < needed:
-            family = f" of the family {name!r}" if name else ""
+            owner = f" of the family {name!r}" if name else ""
             raise SettingError(
-                f"{count} prompts{family} do not suffice for a bound that covers {coverage:.0%}: at least "
-                f"{needed} are needed, and 100 or more for a stable one; give more prompts or use a lower "
-                "coverage"
+                f"{count} prompts{owner} do not suffice for a bound that covers {coverage:.0%}: at least {needed} "
+                "are needed, and 100 or more for a stable one; give more prompts or use a lower coverage"
             )
     return list(families)

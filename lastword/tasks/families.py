@@ -96,20 +96,18 @@ class KnownLengths:
     @classmethod
     def parse(cls, target: str) -> KnownLengths:
         """Read the `target` of a `known_hazard` example: a kind and integers, as in `["uniform", 10, 40]`."""
-        kind, *numbers = json.loads(target)
+        kind, low, *numbers = json.loads(target)
         if kind == "fixed":
-            (length,) = numbers
-            return cls(length, (1.0,))
+            return cls(low, (1.0,))
         if kind == "uniform":
-            low, high = numbers
+            (high,) = numbers
             return cls(low, (1 / (high - low + 1),) * (high - low + 1))
         if kind == "geometric":  # from word `low` on, stop after each word with probability 1 / mean
-            low, mean = numbers
-            stop = 1 / mean
+            stop = 1 / numbers[0]
             mass = [stop * (1 - stop) ** i for i in range(MAX_WORDS - low)]
             return cls(low, (*mass, 1 - sum(mass)))
         if kind == "two":  # `low` with probability 1 / share, else `high`
-            low, high, share = numbers
+            high, share = numbers
             return cls(low, (1 / share, *(0.0,) * (high - low - 1), 1 - 1 / share))
         raise TaskError(
             f"unknown length distribution {kind!r}; allowed are fixed, uniform, geometric and two: give the "

@@ -21,7 +21,7 @@ from lastword.evaluate.tasks import Sample, embedded_tasks
 from lastword.sandbox.runner import Limits, sandbox_info, sandbox_level
 from tests.evaluate.made import answer
 
-RECIPE = lastword.Recipe(length=lastword.Fixed(24), unmask=lastword.MostConfident())
+RECIPE = lastword.Recipe(length=lastword.Fixed(8), unmask=lastword.MostConfident())
 NOT_TIME = ("task", "index", "prompt", "text", "score", "horizon", "length", "finish", "cost", "recipe")
 
 
@@ -41,11 +41,11 @@ def test_a_record_says_everything_a_table_needs(model, tmp_path):
     one = records[0]
     assert (one.model, one.recipe) == ("m", RECIPE)
     assert one.prompt == embedded_tasks(["algebra"])[0].samples()[one.index].digest
-    assert one.cost.forward_passes == 24
+    assert one.cost.forward_passes == 8
     assert one.versions["lastword"] == lastword.__version__
     assert None not in (one.seconds, one.batch_seconds, one.text, one.length, one.cost.attention_pairs)
     line = json.loads(journal.path.read_text().splitlines()[0])
-    assert line["recipe"]["length"] == {"name": "fixed", "slots": 24}
+    assert line["recipe"]["length"] == {"name": "fixed", "slots": 8}
     assert {"hardware", "dtype", "seconds", "expected_length", "finish", "score"} <= set(line)
 
 
@@ -217,7 +217,7 @@ def test_the_table_compares_with_the_first_recipe_on_common_samples():
     records = [record(fixed, index, 1.0, columns=40) for index in range(10)]
     records += [record(other, index, float(index > 7)) for index in range(2, 10)]
     lines = recipe_table(records).markdown().splitlines()
-    assert "| fixed:24 | 10 | 8 | 1.000 ± 0.000 |  | 0.00 | 1.00 | 1.00 | 1.00 |" in lines[2]
+    assert "| fixed:8 | 10 | 8 | 1.000 ± 0.000 |  | 0.00 | 1.00 | 1.00 | 1.00 |" in lines[2]
     # Spent too is compared on the eight samples both answered.
     shown = "| survival:16, block 4 | 8 | 8 | 0.250 ± 0.164 | -0.750, p = 0.031 | 0.75 | 1.00 | 0.25 | 1.00 |"
     assert shown in lines[3]
@@ -230,8 +230,8 @@ def test_seeds_of_one_recipe_are_lines_of_their_own_and_copies_count_once():
     other = [record(RECIPE, index, 0.0, seed=1) for index in range(4)]
     lines = recipe_table([*records, *records, *other]).markdown().splitlines()[2:]
     assert [line.split(" | ")[:3] for line in lines] == [
-        ["| m (seed 0)", "fixed:24", "4"],
-        ["| m (seed 1)", "fixed:24", "4"],
+        ["| m (seed 0)", "fixed:8", "4"],
+        ["| m (seed 1)", "fixed:8", "4"],
     ]
 
 
