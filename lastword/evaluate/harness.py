@@ -252,7 +252,8 @@ def _choose_score(task: Untyped, score: str | None) -> tuple[str, str]:
             getattr(task, "UNSAFE_CODE", False) and not is_program
         ),
     }
-    for reason in (reason for reason, is_given in obstacles.items() if is_given):
+    if any(obstacles.values()):
+        reason = next(reason for reason, is_present in obstacles.items() if is_present)
         raise TaskError(f"{name} {reason}: choose another task")
     if is_program:
         return "pass@1", PROGRAMS[name]
