@@ -66,8 +66,8 @@ def test_a_shorter_call_can_warm_up(clock):
 
 
 def test_recipes_are_timed_on_the_same_prompts(monkeypatch):
-    monkeypatch.setitem(BENCH_RECIPES, "fixed", lastword.Recipe(length=lastword.Fixed(8)))
-    monkeypatch.setitem(BENCH_RECIPES, "default", lastword.Recipe(length=lastword.Survival(6)))
+    monkeypatch.setitem(BENCH_RECIPES, "fixed", lastword.Recipe(length=lastword.Fixed(4)))
+    monkeypatch.setitem(BENCH_RECIPES, "default", lastword.Recipe(length=lastword.Survival(3)))
     shown = []
     record = bench(
         ["tiny-llada-base"], ["fixed", "default"], 3,
@@ -76,7 +76,7 @@ def test_recipes_are_timed_on_the_same_prompts(monkeypatch):
     fixed, default = record.lines
     assert shown == [fixed, default]
     assert (fixed.case, fixed.rows, fixed.runs) == ("tiny-llada-base, fixed", 3, 1)
-    assert fixed.forward_passes == 2 * 8  # two rows at a time, all of the same length
+    assert fixed.forward_passes == 2 * 4  # two rows at a time, all of the same length
     assert default.tokens_computed < fixed.tokens_computed
     for line in (fixed, default):
         assert (line.solo, line.solo_equal) == (2, 2)

@@ -138,7 +138,7 @@ def test_files_are_written_without_support_for_locks(path, monkeypatch):
     def unsupported(*given, **options):
         raise OSError(errno.ENOLCK, "no locks on this disk")
 
-    monkeypatch.setattr(files, "lock_descriptor", unsupported)
+    monkeypatch.setattr("filelock.lock_descriptor", unsupported)
     write(path, "new")
     assert path.read_text() == "new"
     assert beside(path) == []

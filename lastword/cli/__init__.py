@@ -42,13 +42,18 @@ app = typer.Typer(
 )
 
 
+@functools.cache
+def _hints(owner: Command) -> dict[str, Any]:
+    """Return the types of a function's parameters, or of a dataclass's fields, with their options."""
+    return get_type_hints(owner, include_extras=True)
+
+
 def as_command(function: Command) -> Command:
     """Return a command as typer takes it: option groups are expanded, errors become exit codes.
 
     A parameter whose type is a dataclass stands for the options that are the fields of that dataclass.
     """
-    hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups: dict[str, Any] = {name: hint for name, hint in _hints(function).items() if is_dataclass(hint)}
 
     @functools.wraps(function)
     def run(debug: bool, **values: Any) -> None:
@@ -69,9 +74,8 @@ def as_command(function: Command) -> Command:
 
 def _parameters(function: Command) -> Iterator[Parameter]:
     """Yield the parameters of a function, or of a dataclass, with those of their dataclasses in place."""
-    hints = get_type_hints(function, include_extras=True)
     for parameter in inspect.signature(function).parameters.values():
-        hint = hints[parameter.name]
+        hint = _hints(function)[parameter.name]
         if is_dataclass(hint):
             yield from _parameters(cast(Command, hint))
         else:

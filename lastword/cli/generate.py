@@ -13,7 +13,7 @@ from typer import Option
 import lastword
 from lastword.cli import options
 from lastword.cli.console import draw_curve, live_canvas
-from lastword.cli.options import ModelOptions, SamplingOptions, path_option
+from lastword.cli.options import ModelOptions, PromptOptions, SamplingOptions, path_option
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
 
@@ -26,14 +26,10 @@ NOTE = (
 def generate(
     model_options: ModelOptions,
     recipe_options: SamplingOptions,
-    prompt: options.Prompt = None,
+    prompt_options: PromptOptions,
     seed: options.Seed = 0,
-    chat: options.Chat = False,
-    ids: options.Ids = False,
     calibration: options.CalibrationFile = "auto",
-    exceed_max_seq_len: options.ExceedMaxSeqLen = False,
     live: Annotated[bool | None, Option(help="Show denoising. Default: on a terminal.")] = None,
-    as_json: options.Json = False,
 ) -> None:
     """Answer a prompt on a canvas of the predicted length.
 
@@ -49,17 +45,16 @@ def generate(
           --model GSAI-ML/LLaDA-8B-Instruct --chat --block 32
         echo "Problem: Solve for n: 4n + 3 = 35." | lastword generate --json
     """
-    content = options.read_prompt(prompt, chat=chat, ids=ids)
+    content, as_json = prompt_options.read(), prompt_options.as_json
     if live and as_json:
         raise SettingError("--live and --json were given; give one: --json is for scripts, --live for a terminal")
     recipe, console = recipe_options.build(), Console()
     model = model_options.source(calibration).load()
     if live and not console.is_terminal:
         typer.echo("lastword: --live needs a terminal and was ignored", err=True)
+    exceed = prompt_options.exceed_max_seq_len
     with live_canvas(model, console, model_options.name, enabled=not as_json and live is not False) as on_step:
-        answer = lastword.generate(
-            model, content, recipe=recipe, seed=seed, exceed_max_seq_len=exceed_max_seq_len, on_step=on_step
-        )
+        answer = lastword.generate(model, content, recipe=recipe, seed=seed, exceed_max_seq_len=exceed, on_step=on_step)
     if as_json:
         typer.echo(json.dumps({"model": model_options.name, **answer.to_data()}))
         return
@@ -86,15 +81,11 @@ def _check_picture(plot: Path | None) -> None:
 
 def predict(
     model_options: ModelOptions,
-    prompt: options.Prompt = None,
+    prompt_options: PromptOptions,
     limit: Annotated[int | None, Option(help="Masks of the probe. Default: the model's own number.")] = None,
     ends: options.Ends = "document",
     interpretation: options.InterpretationName = "auto",
     plot: Annotated[Path | None, path_option("Write the curve as a picture (PNG, SVG, PDF).")] = None,
-    chat: options.Chat = False,
-    ids: options.Ids = False,
-    exceed_max_seq_len: options.ExceedMaxSeqLen = False,
-    as_json: options.Json = False,
 ) -> None:
     """Predict how long the answer will be, from one forward pass.
 
@@ -109,7 +100,7 @@ def predict(
           --model GSAI-ML/LLaDA-8B-Instruct --chat --interpretation hazard
         echo "5 42 17" | lastword predict --ids --limit 64 --json
     """
-    content = options.read_prompt(prompt, chat=chat, ids=ids)
+    content = prompt_options.read()
     _check_picture(plot)
     lengths = lastword.predict_length(
         model_options.source("auto").load(),
@@ -117,7 +108,7 @@ def predict(
         limit=limit,
         ends=ends,
         interpretation=interpretation,
-        exceed_max_seq_len=exceed_max_seq_len,
+        exceed_max_seq_len=prompt_options.exceed_max_seq_len,
     )
     explanation = lengths.explanation or interpretation
     mean, tail, slots = lengths.mean.item(), lengths.tail.item(), lengths.slots
@@ -125,7 +116,7 @@ def predict(
     quantiles = {q: int(lengths.quantile(q)) for q in QUANTILES}
     if plot is not None:
         lastword.save_lengths(lengths, plot)
-    if as_json:
+    if prompt_options.as_json:
         data = {
             "model": model_options.name,
             "limit": slots,

@@ -71,16 +71,16 @@ MODELS = "A checkpoint folder, a hub name, or an embedded model (lastword models
 DEFAULTS = f"Default: {DEFAULT_MODEL}; {CHAT_MODEL} in a chat; the preset's or the server's."
 RECIPES = "careful, fast, paper, fixed, or a JSON file; other options override it."
 LENGTHS = "default:512 (one probe, grow, stop at the end), survival (the paper), fixed:256, daedal ..."
+IDS = "The prompt is token ids, separated by spaces or commas."
+EXCEED = "Allow more tokens than the model has positions."
 INTERPRETATIONS = "Interpretation of the end signal: auto, hazard (the paper), boundary, ended-by, turn-end ..."
 CHAT_SEED = "Seed of everything random. Default: a new one for every answer."
 ENGINES = "local (this process), processes, ray (a cluster), or openai (a server with the OpenAI API)."
 
-Prompt = Annotated[str | None, Argument(help="The prompt. Without it or with '-': standard input.")]
 Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")]
 Dtype = Annotated[str, Option(help="auto, float32, bfloat16, float16.")]
 Weights = Annotated[str | None, Option(help="fp8: quantise the layers. Default: as they are stored.")]
 Chat = Annotated[bool, Option("--chat", help="Wrap the prompt in the model's chat template.")]
-Ids = Annotated[bool, Option("--ids", help="The prompt is token ids, separated by spaces or commas.")]
 RecipeName = Annotated[str | None, Option(parser=as_name_or_path, metavar="NAME|PATH", help=RECIPES)]
 Length = Annotated[str | None, Option(help=LENGTHS)]
 Temperature = Annotated[float | None, Option(help="0 chooses the most probable token.")]
@@ -90,9 +90,43 @@ InterpretationName = Annotated[str, Option(help=INTERPRETATIONS)]
 Ends = Annotated[str, Option(help="End tokens: document (the paper), or any (those of a turn, too).")]
 BatchSize = Annotated[int, Option("--rows", help="Prompts decoded at the same time.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object, for scripts.")]
-ExceedMaxSeqLen = Annotated[
-    bool, Option("--exceed-max-seq-len", help="Allow more tokens than the model has positions.")
-]
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """One prompt, its form, and the form of the output."""
+
+    prompt: Annotated[str | None, Argument(help="The prompt. Without it or with '-': standard input.")] = None
+    chat: Chat = False
+    ids: Annotated[bool, Option("--ids", help=IDS)] = False
+    exceed_max_seq_len: Annotated[bool, Option("--exceed-max-seq-len", help=EXCEED)] = False
+    as_json: Json = False
+
+    def read(self) -> Any:
+        """Return the prompt as `generate` takes it."""
+        if self.chat and self.ids:
+            raise PromptError("--ids and --chat were given; give text with --chat, or token ids without it")
+        text = self.prompt
+        if text is None or text == "-":
+            if sys.stdin.isatty():
+                raise PromptError("no prompt was given; write one as an argument or pipe it in")
+            try:
+                text = read_text(sys.stdin.read).rstrip("\n")
+            except (OSError, ValueError) as error:
+                raise PromptError(
+                    f"standard input cannot be read ({error}); give the prompt as an argument, or as UTF-8 text"
+                ) from error
+        if not text:
+            raise PromptError("the prompt is empty; write one as an argument or pipe it in")
+        check_utf8(text, "the prompt")
+        if self.chat:
+            return [{"role": "user", "content": text}]
+        try:
+            return [int(word) for word in text.replace(",", " ").split()] if self.ids else text
+        except ValueError as error:
+            raise PromptError(
+                f"--ids takes whole numbers only ({error}); write them as in '5 42 17', or leave --ids out"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -208,32 +242,6 @@ def read_text(read: Callable[[int], str]) -> str:
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS} characters")
     return text
-
-
-def read_prompt(argument: str | None, *, chat: bool, ids: bool) -> Any:
-    """Return the prompt of a command as `generate` takes it."""
-    if chat and ids:
-        raise PromptError("--ids and --chat were given; give text with --chat, or token ids without it")
-    if argument is None or argument == "-":
-        if sys.stdin.isatty():
-            raise PromptError("no prompt was given; write one as an argument or pipe it in")
-        try:
-            argument = read_text(sys.stdin.read).rstrip("\n")
-        except (OSError, ValueError) as error:
-            raise PromptError(
-                f"standard input cannot be read ({error}); give the prompt as an argument, or as UTF-8 text"
-            ) from error
-    if not argument:
-        raise PromptError("the prompt is empty; write one as an argument or pipe it in")
-    check_utf8(argument, "the prompt")
-    if ids:
-        try:
-            return [int(word) for word in argument.replace(",", " ").split()]
-        except ValueError as error:
-            raise PromptError(
-                f"--ids takes whole numbers only ({error}); write them as in '5 42 17', or leave --ids out"
-            ) from error
-    return [{"role": "user", "content": argument}] if chat else argument
 
 
 def check_utf8(text: str, name: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import glob
 import os
-import secrets
 import shutil
 import stat
 import warnings
@@ -14,8 +13,6 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, NoReturn
-
-from filelock import lock_descriptor
 
 from lastword.errors import SettingError
 
@@ -134,16 +131,22 @@ def _rename(beside: Path, target: Path) -> None:
 def _create_beside(target: Path) -> tuple[Path, int]:
     """Create a locked empty file in the folder of the target; return its path and descriptor."""
     while True:
-        beside = target.parent / f".{target.name[:MAX_PREFIX]}.{secrets.token_hex(4)}{UNFINISHED}"
+        beside = target.parent / f".{target.name[:MAX_PREFIX]}.{os.urandom(4).hex()}{UNFINISHED}"
         try:
             descriptor = os.open(beside, NEW_FILE, 0o666)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}") from error
         with suppress(OSError):
-            lock_descriptor(descriptor)
+            _lock_file(descriptor)
         if beside.exists():
             return beside, descriptor
         os.close(descriptor)  # another process removed it before it was locked
+
+
+def _lock_file(descriptor: int, *, blocking: bool = True) -> bool:
+    from filelock import lock_descriptor  # imported here because every command imports this module
+
+    return lock_descriptor(descriptor, blocking=blocking)
 
 
 def _try_file_beside(path: Path) -> None:
@@ -157,7 +160,7 @@ def _remove_abandoned(target: Path) -> None:
     pattern = f".{glob.escape(target.name[:MAX_PREFIX])}.{'[0-9a-f]' * 8}{UNFINISHED}"
     for path in target.parent.glob(pattern):
         with suppress(OSError), path.open("r+b") as file:
-            if lock_descriptor(file.fileno(), blocking=False):
+            if _lock_file(file.fileno(), blocking=False):
                 path.unlink()
 
 
@@ -265,7 +268,7 @@ class JournalFile:
 
     def _lock(self) -> None:
         try:
-            if lock_descriptor(self._file.fileno(), blocking=False):
+            if _lock_file(self._file.fileno(), blocking=False):
                 return
         except OSError as error:
             reason = f"({os_error_reason(error)}): check that no other process writes it"

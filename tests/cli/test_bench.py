@@ -17,8 +17,8 @@ def bench(command, monkeypatch, tmp_path):
 
 
 def test_models_are_timed_by_recipe(bench, tmp_path, monkeypatch):
-    monkeypatch.setitem(BENCH_RECIPES, "careful", lastword.Recipe(length=lastword.Fixed(8)))
-    monkeypatch.setitem(BENCH_RECIPES, "fast", lastword.Recipe(length=lastword.Fixed(4)))
+    monkeypatch.setitem(BENCH_RECIPES, "careful", lastword.Recipe(length=lastword.Fixed(3)))
+    monkeypatch.setitem(BENCH_RECIPES, "fast", lastword.Recipe(length=lastword.Fixed(2)))
     words = ("--recipes", "careful,fast", "--rows", "3", "--max-batch-size", "2", "--solo", "1")
     code, out, err = bench(*words, "--device", "cpu")
     assert code == 0, err

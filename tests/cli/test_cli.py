@@ -3,11 +3,8 @@ from __future__ import annotations
 import inspect
 import io
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+import shlex
 
 import pytest
 
@@ -29,18 +26,17 @@ def examples():
 
 
 @pytest.mark.full
-def test_the_examples_of_help_texts_run(tmp_path):
+def test_the_examples_of_help_texts_run(command, tmp_path, monkeypatch):
     from lastword.tasks import load_frozen
 
+    monkeypatch.chdir(tmp_path)
     prompts = [e.prompt.replace("\n", " ") for e in load_frozen("test", "algebra")[:9]]
     (tmp_path / "prompts.txt").write_text("\n".join(prompts))
-    root = Path(__file__).parent.parent.parent
     assert len(examples()) == 10
     for line in examples():
-        script = f'lastword() {{ "{sys.executable}" -m lastword "$@"; }}; {line}'
-        environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, check=False)
-        assert done.returncode == 0, f"{line}: {done.stderr.decode()}"
+        echo, _, words = line.rpartition(" | ")
+        code, _, err = command(*shlex.split(words)[1:], stdin=" ".join(shlex.split(echo)[1:]))
+        assert code == 0, f"{line}: {err}"
 
 
 def test_version(command):

@@ -11,11 +11,12 @@ from lastword.tasks import load_frozen
 MARK = "\nopen('mark', 'w')\n"
 
 
+@pytest.mark.parametrize("step", [10, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize("family", ["complete_function", "write_function"])
-def test_every_reference_answer_is_plain(family):
+def test_every_reference_answer_is_plain(family, step):
     examples = load_frozen("test", family)
     assert len(examples) == 1200
-    for example in examples:
+    for example in examples[::step]:
         head = example.prompt if family == "complete_function" else ""
         assert why_not_plain(f"{head}{example.answer}\n{example.target}\n") is None
 
