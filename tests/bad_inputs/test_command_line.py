@@ -376,7 +376,7 @@ SHELL = [
 # These import torch.
 SLOW_SHELL = [
     ("LASTWORD recipes >/dev/full", 1, "No space left on device"),
-    ("LASTWORD recipes | head -1; exit ${PIPESTATUS[0]}", 141, ""),
+    ("LASTWORD recipes | true; exit ${PIPESTATUS[0]}", 141, ""),
     ("LASTWORD generate abc -m toy --json >/dev/full", 1, "No space left on device"),
     ("LASTWORD generate abc -m toy --length fixed:2 2>/dev/full", 1, ""),
     ("LASTWORD generate abc -m toy --length fixed:2 <&- 2>&-", 0, ""),
