@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from lastword.cli.options import ChatOptions
-from lastword.errors import CapacityError, EngineError, RecipeError, SettingError, install_command
+from lastword.errors import CapacityError, EngineError, RecipeError, SettingError, import_extra
 from lastword.io.files import os_error_reason, user_path
 
 if TYPE_CHECKING:
@@ -198,11 +198,7 @@ def _client(url: str, key: str | None) -> Any:
 @contextmanager
 def _server_errors(url: str) -> Iterator[None]:
     """Turn errors of the client into ours, with the server's message."""
-    try:
-        import openai
-    except ImportError as error:
-        command = install_command("client")
-        raise SettingError(f"--url needs the package openai, which is not installed: {command}") from error
+    openai = import_extra("openai", "client", "--url")
     try:
         yield
     except openai.APIConnectionError as error:

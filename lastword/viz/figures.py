@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from lastword.errors import ExtraError, SettingError, WrongTypeError, install_command
+from lastword.errors import SettingError, WrongTypeError, import_extra
 from lastword.io.files import check_target, write
 from lastword.validation import check_number, short_repr
 
@@ -92,14 +92,8 @@ def _format(path: Path) -> str:
 
 
 def import_matplotlib() -> Any:
-    """Return the module matplotlib, or raise ExtraError with the command that installs it."""
-    try:
-        import matplotlib.figure
-        import matplotlib.pyplot
-    except ImportError as error:
-        command = install_command("plot")
-        raise ExtraError(f"plotting needs matplotlib, which is not installed: {command}") from error
-    return matplotlib
+    """Return the module matplotlib with pyplot, or raise ExtraError with the command that installs it."""
+    return import_extra("matplotlib.pyplot", "plot", "plotting")
 
 
 def draw_survival(
