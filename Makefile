@@ -28,11 +28,11 @@ check: setup
 	$(PYTEST) -m 'not gpu and not full and not slow' -k 'not solo_run and not (laws and (llada or dream))' \
 		$(BEYOND_CHECK:%=--ignore=%)
 
-# Before a commit: lint, types and every test that is not slow by nature. Under 7 minutes on two cores.
+# Before a commit: lint, types and every test that is not slow by nature. Under 6 minutes on two cores.
 test: setup lint
 	$(PYTEST)
 
-# Slow by nature: the full cross, whole datasets, wheel and sdist, other Pythons. Under 45 minutes on two cores.
+# Slow by nature: more of the cross, whole datasets, wheel and sdist, other Pythons. Under 30 minutes on two cores.
 test-all: setup
 	$(PYTEST) --dist load -m full
 

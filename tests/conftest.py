@@ -11,12 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.golden.shards import cut as cut_shards
 
@@ -28,10 +28,16 @@ MISSING = ("needs the program ", "needs the package ", "could not import ")
 
 # The tests that run with shape checks: they try every part. The others decode in the same way, and decoding with checks
 # takes several times as long.
-SHAPES_CHECKED = (
-    *("canvas", "laws", "policies", "recipe", "survival", "test_generation"),
-    *("decoding/test_prediction", "decoding/test_sampling", "decoding/test_static_shapes"),
+SHAPES_CHECKED = tuple(
+    f"tests/{path}"
+    for path in (
+        *("canvas", "laws", "policies", "recipe", "survival", "test_generation"),
+        *("decoding/test_prediction", "decoding/test_sampling", "decoding/test_static_shapes"),
+    )
 )
+
+settings.register_profile("tests", max_examples=50, deadline=None)
+settings.load_profile("tests")
 
 
 def pytest_configure() -> None:
@@ -41,20 +47,12 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    path = item.path.relative_to(Path(__file__).parent).as_posix()
-    with shapes_checked(path.startswith(SHAPES_CHECKED) and item.get_closest_marker("full") is None):
-        return (yield)
-
-
-@contextmanager
-def shapes_checked(checked: bool):
-    """Check the shapes of `lastword` at run time, or skip the checks."""
-    before = jaxtyping.config.jaxtyping_disable
+    checked = item.nodeid.startswith(SHAPES_CHECKED) and item.get_closest_marker("full") is None
     jaxtyping.config.update("jaxtyping_disable", not checked)
     try:
-        yield
+        return (yield)
     finally:
-        jaxtyping.config.update("jaxtyping_disable", before)
+        jaxtyping.config.update("jaxtyping_disable", True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -103,6 +101,12 @@ for line in sys.stdin:
 @pytest.fixture(scope="session")
 def golden():
     return Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Switch the shape checks off."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture

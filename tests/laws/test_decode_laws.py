@@ -10,7 +10,7 @@ from tests.golden.cases import model
 from tests.laws.axes import LENGTHS, MODELS, RESIZING, RULES, prompts, recipes, tiny
 
 
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=24)
 @given(st.sampled_from(MODELS), prompts, recipes([*LENGTHS, *RESIZING]))
 def test_each_row_of_a_batch_equals_its_solo_run(name, batch, recipe):
     """Recipes and prompts by chance; every pair of parts in turn: test_cross.py. Nowhere else."""
@@ -28,7 +28,7 @@ def check_rows_against_solo_runs(model, batch, recipe):
         assert answer.finish == alone.finish
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from(["llada", "dream"]), prompts, recipes(LENGTHS))
 def test_masks_only_ever_fill_and_the_prompt_stays(family, batch, recipe):
     before = None
@@ -46,7 +46,7 @@ def test_masks_only_ever_fill_and_the_prompt_stays(family, batch, recipe):
     assert not before.masked.any()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.sampled_from(["llada", "dream"]), prompts, st.sampled_from(RULES), st.integers(1, 12))
 def test_rules_stay_inside_the_window(family, batch, rule, block):
     recipe = lastword.Recipe(length=lastword.Fixed(11), unmask=rule, block=block)

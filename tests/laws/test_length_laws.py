@@ -57,7 +57,7 @@ def limit_of(length):
     return length.limit
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.sampled_from(MODELS), prompts, recipes(RESIZING))
 def test_text_and_prompt_stay_and_no_mask_is_left(name, batch, recipe):
     watched = recipe.with_choices(length=Watched(recipe.length))
@@ -81,7 +81,7 @@ BUDGETS = [
 ]
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=16)
 @given(
     st.sampled_from(MODELS),
     prompts,

@@ -27,7 +27,7 @@ def every_column(tokens):
     return torch.arange(tokens.shape[1]).expand(tokens.shape[0], -1)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(families, seeds, st.data())
 def test_partial_reads_equal_full_reads(family, seed, data):
     tokens, valid = random_canvas(family, seed)
@@ -38,7 +38,7 @@ def test_partial_reads_equal_full_reads(family, seed, data):
     torch.testing.assert_close(part, full[:, some], atol=1e-5, rtol=0)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(families, seeds)
 def test_padding_on_the_left_changes_nothing(family, seed):
     tokens, valid = random_canvas(family, seed)
@@ -48,7 +48,7 @@ def test_padding_on_the_left_changes_nothing(family, seed):
     torch.testing.assert_close(padded[-1:], alone, atol=1e-4, rtol=0)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(families, seeds, st.data())
 def test_recomputing_unchanged_columns_changes_nothing(family, seed, data):
     tokens, valid = random_canvas(family, seed)

@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import lastword
 from lastword.canvas.canvas import Clock
@@ -107,7 +107,6 @@ def chosen(rule, prediction):
     return set(slots[0].nonzero()[:, 0].tolist())
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows=logits, low=numbers(0.0625, 1), high=numbers(0.0625, 1))
 def test_a_lower_threshold_fills_at_least_as_much(predicted, rows, low, high):
     low, high = sorted((low, high))
@@ -119,7 +118,6 @@ def test_a_lower_threshold_fills_at_least_as_much(predicted, rows, low, high):
     assert all(prediction.confidence[0, slot] >= high for slot in less - forced)
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows=logits, factor=numbers(0.0625, 4))
 def test_factor_fills_the_longest_prefix_over_its_rising_bar(predicted, rows, factor):
     prediction = predicted(torch.tensor(rows))
@@ -131,7 +129,6 @@ def test_factor_fills_the_longest_prefix_over_its_rising_bar(predicted, rows, fa
         assert len(chosen(lastword.Factor(factor), prediction)) == count
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows=logits, gamma=numbers(0, 6), order=st.sampled_from(["entropy", "confidence", "margin"]))
 def test_entropy_bound_keeps_its_bound_and_stops_no_sooner(predicted, rows, gamma, order):
     prediction = predicted(torch.tensor(rows))
@@ -152,7 +149,6 @@ def test_entropy_bound_keeps_its_bound_and_stops_no_sooner(predicted, rows, gamm
         assert min(float(surest[slot]) for slot in picked) >= float(surest[following])
 
 
-@settings(max_examples=40, deadline=None)
 @given(rows=logits, one=numbers(0, 6), other=numbers(0, 6))
 def test_a_larger_gamma_fills_at_least_as_much(predicted, rows, one, other):
     prediction = predicted(torch.tensor(rows))

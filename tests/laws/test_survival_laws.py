@@ -1,7 +1,7 @@
 """What must hold for every length distribution."""
 
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from lastword.survival.distribution import LengthDistribution, Mean, Quantile
 from lastword.survival.interpretation import Auto, Boundary, EndedBy, EndSignal, FirstBoundary, Hazard, TurnEnd
@@ -33,7 +33,6 @@ def test_mean_is_the_restricted_mean(hazard):
     assert 1 <= lengths.mean.item() <= lengths.slots + 1e-9
 
 
-@settings(deadline=None)  # the first call loads torch.testing
 @given(hazards)
 def test_all_three_constructions_agree(hazard):
     lengths = LengthDistribution.from_hazard(hazard)
@@ -92,7 +91,6 @@ def signals(draw):
     return EndSignal(ends * share, ends * (1 - share), reached)
 
 
-@settings(deadline=None)
 @given(signals(), readings)
 def test_whatever_the_signal_a_reading_is_a_distribution(signal, reading):
     lengths = reading(signal)
@@ -104,7 +102,6 @@ def test_whatever_the_signal_a_reading_is_a_distribution(signal, reading):
     assert (lengths.quantile(0.5) <= lengths.quantile(0.9)).all()
 
 
-@settings(deadline=None)
 @given(signals(), readings)
 def test_a_row_is_read_as_if_it_were_alone(signal, reading):
     together = reading(signal)
@@ -114,7 +111,6 @@ def test_a_row_is_read_as_if_it_were_alone(signal, reading):
         assert together.row(row).interpretation == alone.row(0).interpretation
 
 
-@settings(deadline=None)
 @given(signals(), st.sampled_from([EndedBy(), Boundary(), FirstBoundary(), TurnEnd()]))
 def test_no_answer_ends_before_a_word_that_stands(signal, reading):
     lengths = reading(signal)
