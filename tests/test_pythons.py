@@ -20,7 +20,7 @@ FOLDERS = ("lastword", "training", "benchmarks", "examples", "tests")
 
 # What the command line needs before it does anything; pure Python, so any version may borrow it.
 LENT = ("typer", "click", "rich", "pygments", "markdown-it-py", "mdurl", "shellingham",
-        "typing-extensions", "annotated-doc", "filelock")  # fmt: skip
+        "typing-extensions", "annotated-doc")  # fmt: skip
 # Dependencies and extras as they are imported, what they bring, and ourselves.
 KNOWN = {
     *(name.replace("-", "_") for name in re.findall(r'"([\w-]+)(?:\[[\w,]+\])?[<>=]=', PROJECT)),

@@ -84,7 +84,9 @@ PROMPT, REQUEST = PAGE.read_text().split("## A request of the server")
 
 @pytest.mark.full
 def test_the_walk_of_a_prompt():
-    assert listed(PROMPT) == trace(FOLLOW)
+    files = trace(FOLLOW)
+    assert len(files) < 35
+    assert {*listed(PROMPT)} == {*files}
 
 
 @pytest.mark.full

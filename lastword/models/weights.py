@@ -56,15 +56,10 @@ def check_files(folder: Path, files: Mapping[str, Path], names: Mapping[str, str
 
     `head` is the checkpoint's name of the output head: a tied one is often stored all the same.
     """
-    unknown = (name for name in files.keys() - names.keys() if not name.endswith(IGNORED_SUFFIXES) and name != head)
-    problems = [
-        f"{len(tensors)} {verdict} (first: {short_repr(min(tensors))})"
-        for verdict, tensors in (
-            ("tensors are missing", names.keys() - files.keys()),
-            ("are not part of the architecture", [*unknown]),
-        )
-        if tensors
-    ]
+    missing, extra = names.keys() - files.keys(), files.keys() - names.keys() - {head}
+    extra = {short_repr(name) for name in extra if not name.endswith(IGNORED_SUFFIXES)}
+    found = (("tensors are missing", missing), ("are not part of the architecture", extra))
+    problems = [f"{len(tensors)} {verdict} (first: {min(tensors)})" for verdict, tensors in found if tensors]
     if problems:
         raise CheckpointError(
             f"the weights in {folder} do not fit its config.json: {' and '.join(problems)}; "

@@ -63,7 +63,7 @@ def test_it_predicts_longer_answers_where_the_prompt_asks_for_them(embedded):
     assert brief + 8 < long < 256
 
 
-@pytest.mark.slow
+@pytest.mark.full  # it reads every kept record of a model
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_the_card_says_what_log_and_records_say(name):
     settings = read(Path(card.__file__).parent / f"{name}.toml")
