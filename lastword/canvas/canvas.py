@@ -21,7 +21,7 @@ from lastword.errors import SettingError
 class RowSpans:
     """The columns of the prompt and the answer of each row.
 
-    Canvases that differ in their tokens only share one instance, so that the masks are computed once.
+    Canvases that differ only in their tokens share one instance, so the masks are computed once.
     """
 
     start: int  # the column where all answers begin
@@ -50,9 +50,9 @@ class RowSpans:
 class Canvas:
     """A batch of rows: padding | prompt | answer | padding.
 
-    All answers begin at column `start`, so shorter prompts are padded on the left; the answer of row r has
-    `horizon[r]` slots. A canvas is immutable: every change returns a new one, which costs little compared
-    with a forward pass. It lives on the model's device during decoding and on the CPU during planning.
+    All answers begin at column `start`, so shorter prompts are padded on the left; the answer of row r has `horizon[r]`
+    slots. A canvas is immutable: every change returns a new one, which costs little compared with a forward pass. It
+    lives on the model's device during decoding and on the CPU during planning.
     """
 
     tokens: Int[Tensor, "B L"]
@@ -173,21 +173,21 @@ class Canvas:
         return Window(first, torch.where(has_masks, torch.minimum(first + block, end), first))
 
     def changed_since(self, before: Canvas) -> Bool[Tensor, "B"]:
-        """Return the rows whose length changed or that hold a different token where one was written."""
+        """Return the rows whose length changed since `before`, or a token that `before` had already."""
         shared = min(self.width, before.width)
         written = (before.answer & (before.tokens != before.ids.mask))[:, :shared]
         differs = self.tokens[:, :shared] != before.tokens[:, :shared]
         return (self.horizon != before.horizon) | (written & differs).any(-1)
 
     def write(self, where: Bool[Tensor, "B L"], tokens: Int[Tensor, "B L"]) -> Canvas:
-        """Return the canvas with masks filled; the prompt and filled slots stay whatever `where` says."""
+        """Return the canvas with `tokens` written into its masks at `where`; all other columns keep their tokens."""
         return replace(self, tokens=torch.where(where & self.masked, tokens, self.tokens))
 
     def abandon(self, open_masks: Bool[Tensor, "B L"], chosen: Bool[Tensor, "B L"]) -> Canvas:
         """Return the canvas with the open masks of a row abandoned if all were chosen and all stayed masks.
 
-        This happens only if the model may propose the mask token (Sampling.propose_mask). At temperature 0
-        another pass would propose it again; above 0 the authors' code stops there as well.
+        This happens only if the model may propose the mask token (Sampling.propose_mask). At temperature 0 another pass
+        would propose it again; above 0 the authors' code stops there as well.
         """
         refused = (~open_masks | (chosen & self.masked)).all(-1, keepdim=True)
         if not self.may_contain(refused):
@@ -212,8 +212,8 @@ class Canvas:
     def min_horizon(self) -> Int[Tensor, "B"]:
         """The smallest horizon to which each row can be cropped without losing text; at least 1.
 
-        Text is every written token before the first end token, and that end token once no mask precedes
-        it. An end token after masks may be cropped: it says that the answer ends somewhere before it.
+        Text is every written token before the first end token, and that end token once no mask precedes it. An end
+        token after masks may be cropped: it says that the answer ends somewhere before it.
         """
         column = cached_arange(self.width, self.tokens.device)
         first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)
@@ -283,8 +283,8 @@ class Clock:
     def tick(self, canvas: Canvas, block: int | None, active: Bool[Tensor, "B"] | None = None) -> Clock:
         """Return the clock of the next step; only `active` rows advance (None: all).
 
-        A block also restarts when its row was resized: masks and, to the right of the change, columns are
-        different, so schedules restart and caches recompute the row.
+        A block also restarts when its row was resized: masks and, to the right of the change, columns are different, so
+        schedules restart and caches recompute the row.
         """
         window = canvas.window(block)
         block_start = (window.first != self.window.first) | (window.last != self.window.last)

@@ -14,9 +14,9 @@ from torch import Tensor
 class Columns:
     """The columns that a forward pass read in each row, from left to right.
 
-    Every row has as many entries as the widest. `read` is False where a shorter row repeats its last
-    column, and in rows that did not participate. Static columns have a fixed number of distinct entries,
-    and `read` is False at those that were not requested.
+    Every row has as many entries as the widest. `read` is False where a shorter row repeats its last column, and in
+    rows that did not participate. Static columns have a fixed number of distinct entries, and `read` is False at those
+    that were not requested.
     """
 
     index: Int[Tensor, "B S"]
@@ -103,8 +103,8 @@ def column_indices(chosen: Tensor) -> Tensor:  # bool [B, L] -> [B, R]
 def pack_indices(chosen: Tensor, capacity: int) -> tuple[Tensor, Tensor]:  # bool [N] -> [N], [capacity]
     """Return the rank of every entry among the chosen ones, and the chosen entries, without a host sync.
 
-    At most `capacity` entries are chosen. An entry that is not chosen has the rank of the chosen one before
-    it, and unused capacity repeats the first entry.
+    At most `capacity` entries are chosen. An entry that is not chosen has the rank of the chosen one before it, and
+    unused capacity repeats the first entry.
     """
     rank = chosen.cumsum(0) - 1
     at = torch.where(chosen, rank, capacity).clamp(max=capacity)

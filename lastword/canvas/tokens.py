@@ -33,8 +33,8 @@ def is_plain_tensor(value: object) -> TypeGuard[Tensor]:
 class TokenIds:
     """Special token ids of a checkpoint and the size of its vocabulary.
 
-    `end` closes a document and, in most checkpoints, also fills the canvas after it. A chat model may close
-    its turn with other tokens, `turn_ends`. Any of them ends an answer.
+    `end` closes a document and, in most checkpoints, also fills the canvas after it. A chat model may close its turn
+    with other tokens, `turn_ends`. Any of them ends an answer.
     """
 
     mask: int
@@ -52,8 +52,8 @@ class TokenIds:
             check_int("TokenIds", name, value, minimum=0, maximum=self.vocab_size - 1)
         if self.mask in (self.end, self.pad, *self.turn_ends):
             raise SettingError(
-                f"the mask id {self.mask} is also an end or pad id, so filled slots would count as masks; "
-                "use a different mask id"
+                f"the mask id {self.mask} is also an end or pad id, so filled slots would count as masks; use a "
+                "different mask id"
             )
 
     @cached_property

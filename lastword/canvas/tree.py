@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastword.canvas.tokens import TokenIds
 
-# What a part carries from step to step: a NamedTuple of tensors whose first axis is the rows, or ().
+# The state of a part from step to step: a NamedTuple of tensors whose first axis is the rows, or ().
 State = tuple[Tensor, ...]
 
 Tree = TypeVar("Tree")  # a tensor, a tuple of trees, or a dataclass that holds trees

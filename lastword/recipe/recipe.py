@@ -1,4 +1,4 @@
-"""Recipe: the parts of a decoding as one value, checked to go together."""
+"""Recipe: the parts of a decoding as one value, checked for compatibility."""
 
 from __future__ import annotations
 
@@ -124,8 +124,7 @@ class Recipe:
         block = [f"block {self.block}"] if self.block else []
         return ", ".join([*map(to_text, parts), *block])
 
-    def __str__(self) -> str:
-        return self.label()
+    __str__ = label
 
     def _repr_html_(self) -> str:
         parts = {axis: getattr(self, axis) for axis in _AXES}

@@ -1,1 +1,1 @@
-"""Length distributions, and how to read them from end-token probabilities."""
+"""Length distributions and their derivation from end-token probabilities."""

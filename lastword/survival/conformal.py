@@ -9,9 +9,9 @@ from lastword.errors import SettingError
 from lastword.survival.distribution import Cheapest, LengthDistribution, Mean, Quantile, Scaled
 from lastword.validation import check_list, check_number, check_type
 
-# A plan is rounded up to whole slots, so an answer of n slots fits as soon as the bound exceeds n - 1. A
-# bound of n itself would give nearly every answer an extra slot and cover more than requested. A 1024th of a
-# slot is more than rounding takes away and less than any answer needs.
+# A plan is rounded up to whole slots, so an answer of n slots fits as soon as the bound exceeds n - 1. A bound of n
+# itself would give nearly every answer an extra slot and cover more than requested. A 1024th of a slot is more than
+# rounding takes away and less than any answer needs.
 _SPARE = 1 - 1 / 1024
 
 
@@ -23,13 +23,12 @@ def upper_bound(
 ) -> Scaled:
     """Return the estimate, scaled so that a share `coverage` of new answers fits, rounded up to whole slots.
 
-    Row i of `lengths` is the prediction for a prompt and `finished[i]` the length of its answer, with the end
-    token. A cut answer has no known length, so decode calibration prompts on a canvas that is long enough. No
-    labels are needed.
+    Row i of `lengths` is the prediction for a prompt and `finished[i]` the length of its answer, with the end token. A
+    cut answer has no known length, so decode calibration prompts on a canvas that is long enough. No labels are needed.
 
-    However good the prediction is, the bound covers the answer to a new prompt with at least this probability
-    if that prompt is exchangeable with the calibration prompts. Calibrate each task family on its own if
-    families differ, and not on the prompts that you report.
+    However good the prediction is, the bound covers the answer to a new prompt with at least this probability if that
+    prompt is exchangeable with the calibration prompts. Calibrate each task family on its own if families differ, and
+    not on the prompts that you report.
     """
     check_type("upper_bound", "lengths", lengths, LengthDistribution, "a LengthDistribution")
     check_list("upper_bound", "finished", finished, "a list of lengths, one per row")
@@ -56,8 +55,8 @@ def conformal_factor(predicted: Sequence[float], finished: Sequence[int | float]
 def _check_pairs(predicted: Sequence[float] | LengthDistribution, finished: Sequence[int | float]) -> None:
     if len(predicted) != len(finished):
         raise SettingError(
-            f"{len(predicted)} predictions and {len(finished)} finished lengths were given; give one length "
-            "per prediction"
+            f"{len(predicted)} predictions and {len(finished)} finished lengths were given; give one length per "
+            "prediction"
         )
 
 
@@ -75,13 +74,13 @@ def required_factor(predicted: float, length: int | float) -> float:
 
 
 def conformal_quantile(factors: Sequence[float], coverage: float) -> float:
-    """Return the factor that covers a new answer with at least this probability."""
+    """Return the factor with which a prediction covers a new answer with probability `coverage` or more."""
     needed = min_samples(coverage)
     if len(factors) < needed:
         raise SettingError(
-            f"{len(factors)} finished answers do not suffice for a bound that covers {coverage:.0%}: at "
-            f"least {needed} are needed, and 100 or more for one that depends little on the choice of "
-            "prompts; finish more prompts or lower the coverage"
+            f"{len(factors)} finished answers do not suffice for a bound that covers {coverage:.0%}: at least "
+            f"{needed} are needed, and 100 or more for one that depends little on the choice of prompts; finish more "
+            "prompts or lower the coverage"
         )
     return sorted(factors)[_rank(len(factors), coverage) - 1]
 

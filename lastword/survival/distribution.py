@@ -30,17 +30,17 @@ AnyInterpretation = Callable[..., "LengthDistribution"]  # defined in survival.i
 class LengthDistribution:
     """The distribution of an answer's length L on slots 1..T: for one prompt, or one row for each prompt.
 
-    Length k means that the end token stands in slot k, so a length counts the end token. The mass beyond the
-    last slot of the probe is the `tail`. Stored as the discrete hazard h(k) = P(L = k | L >= k), from which
-    every other quantity follows:
+    Length k means that the end token stands in slot k, so a length counts the end token. The mass beyond the last slot
+    of the probe is the `tail`. Stored as the discrete hazard h(k) = P(L = k | L >= k), from which every other quantity
+    follows:
 
         survival  S(k) = P(L > k) = prod over i <= k of (1 - h(i)),  S(0) = 1
         density   P(L = k) = h(k) S(k-1)
         mean      E[min(L, T)] = sum over k = 1..T of S(k-1)          (the restricted mean)
 
-    Everything is float64, and products are sums of logarithms, so that a thousand small hazards are not lost
-    to rounding. The mean of one prompt is a tensor without axes, which compares, formats and converts like a
-    number; for several prompts it has one entry per row.
+    Everything is float64, and products are sums of logarithms, so that a thousand small hazards are not lost to
+    rounding. The mean of one prompt is a tensor without axes, which compares, formats and converts like a number; for
+    several prompts it has one entry per row.
 
     >>> import torch
     >>> from lastword import LengthDistribution
@@ -85,8 +85,8 @@ class LengthDistribution:
         step = rising - before
         if bool((step < -INPUT_ROUNDING).any()):
             raise SettingError(
-                f"a cumulative probability falls by {-step.min().item():.3g} along the slots; it may "
-                "only rise: smooth it first (isotonic regression or a running maximum)"
+                f"a cumulative probability falls by {-step.min().item():.3g} along the slots; it may only rise: "
+                "smooth it first (isotonic regression or a running maximum)"
             )
         return cls(conditional_hazard(step.clamp(min=0), 1 - before))
 
@@ -97,8 +97,8 @@ class LengthDistribution:
         total = mass.cumsum(-1)
         if bool((total > 1 + INPUT_ROUNDING).any()):
             raise SettingError(
-                f"a density sums to {total.max().item():.6g}; it may sum to at most 1: "
-                "normalise it or cap its running sum first"
+                f"a density sums to {total.max().item():.6g}; it may sum to at most 1: normalise it or cap its "
+                "running sum first"
             )
         before = torch.nn.functional.pad(total, (1, 0))[..., :-1]
         return cls(conditional_hazard(mass, 1 - before))
@@ -195,19 +195,19 @@ def check_probabilities(values: Tensor, name: str, *, rows: bool = True) -> Tens
         raise NumericError(f"a {name} contains NaN; the model's logits were probably not finite: check its dtype")
     if bool(((values < -INPUT_ROUNDING) | (values > 1 + INPUT_ROUNDING)).any()):
         raise SettingError(
-            f"a {name} ranges from {values.min().item():.6g} to {values.max().item():.6g}; "
-            "probabilities lie between 0 and 1"
+            f"a {name} ranges from {values.min().item():.6g} to {values.max().item():.6g}; probabilities lie between "
+            "0 and 1"
         )
     return values.clamp(0, 1)
 
 
 def conditional_hazard(part: Tensor, whole: Tensor) -> Tensor:
-    """Return part / whole as a hazard, and 1 where nothing is left."""
+    """Return the hazard `part` / `whole`, and 1 where `whole` is 0."""
     return torch.where(whole > ROUNDING, part / whole.clamp(min=ROUNDING), 1.0).clamp(0, 1)
 
 
 class Estimate(Part):
-    """A number of slots for every row of a distribution."""
+    """A rule that turns each row of a distribution into a number of slots."""
 
     cost_summary: ClassVar[str] = "nothing beyond the probe"
 
@@ -257,10 +257,9 @@ class Quantile(Estimate):
 class Cheapest(Estimate):
     """The length n with the lowest expected cost: n slots, plus `truncation_cost` if the answer is cut.
 
-    A cut answer is usually a wrong answer, however few slots were missing, so its cost does not depend on
-    their number: 300 if a right answer is worth 300 slots to you. The estimate minimises
-    n + truncation_cost * P(L > n) in every row. It ignores the last few percent of a row's mass if they lie
-    far away.
+    A cut answer is usually a wrong answer, however few slots were missing, so its cost does not depend on their number:
+    300 if a right answer is worth 300 slots to you. The estimate minimises n + truncation_cost * P(L > n) in every row.
+    It ignores the last few percent of a row's mass if they lie far away.
     """
 
     name = "cheapest"
@@ -276,9 +275,9 @@ class Cheapest(Estimate):
 class Scaled(Estimate):
     """Another estimate times a factor, plus `margin` slots.
 
-    Calibration finds the factor (`survival.upper_bound`). The margin is room that does not depend on the
-    length: cropping to the last word costs accuracy even if the answer fits, because models use the end
-    tokens after it as scratch space (arXiv 2603.05197).
+    Calibration finds the factor (`survival.upper_bound`). The margin is room that does not depend on the length:
+    cropping to the last word costs accuracy even if the answer fits, because models use the end tokens after it as
+    scratch space (arXiv 2603.05197).
 
     >>> import torch
     >>> coin = LengthDistribution.from_hazard(torch.full((50,), 0.5))

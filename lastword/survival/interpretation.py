@@ -27,8 +27,8 @@ def token_probabilities(logits: Float[Tensor, "*batch V"], ids: Sequence[int]) -
     is_tensor = isinstance(logits, Tensor)
     if not is_tensor or not logits.is_floating_point() or not logits.ndim:
         raise WrongTypeError(
-            f"logits of {logits.dtype if is_tensor else type(logits).__name__} were given; they must be a "
-            "tensor of floating-point numbers [..., vocabulary]"
+            f"logits of {logits.dtype if is_tensor else type(logits).__name__} were given; they must be a tensor of "
+            "floating-point numbers [..., vocabulary]"
         )
     check_list("token_probabilities", "ids", ids, "a list of token ids")
     for token in ids:
@@ -50,11 +50,10 @@ def token_probabilities(logits: Float[Tensor, "*batch V"], ids: Sequence[int]) -
 class EndSignal:
     """The probability of an end token in each of T slots, one row per prompt.
 
-    `document` is the probability of the token that closes a document and usually also fills the canvas after
-    it; `turn` is that of the token with which a chat model closes its turn, zero for models without one. What
-    they say about the length depends on how the model was trained: see `Interpretation`. The first
-    `text_slots` slots are known to be text, because a word stands in the last of them; a canvas of masks has
-    none.
+    `document` is the probability of the token that closes a document and usually also fills the canvas after it; `turn`
+    is that of the token with which a chat model closes its turn, zero for models without one. What they say about the
+    length depends on how the model was trained: see `Interpretation`. The first `text_slots` slots are known to be
+    text, because a word stands in the last of them; a canvas of masks has none.
     """
 
     document: Float[Tensor, "B T"]
@@ -150,10 +149,10 @@ class Interpretation(Part):
 
 @dataclass(frozen=True)
 class Hazard(Interpretation):
-    """The paper's: the document-end probability at k is the hazard, P(L = k | L >= k).
+    """The paper's interpretation: the document-end probability at k is the hazard, P(L = k | L >= k).
 
     Exact if each slot decides for itself (memoryless lengths, or values read at the frontier of left-to-right
-    decoding). On padded training rows the product falls far short of the mean; on packed rows it overshoots.
+    decoding). On padded training rows the predicted mean falls far short; on packed rows it overshoots.
     """
 
     name = "hazard"
@@ -167,8 +166,8 @@ class Hazard(Interpretation):
 class EndedBy(Interpretation):
     """Padded answers: an end token of either kind at k says that the answer ended at k or before.
 
-    The signal is then the cumulative distribution. The curve of a real model is not monotone; it is replaced
-    by the nearest one that never falls (isotonic regression, least squares), which keeps the mean.
+    The signal is then the cumulative distribution. The curve of a real model is not monotone; it is replaced by the
+    nearest one that never falls (isotonic regression, least squares), which keeps the mean.
     """
 
     name = "ended-by"
@@ -182,9 +181,9 @@ class EndedBy(Interpretation):
 class Boundary(Interpretation):
     """Packed documents: the document-end probability at k is the density of document boundaries at k.
 
-    The first boundary is the end of the answer, so probabilities are summed up to 1:
-    F(k) = min(1, p(1) + ... + p(k)). Exact as long as a second boundary before k is unlikely; where documents
-    may be much shorter than the spread of the answer's length, F rises too soon.
+    The first boundary is the end of the answer, so probabilities are summed up to 1: F(k) = min(1, p(1) + ... + p(k)).
+    Exact as long as a second boundary before k is unlikely; where documents may be much shorter than the spread of the
+    answer's length, F rises too soon.
     """
 
     name = "boundary"
@@ -198,8 +197,8 @@ class Boundary(Interpretation):
 class TurnEnd(Interpretation):
     """A turn end followed by document ends as padding: the turn end at k is the end of the answer.
 
-    With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and d(k) = P(L < k), so
-    h(k) = e(k) / (1 - d(k)) is exactly the paper's hazard. d is made monotone as in EndedBy.
+    With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and d(k) = P(L < k), so h(k) = e(k) / (1 -
+    d(k)) is exactly the paper's hazard. d is made monotone as in EndedBy.
     """
 
     name = "turn-end"
@@ -210,8 +209,8 @@ class TurnEnd(Interpretation):
         return LengthDistribution.from_hazard(conditional_hazard(turn, 1 - ended))
 
 
-# The boundary of the first document is a peak of probability. Its mass should be 1; on the curve of a real
-# model it lies between these bounds, and the quietest stretch of SMOOTHING_SLOTS slots there ends the peak.
+# The boundary of the first document is a peak of probability. Its mass should be 1; on the curve of a real model it
+# lies between these bounds, and the quietest stretch of SMOOTHING_SLOTS slots there ends the peak.
 MIN_PEAK_MASS, MAX_PEAK_MASS = 0.5, 1.3
 SMOOTHING_SLOTS = 9
 
@@ -220,12 +219,11 @@ SMOOTHING_SLOTS = 9
 class FirstBoundary(Interpretation):
     """Packed documents, read up to the quiet stretch between the first and the second boundary.
 
-    Boundary caps the running sum at 1, which errs to one side: a first peak of mass 1.1 is cut at 1, but a
-    peak of 0.9 is filled up by the boundaries of the next document, far behind. The first document ends
-    exactly once, so the mass of the first peak is scaled to 1: F(k) = min(1, C(k) / C(v)), where C is the
-    running sum and v the quietest stretch with 0.5 <= C < 1.3. If C stays below 1, the canvas may end inside
-    the peak, and nothing is scaled. Chosen on validation prompts of the embedded models
-    (docs/measured/readings.md).
+    Boundary caps the running sum at 1, which errs to one side: a first peak of mass 1.1 is cut at 1, but a peak of 0.9
+    is filled up by the boundaries of the next document, far behind. The first document ends exactly once, so the mass
+    of the first peak is scaled to 1: F(k) = min(1, C(k) / C(v)), where C is the running sum and v the quietest stretch
+    with 0.5 <= C < 1.3. If C stays below 1, the canvas may end inside the peak, and nothing is scaled. Chosen on
+    validation prompts of the embedded models (docs/measured/readings.md).
     """
 
     name = "first-boundary"
@@ -290,9 +288,9 @@ class Choice:
 class Auto(Interpretation):
     """Choose the interpretation of each row by the shape of its signal.
 
-    Padding shows as an end token that becomes likely and stays likely behind the answer, packed documents as
-    a low, flat end of the signal, and a turn end as mass of its own. A signal of another shape, such as a
-    flat one above 0.1, is interpreted as in the paper. `LengthDistribution.explanation` says why.
+    Padded answers show as an end token that becomes likely and stays likely, packed documents as a low, flat end of the
+    signal, and a turn end as probability mass on the turn-end token. A signal of another shape, such as a flat one
+    above 0.1, is interpreted as in the paper. `LengthDistribution.explanation` says why.
     """
 
     name = "auto"
@@ -328,8 +326,8 @@ def _choose(shape: SignalShape) -> Choice:
         )
     return Choice(
         Hazard(),
-        f"hazard, as in the paper: {tail}, and the signal does not rise steadily (R^2 "
-        f"{shape.r_squared:.2f}), which fits neither padding nor packing",
+        f"hazard, as in the paper: {tail}, and the signal does not rise steadily (R^2 {shape.r_squared:.2f}), which "
+        "fits neither padding nor packing",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from jaxtyping import Bool, Int
 from torch import Tensor, cat, long, maximum, minimum
@@ -20,10 +20,8 @@ from lastword.errors import SettingError, WrongTypeError
 from lastword.survival.distribution import LengthDistribution
 from lastword.validation import MAX_SLOTS, Part, short_repr
 
-Resizes = Literal["never", "between blocks", "any time"]
-Reads = Literal["masks", "answer", "ahead", "one step"]
-_RESIZES: tuple[Resizes, ...] = ("never", "between blocks", "any time")  # least to most often
-_READS: tuple[Reads, ...] = ("masks", "answer", "ahead", "one step")  # least to most
+Resizes = Literal["never", "between blocks", "any time"]  # least to most often
+Reads = Literal["masks", "answer", "ahead", "one step"]  # least to most
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,8 @@ class LengthTraits:
         """Return the traits of this policy wrapped around a policy with the traits `inner`."""
         limits = [traits.max_slots for traits in (self, inner) if traits.max_slots is not None]
         return LengthTraits(
-            max(self.resizes, inner.resizes, key=_RESIZES.index),
-            max(self.reads, inner.reads, key=_READS.index),
+            max(self.resizes, inner.resizes, key=get_args(Resizes).index),
+            max(self.reads, inner.reads, key=get_args(Reads).index),
             self.grows or inner.grows,
             self.replans or inner.replans,
             self.uses_confidence or inner.uses_confidence,
@@ -72,8 +70,8 @@ class LengthTraits:
 class Probe(Protocol):
     """A function that runs one forward pass over each prompt and `slots` masks, and counts its cost.
 
-    Rows may have different numbers of slots. With `rows`, only those rows take part and pay; the prediction is
-    undefined for the others.
+    Rows may have different numbers of slots. With `rows`, only those rows participate and are charged; the prediction
+    is undefined for the others.
     """
 
     num_rows: int  # the number of prompts
@@ -100,11 +98,11 @@ class Plan:
 
     @property
     def max_horizon(self) -> int:
-        """The most slots of a row."""
+        """The horizon of the row with the most slots."""
         return int(self.horizon.max())
 
     def reserved(self, q: float) -> int:
-        """Return the most slots of a row: its horizon, or the quantile `q` of its length if that is more."""
+        """Return the most slots that a row may take: its horizon, or its length at quantile `q` if that is more."""
         slots = self.horizon
         if self.lengths is not None:
             slots = maximum(slots, self.lengths.quantile(q))
@@ -123,7 +121,7 @@ class Plan:
         return tree_map(lambda *rows: cat(rows), *bare) if len(bare) > 1 else bare[0]
 
     def capped(self, max_new_tokens: Int[Tensor, "B"]) -> Plan:
-        """Return the plan with a cap on every row, now and later."""
+        """Return the plan with at most `max_new_tokens` slots in every row, however much a policy adds."""
         cap = max_new_tokens if self.max_new_tokens is None else minimum(self.max_new_tokens, max_new_tokens)
         return replace(self, horizon=minimum(self.horizon, max_new_tokens), max_new_tokens=cap)
 
@@ -134,7 +132,7 @@ class Plan:
 
 
 def check_plan(plan: object, policy: object, rows: int) -> Plan:
-    """Return what a policy planned if a canvas can be made of it."""
+    """Return the plan of a policy; raise an error if no canvas can be made of it."""
     if not isinstance(plan, Plan):
         raise WrongTypeError(f"{type(policy).__name__} planned {short_repr(plan)}; `plan` must return a lastword.Plan")
     for name in ("horizon", "end_suffix", "max_new_tokens"):
@@ -176,7 +174,7 @@ def resolved_slots(policy: object, value: int | None) -> int:
 class LengthPolicy(Part):
     """The length of the answer, planned before the first step and revised after every step.
 
-    A policy gets a probe, never a model, so its cost is that of its calls.
+    A policy receives a probe instead of the model, so every forward pass of planning is counted.
     """
 
     @property
@@ -202,7 +200,7 @@ class LengthPolicy(Part):
 
 
 class BoundedPolicy(LengthPolicy):
-    """A policy, as a dataclass, whose first canvas has `initial` slots and whose canvases never exceed `limit`."""
+    """The base of dataclasses that start with `initial` slots and never exceed `limit`."""
 
     initial: int | None
     limit: int | None

@@ -105,7 +105,9 @@ class Reread(LengthPolicy):
                 hazard[row, last + self.increment - 1 :] = 1.0
             hazard[row, :last] = lengths.hazard[0]
             hazard[row, :first] = 0.0
-            horizon[row] = first + _remaining_slots(hazard[row, first:], policy)
+            rest = hazard[row, first:]
+            remaining = int(policy.horizon(LengthDistribution(rest[None]))) if len(rest) else 0
+            horizon[row] = first + min(remaining, len(rest))
         if not self.shrink:
             horizon = torch.maximum(horizon, canvas.horizon)
         longer = (horizon - canvas.horizon).clamp(0, self.increment)
@@ -124,10 +126,3 @@ class RereadState(NamedTuple):
         chosen = lengths.interpretation if isinstance(lengths.interpretation, tuple) else (None,) * rows
         indices = [Auto.candidates.index(item) if item in Auto.candidates else -1 for item in chosen]
         return cls(lengths.hazard, torch.tensor(indices))
-
-
-def _remaining_slots(hazard: Float[Tensor, "R"], policy: Survival) -> int:
-    """Return the estimated number of slots after the text, at most R; 0 if text fills the last slot."""
-    if not len(hazard):
-        return 0
-    return min(int(policy.horizon(LengthDistribution(hazard[None]))), len(hazard))

@@ -96,7 +96,8 @@ class Survival(LengthPolicy):
     def signal(self, prediction: Prediction, canvas: Canvas | None = None) -> EndSignal:
         """Return the end-token probabilities of a pass, with the written tokens of `canvas`.
 
-        By default that is the canvas before the pass; the canvas after it has the words that the pass chose.
+        By default that is the canvas before the pass; give the canvas after it to include the tokens that the pass
+        chose.
         """
         canvas = canvas or prediction.canvas
         ids, limit = canvas.ids, resolved_slots(self, self.limit)

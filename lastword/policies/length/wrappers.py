@@ -24,10 +24,7 @@ MAX_WRAPPERS = 8  # there are three wrappers, and none is needed twice
 
 @dataclass(frozen=True)
 class Wrapper(LengthPolicy):
-    """A policy that plans with `length` and changes the result.
-
-    It has no state of its own: the state is that of `length`, which can also be called alone.
-    """
+    """A policy that plans with `length` and changes the result; its state is that of `length`."""
 
     length: LengthPolicy = checked_field(
         Survival(), check_type, LengthPolicy, "a length policy, such as Survival() or Fixed()"
@@ -67,9 +64,9 @@ class StopAtEnd(Wrapper):
     """Plan with `length`; when no mask is left before the first end token, remove the slots after it.
 
     The row is then finished and takes part in no further pass. Costs nothing (DPad, dInfer and others have it built in,
-    by whole blocks). An end token may be written before the text to its left; decoding then goes on until that text is
-    complete. On one block for the whole canvas this is usual and saves little: recipes without a block size get blocks
-    of 32.
+    by whole blocks). An end token may be written before the text to its left; decoding then continues until that text
+    is complete. If the whole canvas is one block, this is the usual case and little is saved, so recipes without a
+    block size get blocks of 32.
     """
 
     name = "stop-at-end"
@@ -145,8 +142,9 @@ class Budget(Wrapper):
     cache only saves. Each row has its own budget. Policies inside and outside may grow up to the same bound; growth
     voids the count of a schedule, and one pass per slot is assumed.
 
-    At least one bound is required. An answer that needs more is cut and says so. A budget that does not cover a single
-    slot is rejected, and so are policies that resize at any time, because slots that they remove were already paid for.
+    At least one bound is required. An answer that needs more is reported as truncated. A budget that does not cover a
+    single slot is rejected, and so are policies that resize at any time, because slots that they remove were already
+    paid for.
     """
 
     name = "budget"

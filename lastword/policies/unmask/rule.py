@@ -100,7 +100,7 @@ def stuck_error(rule: UnmaskRule, row: int, step: int) -> SettingError:
 def stuck_rows(
     chosen: Bool[Tensor, "B S"], open_masks: Bool[Tensor, "B S"], clock: Clock, max_idle: Int[Tensor, "M"]
 ) -> Bool[Tensor, "B"]:
-    """Return the rows in which a rule chose no mask although it may not idle any more."""
+    """Return the rows in which a rule chose no mask after the last pass that its schedule allows to be idle."""
     over = clock.in_window >= max_idle[clock.masks_at_start.clamp(max=len(max_idle) - 1)]
     return open_masks.any(-1) & ~chosen.any(-1) & over
 

@@ -37,7 +37,7 @@ class Schedule(Part):
         return max(1, math.ceil(masks / self.tokens_per_step - TOLERANCE))
 
     def row_steps(self, masks: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """Return the same for every row."""
+        """Return the number of passes of each row's window."""
         return (masks.double() / self.tokens_per_step - TOLERANCE).ceil().clamp(1, 2**53).long()
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Timesteps(Schedule):
     keep_idle: bool = checked_field(False, check_choice, True, False)
 
     def share(self, clock: Clock) -> list[float]:
-        """Return 1 - s/t at each row's step, and 1 from the last step on."""
+        """Return the share of masks to fill in each row's step; 1 from the last step on."""
         shares = []
         for masks, step in zip(clock.masks_at_start.tolist(), clock.in_window.tolist()):
             row = _shares(self.steps(masks), self.eps)

@@ -113,10 +113,10 @@ class EntropyBound(UnmaskRule):
 class LeftmostFirst(UnmaskRule):
     """In the first pass of a block, fill its leftmost mask only; after that, follow the rule `unmask`.
 
-    Fast-dLLM's block files do this on Dream (Wu et al., 2025), however unlikely that token is: the column before a
-    block predicts its first token, so with a cache the first token is out of reach after the full pass. This library
-    recomputes the column before the first one instead, so the rule only serves to reproduce their numbers. A schedule
-    inside still counts the first pass of the block, as theirs does.
+    The block-wise scripts of Fast-dLLM do this on Dream (Wu et al., 2025), however unlikely the token is: Dream
+    predicts a token from the column before it, and their cache does not recompute that column within a block. This
+    library recomputes it, so the rule only serves to reproduce their numbers. A schedule inside still counts the first
+    pass of the block, as theirs does.
     """
 
     name = "leftmost-first"
