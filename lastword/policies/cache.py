@@ -56,7 +56,6 @@ class NoCache(Cache):
     name = "none"
     cost_summary = "every column in every pass; exact"
     source = "the plain loops of LLaDA and Dream"
-
     traits = CacheTraits(stores_states=False, capturable=True)
 
     def create_storage(self, canvas: Canvas) -> None:
@@ -103,7 +102,6 @@ class DualCache(BlockCache):
     name = "dual"
     cost_summary = "a full pass when a block starts, then the block alone"
     source = "Fast-dLLM (Wu et al., 2025)"
-
     traits = CacheTraits(refreshes_by_block=True, stale_suffix=True, capturable=True)
 
     def stale_in_block(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
@@ -122,7 +120,6 @@ class PrefixCache(BlockCache):
     name = "prefix"
     cost_summary = "a full pass when a block starts, then block and suffix"
     source = "Fast-dLLM (Wu et al., 2025)"
-
     traits = CacheTraits(refreshes_by_block=True, capturable=True)
 
     def stale_in_block(self, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B L"]:
@@ -150,12 +147,11 @@ class FeatureCache(Cache):
     name = "feature"
     cost_summary = "a full pass at intervals, in between a share of the answer in every layer"
     source = "dLLM-Cache (Liu et al., 2025, arXiv 2506.06295)"
+    traits = CacheTraits(covers_stored_columns=True)
 
     prompt_interval: int = checked_field(25, check_int, minimum=1)
     response_interval: int = checked_field(5, check_int, minimum=1)
     update_ratio: float = checked_field(0.25, check_number, minimum=0, maximum=1)
-
-    traits = CacheTraits(covers_stored_columns=True)
 
     def create_storage(self, canvas: Canvas) -> CacheStorage:
         return FeatureStorage(len(canvas.tokens), canvas.width, self.update_ratio)

@@ -53,7 +53,6 @@ class Never(CommitRule):
     name = "never"
     cost_summary = "nothing"
     source = "the plain loops of LLaDA and Dream"
-
     traits = CommitTraits(reads_answer=False, capturable=True)
 
     def ready(self, prediction: Prediction, canvas: Canvas, clock: Clock) -> Bool[Tensor, "B"]:
@@ -220,11 +219,10 @@ class StableMargin(GapRule):
 
     name = "stable-margin"
     source = "after the abstract of SchED (arXiv 2512.02892)"
+    traits = CommitTraits(capturable=True)
 
     start_threshold: float = checked_field(7.5, check_number, minimum=0)
     end_threshold: float = checked_field(2.5, check_number, minimum=0)
-
-    traits = CommitTraits(capturable=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -149,32 +149,28 @@ class Recipe:
 
 def conflicts(recipe: Recipe) -> Iterator[str]:
     """Yield the reason, and what to use instead, for parts that would mislead or undo one another."""
-    layers = [*policy_layers(recipe.length)]
+    layers = [(type(policy).__name__, policy.traits) for policy in policy_layers(recipe.length)]
     unmask, rule = recipe.unmask, type(recipe.unmask).__name__
     cache, cache_name = recipe.cache.traits, type(recipe.cache).__name__
     hides = unmask.traits.hides_columns
     sees_all = "a rule that sees every column, such as AboveThreshold()"
 
-    def names(policies: Iterator[LengthPolicy]) -> list[str]:
-        return [type(policy).__name__ for policy in policies]
-
-    growing = names(p for p in layers if p.traits.grows and not p.traits.replans)
+    growing = [name for name, traits in layers if traits.grows and not traits.replans]
     if len(growing) > 1:
         outer, inner = growing[:2]
         yield (
             f"{outer} was put around {inner}; both lengthen an answer that seems to need room, so one would repeat or "
             f"undo the other: use {inner} alone, or {outer} around a policy that plans once, such as Survival()"
         )
-    for policy in layers:
-        planned, limit = combined_traits(policy).min_slots, policy.traits.max_slots
-        if policy.traits.grows and limit is not None and planned >= limit:
-            grower = type(policy).__name__
+    for index, (grower, traits) in enumerate(layers):
+        planned, limit = max(inner.min_slots for _, inner in layers[index:]), traits.max_slots
+        if traits.grows and limit is not None and planned >= limit:
             yield (
                 f"{grower} has a limit of {limit} around a plan of {planned} slots, so no row can ever grow: raise "
                 f"the limit above {planned}, plan fewer slots, or leave {grower} out"
             )
-    bounding = names(p for p in layers if p.traits.bounds_cost)
-    resizing = names(p for p in layers if p.traits.resizes == "any time")
+    bounding = [name for name, traits in layers if traits.bounds_cost]
+    resizing = [name for name, traits in layers if traits.resizes == "any time"]
     if bounding and resizing:
         yield (
             f"{bounding[0]} was put around {resizing[-1]}, which removes slots that were paid for, so it cannot keep "
@@ -187,7 +183,7 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
             f"passes that takes: give {rule} a method max_passes(masks), or use a rule that has one, such as "
             "MostConfident()"
         )
-    confident = names(p for p in layers if p.traits.uses_confidence)
+    confident = [name for name, traits in layers if traits.uses_confidence]
     if confident and not unmask.traits.uses_model:
         yield (
             f"{confident[0]} was given with {rule}; it resizes by the model's confidence in the remaining masks, and "
@@ -199,7 +195,7 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
             f"{rule} was given with {cache_name}; {rule} leaves columns out of its passes, so their cached states "
             f"would be outdated: use NoCache() (on the command line --cache none), or {sees_all}"
         )
-    one_step = names(p for p in layers if p.traits.reads == "one step")
+    one_step = [name for name, traits in layers if traits.reads == "one step"]
     if one_step and (cache.refreshes_by_block or hides):
         part, instead = rule, sees_all
         if cache.refreshes_by_block:
@@ -208,7 +204,7 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
             f"{one_step[0]} was given with {part}; it predicts from one step, and {part} may keep that pass from "
             f"reading the whole answer: use {instead}, step 0, which reads all of it, or Survival(), which probes"
         )
-    ahead = names(p for p in layers if p.traits.reads == "ahead")
+    ahead = [name for name, traits in layers if traits.reads == "ahead"]
     if ahead and (cache.stale_suffix or hides):
         part, instead = rule, sees_all
         if cache.stale_suffix:
@@ -218,7 +214,7 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
             f"{part} leaves them out of that pass: use {instead}, or GrowWhenFull(Survival()), which needs the block "
             "only"
         )
-    moving = names(p for p in layers if p.traits.grows or p.traits.resizes == "any time")
+    moving = [name for name, traits in layers if traits.grows or traits.resizes == "any time"]
     if moving and recipe.commit.traits.uses_slot_indices:
         yield (
             f"{type(recipe.commit).__name__} was given slots at fixed indices (literals, or an answer_start of 0 or "

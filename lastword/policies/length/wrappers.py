@@ -72,7 +72,6 @@ class StopAtEnd(Wrapper):
     name = "stop-at-end"
     cost_summary = "nothing; saves every pass after the end"
     source = "built into DPad, dInfer and others"
-
     traits = LengthTraits(resizes="between blocks", needs_blocks=True, capturable=True)
 
     def revise(self, canvas: Canvas, prediction: Prediction, clock: Clock, state: State) -> tuple[Canvas, State]:
@@ -149,11 +148,10 @@ class Budget(Wrapper):
 
     name = "budget"
     cost_summary = "nothing; bounds the passes and tokens of everything else"
+    traits = LengthTraits(bounds_cost=True, capturable=True)
 
     max_passes: int | None = checked_field(None, check_int, minimum=1, maximum=MAX_COUNT)
     max_tokens_computed: int | None = checked_field(None, check_int, minimum=1, maximum=MAX_COUNT)
-
-    traits = LengthTraits(bounds_cost=True, capturable=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

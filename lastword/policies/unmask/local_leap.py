@@ -11,7 +11,7 @@ from torch import Tensor
 from lastword.canvas.canvas import Clock
 from lastword.canvas.tree import State
 from lastword.decoding.prediction import Prediction
-from lastword.policies.unmask.rule import UnmaskRule, UnmaskTraits, topk_mask
+from lastword.policies.unmask.rule import MaskChoice, UnmaskRule, UnmaskTraits, topk_mask
 from lastword.validation import check_int, check_number, checked_field
 
 
@@ -26,21 +26,18 @@ class LocalLeap(UnmaskRule):
     name = "local-leap"
     cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
     source = "LocalLeap (Kong et al., 2025, arXiv 2510.07081)"
+    traits = UnmaskTraits(capturable=True)
 
     threshold: float = checked_field(0.9, check_number, above=0, maximum=1)
     relaxed_threshold: float = 0.75
     radius: int = checked_field(4, check_int, minimum=0)
-
-    traits = UnmaskTraits(capturable=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         maximum = self.threshold
         check_number("LocalLeap", "relaxed_threshold", self.relaxed_threshold, above=0, maximum=maximum)
 
-    def choose(
-        self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State
-    ) -> tuple[Bool[Tensor, "B S"], State]:
+    def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         confidence = prediction.confidence.masked_fill(~open_masks, -torch.inf)
         anchors = prediction.columns.scatter(confidence >= self.threshold)
         around = torch.nn.functional.max_pool1d(

@@ -226,7 +226,6 @@ class AtRandom(RankedRule):
 
     name = "at-random"
     source = "LLaDA random (Nie et al., 2025)"
-
     traits = UnmaskTraits(follows_schedule=True, uses_model=False)
 
     def score(self, prediction: Prediction) -> Float[Tensor, "B S"]:

@@ -35,6 +35,7 @@ class SlowFast(UnmaskRule):
     name = "slow-fast"
     cost_summary = "fewer passes, most of them without what lies behind the span"
     source = "Slow-Fast Sampling (2025, arXiv 2506.10848)"
+    traits = UnmaskTraits(hides_columns=True)
 
     high_confidence: float = checked_field(0.85, check_number, above=0, maximum=1)
     min_confidence: float = checked_field(0.1, check_number, minimum=0, maximum=1)
@@ -42,8 +43,6 @@ class SlowFast(UnmaskRule):
     stability_window: int = checked_field(2, check_int, minimum=1)
     stability_std: float = checked_field(1.0, check_number, minimum=0)
     as_released: bool = checked_field(False, check_choice, True, False)
-
-    traits = UnmaskTraits(hides_columns=True)
 
     @classmethod
     def released(cls) -> SlowFast:

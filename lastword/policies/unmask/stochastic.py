@@ -28,11 +28,10 @@ class MaskGit(UnmaskRule):
     name = "maskgit"
     cost_summary = "as many passes as the schedule says"
     source = "MaskGIT (Chang et al., 2022)"
+    traits = UnmaskTraits(follows_schedule=True)
 
     schedule: Schedule = checked_field(Cosine(), check_type, Schedule, "a schedule, such as Cosine()")
     choice_temperature: float = checked_field(4.5, check_number, minimum=0)
-
-    traits = UnmaskTraits(follows_schedule=True)
 
     def max_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)
@@ -64,10 +63,9 @@ class CoinFlip(UnmaskRule):
     name = "coin-flip"
     cost_summary = "as many passes as the schedule says"
     source = "Dream origin (Ye et al., 2025)"
+    traits = UnmaskTraits(follows_schedule=True, uses_model=False)
 
     schedule: Timesteps = checked_field(Timesteps(), check_type, Timesteps, "Timesteps()")
-
-    traits = UnmaskTraits(follows_schedule=True, uses_model=False)
 
     def max_passes(self, masks: int) -> int:
         return self.schedule.steps(masks)

@@ -32,11 +32,10 @@ class AboveThreshold(UnmaskRule):
     name = "threshold"
     cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
     source = "Fast-dLLM (Wu et al., 2025)"
+    traits = UnmaskTraits(capturable=True)
 
     threshold: float = checked_field(0.9, check_number, above=0, maximum=1)
     max_tokens_per_step: float | None = checked_field(None, check_number, minimum=1)
-
-    traits = UnmaskTraits(capturable=True)
 
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         confidence = prediction.confidence.masked_fill(~open_masks, -torch.inf)
@@ -62,10 +61,9 @@ class Factor(UnmaskRule):
     name = "factor"
     cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
     source = "Fast-dLLM (Wu et al., 2025), later versions"
+    traits = UnmaskTraits(capturable=True)
 
     factor: float = checked_field(1.0, check_number, above=0)
-
-    traits = UnmaskTraits(capturable=True)
 
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         confidence = prediction.confidence.masked_fill(~open_masks, -torch.inf)
@@ -89,11 +87,10 @@ class EntropyBound(UnmaskRule):
     name = "entropy-bound"
     cost_summary = "fewer passes the more confident the model is; at worst one token per pass"
     source = "EB-Sampler (Ben-Hamu et al., 2025, arXiv 2505.24857)"
+    traits = UnmaskTraits(capturable=True)
 
     gamma: float = checked_field(0.1, check_number, minimum=0)
     order: str = checked_field("entropy", check_choice, "entropy", "confidence", "margin")
-
-    traits = UnmaskTraits(capturable=True)
 
     def choose(self, prediction: Prediction, open_masks: Bool[Tensor, "B S"], clock: Clock, state: State) -> MaskChoice:
         if self.order == "entropy":
