@@ -95,8 +95,7 @@ class Recipe:
             passes = slots * window(1)  # a growing canvas may start any number of windows, of one mask each
         else:
             block = min(self.block or slots, slots)
-            rest = slots % block
-            passes = slots // block * window(block) + (window(rest) if rest else 0)
+            passes = slots // block * window(block) + (window(slots % block) if slots % block else 0)
         # A proposed mask token is chosen again until the model fills the slot or abandons it.
         return passes + slots if self.sampling.propose_mask else passes
 

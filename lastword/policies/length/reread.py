@@ -105,9 +105,9 @@ class Reread(LengthPolicy):
                 hazard[row, last + self.increment - 1 :] = 1.0
             hazard[row, :last] = lengths.hazard[0]
             hazard[row, :first] = 0.0
-            rest = hazard[row, first:]
-            remaining = int(policy.horizon(LengthDistribution(rest[None]))) if len(rest) else 0
-            horizon[row] = first + min(remaining, len(rest))
+            beyond = hazard[row : row + 1, first:]
+            remaining = int(policy.horizon(LengthDistribution(beyond))) if beyond.numel() else 0
+            horizon[row] = first + min(remaining, beyond.numel())
         if not self.shrink:
             horizon = torch.maximum(horizon, canvas.horizon)
         longer = (horizon - canvas.horizon).clamp(0, self.increment)
