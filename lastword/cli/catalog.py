@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+import lastword
 from lastword.cli import options
 from lastword.cli.console import print_markdown
 
@@ -69,7 +70,6 @@ def recipes() -> None:
     """
     import inspect
 
-    from lastword.recipe.recipe import Recipe
     from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
     from lastword.recipe.text import to_text
 
@@ -81,7 +81,7 @@ def recipes() -> None:
     lines = ["**recipe**", ""]
     for name, recipe in RECIPES.items():
         default = " The default." if name == DEFAULT_RECIPE else ""
-        lines.append(f"- `{name}`: {recipe.description}{default} `{Recipe.named(name).label()}`")
+        lines.append(f"- `{name}`: {recipe.description}{default} `{lastword.Recipe.named(name).label()}`")
     for axis, parts in PARTS.items():
         lines += ["", f"**{axis}**", ""]
         for name, part in parts.items():

@@ -9,19 +9,14 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
+import lastword
 from lastword.cli.options import ChatOptions
 from lastword.errors import CapacityError, EngineError, RecipeError, SettingError, import_extra
 from lastword.io.files import os_error_reason, user_path
-
-if TYPE_CHECKING:
-    from lastword.api import Generation
-    from lastword.models.base import MaskPredictor
-    from lastword.recipe.recipe import Recipe
-    from lastword.viz.frames import Frame
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 3600.0  # between two chunks of an answer: a queue may be long
@@ -44,7 +39,7 @@ class AnswerUpdate:
     """An answer so far: the text that is final, and the canvas if it is drawn; the last one has the cost."""
 
     text: str
-    canvas: Frame | ServerCanvas | None = None
+    canvas: lastword.Frame | ServerCanvas | None = None
     tokens: int | None = None  # of the finished answer, if the server reports them
     cost: dict[str, Any] | None = None  # the field `lastword` of a server's answer
 
@@ -52,14 +47,16 @@ class AnswerUpdate:
 class LocalBackend:
     """A model in this process; without a chat template, only the last message is its prompt."""
 
-    def __init__(self, model: MaskPredictor, name: str, recipe: Recipe, chat_options: ChatOptions) -> None:
+    def __init__(
+        self, model: lastword.MaskPredictor, name: str, recipe: lastword.Recipe, chat_options: ChatOptions
+    ) -> None:
         if model.tokenizer is None:
             raise SettingError(
                 f"{name} has no tokenizer, which a chat needs; put its tokenizer files next to the weights"
             )
         self.name, self.has_chat_template = name, model.tokenizer.chat_template is not None
         self._model, self._recipe, self._options = model, recipe, chat_options
-        self._last: Generation | None = None
+        self._last: lastword.Generation | None = None
 
     def answer(self, messages: Sequence[Message], *, draw: bool) -> Generator[AnswerUpdate, None, None]:
         """Yield an answer while it is decoded."""
@@ -68,12 +65,12 @@ class LocalBackend:
         from lastword.decoding.sampling import RowGenerators
         from lastword.models.base import decode_text
         from lastword.prompts import prompts_in_chat, tokenize_prompts
-        from lastword.viz.frames import BatchTrace, Frame
+        from lastword.viz.frames import BatchTrace
 
         model, limit, seed = self._model, self._options.max_tokens, self._options.seed
         if seed is None:
             seed = secrets.randbelow(2**32) if self._recipe.sampling.temperature else 0
-        start, traces, frames = time.perf_counter(), BatchTrace(model.tokenizer, model.ids), list[Frame]()
+        start, traces, frames = time.perf_counter(), BatchTrace(model.tokenizer, model.ids), list[lastword.Frame]()
         prompt: Any = list(messages) if self.has_chat_template else messages[-1]["content"]
         (ids,) = tokenize_prompts(model, prompt)
         steps = decode(
@@ -101,7 +98,7 @@ class LocalBackend:
         return self._last.replay(path)
 
 
-def _cost(answer: Generation, seed: int, limit: int | None) -> dict[str, Any]:
+def _cost(answer: lastword.Generation, seed: int, limit: int | None) -> dict[str, Any]:
     """Return the cost of an answer with the names of the server."""
     forward_passes = answer.probe_cost.forward_passes + answer.cost.forward_passes
     is_capped = limit is not None and len(answer.tokens) >= limit

@@ -18,15 +18,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+import lastword
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from lastword.cli.chat_backends import ServerCanvas
-    from lastword.decoding.loop import Step
     from lastword.engines.base import Engine
-    from lastword.models.base import MaskPredictor
-    from lastword.survival.distribution import LengthDistribution
-    from lastword.viz.frames import Frame
 
 LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
 LINE_SHARE = 0.1  # of the elapsed time, if that is longer: a long run does not fill its log
@@ -142,7 +140,7 @@ def print_markdown(text: str, console: Console | None = None) -> None:
 MASK, END = "░", "·"
 
 
-def canvas_panel(canvas: Frame | ServerCanvas, title: str) -> Panel:
+def canvas_panel(canvas: lastword.Frame | ServerCanvas, title: str) -> Panel:
     """Return a canvas with its masks and end tokens, and in green the tokens of its last forward pass."""
     text = Text()
     end = len(canvas.texts) if canvas.end is None else canvas.end
@@ -169,8 +167,8 @@ def printable(text: str) -> str:
 
 @contextmanager
 def live_canvas(
-    model: MaskPredictor, console: Console, title: str, beside: Sequence[Panel] = (), *, enabled: bool = True
-) -> Iterator[Callable[[Step], None] | None]:
+    model: lastword.MaskPredictor, console: Console, title: str, beside: Sequence[Panel] = (), *, enabled: bool = True
+) -> Iterator[Callable[[lastword.Step], None] | None]:
     """Yield a function that draws the canvas of every step, next to the panels of another run.
 
     Where there is no terminal, or without `enabled`, it is None.
@@ -185,7 +183,7 @@ def live_canvas(
     traces, others = BatchTrace(model.tokenizer, model.ids), iter(beside)
     with Live(console=console, refresh_per_second=20, transient=True) as live:
 
-        def draw(step: Step) -> None:
+        def draw(step: lastword.Step) -> None:
             for _, frame in traces.of(step):
                 panel = canvas_panel(frame, title)
                 pair = [panel, next(others, beside[-1])] if beside else []
@@ -199,7 +197,7 @@ ASCII_BLOCKS, ASCII_MARK = " ..::++##", "|"  # where the output takes ASCII only
 CURVE_HEIGHT = 8
 
 
-def draw_curve(lengths: LengthDistribution, horizon: int, *, console: Console | None = None) -> None:
+def draw_curve(lengths: lastword.LengthDistribution, horizon: int, *, console: Console | None = None) -> None:
     """Print one prompt's survival curve with its horizon; a character averages the slots under it."""
     console = console or Console()
     width = min(lengths.slots, max(20, console.width - 8))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
+import lastword
 from lastword.errors import LastwordError, PromptError, RecipeError, SettingError
 from lastword.io.files import check_target, user_path
 from lastword.validation import MAX_SEED, MIN_SEED, check_int
@@ -20,7 +21,6 @@ from lastword.validation import MAX_SEED, MIN_SEED, check_int
 if TYPE_CHECKING:
     from lastword.engines import EngineOptions
     from lastword.engines.local import ModelSource
-    from lastword.recipe.recipe import Recipe
 
 DEFAULT_MODEL = "tiny-llada-base"  # it takes prompts without a chat template
 CHAT_MODEL = "tiny-llada-instruct"
@@ -177,7 +177,7 @@ class SamplingOptions(RecipeOptions):
     top_k: Annotated[int | None, Option(help="Sample from this number of tokens.")] = None
     guidance: Annotated[float | None, Option(help="Classifier-free guidance scale; 0 is off.")] = None
 
-    def build(self) -> Recipe:
+    def build(self) -> lastword.Recipe:
         """Return the recipe with the chosen parts and sampling settings."""
         recipe = read_recipe(self.recipe).with_choices(**self.parts)
         names = ("temperature", "top_p", "top_k", "guidance")
@@ -195,7 +195,7 @@ class ChatOptions:
     seed: Annotated[int | None, Option(callback=as_seed, help=CHAT_SEED)] = None
     max_tokens: Annotated[int | None, Option(min=1, help="Maximum number of tokens of an answer.")] = None
 
-    def build(self) -> Recipe:
+    def build(self) -> lastword.Recipe:
         """Return the recipe of a model in this process."""
         return SamplingOptions(self.recipe, self.length, temperature=self.temperature).build()
 
@@ -217,23 +217,22 @@ class EngineChoice:
         return EngineOptions(**vars(self))
 
 
-def read_recipe(text: str | None) -> Recipe:
+def read_recipe(text: str | None) -> lastword.Recipe:
     """Return a recipe by its name or from its file; the default recipe for None."""
     from lastword.recipe import registry
-    from lastword.recipe.recipe import Recipe
 
     if text is None or text in registry.RECIPES:
-        return Recipe.coerce(text)
+        return lastword.Recipe.coerce(text)
     path = as_path(text)
     if text.isidentifier() and not path.exists():
-        return Recipe.named(text)
+        return lastword.Recipe.named(text)
     try:
         with path.open(encoding="utf-8") as file:
             content = read_text(file.read)
     except (OSError, ValueError) as error:
         names = ", ".join(registry.RECIPES)
         raise RecipeError(f"the recipe file cannot be read ({error}); give a JSON file, or a name: {names}") from error
-    return Recipe.from_json(content)
+    return lastword.Recipe.from_json(content)
 
 
 def read_text(read: Callable[[int], str]) -> str:

@@ -13,15 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 import lastword
-from lastword.api import Finish, Generation
 from lastword.cli.console import canvas_panel, draw_curve, live_canvas
 from lastword.embedded import EMBEDDED
 from lastword.errors import SettingError
-from lastword.models.base import MaskPredictor
-from lastword.policies.unmask.rule import MostConfident
-from lastword.policies.unmask.schedule import EqualShares
 from lastword.prompts import Prompt, tokenize_prompts
-from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import default_length
 from lastword.sandbox.runner import Verdict, sandbox_info, sandbox_summary
 from lastword.tasks import load_frozen
@@ -40,10 +35,10 @@ class Comparison:
     title: str
     prompt: Prompt
     example: Example | None
-    fixed: Generation
-    predicted: Generation
+    fixed: lastword.Generation
+    predicted: lastword.Generation
 
-    def is_right(self, answer: Generation) -> bool | None:
+    def is_right(self, answer: lastword.Generation) -> bool | None:
         """Return whether an answer is right; None if nothing can tell."""
         return None if self.example is None else FAMILIES[self.example.family].score(self.example, answer.text or "")
 
@@ -61,7 +56,7 @@ def showcase(
     name: str, console: Console, families: Collection[str] | None = None, pace: float = 1.0, plot: Path | None = None
 ) -> None:
     """Compare both canvases on every prompt of a model, print the results, and draw the curves to `plot`."""
-    recipe = Recipe(unmask=MostConfident(EqualShares(pace)))
+    recipe = lastword.Recipe(unmask=lastword.MostConfident(lastword.EqualShares(pace)))
     model = lastword.load(name)
     limit = EMBEDDED_LIMIT if name in EMBEDDED else OTHER_LIMIT
     questions = [question for question in _questions(name, model) if families is None or question[0] in families]
@@ -82,12 +77,12 @@ def showcase(
     if plot is not None:
         lengths = lastword.predict_length(model, [c.prompt for c in comparisons], limit=limit)
         fixed = [c.fixed for c in comparisons]
-        truths = [len(answer.tokens) + 1 if answer.finish is Finish.ENDED else None for answer in fixed]
+        truths = [len(answer.tokens) + 1 if answer.finish is lastword.Finish.ENDED else None for answer in fixed]
         lastword.save_rows(lengths, [c.title for c in comparisons], plot, truths=truths)
         console.print(f"wrote {plot}")
 
 
-def _questions(name: str, model: MaskPredictor) -> list[tuple[str, Prompt, Example | None]]:
+def _questions(name: str, model: lastword.MaskPredictor) -> list[tuple[str, Prompt, Example | None]]:
     """Return a title, a prompt and its example per family for an embedded model, and one prompt for any other."""
     if name not in EMBEDDED:
         return [(name, PROMPT_IDS if model.tokenizer is None else PROMPT_TEXT, None)]
@@ -97,8 +92,8 @@ def _questions(name: str, model: MaskPredictor) -> list[tuple[str, Prompt, Examp
 
 
 def _answers(
-    model: MaskPredictor, prompt: Prompt, limit: int, recipe: Recipe, console: Console
-) -> tuple[Generation, Generation]:
+    model: lastword.MaskPredictor, prompt: Prompt, limit: int, recipe: lastword.Recipe, console: Console
+) -> tuple[lastword.Generation, lastword.Generation]:
     """Return the answers on the fixed and on the predicted canvas; the latter is decoded first and shown next to it."""
     predicted_recipe, fixed_recipe = (
         replace(recipe, length=length) for length in (default_length(limit), lastword.Fixed(limit))
@@ -112,7 +107,7 @@ def _answers(
         return lastword.generate(model, prompt, recipe=fixed_recipe, on_step=on_step), predicted
 
 
-def _text(answer: Generation) -> str:
+def _text(answer: lastword.Generation) -> str:
     return answer.text or " ".join(map(str, answer.tokens))
 
 
@@ -141,7 +136,7 @@ def _costs(comparisons: Sequence[Comparison], title: str) -> Table:
     return table
 
 
-def _total(answers: Sequence[Generation], cost: str) -> int:
+def _total(answers: Sequence[lastword.Generation], cost: str) -> int:
     return sum(getattr(a.cost, cost) + getattr(a.probe_cost, cost) for a in answers)
 
 
