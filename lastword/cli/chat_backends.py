@@ -20,7 +20,6 @@ from lastword.io.files import os_error_reason, user_path
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 3600.0  # between two chunks of an answer: a queue may be long
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # incomplete UTF-8 sequences decode to this
 
 Message = dict[str, str]  # role and content
 
@@ -65,7 +64,7 @@ class LocalBackend:
         from lastword.decoding.sampling import RowGenerators
         from lastword.models.base import decode_text
         from lastword.prompts import prompts_in_chat, tokenize_prompts
-        from lastword.viz.frames import BatchTrace
+        from lastword.viz.frames import REPLACEMENT, BatchTrace
 
         model, limit, seed = self._model, self._options.max_tokens, self._options.seed
         if seed is None:

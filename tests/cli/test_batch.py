@@ -47,7 +47,7 @@ def test_options_reach_the_run(batch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        (("notes.jsonl", "--out", "a.jsonl"), 1, '; give it such as {"prompt": '),
+        (("notes.jsonl", "--out", "a.jsonl"), 1, '; give an object per line, such as {"prompt": '),
         (("none.jsonl", "--out", "a.jsonl"), 1, "(No such file or directory); give a .jsonl"),
         (("notes.jsonl", "--out", "a.txt"), 1, "end it in .jsonl"),
         (("notes.jsonl", "--out", "a.jsonl", "--rows", "0"), 1, "rows must be a whole number, 1 or more"),
