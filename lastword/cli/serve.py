@@ -15,6 +15,7 @@ from lastword.cli.options import CHAT_MODEL, ModelOptions, path_option
 from lastword.errors import SettingError
 from lastword.serve.settings import (
     ReplicaSettings,
+    ServerLimits,
     ServerSettings,
     check_exposed,
     check_free,
@@ -25,23 +26,6 @@ from lastword.serve.settings import (
 KEY = "LASTWORD_API_KEY"
 ENGINES = ("local", "ray")
 NAME = "The name of the model in requests. Default: the value of --model."
-DEFAULTS = ServerSettings()
-
-
-@dataclass(frozen=True)
-class LimitOptions:
-    """The options that bound requests; each is a field of ServerSettings."""
-
-    max_batch_size: Annotated[int, Option(min=1, help="Answers decoded at once.")] = DEFAULTS.max_batch_size
-    max_reserved_tokens: Annotated[int | None, Option(min=1, help="Tokens that answers reserve.")] = None
-    max_queue_size: Annotated[int, Option(min=1, help="Answers that may wait.")] = DEFAULTS.max_queue_size
-    max_body_bytes: Annotated[int, Option(min=1, help="Bytes per request.")] = DEFAULTS.max_body_bytes
-    max_prompt_tokens: Annotated[int | None, Option(min=1, help="Tokens per prompt.")] = None
-    max_choices: Annotated[int, Option(min=1, help="Answers per request.")] = DEFAULTS.max_choices
-    max_horizon: Annotated[int | None, Option(min=1, help="Slots per answer. Default: the model's.")] = None
-    request_timeout: Annotated[float, Option(help="Seconds per request.")] = DEFAULTS.request_timeout
-    client_timeout: Annotated[float, Option(help="Seconds to send and to read.")] = DEFAULTS.client_timeout
-    drain_timeout: Annotated[float, Option(help="Seconds to finish answers.")] = DEFAULTS.drain_timeout
 
 
 @dataclass(frozen=True)
@@ -70,7 +54,7 @@ class RayOptions:
 
 def serve(
     model_options: ModelOptions,
-    limits: LimitOptions,
+    limits: ServerLimits,
     ray_options: RayOptions,
     name: Annotated[str | None, Option(help=NAME)] = None,
     host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1",

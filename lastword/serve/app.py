@@ -37,7 +37,7 @@ from lastword.recipe.recipe import Recipe
 from lastword.recipe.registry import DEFAULT_RECIPE, PARTS, RECIPES, SHORTHANDS
 from lastword.serve import protocol
 from lastword.serve.engine import Engine, Lifecycle
-from lastword.serve.protocol import BODIES, ChatRequest, CompletionRequest, LengthsRequest, LengthsResponse
+from lastword.serve.protocol import BODIES, AnswerBody, ChatRequest, CompletionRequest, LengthsRequest, LengthsResponse
 from lastword.serve.request import InvalidRequestError, ServerError
 from lastword.serve.scheduler import Scheduler
 from lastword.serve.serving import ModelService
@@ -61,7 +61,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Service(Protocol):
     """Answers the requests of the application: an engine of this process, or replicas."""
 
-    def answer(self, body: ChatRequest | CompletionRequest) -> AsyncGenerator[dict[str, Any], None]: ...
+    def answer(self, body: AnswerBody) -> AsyncGenerator[dict[str, Any], None]: ...
     async def lengths(self, body: LengthsRequest) -> LengthsResponse: ...
     async def served_model(self) -> protocol.ServedModel: ...
     async def health(self) -> protocol.HealthResponse: ...
@@ -267,7 +267,7 @@ def create_app(
             message = f"there is no model {model!r:.80}; this server has {name!r}"
             raise InvalidRequestError(message, "model", "model_not_found")
 
-    async def answer(body: ChatRequest | CompletionRequest) -> Response:
+    async def answer(body: AnswerBody) -> Response:
         check_model(body.model)
         chunks = service.answer(body)
         first = await anext(chunks)  # a refusal before the first chunk has a status

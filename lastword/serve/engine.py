@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -48,7 +49,7 @@ WARMUP_SLOTS = 32  # of the probe that warms up the model
 log = logging.getLogger("lastword.serve")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class ActiveRequest(QueuedRequest):
     """A request in the engine: first it is planned, then it waits, then it has a row in a session."""
 
@@ -58,7 +59,6 @@ class ActiveRequest(QueuedRequest):
     stream: EventStream
     detokenizer: IncrementalDetokenizer
     predicted: PredictedWork  # before the plan: a guess
-    deadline: float
     planned: PlannedRequest | None = None
     trace: RowTrace | None = None  # of a request that streams frames
     session: DecodeSession | None = None
@@ -71,6 +71,14 @@ class ActiveRequest(QueuedRequest):
     @property
     def prompt_tokens(self) -> int:
         return len(self.request.prompt_ids)
+
+    @property
+    def deadline(self) -> float:
+        return math.inf if self.request.timeout is None else self.arrived + self.request.timeout
+
+    def reserve(self) -> None:
+        """Wait for a row, with room for the prompt and the predicted answer."""
+        self.session, self.overtaken, self.reserved_tokens = None, 0, self.prompt_tokens + self.predicted.slots
 
     def emit(self, event: RequestEvent | BaseException) -> None:
         """Add an event to the stream."""
@@ -150,10 +158,7 @@ class DecodeWorker:
             if active.stream.cancelled:
                 self._end(active, "cancelled")
             elif now > active.deadline:
-                message = (
-                    f"the answer was not complete after {active.request.timeout:g} seconds; give a longer "
-                    "timeout, or ask for less"
-                )
+                message = f"the answer was not complete after {active.request.timeout:g} seconds; give a longer timeout"
                 self._end(active, "expired", ServerError(message, "deadline_exceeded"))
 
     def _plan(self) -> None:
@@ -191,13 +196,12 @@ class DecodeWorker:
         seconds = self.estimator.shortest_pass * predicted.min_passes
         if time.monotonic() + seconds > active.deadline:
             message = (
-                f"about {predicted.tokens:.0f} tokens are predicted, which take at least "
-                f"{predicted.min_passes} forward passes and {seconds:.1f} seconds, more than is left of the "
-                f"timeout of {active.request.timeout:g} seconds; give a longer timeout"
+                f"about {predicted.tokens:.0f} tokens are predicted, in at least {predicted.min_passes} forward passes "
+                f"and {seconds:.1f} seconds; give a longer timeout than {active.request.timeout:g} seconds"
             )
             self._end(active, "refused", ServerError(message, "deadline_unreachable"))
         else:
-            active.reserved_tokens = active.prompt_tokens + predicted.slots
+            active.reserve()
             active.emit(plan)
 
     def _admit(self) -> None:
@@ -287,8 +291,7 @@ class DecodeWorker:
                 self._end(active, "failed", client_error(error))
             else:
                 active.alone = active.alone or not out_of_memory or len(rows) == 1
-                active.session, active.overtaken = None, 0
-                active.reserved_tokens = active.prompt_tokens + active.predicted.slots
+                active.reserve()
 
     def _count(self, step: Step, rows: list[ActiveRequest], seconds: float) -> None:
         """Count the tokens that a pass computed, without and with the padding of shorter rows."""
@@ -402,7 +405,7 @@ class Lifecycle(ABC):
     def __init__(self, drain_timeout: float) -> None:
         self.fault: BaseException | None = None  # the error that stopped it
         self.state: EngineState = "starting"
-        self._drain_timeout, self._drain_deadline = drain_timeout, float("inf")
+        self._drain_timeout, self._drain_deadline = drain_timeout, math.inf
         self._lock = RLock()  # a signal may interrupt the thread that holds it
 
     @abstractmethod
@@ -443,9 +446,7 @@ class Engine(Lifecycle):
         metrics: EngineMetrics | None = None,
     ) -> None:
         if model.tokenizer is None:
-            raise CheckpointError(
-                "a model without a tokenizer was given to serve, and answers are text; add tokenizer.json to its folder"
-            )
+            raise CheckpointError("the model has no tokenizer, and answers are text; add tokenizer.json to its folder")
         super().__init__(settings.drain_timeout)
         self.model, self.settings, self.metrics = model, settings, metrics or EngineMetrics()
         self.tokenizer: TextTokenizer = model.tokenizer
@@ -482,7 +483,7 @@ class Engine(Lifecycle):
             for index, request in enumerate(requests):
                 self._num_requests += 1
                 active = ActiveRequest(
-                    arrived=now,
+                    now,
                     predicted_seconds=0.0,
                     reserved_tokens=0,
                     request_id=self._num_requests,
@@ -490,8 +491,7 @@ class Engine(Lifecycle):
                     index=index,
                     stream=stream,
                     detokenizer=IncrementalDetokenizer(self.tokenizer, self.model.ids, request.stop),
-                    predicted=PredictedWork(slots=guess, tokens=float(guess), min_passes=1),
-                    deadline=float("inf") if request.timeout is None else now + request.timeout,
+                    predicted=PredictedWork(guess, float(guess), min_passes=1),
                 )
                 self._inbox.put(active)
         return stream
@@ -513,17 +513,11 @@ class Engine(Lifecycle):
         queue_size, unfinished = self.settings.max_queue_size, self.num_unfinished
         room = queue_size + self.settings.max_batch_size
         if count > room:
-            raise SettingError(
-                f"{count} answers were requested at once; this server has room for {room}: ask for fewer"
-            )
+            raise SettingError(f"{count} answers were requested at once; this server has room for {room}")
         if unfinished + count > queue_size + self._worker.max_batch_size:
             seconds = self.load().seconds
-            raise ServerError(
-                f"{unfinished} answers are unfinished, about {seconds:.0f} seconds of work, and at most "
-                f"{queue_size} may wait; try again then",
-                "overloaded",
-                retry_after=max(1, round(seconds)),
-            )
+            message = f"{unfinished} answers are unfinished and at most {queue_size} may wait; try again"
+            raise ServerError(f"{message} in {seconds:.0f} seconds", "overloaded", retry_after=max(1, round(seconds)))
 
     def _run(self) -> None:
         """Receive requests and run passes until the engine is drained; runs in the thread."""

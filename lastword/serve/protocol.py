@@ -121,18 +121,14 @@ class AnswerRequest(StrictModel):
     n: int | None = Field(None, ge=1, description="Number of answers per prompt.")
     stream: bool | None = Field(None, description="Send text as soon as it is final.")
     stream_options: StreamOptions | None = None
-    max_tokens: MaxTokens | None = Field(
-        None, description="Maximum number of tokens; it does not set the size of the canvas."
-    )
+    max_tokens: MaxTokens | None = Field(None, description="Maximum number of tokens; it does not size the canvas.")
     temperature: float | None = Field(None, description="Default: the recipe's.")
     top_p: float | None = Field(None, description="1 has no effect.")
     seed: Seed | None = Field(None, description="Seed of the first answer; each further answer adds one.")
     stop: StopTexts | None = Field(None, description="Strings that end the text; they are not part of it.")
     user: Text | None = Field(None, description="Accepted and ignored.")
 
-    recipe: PartOrRecipe | None = Field(
-        None, description="The name of a recipe, or a recipe as JSON. Default: the server's."
-    )
+    recipe: PartOrRecipe | None = Field(None, description="A recipe by its name or as JSON. Default: the server's.")
     length: PartOrRecipe | None = Field(None, description="A length policy as text or JSON.")
     timeout: Seconds | None = Field(None, description="Deadline in seconds.")
     diffusing: bool | None = Field(None, description="Stream the whole canvas after each forward pass.")
@@ -187,11 +183,8 @@ class ChatRequest(AnswerRequest):
     def _unite_token_limits(self) -> ChatRequest:
         self.max_tokens, other = self.max_completion_tokens or self.max_tokens, self.max_tokens
         if other not in (None, self.max_tokens):
-            raise InvalidRequestError(
-                f"max_tokens {other} and max_completion_tokens {self.max_tokens} were given, which are two names "
-                "of one limit; give one of them",
-                "max_completion_tokens",
-            )
+            message = f"max_tokens {other} and max_completion_tokens {self.max_tokens} were given; give one of them"
+            raise InvalidRequestError(message, "max_completion_tokens")
         return self
 
 
@@ -213,12 +206,8 @@ class LengthsRequest(StrictModel):
     prompt: OnePrompt | None = None
     messages: ChatTurns | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = Field(None, description="Number of masks of the probe.")
-    ends: Literal["document", "any"] | None = Field(
-        None, description="document: the paper's end signal; any: end-of-turn tokens count as well."
-    )
-    interpretation: PartOrRecipe | None = Field(
-        None, description="The interpretation of the end signal. Default: auto."
-    )
+    ends: Literal["document", "any"] | None = Field(None, description="any: end-of-turn tokens count as well.")
+    interpretation: PartOrRecipe | None = Field(None, description="Of the end signal, by name or as JSON.")
     quantiles: Annotated[list[Quantile], Field(max_length=16)] | None = None
 
     @model_validator(mode="after")
@@ -229,7 +218,8 @@ class LengthsRequest(StrictModel):
         return self
 
 
-BODIES: dict[str, type[ChatRequest | CompletionRequest | LengthsRequest]] = {
+AnswerBody = ChatRequest | CompletionRequest
+BODIES: dict[str, type[AnswerBody | LengthsRequest]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
     "/v1/lengths": LengthsRequest,

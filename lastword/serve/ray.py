@@ -24,14 +24,7 @@ from lastword.errors import ExtraError, LastwordError, SettingError
 from lastword.serve.app import Server
 from lastword.serve.engine import Engine, EngineLoad, Lifecycle
 from lastword.serve.metrics import merge_metrics
-from lastword.serve.protocol import (
-    ChatRequest,
-    CompletionRequest,
-    HealthResponse,
-    LengthsRequest,
-    LengthsResponse,
-    ServedModel,
-)
+from lastword.serve.protocol import AnswerBody, HealthResponse, LengthsRequest, LengthsResponse, ServedModel
 from lastword.serve.request import ServerError
 from lastword.serve.routing import LOAD_METRIC, REPORT_SECONDS, ReplicaReport
 from lastword.serve.serving import ModelService
@@ -142,10 +135,9 @@ class RayDeployment:
         """Raise SettingError if an idle cluster of this size could not hold the replicas."""
         needs = {"CPU": self._replicas.cpus, "GPU": self._gpus}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        room = sum(
-            min((node.get(kind, 0.0) // need for kind, need in needs.items() if need), default=math.inf)
-            for node in nodes
-        )
+        room = 0.0
+        for node in nodes:
+            room += min((node.get(kind, 0.0) // need for kind, need in needs.items() if need), default=math.inf)
         if room < self._replicas.min_replicas:
             have = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
             raise SettingError(
@@ -187,35 +179,30 @@ class RayDeployment:
 
     def _options(self) -> dict[str, Any]:
         settings, replicas = self._spec.settings, self._replicas
-        number: dict[str, Any] = {"num_replicas": replicas.min_replicas}
-        if replicas.max_replicas > replicas.min_replicas:
-            policy = {"policy_function": POLICY, "policy_kwargs": {"target_load": replicas.target_load}}
-            number = {
-                "autoscaling_config": {
-                    "min_replicas": replicas.min_replicas,
-                    "max_replicas": replicas.max_replicas,
-                    "metrics_interval_s": 1.0,
-                    "look_back_period_s": 5.0,
-                    "upscale_delay_s": replicas.upscale_delay,
-                    "downscale_delay_s": replicas.downscale_delay,
-                    "policy": policy,
-                }
-            }
-        router = {
-            "request_router_class": ROUTER,
-            "request_router_kwargs": {"routing": replicas.routing},
-            "request_routing_stats_period_s": REPORT_SECONDS,
+        autoscaling = {
+            "min_replicas": replicas.min_replicas,
+            "max_replicas": replicas.max_replicas,
+            "metrics_interval_s": 1.0,
+            "look_back_period_s": 5.0,
+            "upscale_delay_s": replicas.upscale_delay,
+            "downscale_delay_s": replicas.downscale_delay,
+            "policy": {"policy_function": POLICY, "policy_kwargs": {"target_load": replicas.target_load}},
         }
+        is_fixed = replicas.max_replicas == replicas.min_replicas
         return {
+            **({"num_replicas": replicas.min_replicas} if is_fixed else {"autoscaling_config": autoscaling}),
             "ray_actor_options": {"num_cpus": replicas.cpus, "num_gpus": self._gpus},
             "max_ongoing_requests": settings.max_queue_size + settings.max_batch_size + SPARE_REQUESTS,
             "graceful_shutdown_timeout_s": settings.request_timeout,  # a removed replica answers first
             "graceful_shutdown_wait_loop_s": 0.5,
             "health_check_period_s": HEALTH_SECONDS,
             "max_constructor_retry_count": MAX_CONSTRUCTOR_TRIES,
-            "request_router_config": router,
+            "request_router_config": {
+                "request_router_class": ROUTER,
+                "request_router_kwargs": {"routing": replicas.routing},
+                "request_routing_stats_period_s": REPORT_SECONDS,
+            },
             "logging_config": {"enable_access_log": False},
-            **number,
         }
 
 
@@ -251,7 +238,7 @@ class ReplicatedService(Lifecycle):
         if self._watcher is not None:
             await self._watcher
 
-    def answer(self, body: ChatRequest | CompletionRequest) -> AsyncGenerator[dict[str, Any], None]:
+    def answer(self, body: AnswerBody) -> AsyncGenerator[dict[str, Any], None]:
         return self._call("answer", body)
 
     async def lengths(self, body: LengthsRequest) -> LengthsResponse:

@@ -27,7 +27,7 @@ from lastword.recipe.resolve import resolve
 from lastword.recipe.text import from_data, to_text
 from lastword.serve import protocol
 from lastword.serve.engine import Engine
-from lastword.serve.protocol import ChatRequest, CompletionRequest
+from lastword.serve.protocol import AnswerBody, ChatRequest, CompletionRequest
 from lastword.serve.request import InvalidRequestError, RequestEvent, RequestFinished, ServerError, ServerRequest
 from lastword.serve.settings import ServerSettings
 from lastword.survival.distribution import LengthDistribution
@@ -49,13 +49,11 @@ class ModelService:
         allowed, recipe = max_horizon(self._model, self._settings), self._settings.recipe or Recipe()
         horizon = combined_traits(recipe.length).upper_bound
         if horizon > allowed:
-            raise SettingError(
-                f"the recipe of the server has {horizon} slots, and {allowed} are allowed; give a shorter "
-                "length, or a larger --max-horizon"
-            )
+            message = f"the recipe of the server has {horizon} slots, and {allowed} are allowed"
+            raise SettingError(f"{message}; give a shorter length, or a larger --max-horizon")
         self._recipe = resolve(recipe, self._model, available_slots=allowed)  # raises an error if it cannot run
 
-    async def answer(self, body: ChatRequest | CompletionRequest) -> AsyncGenerator[dict[str, Any], None]:
+    async def answer(self, body: AnswerBody) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the chunks of a stream, or the whole response as a single item.
 
         Closing the generator frees the rows of the request. A refusal is raised before the first item.
@@ -75,9 +73,8 @@ class ModelService:
         (prompt_ids,), _ = await asyncio.to_thread(_tokenize, body, self._model, self._settings)
         largest = min(max_horizon(self._model, self._settings), self._model.max_seq_len - len(prompt_ids))
         if body.limit is not None and body.limit > largest:
-            raise InvalidRequestError(
-                f"limit {body.limit} was given; after this prompt it is at most {largest}", "limit"
-            )
+            message = f"limit {body.limit} was given; after this prompt it is at most {largest}"
+            raise InvalidRequestError(message, "limit")
         with errors_of_field("interpretation"):
             given = body.interpretation
             interpretation = Auto() if given is None else from_data("interpretation", given)
@@ -135,15 +132,11 @@ def errors_of_field(param: str) -> Iterator[None]:
         raise InvalidRequestError(str(error), param) from error
 
 
-def to_server_requests(
-    body: ChatRequest | CompletionRequest, model: MaskPredictor, settings: ServerSettings
-) -> list[ServerRequest]:
+def to_server_requests(body: AnswerBody, model: MaskPredictor, settings: ServerSettings) -> list[ServerRequest]:
     """Validate a body and return one engine request per answer, ordered by prompt."""
     if body.timeout is not None and body.timeout > settings.request_timeout:
-        raise InvalidRequestError(
-            f"a timeout of {body.timeout:g} seconds was given; at most {settings.request_timeout:g} are allowed",
-            "timeout",
-        )
+        message = f"a timeout of {body.timeout:g} seconds was given; at most {settings.request_timeout:g} are allowed"
+        raise InvalidRequestError(message, "timeout")
     choices = body.n or 1
     num_answers = check_num_answers(body, settings)
     recipe = choose_recipe(body, settings)
@@ -168,19 +161,16 @@ def to_server_requests(
     ]
 
 
-def check_num_answers(body: ChatRequest | CompletionRequest, settings: ServerSettings) -> int:
+def check_num_answers(body: AnswerBody, settings: ServerSettings) -> int:
     """Return the number of answers; raise InvalidRequestError for more than are allowed."""
     choices, prompts = body.n or 1, len(body.prompt) if isinstance(body, CompletionRequest) else 1
     if prompts * choices > settings.max_choices:
-        raise InvalidRequestError(
-            f"{prompts * choices} answers were requested ({prompts} prompts, n {choices}); at most "
-            f"{settings.max_choices} are allowed per request",
-            "n" if choices > 1 else "prompt",
-        )
+        message = f"{prompts * choices} answers were requested; at most {settings.max_choices} are allowed per request"
+        raise InvalidRequestError(message, "n" if choices > 1 else "prompt")
     return prompts * choices
 
 
-def choose_recipe(body: protocol.AnswerRequest, settings: ServerSettings) -> Recipe:
+def choose_recipe(body: AnswerBody, settings: ServerSettings) -> Recipe:
     """Return the requested recipe, or the server's, with the length and sampling of the request."""
     if settings.named_recipes_only and (body.length is not None or isinstance(body.recipe, dict)):
         name = "recipe" if isinstance(body.recipe, dict) else "length"
@@ -210,8 +200,8 @@ def choose_recipe(body: protocol.AnswerRequest, settings: ServerSettings) -> Rec
 
 def _resolve_within_limits(
     recipe: Recipe,
-    body: protocol.AnswerRequest,
-    prompt_ids: tuple[int, ...],
+    body: AnswerBody,
+    prompt_ids: Sequence[int],
     in_chat: set[bool | None],
     model: MaskPredictor,
     settings: ServerSettings,
@@ -219,27 +209,24 @@ def _resolve_within_limits(
     """Resolve unset values of a recipe within the limits; raise InvalidRequestError for larger ones."""
     field = "recipe" if body.length is None else "length"
     allowed, room = max_horizon(model, settings), model.max_seq_len - len(prompt_ids)
-
-    def check(horizon: int | None) -> None:
-        if horizon is None or horizon > min(allowed, room):
-            is_default = body.recipe is None and body.length is None
-            raise InvalidRequestError(
-                f"{'the recipe of the server has' if is_default else 'the request is for'} "
-                f"{'any number of' if horizon is None else horizon} slots; this server allows {allowed}, "
-                f"and the prompt leaves {room} of the model's context",
-                field,
-                "context_length_exceeded" if horizon is not None and horizon > room else "invalid_request",
-            )
-
-    check(combined_traits(recipe.length).upper_bound)
-    with errors_of_field(field):
-        resolved = resolve(recipe, model, [prompt_ids], in_chat=in_chat, available_slots=allowed)
-    check(max_slots(resolved))
-    return resolved
+    horizon: int | None = combined_traits(recipe.length).upper_bound
+    if horizon is not None and horizon <= min(allowed, room):
+        with errors_of_field(field):
+            resolved = resolve(recipe, model, [prompt_ids], in_chat=in_chat, available_slots=allowed)
+        horizon = max_slots(resolved)
+        if horizon is not None and horizon <= min(allowed, room):
+            return resolved
+    owner = "the recipe of the server" if body.recipe is None and body.length is None else "the request"
+    raise InvalidRequestError(
+        f"{owner} has {horizon or 'any number of'} slots; this server allows {allowed}, and the prompt leaves {room} "
+        "of the model's context",
+        field,
+        "context_length_exceeded" if horizon is not None and horizon > room else "invalid_request",
+    )
 
 
 def _tokenize(
-    body: ChatRequest | CompletionRequest | protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
+    body: AnswerBody | protocol.LengthsRequest, model: MaskPredictor, settings: ServerSettings
 ) -> tuple[list[tuple[int, ...]], set[bool | None]]:
     """Return the validated token ids of each prompt, and whether the prompts use the chat template."""
     field = "messages" if getattr(body, "messages", None) else "prompt"
@@ -251,11 +238,8 @@ def _tokenize(
     limit = min(settings.max_prompt_tokens or model.max_seq_len, model.max_seq_len - 1)
     for number, prompt_ids in enumerate(token_ids):
         if len(prompt_ids) > limit:
-            raise InvalidRequestError(
-                f"prompt {number} has {len(prompt_ids)} tokens; at most {limit} are allowed",
-                field,
-                "context_length_exceeded",
-            )
+            message = f"prompt {number} has {len(prompt_ids)} tokens; at most {limit} are allowed"
+            raise InvalidRequestError(message, field, "context_length_exceeded")
     return [tuple(prompt_ids) for prompt_ids in token_ids], prompts_in_chat(prompts)
 
 
@@ -263,11 +247,8 @@ def _conversation(messages: list[protocol.ChatTurn], model: MaskPredictor) -> li
     """Return the messages for the chat template of the model."""
     template = None if model.tokenizer is None else model.tokenizer.chat_template
     if template is None:
-        raise InvalidRequestError(
-            "this model has no chat template, so roles cannot be told apart; use /v1/completions with a prompt",
-            "messages",
-            "no_chat_template",
-        )
+        message = "this model has no chat template, so roles cannot be told apart; use /v1/completions with a prompt"
+        raise InvalidRequestError(message, "messages", "no_chat_template")
     # A template without developers takes their messages as system messages.
     roles = {} if "developer" in template else {"developer": "system"}
     return [{"role": roles.get(turn.role, turn.role), "content": turn.content} for turn in messages]

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE
 from os import strerror
 from socket import AF_INET, AF_INET6, create_server
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
 
 from lastword.errors import ExtraError, SettingError, install_command
 from lastword.validation import MAX_SLOTS, check_choice, check_fields, check_int, check_number, checked_field
@@ -31,24 +33,30 @@ def _seconds(default: float, **bounds: int | float) -> Any:
 
 
 @dataclass(frozen=True)
-class ServerSettings:
-    """Limits and defaults of requests, and the size of the running batch."""
+class ServerLimits:
+    """Limits of requests and the size of the running batch; each is an option of `lastword serve`."""
 
-    max_batch_size: int = _count(16)
-    max_reserved_tokens: int | None = _count(None)  # of all running rows; None: max_batch_size * max_seq_len
-    max_queue_size: int = _count(256)  # answers that may wait
-    max_body_bytes: int = _count(1_000_000)
-    max_prompt_tokens: int | None = _count(None)  # None: as many as the model has positions for
-    max_choices: int = _count(16)  # answers per request: prompts times n
-    max_horizon: int | None = _count(None)  # slots per answer; None: the model's default
-    request_timeout: float = _seconds(600.0)  # the default and the maximum of `timeout`
-    client_timeout: float = _seconds(30.0)  # for a client to send a body, and to read what it was sent
-    drain_timeout: float = _seconds(30.0)  # to finish running answers when the server stops
-    named_recipes_only: bool = False
-    recipe: Recipe | None = None  # of requests without one; None: the default recipe
+    max_batch_size: Annotated[int, Option(min=1, help="Answers decoded at once.")] = _count(16)
+    max_reserved_tokens: Annotated[int | None, Option(min=1, help="Tokens that answers reserve.")] = _count(None)
+    max_queue_size: Annotated[int, Option(min=1, help="Answers that may wait.")] = _count(256)
+    max_body_bytes: Annotated[int, Option(min=1, help="Bytes per request.")] = _count(1_000_000)
+    max_prompt_tokens: Annotated[int | None, Option(min=1, help="Tokens per prompt.")] = _count(None)
+    max_choices: Annotated[int, Option(min=1, help="Answers per request.")] = _count(16)
+    max_horizon: Annotated[int | None, Option(min=1, help="Slots per answer. Default: the model's.")] = _count(None)
+    request_timeout: Annotated[float, Option(help="Seconds per request.")] = _seconds(600.0)
+    client_timeout: Annotated[float, Option(help="Seconds to send and to read.")] = _seconds(30.0)
+    drain_timeout: Annotated[float, Option(help="Seconds to finish answers.")] = _seconds(30.0)
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+@dataclass(frozen=True)
+class ServerSettings(ServerLimits):
+    """All settings of a server."""
+
+    named_recipes_only: bool = False
+    recipe: Recipe | None = None  # of requests without one; None: the default recipe
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ def test_rows_share_a_replica_and_others_wait():
     server.say()
     assert over == []
     assert server.report.requests == 3
-    assert server.report.columns == pytest.approx(35.0 - 19.0, abs=0.6)  # each has 1 left at least
+    assert server.report.tokens == pytest.approx(35.0 - 19.0, abs=0.6)  # each has 1 left at least
     server.forward(2.0, 3.9, over)
     # The first is over at 2; the second has 10 left and shares with the third, until that is over at 3.
     assert over == pytest.approx([2.0, 3.0, 3.5])
