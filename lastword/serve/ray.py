@@ -310,7 +310,7 @@ class ReplicatedService(Lifecycle):
 
     def _deploy(self) -> None:
         try:
-            self._handle = self._deployment.deploy(lambda: self.state == "draining")
+            self._handle = self._deployment.deploy(lambda: self.state != "starting")
             self._enter("ready")
         except Exception as error:
             if not isinstance(error, LastwordError):
