@@ -12,7 +12,7 @@ from typer import Option
 
 from lastword.cli import options
 from lastword.cli.options import CHAT_MODEL, ModelOptions, path_option
-from lastword.errors import SettingError
+from lastword.errors import SettingError, import_extra
 from lastword.serve.settings import (
     ReplicaSettings,
     ServerLimits,
@@ -20,11 +20,11 @@ from lastword.serve.settings import (
     check_exposed,
     check_free,
     parse_replicas,
-    require_serve_extra,
 )
 
 KEY = "LASTWORD_API_KEY"
 ENGINES = ("local", "ray")
+SERVER_PACKAGES = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
 NAME = "The name of the model in requests. Default: the value of --model."
 
 
@@ -91,13 +91,16 @@ def serve(
     source = model_options.source(calibration, CHAT_MODEL)
     common: dict[str, Any] = {"name": name or source.name, "host": host, "port": port, "keys": keys}
     common |= {"settings": settings, "print_line": typer.echo}
+    for package in SERVER_PACKAGES:
+        import_extra(package, "serve", "lastword serve")
     if engine == "ray":
-        with require_serve_extra("ray", "serve"):
-            from lastword.serve.ray import serve_on_ray
+        import_extra("ray.serve", "ray", "--engine ray")
+        from lastword.serve.ray import serve_on_ray
+
         serve_on_ray(source, replicas=replicas, address=ray_options.address, **common)
         return
-    with require_serve_extra("serve"):
-        from lastword.serve.app import create_server
+    from lastword.serve.app import create_server
+
     create_server(source.load(), **common).run()
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE
 from os import strerror
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from lastword.errors import ExtraError, SettingError, install_command
+from lastword.errors import SettingError
 from lastword.validation import MAX_SLOTS, check_choice, check_fields, check_int, check_number, checked_field
 
 if TYPE_CHECKING:
@@ -126,12 +125,3 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-@contextmanager
-def require_serve_extra(*extras: str) -> Iterator[None]:
-    """Raise an error that names the extras to install if an import fails."""
-    try:
-        yield
-    except ImportError as error:
-        raise ExtraError(f"serving needs {error.name}, which is not installed: {install_command(*extras)}") from error
