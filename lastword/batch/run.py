@@ -31,7 +31,7 @@ from lastword.batch.progress import (
     estimated_work,
     predicted_work,
 )
-from lastword.engines.base import Engine, GenerationRequest, LengthPredictor
+from lastword.engines.base import Engine, GenerationRequest
 from lastword.engines.local import error_text
 from lastword.errors import LastwordError, PromptError, SettingError
 from lastword.io.files import NEWLINE, JournalFile, check_folder, check_target, os_error_reason, replacing, write
@@ -284,7 +284,7 @@ class _Run:
     def answer_all(self) -> float:
         """Answer the prompts without a line, portion by portion; return the seconds."""
         waiting = self.batch.total - self.done
-        self.remaining = RemainingTime(waiting, self._predict(waiting))
+        self.remaining = RemainingTime(waiting, self._predict(waiting) if waiting else {})
         self._report()
         for portion in self._portions():
             for line in portion:
@@ -337,8 +337,6 @@ class _Run:
 
     def _predict(self, waiting: int) -> dict[int, float]:
         """Return the predicted work of some prompts, spread over the file, if the engine can predict it."""
-        if not isinstance(self.engine, LengthPredictor) or not waiting:
-            return {}
         chosen = {number * waiting // MAX_PROBES for number in range(MAX_PROBES)}
         for number, record in enumerate(islice(self._waiting(), max(chosen) + 1)):
             if number in chosen:

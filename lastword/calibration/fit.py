@@ -12,14 +12,7 @@ import torch
 
 from lastword.api import Finish, Model, as_model
 from lastword.calibration import ALL_FAMILIES, Calibration
-from lastword.engines.base import (
-    Engine,
-    GenerationReply,
-    GenerationRequest,
-    LengthPredictor,
-    RemoteModelInfo,
-    check_engine,
-)
+from lastword.engines.base import Engine, GenerationReply, GenerationRequest, RemoteModelInfo, check_engine
 from lastword.engines.local import LocalEngine
 from lastword.errors import EngineError, PromptError, SettingError
 from lastword.models.base import MaskPredictor
@@ -143,14 +136,14 @@ def _predict(
     engine: Engine, requests: dict[int, GenerationRequest], recipe: Recipe, max_batch_size: int
 ) -> list[float]:
     """Return the planned slots of each request. Replies report only the mean."""
-    if not isinstance(engine, LengthPredictor):
+    slots: dict[int, int] = {}
+    for batch in engine.predict_lengths(requests, recipe, max_batch_size=max_batch_size):
+        slots |= batch
+    if not slots:
         raise SettingError(
             f"the engine, a {type(engine).__name__}, does not predict lengths; use the estimate Mean() "
             "(--estimate mean) or another engine"
         )
-    slots: dict[int, int] = {}
-    for batch in engine.predict_lengths(requests, recipe, max_batch_size=max_batch_size):
-        slots |= batch
     return [float(slots.get(number, 0)) for number in requests]
 
 

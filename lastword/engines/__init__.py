@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lastword.engines.base import Engine, GenerationReply, GenerationRequest, LengthPredictor
+from lastword.engines.base import Engine, GenerationReply, GenerationRequest
 from lastword.engines.local import LocalEngine, ModelSource
 from lastword.engines.openai import OpenAIEngine
 from lastword.engines.pool import WorkerPool
@@ -12,7 +12,7 @@ from lastword.engines.workers import ProcessWorkers, RayWorkers
 from lastword.errors import SettingError
 from lastword.validation import check_choice
 
-__all__ = ["Engine", "EngineOptions", "GenerationReply", "GenerationRequest", "LengthPredictor", "LocalEngine"]
+__all__ = ["Engine", "EngineOptions", "GenerationReply", "GenerationRequest", "LocalEngine"]
 __all__ += ["ModelSource", "OpenAIEngine", "ProcessWorkers", "RayWorkers", "WorkerPool"]
 
 LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"

@@ -135,23 +135,18 @@ class Engine(Protocol):
     ) -> Iterator[list[GenerationReply[Key]]]:
         """Yield the replies to all requests; each worker decodes up to `max_batch_size` rows at once."""
 
+    def predict_lengths(
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
+    ) -> Iterator[dict[Key, int]]:
+        """Yield the planned number of slots by key; requests whose length cannot be predicted are left out."""
+
     def close(self) -> None:
         """Release processes and connections."""
 
 
-@runtime_checkable
-class LengthPredictor(Protocol):
-    """An engine that can predict the lengths of answers without decoding them."""
-
-    def predict_lengths(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
-    ) -> Iterator[dict[Key, int]]:
-        """Yield the planned number of slots by key; requests that cannot be planned are left out."""
-
-
 def check_engine(owner: str, engine: object) -> None:
     """Raise WrongTypeError unless this is an engine, without starting its workers."""
-    lacking = [name for name in ("generate", "close") if not callable(getattr(engine, name, None))]
+    lacking = [name for name in ("generate", "predict_lengths", "close") if not callable(getattr(engine, name, None))]
     if lacking or isinstance(engine, type):
         raise WrongTypeError(
             f"{owner}(engine={short_repr(engine)}) was given; engine must be one, such as "

@@ -104,6 +104,12 @@ class OpenAIEngine:
             for future in pending:
                 future.cancel()
 
+    def predict_lengths(
+        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
+    ) -> Iterator[dict[Key, int]]:
+        """Yield nothing: a server reports the predicted length with the answer."""
+        yield from ()
+
     def _submit(self, coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 

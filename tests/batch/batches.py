@@ -73,5 +73,8 @@ class EchoEngine:
         }  # fmt: skip
         return GenerationReply(key, str(len(request.prompt_ids)), details)
 
+    def predict_lengths(self, requests, recipe, *, max_batch_size):
+        return iter(())
+
     def close(self):
         pass

@@ -3,9 +3,10 @@
 import pytest
 
 import lastword
-from lastword.engines import Engine, GenerationRequest, LengthPredictor, LocalEngine
+from lastword.engines import Engine, GenerationRequest, LocalEngine
 from lastword.engines.local import MAX_ATTEMPTS
 from lastword.errors import SettingError
+from lastword.models.toy import Toy
 from lastword.recipe.resolve import resolve
 from tests.engines.replies import POISON, Poisoned, generate
 
@@ -16,9 +17,8 @@ def requests_for(*first_ids):
     return {at: GenerationRequest([first, 1, 2], seed=at) for at, first in enumerate(first_ids)}
 
 
-def test_it_predicts_lengths(toy):
+def test_it_is_an_engine(toy):
     assert isinstance(LocalEngine(toy), Engine)
-    assert isinstance(LocalEngine(toy), LengthPredictor)
 
 
 @pytest.mark.parametrize("bad", [0, 3, 6])
@@ -49,18 +49,18 @@ def test_each_request_has_its_own_bound(toy):
 
 
 def test_predicted_lengths_are_the_planned_ones():
-    model = lastword.load("tiny-llada-base")
-    prompts = {"Problem: Solve for n: 4n + 3 = 35.": None, "Problem: what is 2 + 2? Be brief.": 9}
-    requests = {text: GenerationRequest(model.tokenizer.encode(text), 0, bound) for text, bound in prompts.items()}
-    requests["too long"] = GenerationRequest([5] * 1000, 0)
-    recipe = resolve(lastword.Recipe.named("fast"), model)
+    model = Toy()
+    model.max_seq_len = 200
+    requests = {"free": GenerationRequest([0, 1], 0), "capped": GenerationRequest([2], 0, max_new_tokens=9)}
+    requests["too long"] = GenerationRequest([5] * 180, 0)
+    recipe = resolve(lastword.Recipe(length=lastword.Survival()), model)
     predicted = {}
     for lengths in LocalEngine(model).predict_lengths(requests, recipe, max_batch_size=2):
         predicted |= lengths
     replies = generate(LocalEngine(model), requests, recipe)
     assert replies.pop("too long")[1]["finish"] == "too_long"
-    assert predicted == {text: reply[1]["horizon"] for text, reply in replies.items()}
-    assert min(predicted.values()) <= 9
+    assert predicted == {key: reply[1]["horizon"] for key, reply in replies.items()}
+    assert predicted["capped"] == 9 < predicted["free"]
 
 
 def test_requests_that_cannot_be_planned_have_no_predicted_length():
