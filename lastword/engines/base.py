@@ -120,6 +120,11 @@ class GenerationReply(Generic[Key]):
     error: str | None = None
 
 
+Requests = Mapping[Key, GenerationRequest]
+Replies = Iterator[list[GenerationReply[Key]]]
+Lengths = Iterator[dict[Key, int]]
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Answers requests, for one caller at a time: each key is returned exactly once, with an answer or an error.
@@ -130,14 +135,10 @@ class Engine(Protocol):
     @property
     def model_info(self) -> ModelInfo | RemoteModelInfo: ...
 
-    def generate(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
-    ) -> Iterator[list[GenerationReply[Key]]]:
+    def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
         """Yield the replies to all requests; each worker decodes up to `max_batch_size` rows at once."""
 
-    def predict_lengths(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
-    ) -> Iterator[dict[Key, int]]:
+    def predict_lengths(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Lengths[Key]:
         """Yield the planned number of slots by key; requests whose length cannot be predicted are left out."""
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, islice
@@ -18,8 +18,11 @@ from lastword.engines.base import (
     GenerationReply,
     GenerationRequest,
     Key,
+    Lengths,
     ModelInfo,
+    Replies,
     ReplyDetails,
+    Requests,
     empty_details,
     environment,
 )
@@ -54,9 +57,7 @@ class LocalEngine:
         """The properties of the model."""
         return ModelInfo.from_model(self.model)
 
-    def generate(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
-    ) -> Iterator[list[GenerationReply[Key]]]:
+    def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
         """Yield replies batch by batch, shortest prompts first.
 
         A batch has a few times `max_batch_size` requests: a waiting request takes the slot of a finished
@@ -73,15 +74,13 @@ class LocalEngine:
                 for key, request in batch.items()
             ]
 
-    def predict_lengths(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
-    ) -> Iterator[dict[Key, int]]:
+    def predict_lengths(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Lengths[Key]:
         """Yield the planned number of slots by key; `generate` reports why the other requests have no plan."""
         for plans in self.plan(requests, recipe, max_batch_size=max_batch_size):
             yield {key: plan.max_horizon for key, (plan, _) in plans.items()}
 
     def plan(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
+        self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int
     ) -> Iterator[dict[Key, tuple[Plan, TokenCost]]]:
         """Yield the plans and probe costs that decoding would start with, batch by batch, as far as there are any."""
         for fitted, batch in self._batches(requests, recipe, max_batch_size):
@@ -102,7 +101,7 @@ class LocalEngine:
         """Do nothing: the model belongs to the caller."""
 
     def _batches(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, size: int
+        self, requests: Requests[Key], recipe: Recipe, size: int
     ) -> Iterator[tuple[Recipe | None, dict[Key, GenerationRequest]]]:
         """Yield batches of requests, shortest prompts first, each with the recipe that fits them, if there is one."""
         order = sorted(requests, key=lambda key: len(requests[key].prompt_ids))
@@ -112,7 +111,7 @@ class LocalEngine:
                 yield fitted, batch
 
     def _decode(
-        self, batch: Mapping[Key, GenerationRequest], recipe: Recipe, max_batch_size: int, *, shortened: bool
+        self, batch: Requests[Key], recipe: Recipe, max_batch_size: int, *, shortened: bool
     ) -> list[GenerationReply[Key]]:
         """Return the replies to one batch; if it fails, decode halves down to the request at fault."""
         keys, requests = list(batch), list(batch.values())

@@ -9,14 +9,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import cached_property
 from itertools import islice
 from threading import Thread
 from typing import Any, TypeVar
 
-from lastword.engines.base import GenerationReply, GenerationRequest, Key, RemoteModelInfo, ReplyDetails, empty_details
+from lastword.engines.base import (
+    GenerationReply,
+    GenerationRequest,
+    Key,
+    Lengths,
+    RemoteModelInfo,
+    Replies,
+    ReplyDetails,
+    Requests,
+    empty_details,
+)
 from lastword.engines.workers import MAX_WORKERS
 from lastword.errors import EngineError, SettingError, import_extra
 from lastword.policies.length.fixed import Fixed
@@ -81,9 +91,7 @@ class OpenAIEngine:
         """The properties of the model that the server reports."""
         return self._submit(self._find_model()).result()
 
-    def generate(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
-    ) -> Iterator[list[GenerationReply[Key]]]:
+    def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
         """Yield replies as they arrive."""
         if requests and not self.model_info.is_lastword and not isinstance(recipe.length, Fixed):
             raise SettingError(
@@ -104,9 +112,7 @@ class OpenAIEngine:
             for future in pending:
                 future.cancel()
 
-    def predict_lengths(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
-    ) -> Iterator[dict[Key, int]]:
+    def predict_lengths(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Lengths[Key]:
         """Yield nothing: a server reports the predicted length with the answer."""
         yield from ()
 

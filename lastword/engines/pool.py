@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from lastword.decoding.forward import TokenCost
-from lastword.engines.base import GenerationReply, GenerationRequest, Key, ModelInfo
+from lastword.engines.base import GenerationReply, GenerationRequest, Key, Lengths, ModelInfo, Replies, Requests
 from lastword.engines.local import QUEUE_FACTOR, RUN_ERRORS, error_text
 from lastword.errors import EngineError
 from lastword.policies.length.fixed import Fixed
@@ -36,7 +36,7 @@ class WorkerTask:
     """Requests that one worker plans or answers. A task can be repeated."""
 
     kind: Literal["plan", "answer"]
-    requests: tuple[GenerationRequest, ...]
+    requests: Sequence[GenerationRequest]
     recipe: Recipe
     max_batch_size: int
 
@@ -126,21 +126,17 @@ class WorkerPool:
             self._wait()
         return self._model_info
 
-    def generate(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
-    ) -> Iterator[list[GenerationReply[Key]]]:
+    def generate(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Replies[Key]:
         """Yield the replies of each finished task."""
         check_int("WorkerPool.generate", "max_batch_size", max_batch_size, minimum=1)
         if not requests:
             return
         keys = list(requests)
         queue, planned = self._plan_order([*requests.values()], recipe, max_batch_size)
-        for indices, replies in self._run("answer", queue, planned, recipe, max_batch_size):
+        for indices, replies in self._run(WorkerTask("answer", planned, recipe, max_batch_size), queue):
             yield [replace(reply, key=keys[index]) for index, reply in zip(indices, replies)]
 
-    def predict_lengths(
-        self, requests: Mapping[Key, GenerationRequest], recipe: Recipe, *, max_batch_size: int
-    ) -> Iterator[dict[Key, int]]:
+    def predict_lengths(self, requests: Requests[Key], recipe: Recipe, *, max_batch_size: int) -> Lengths[Key]:
         """Yield the planned number of slots by key as workers plan."""
         keys = list(requests)
         for plans in self._plan([*requests.values()], prediction_recipe(recipe)):
@@ -167,26 +163,19 @@ class WorkerPool:
     ) -> Iterator[dict[int, tuple[Plan, TokenCost]]]:
         """Yield the plans that workers make, by the index of the request."""
         order = sorted(range(len(requests)), key=lambda index: len(requests[index].prompt_ids), reverse=True)
-        for indices, plans in self._run("plan", WorkQueue(order, max_size=PLAN_SIZE), requests, recipe, 1):
+        for indices, plans in self._run(WorkerTask("plan", requests, recipe, 1), WorkQueue(order, max_size=PLAN_SIZE)):
             yield {index: plan for index, plan in zip(indices, plans) if plan is not None}
 
-    def _run(
-        self,
-        kind: Literal["plan", "answer"],
-        queue: WorkQueue,
-        requests: Sequence[GenerationRequest],
-        recipe: Recipe,
-        max_batch_size: int,
-    ) -> Iterator[tuple[list[int], list[Any]]]:
-        """Yield the indices and the results of each task; tasks that plan and fail are left out."""
+    def _run(self, work: WorkerTask, queue: WorkQueue) -> Iterator[tuple[list[int], list[Any]]]:
+        """Divide work into tasks; yield the indices and the results of each, except of plans that fail."""
         self._start()
         assigned: dict[Future[Any], list[int]] = {}
         finished: list[tuple[list[int], list[Any]]] = []
         while True:
             for worker in sorted(self._idle):
                 if indices := queue.take(len(self._idle) + len(self._running) + len(self._loading)):
-                    batch = tuple(requests[index] for index in indices)
-                    task = self.backend.submit(worker, WorkerTask(kind, batch, recipe, max_batch_size))
+                    batch = tuple(work.requests[index] for index in indices)
+                    task = self.backend.submit(worker, replace(work, requests=batch))
                     self._idle.discard(worker)
                     self._running[task], assigned[task] = worker, indices
             yield from finished  # while the workers decode their next tasks
@@ -199,7 +188,7 @@ class WorkerPool:
                 indices = assigned.pop(task)
                 if not isinstance(result, Exception):
                     finished.append((indices, result))
-                elif kind == "answer":
+                elif work.kind == "answer":
                     failed = queue.put_back(indices)
                     reason = f"{MAX_ATTEMPTS} workers failed while they decoded it, the last with: {error_text(result)}"
                     finished.append((failed, [GenerationReply(0, "", {}, reason)] * len(failed)))
