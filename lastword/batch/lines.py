@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field
 
 from lastword.decoding.sampling import check_seed
 from lastword.engines.base import TOO_LONG, GenerationReply, GenerationRequest, ModelInfo, RemoteModelInfo
@@ -19,7 +19,6 @@ from lastword.recipe.recipe import Recipe
 from lastword.validation import MAX_SLOTS
 
 Format = Literal["lines", "openai"]
-LINE_ID: TypeAdapter[str | int] = TypeAdapter(LineId)
 Reply = GenerationReply[tuple[int, int]]  # the index of a line, and the number of the answer in it
 
 # Fields that set something in other formats, and are the same for all plain lines of a run.
@@ -78,7 +77,7 @@ def line_name(data: object) -> str | int | None:
     for name in (fields.get("id"), fields.get("custom_id")):
         with suppress(ValueError):
             if name is not None:
-                return LINE_ID.validate_python(name)
+                return validate(LineId, name)  # type: ignore[arg-type]  # a union
     return None
 
 

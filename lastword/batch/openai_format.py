@@ -148,20 +148,20 @@ class OpenAIOutput:
 
     def answered(self, line: BatchLine, replies: Sequence[Reply]) -> bytes:
         """Return the line of all answers to a request."""
-        return self._line(line, (200, self._body(line, replies)), None)
+        return self._line(line, 200, self._body(line, replies))
 
     def failed(self, line: BatchLine, error: LastwordError) -> bytes:
         """Return the line of a request of which an answer failed."""
         code = "context_length_exceeded" if isinstance(error, CapacityError) else "decoding_failed"
         failure = ServerError(str(error), code)
-        return self._line(line, (failure.kind.status, failure.body), None)
+        return self._line(line, failure.kind.status, failure.body)
 
     def rejected(self, line: RejectedLine) -> bytes:
         """Return the line of a rejected line."""
         if line.error is None:
             return self._line(line, None, {"code": "invalid_line", "message": line.reason})
         failure = ServerError.of(line.error)
-        return self._line(line, (failure.kind.status, failure.body), None)
+        return self._line(line, failure.kind.status, failure.body)
 
     def read(self, data: Any) -> tuple[str, int, bool]:
         """Return the run and the index of a written line, and whether it failed; or raise ValueError."""
@@ -172,20 +172,13 @@ class OpenAIOutput:
         answered = isinstance(response, dict) and response.get("status_code") == 200
         return match[1], int(match[2]), not answered
 
-    def _line(
-        self,
-        line: BatchLine | RejectedLine,
-        response: tuple[int, Mapping[str, Any]] | None,
-        error: Mapping[str, str] | None,
-    ) -> bytes:
+    def _line(self, line: BatchLine | RejectedLine, status: int | None, body: Mapping[str, Any]) -> bytes:
+        """Return a line with the body of a response or, without a status, with an error of the line."""
         number = f"{self.run}_{line.index}"
-        content = {
-            "id": f"batch_req_{number}",
-            "custom_id": line.name,
-            "response": response and {"status_code": response[0], "request_id": f"req_{number}", "body": response[1]},
-            "error": error,
-        }
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        response = status and {"status_code": status, "request_id": f"req_{number}", "body": body}
+        fields: dict[str, Any] = {"id": f"batch_req_{number}", "custom_id": line.name, "response": response}
+        fields["error"] = None if status else body
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
     def _body(self, line: BatchLine, replies: Sequence[Reply]) -> dict[str, Any]:
         details: list[protocol.AnswerDetails] = []
