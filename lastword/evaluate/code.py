@@ -40,13 +40,13 @@ class CodeEval:
 
         `references` are tests, `predictions` the candidates for each.
         """
-        pairs = [(program, test) for test, own in zip(references, predictions) for program in own]
+        pairs = [(program, test) for test, candidates in zip(references, predictions) for program in candidates]
         results = iter(run_tests([program for program, _ in pairs], [test for _, test in pairs]))
         passed = {at: [next(results) for _ in candidates] for at, candidates in enumerate(predictions)}
         rates = {
-            f"pass@{tries}": sum(_pass_at(tries, own) for own in passed.values()) / len(passed)
+            f"pass@{tries}": sum(_pass_at(tries, candidates) for candidates in passed.values()) / len(passed)
             for tries in k
-            if all(len(own) >= tries for own in passed.values())
+            if all(len(candidates) >= tries for candidates in passed.values())
         }
         return rates, passed
 

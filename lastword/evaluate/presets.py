@@ -36,24 +36,24 @@ class Setting:
 
     def load(self, *, split: str = "test", chat: bool = False) -> list[Task]:
         """Load the tasks with their datasets, embedded ones first."""
-        embedded, rest = check_tasks(self.tasks, split)
+        embedded, others = check_tasks(self.tasks, split)
         if embedded and (self.shots is not None or self.score or self.dream_code):
             raise TaskError(f"{embedded[0]} is an embedded task: it takes no examples and has one score")
         tasks = embedded_tasks(embedded, split) if embedded else []
-        if rest:
-            tasks += harness_tasks(rest, shots=self.shots, chat=chat, score=self.score, dream_code=self.dream_code)
+        if others:
+            tasks += harness_tasks(others, shots=self.shots, chat=chat, score=self.score, dream_code=self.dream_code)
         return tasks
 
 
 def check_tasks(names: Sequence[str], split: str = "test") -> tuple[list[str], list[str]]:
     """Return the names of embedded tasks and of the harness's; raise TaskError for unknown names and splits."""
     embedded = [name for name in names if name in ("tiny", *FAMILIES)]
-    rest = [name for name in names if name not in embedded]
-    if rest:
-        task_manager(tuple(rest))
+    others = [name for name in names if name not in embedded]
+    if others:
+        task_manager(tuple(others))
         if split != "test":
-            raise TaskError(f"{rest[0]} has no split {split!r}; only embedded tasks have splits other than test")
-    return embedded, rest
+            raise TaskError(f"{others[0]} has no split {split!r}; only embedded tasks have splits other than test")
+    return embedded, others
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def evaluate(
     engine = _choose_engine(model, engine)
     layout = PromptLayout.of(model, chat=chat, bos=bos)
     samples = [(task, task.samples(limit)) for task in tasks]
-    in_chat = {layout.name(sample) == "chat" for _, own in samples for sample in own}
+    in_chat = {layout.name(sample) == "chat" for _, task_samples in samples for sample in task_samples}
     recipe = resolve(recipe, model, in_chat=in_chat)  # records contain the resolved recipe
     scorer = Scorer(tasks, timed)
     questions = find_questions(run_fields(model, name, recipe, seed) | {"kind": "answer"}, samples, layout)
@@ -122,8 +122,8 @@ class Scorer:
         for name, task in self._tasks.items():
             rows = [row for row, sample in enumerate(samples) if sample.task == name and decoded[row]]
             if rows:
-                own = task.score([samples[row] for row in rows], [texts[row] for row in rows])
-                for row, score in zip(rows, own):
+                task_scores = task.score([samples[row] for row in rows], [texts[row] for row in rows])
+                for row, score in zip(rows, task_scores):
                     scores[row] = score
         return scores
 
@@ -207,8 +207,8 @@ def bos_token(tokenizer: TextTokenizer | None) -> str:
 def find_questions(shared: Fields, samples: Iterable[tuple[Task, Sequence[Sample]]], layout: PromptLayout) -> Questions:
     """Return all samples with the fields of their records, by identity."""
     questions: Questions = {}
-    for task, own in samples:
-        for sample in own:
+    for task, task_samples in samples:
+        for sample in task_samples:
             fields = shared | {
                 "task": sample.task,
                 "group": task.group,

@@ -173,12 +173,12 @@ def tables(
         groups.setdefault((record.group, record.split, record.task_version, record.layout), []).append(record)
     seconds = None if timed is None else [record for record in timed if isinstance(record, Answer)]
     made = []
-    for (group, split, version, layout), own in sorted(groups.items()):
-        names = len({record.task for record in own})
+    for (group, split, version, layout), answers in sorted(groups.items()):
+        names = len({record.task for record in answers})
         details = (f"{names} tasks" if names > 1 else "", "" if split == "test" else split, version, layout)
         title = f"{group} ({'; '.join(filter(None, details))})"
-        own = _fixed_first(own) if against_fixed else own
-        made.append(recipe_table(own, title, timed=seconds, fit=against_fixed, note=too_long_summary(own)))
+        answers = _fixed_first(answers) if against_fixed else answers
+        made.append(recipe_table(answers, title, timed=seconds, fit=against_fixed, note=too_long_summary(answers)))
     drifts = latest(record for record in records if isinstance(record, Drift))
     return [*made, drift_table(drifts)] if drifts else made
 
@@ -212,15 +212,15 @@ def recipe_table(
     timed_arms = None if timed is None else _by_subject_and_recipe(timed)
     for (subject, recipe), arm in _by_subject_and_recipe(records).items():
         base_recipe, base_arm = baselines.setdefault(subject, (recipe, arm))
-        base, own = on_shared_samples(base_arm, arm)
+        base, other = on_shared_samples(base_arm, arm)
         scores = [record.score for record in arm]
-        difference = "" if arm is base_arm else describe_difference(base, own)
-        work = [_ratio(total_cost(own, c), total_cost(base, c)) for c in ("forward_passes", "tokens_computed")]
-        fitting = plan_fit(base, own) if fit else None
+        difference = "" if arm is base_arm else describe_difference(base, other)
+        work = [_ratio(total_cost(other, c), total_cost(base, c)) for c in ("forward_passes", "tokens_computed")]
+        fitting = plan_fit(base, other) if fit else None
         if timed_arms is not None:
             keys = ((subject, base_recipe), (subject, recipe))
-            base, own = on_shared_samples(*(timed_arms.get(key, []) for key in keys))
-        seconds = total_seconds(own)
+            base, other = on_shared_samples(*(timed_arms.get(key, []) for key in keys))
+        seconds = total_seconds(other)
         rows.append([
             subject,
             (titles or {}).get(recipe) or recipe.label(),
@@ -252,9 +252,9 @@ def drift_table(records: Sequence[Drift]) -> Table:
     """Return the change of the expected length, in slots, when it is read after some steps."""
     steps = sorted({step for record in records for step in record.steps} - {0})
     rows = []
-    for subject, own in by_subject(records).items():
-        for task in dict.fromkeys(record.task for record in own):
-            lengths = [record.steps for record in own if record.task == task]
+    for subject, drifts in by_subject(records).items():
+        for task in dict.fromkeys(record.task for record in drifts):
+            lengths = [record.steps for record in drifts if record.task == task]
             changes = [[length[step] - length[0] for length in lengths if step in length] for step in steps]
             rows.append([subject, task, str(len(lengths)), *map(mean_and_spread, changes)])
     return Table(DRIFT_TITLE, ("model", "task", "n", *(f"step {step}" for step in steps)), rows)
@@ -283,8 +283,10 @@ def code_summary(records: Sequence[Record]) -> str:
         if isinstance(record, Answer) and record.sandbox is not None:
             level = record.sandbox.get("level"), record.sandbox.get("walls")
             levels.setdefault(level, []).append(record)
-    groups = [(own[0].sandbox or {}, len(own), sum(record.refused for record in own)) for own in levels.values()]
-    return "\n".join(sandbox_summary(*group) for group in groups)
+    return "\n".join(
+        sandbox_summary(answers[0].sandbox or {}, len(answers), sum(record.refused for record in answers))
+        for answers in levels.values()
+    )
 
 
 def describe_difference(base: Sequence[Answer], other: Sequence[Answer]) -> str:
@@ -298,8 +300,8 @@ def describe_difference(base: Sequence[Answer], other: Sequence[Answer]) -> str:
 def _by_subject_and_recipe(records: Sequence[Answer]) -> dict[tuple[str, Recipe], list[Answer]]:
     return {
         (subject, recipe): arm
-        for subject, own in by_subject(latest(records)).items()
-        for recipe, arm in by_recipe(own).items()
+        for subject, group in by_subject(latest(records)).items()
+        for recipe, arm in by_recipe(group).items()
     }
 
 

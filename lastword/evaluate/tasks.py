@@ -15,7 +15,7 @@ from lastword.tasks import BENCHMARKS, FAMILIES, load_frozen
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt of a task. The task's name and `index` identify it.
+    """A prompt of a task. The task's name and `index` identify it.
 
     If a task supplies a conversation, as (role, content) `turns`, then those are decoded, and `prompt` is
     only their text. A last turn of the assistant is continued.
