@@ -66,8 +66,8 @@ def drift(
     prompts = _select_fitting(model, {key: layout.ids(s) for key, (s, _) in questions.items()}, slots)
     with journal.writing():
         recorded = {key: {*record.steps} - {0} for key, record in _drifts(journal).items()}
-        missing = [key for key in prompts if not {*steps} <= recorded.get(key, set())]
-        order = sorted(missing, key=lambda key: len(prompts[key]))
+        order = [key for key in prompts if not {*steps} <= recorded.get(key, set())]
+        order.sort(key=lambda key: len(prompts[key]))
         done = len(prompts) - len(order)
         progress(done, len(prompts))
         for first in range(0, len(order), max_batch_size):

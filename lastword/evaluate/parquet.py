@@ -21,6 +21,7 @@ FIELDS = {field.name for kind in (Answer, Drift) for field in fields(kind)}
 NESTED = ("probe_cost", "cost", "versions", "sandbox", "expected")
 NULLABLE = {"cost": None, "probe_cost": None, "batch_seconds": None}  # required fields that may be None
 MAX_BYTES = 2**31  # of a file's uncompressed columns
+_to_json = cache(Recipe.to_json)
 
 
 def load_pyarrow() -> tuple[Any, Any]:
@@ -62,13 +63,8 @@ def to_row(record: Record) -> Fields:
         if isinstance(value, dict):
             row |= {f"{field.name}_{key}": entry for key, entry in value.items()}
         else:
-            row[field.name] = _recipe_json(value) if isinstance(value, Recipe) else value
+            row[field.name] = _to_json(value) if isinstance(value, Recipe) else value
     return row
-
-
-@cache
-def _recipe_json(recipe: Recipe) -> str:
-    return recipe.to_json()
 
 
 def to_columns(rows: Sequence[Fields]) -> dict[str, list[Any]]:
@@ -108,12 +104,9 @@ def _nest(places: Sequence[tuple[str, str | None]], values: Sequence[Any]) -> Fi
     row: Fields = {}
     for (field, key), value in zip(places, values):
         value = float(value) if isinstance(value, Decimal) else value
-        if value is None:
-            continue
-        if key is None:
-            row[field] = value
-        else:
-            row.setdefault(field, {})[key] = value
+        if value is not None:
+            target = row if key is None else row.setdefault(field, {})
+            target[key or field] = value
     if "tokens_skipped" in (cost := row.get("cost", {})):
         width = row["prompt_tokens"] + row["horizon"]
         cost["tokens_computed"] = cost["forward_passes"] * width - cost.pop("tokens_skipped")

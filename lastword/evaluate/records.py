@@ -24,11 +24,9 @@ from lastword.validation import MAX_SLOTS
 Fields = dict[str, Any]  # of a record
 FinishName = Literal["ended", "truncated", "masks_left", "too_long"]
 
-RowCount = Annotated[int, Field(ge=1, le=10**6)]
 Seconds = Annotated[float, Field(ge=0, le=10**9)]
 ExpectedLength = Annotated[float, Field(ge=0, le=MAX_SLOTS)]
 StepKey = Annotated[str, Field(pattern=r"^[0-9]{1,7}$")]  # a key of a JSON object is text
-SandboxInfo = dict[Text, Count | Seconds | Text]
 
 
 @lru_cache(maxsize=4096)
@@ -71,9 +69,8 @@ class RecordedCost:
     # Records written before version 0.2 have the second names.
     forward_passes: Count = Field(validation_alias=AliasChoices("forward_passes", "passes"))
     tokens_computed: Count = Field(validation_alias=AliasChoices("tokens_computed", "columns"))
-    attention_pairs: Count | None = Field(
-        None, validation_alias=AliasChoices("attention_pairs", "squares")
-    )  # None in kept records
+    # None in kept records
+    attention_pairs: Count | None = Field(None, validation_alias=AliasChoices("attention_pairs", "squares"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -94,7 +91,7 @@ class BaseRecord:
     hardware: Text
     dtype: Text
     versions: dict[Text, Text]
-    sandbox: SandboxInfo | None = None  # None: the task runs no code
+    sandbox: dict[Text, Count | Seconds | Text] | None = None  # None: the task runs no code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -111,7 +108,7 @@ class Answer(BaseRecord):
     seconds: Seconds | None = None  # until this row was finished
     finish: FinishName
     length: SlotCount | None = None  # tokens of the answer, without the end token
-    rows: RowCount  # of the batch
+    rows: Annotated[int, Field(ge=1, le=10**6)]  # of the batch
     batch_seconds: Seconds | None  # None: other programs ran on the machine
     shortened: bool = False  # the canvas was shortened to the context length
     refused: bool = False  # the program was not run: not plain Python, and no sandbox
@@ -121,12 +118,12 @@ class Answer(BaseRecord):
     @property
     def forward_passes(self) -> int:
         """Forward passes with those of the probe; 0 if unknown."""
-        return sum(cost.forward_passes for cost in (self.cost, self.probe_cost) if cost is not None)
+        return sum(cost.forward_passes for cost in (self.cost, self.probe_cost) if cost)
 
     @property
     def tokens_computed(self) -> int:
         """Computed tokens with those of the probe; 0 if unknown."""
-        return sum(cost.tokens_computed for cost in (self.cost, self.probe_cost) if cost is not None)
+        return sum(cost.tokens_computed for cost in (self.cost, self.probe_cost) if cost)
 
     @property
     def correct(self) -> bool:
