@@ -246,7 +246,7 @@ def report(trial: Trial) -> tuple[int, int]:
 
 
 def run_beside(minutes: float, seed: int, workers: int) -> tuple[int, int]:
-    """The same by several processes, each with a seed of its own."""
+    """Return the sum of the counts of several processes, each with another seed."""
     if workers == 1:
         return run(minutes, seed)
     with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:

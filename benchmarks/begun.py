@@ -1,4 +1,4 @@
-"""How much better a length is known once the answer has begun: what rereading lives on.
+"""The error of the expected length before and after the first tokens of an answer are written.
 
     python -m benchmarks.begun run tiny-llada-instruct    reads canvases with tokens on them (a CPU, minutes)
     python -m benchmarks.begun table                      prints the table from records
@@ -67,7 +67,7 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
 
 
 def _signal(model: Any, prompts: Sequence[list[int]], begun: Sequence[list[int]]) -> Any:
-    """The end signal behind so many written tokens."""
+    """Return the end signal after the written tokens `begun`."""
     canvas = Canvas.blank(prompts, torch.full((len(prompts),), LIMIT), model.ids)
     tokens = torch.full_like(canvas.tokens, model.ids.mask)
     for row, own in enumerate(begun):
@@ -85,7 +85,7 @@ def read(folder: Path = RECORDS) -> dict[str, list[Record]]:
 
 
 def error(records: Sequence[Record], reading: str, tokens: int) -> float:
-    """Mean absolute error of the expected length, in slots, once so many tokens are written."""
+    """Return the mean absolute error of the expected length, in slots, after `tokens` written tokens."""
     return statistics.mean(abs(r[reading][str(tokens)] - r["length"]) for r in records)
 
 

@@ -1,4 +1,4 @@
-"""What the repository holds, a table each: records by folder, and the embedded models by their cards."""
+"""Tables of the repository's contents: records by folder, and the embedded models by their cards."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ def _candidates(path: Path) -> tuple[About, int]:
 
 
 def _coverage(path: Path) -> tuple[About, int]:
-    """One summary per model."""
+    """Summarise a file with a summary per model."""
     models = json.loads(path.read_text(encoding="utf-8")).values()
     (hardware,) = {(model["hardware"], model["dtype"]) for model in models}
     return dict(zip(("hardware", "dtype"), hardware)), sum(sum(model["prompts"].values()) for model in models)
 
 
 def _run(path: Path) -> tuple[About, int]:
-    """One JSON object with lines."""
+    """Summarise a JSON object with lines."""
     about = json.loads(path.read_text(encoding="utf-8"))
     return about, len(about["lines"])
 
 
 def _paired(path: Path) -> tuple[About, int]:
-    """A character a prompt for every model."""
+    """Summarise a record with a character per prompt and model."""
     return {}, sum(len(model.same) for model in FLOAT8.read(path).models)
 
 
 def _runs(path: Path) -> tuple[About, int]:
-    """One JSON object with what was measured."""
+    """Summarise a JSON object with measurements."""
     about = json.loads(path.read_text(encoding="utf-8"))
     return about, len(about["measured"])
 
@@ -225,7 +225,7 @@ def records() -> str:
 
 
 def parameters(weights: Path) -> int:
-    """How many numbers a safetensors file holds, by its header."""
+    """Return the number of values in a safetensors file, by its header."""
     with weights.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return sum(math.prod(own["shape"]) for name, own in header.items() if name != "__metadata__")

@@ -1,4 +1,4 @@
-"""How often a calibrated bound holds on new prompts.
+"""Coverage of calibrated bounds on new prompts.
 
     python -m benchmarks.coverage prompts             write fresh prompts of the test split (a CPU, minutes)
     python -m benchmarks.coverage run                 probe and answer them with every model (a GPU, minutes)
@@ -93,7 +93,7 @@ def write_prompts(count: int, path: Path) -> None:
 
 
 def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Bounds:
-    """What was predicted for each prompt of a family, and how long its two answers are."""
+    """Return the predicted bounds and the lengths of both answers for each prompt of a family."""
     model = bench.use(name)
     tokenizer = model.tokenizer
     pairs = [
@@ -162,14 +162,14 @@ Pairs = list[tuple[int, float]]
 
 
 def pairs_of(record: Bounds, truth: Truth, coverage: float) -> Pairs:
-    """What was said and what came."""
+    """Return the predicted bound and the true length of each prompt."""
     came = record.reference if truth == "reference" else record.own
     lengths = (math.inf if length is None else length for length in came)
     return list(zip(record.bounds[coverage], lengths, strict=True))
 
 
 def factor(pairs: Pairs, coverage: float) -> float:
-    """What calibration on these multiplies the quantile by."""
+    """Return the factor by which calibration on these pairs multiplies the quantile."""
     return conformal_factor([float(p) for p, _ in pairs], [length for _, length in pairs], coverage)
 
 

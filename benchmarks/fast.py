@@ -42,7 +42,7 @@ MOST_TIME = 0.5  # of one token a pass
 
 
 class Counted(NamedTuple):
-    """What an arm did on the prompts of a model, by family and index: the probe is counted in."""
+    """Scores and costs of an arm on the prompts of a model, by family and index, the probe included."""
 
     right: NDArray[np.int64]
     passes: NDArray[np.int64]
@@ -54,7 +54,7 @@ class Counted(NamedTuple):
 
     @property
     def milliseconds(self) -> float:
-        """Of a prompt, as estimated for an 8B model that is asked one at a time."""
+        """Estimated milliseconds per prompt of an 8B model at batch size 1."""
         spent = PASS_MS * int(self.passes.sum()) + COLUMN_MS * self.columns
         return spent / len(self.passes)
 
@@ -64,7 +64,7 @@ Found = Mapping[str, Arms]  # by model
 
 
 class Result(NamedTuple):
-    """What a worker hands back."""
+    """The result of a worker."""
 
     job: Job
     about: dict[str, Any]
@@ -72,7 +72,7 @@ class Result(NamedTuple):
 
 
 def measured(job: Job, rows: int, device: str, out: Path, alone: bool) -> Result:
-    """One arm on one model."""
+    """Measure an arm on a model."""
     bench = study.bench(device, alone)
     records = [r for r in study.measure(bench, job, rows, out) if isinstance(r, Answer)]
     records.sort(key=lambda record: (BENCHMARKS.index(record.task), record.index))
@@ -142,17 +142,17 @@ def _path(model: str, split: str, folder: Path) -> Path:
 
 
 def points(found: Found, arm: str, base: str) -> list[float]:
-    """What an arm scores above another, model by model."""
+    """Return the points that an arm scores above another, per model."""
     return [arms[arm].points - arms[base].points for arms in found.values()]
 
 
 def milliseconds(found: Found, arm: str) -> float:
-    """Of a prompt, over all models."""
+    """Return the estimated milliseconds per prompt, over all models."""
     return sum(arms[arm].milliseconds for arms in found.values()) / len(found)
 
 
 def allowed(found: Found, arm: str) -> bool:
-    """Does the rule let it compete?"""
+    """Return whether the rule admits an arm."""
     against = points(found, arm, CAREFUL)
     return (
         _least(sum(against) / len(against), -MOST_LOST)
@@ -172,7 +172,7 @@ def chosen(found: Found) -> str:
 
 
 def confirmed(found: Found, arm: str) -> dict[str, bool]:
-    """What the confirmation asks for, and whether it holds."""
+    """Return the conditions of the confirmation and whether each holds."""
     lost = -sum(points(found, arm, CAREFUL)) / len(found)
     return {
         "no significant loss against the fixed canvas on any model": all(
@@ -189,7 +189,7 @@ def confirmed(found: Found, arm: str) -> dict[str, bool]:
 
 
 def _p(models: Sequence[Arms], base: str, arm: str) -> float:
-    """Of an exact paired test over the prompts of these models."""
+    """Return p of an exact paired test over the prompts of these models."""
     before, after = ([bool(right) for arms in models for right in arms[one].right] for one in (base, arm))
     return paired_p(before, after)
 
@@ -209,7 +209,7 @@ def candidates(found: Found) -> str:
 
 
 def confirmation(found: Found, arm: str) -> str:
-    """The chosen recipe beside the others: accuracy, in brackets points against the fixed canvas."""
+    """Return the chosen recipe compared with the others: accuracy, in brackets points against the fixed canvas."""
     lines = [_head(found, "all, against one token a pass", "passes", "columns", "ms")]
     for one in dict.fromkeys((FIXED, CAREFUL, arm)):
         gained = points(found, one, FIXED)

@@ -75,7 +75,7 @@ def measure_readings() -> dict[str, object]:
 
 
 def draw_readings(record: Path) -> None:
-    """One signal a column: what the model says above, what the readings make of it below."""
+    """Draw a signal per column: the model's probabilities above, their interpretations below."""
     kept = json.loads(record.read_text())
     named = KnownLengths.parse(kept["target"])
     density = torch.zeros(256, dtype=torch.float64)
@@ -145,7 +145,7 @@ def measure_curves() -> dict[str, object]:
 
 
 def draw_curves(record: Path) -> None:
-    """A panel a model and family."""
+    """Draw a panel per model and family."""
     kept = json.loads(record.read_text())
     figure = new_figure(10, 7)
     axes = figure.subplots(len(MODELS), len(BENCHMARKS), sharex=True, sharey=True)
@@ -169,7 +169,7 @@ def draw_curves(record: Path) -> None:
 
 
 def draw_widths(runs: dict[str, PassRecord], picture: Path) -> None:
-    """Time and memory of a full pass as it widens, beside what arithmetic says."""
+    """Draw time and memory of a full pass by its width, compared with the arithmetic."""
     figure = new_figure(9, 3.6)
     time, memory = figure.subplots(1, 2)
     for colour, run in zip(COLOURS, runs.values()):

@@ -1,4 +1,4 @@
-"""What fp8 weights cost in accuracy: the same prompts and recipe with weights as stored and in fp8.
+"""Accuracy with fp8 weights: the same prompts and recipe with weights as stored and in fp8.
 
     python -m benchmarks.float8 run --per-family 100         all embedded models (a CPU, half an hour)
     python -m benchmarks.float8 run --models tiny-llada-base --per-family 2 --out out/float8.json

@@ -1,4 +1,4 @@
-"""The records of the study as they are kept, read once: by model and arm, and against the fixed canvas."""
+"""The kept records of the study, read once: by model and arm, and against the fixed canvas."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def accuracy(model: str) -> dict[str, float]:
 
 
 def asked(model: str) -> int:
-    """How many prompts of each family that is."""
+    """Return the number of prompts per family."""
     return len(answers_of(model, recipe_of(FIXED))) // len(BENCHMARKS)
 
 

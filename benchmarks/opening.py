@@ -1,4 +1,4 @@
-"""What the probe's keys cost in accuracy: the first block opened by a pass of its own, and by the probe.
+"""Accuracy with the probe's keys: the first block opened by a separate pass, and by the probe.
 
     python -m benchmarks.opening run --per-family 50         all embedded models (a CPU)
     python -m benchmarks.opening run --models tiny-llada-base --per-family 2 --out out/opening.json

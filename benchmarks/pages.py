@@ -96,7 +96,7 @@ def lengths() -> str:
 
 
 def confirmed() -> str:
-    """The default, the paper and the peers on prompts that were asked once everything was settled."""
+    """Return the default, the paper and its peers on prompts that were decoded after all choices were final."""
     return _on_all_models(UNSEEN, [*GROUPS["confirm"].arms, *GROUPS["peers"].arms])
 
 
@@ -154,7 +154,7 @@ def _readings() -> dict[str, str]:
 
 
 def _read_as(name: str) -> str:
-    """What the readings of one probe say."""
+    """Return a table of the interpretations of one probe."""
     return _readings()[name]
 
 
@@ -164,7 +164,7 @@ def _coverage() -> dict[str, str]:
 
 
 def _covered(name: str) -> str:
-    """How often calibrated bounds hold."""
+    """Return a table of the coverage of calibrated bounds."""
     return _coverage()[name]
 
 

@@ -29,7 +29,7 @@ class Strict(BaseModel):
 
 
 class Compared(Strict):
-    """One model: a character a prompt, families in our order."""
+    """The results of a model: a character per prompt, in the order of families."""
 
     model: str
     before: Flags  # right the first way
@@ -53,7 +53,7 @@ class Compared(Strict):
 
 
 class Record(Strict):
-    """All models, and what they were asked."""
+    """The results of all models, with the recipe and the prompts."""
 
     recipe: str
     split: Literal["validation"]
@@ -77,7 +77,7 @@ class Comparison:
         return Record.model_validate_json(read_bytes(path or self.path))
 
     def table(self, record: Record | None = None) -> str:
-        """A line a model and one for all: accuracy both ways, prompts won and lost, texts that are equal."""
+        """Return a line per model and one for all: accuracy both ways, prompts won and lost, texts that are equal."""
         own = (record or self.read()).models
         lines = [
             f"| model | prompts | {self.before} | {self.after} | points | won, lost | p | same text |",

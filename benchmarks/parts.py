@@ -42,7 +42,7 @@ AXES = {
 
 
 def homes() -> dict[str, str]:
-    """Where the reference shows each name: its path in the code -> the page."""
+    """Return the reference page of each name by its path in the code."""
     return {
         name: page.name
         for page in sorted(REFERENCE.glob("*.md"))
@@ -56,7 +56,7 @@ def row(*cells: str) -> str:
 
 
 def first_line(thing: Any) -> str:
-    """What it says of itself."""
+    """Return the first line of an object's docstring."""
     return (inspect.getdoc(thing) or "").splitlines()[0]
 
 

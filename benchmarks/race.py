@@ -73,7 +73,7 @@ def measure_race() -> dict[str, object]:
 
 
 def _kept(answer: Generation) -> dict[str, Any]:
-    """What is drawn of a run, which every machine computes alike."""
+    """Return the fields of a run that are drawn; every machine computes the same."""
     told = {**answer.to_data(), "finish": answer.finish.value, "prompt": answer.prompt_text, "seconds": 0.0}
     assert answer.frames is not None
     kept = run(answer.frames, answer.lengths, told)
@@ -84,7 +84,7 @@ def _kept(answer: Generation) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Moment:
-    """One canvas after so many passes."""
+    """A canvas after some forward passes."""
 
     texts: tuple[str | None, ...]  # a slot each; None: a mask, empty: an end token
     forward_passes: int
@@ -115,7 +115,7 @@ class Lane:
             yield Moment(tuple(texts), *spent, done=frame is frames[-1])
 
     def at(self, passes: int) -> Moment:
-        """How it looks after so many passes of decoding; one that is done stays as it is."""
+        """Return the canvas after some passes of decoding; a finished one does not change."""
         return self.moments[min(passes, len(self.moments) - 1)]
 
     def shown(self, moment: Moment) -> str:
@@ -125,7 +125,7 @@ class Lane:
 
 
 def moments(kept: dict[str, Any], step: int = STEP) -> Iterator[tuple[int, dict[str, Moment]]]:
-    """What is shown for how many milliseconds: both blank, one cut to its length, then pass by pass."""
+    """Yield each picture with its milliseconds: both blank, one cut to its length, then pass by pass."""
     lanes = {name: Lane(own, kept["slots"]) for name, own in kept["runs"].items()}
     blank = {name: lane.blank for name, lane in lanes.items()}
     yield FIRST_MS, blank
@@ -226,7 +226,7 @@ class Stage:
         return ax
 
     def _curve(self, kept: dict[str, Any]) -> None:
-        """What the probe said, above the strips it is about; the line is where the canvas is cut."""
+        """Draw the survival curve above the strips; the line is where the canvas is cut."""
         ax = self._axis(0.68, 0.17)
         survival, horizon = kept["lengths"]["survival"], kept["horizon"]
         ax.fill_between(range(len(survival)), survival, step="post", color=BLUE, alpha=0.2, linewidth=0)
@@ -240,7 +240,7 @@ class Stage:
         ax.text(self._slots, 1, said, ha="right", va="top", fontsize=10)
 
     def show(self, now: dict[str, Moment]) -> None:
-        """The canvases as they are now; what was written since the last time stands out."""
+        """Draw the current canvases; tokens written since the last picture stand out."""
         from matplotlib.colors import to_rgb
 
         for name, moment in now.items():

@@ -1,4 +1,4 @@
-"""How well each reading of one probe predicts the length of the reference answer.
+"""Errors of every interpretation of one probe against the length of the reference answer.
 
     python -m benchmarks.readings run tiny-llada-base     probes and writes records (a CPU, minutes)
     python -m benchmarks.readings floor                   what no predictor can know, from the generators
@@ -24,6 +24,7 @@ import torch
 import lastword
 from benchmarks.json_lines import SUFFIX, read_lines, write_lines
 from lastword.decoding.running_batch import ModelProbe
+from lastword.errors import SettingError
 from lastword.models.base import MaskPredictor, TextTokenizer
 from lastword.policies.length.survival import Survival
 from lastword.survival.distribution import LengthDistribution
@@ -69,14 +70,14 @@ def run(name: str, per_family: int, rows: int, out: Path) -> Path:
 
 
 def asked(tokenizer: TextTokenizer, texts: Iterable[str]) -> list[list[int]]:
-    """Prompts as a model of its kind is asked: through the chat template, if there is one."""
+    """Return the token ids of prompts, through the chat template if there is one."""
     if tokenizer.chat_template is None:
         return [tokenizer.encode(text) for text in texts]
     return [tokenizer.chat([{"role": "user", "content": text}]) for text in texts]
 
 
 def measure(model: MaskPredictor, examples: Sequence[Example], rows: int) -> Iterator[Record]:
-    """One record per example, in order; prompts of like length are probed together."""
+    """Yield a record per example, in order; prompts of similar length are probed together."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
     prompts = asked(tokenizer, [e.prompt for e in examples])
@@ -141,6 +142,8 @@ def floor(questions: int, writers: int, out: Path) -> Path:
             for answers in by_prompt(name, question, answering).values():
                 counts = [len(model.tokenizer.encode(answer)) + 1 for answer in answers]
                 deviations += deviations_of(counts) if len(counts) >= ENOUGH else []
+        if not deviations:
+            raise SettingError(f"no prompt of {name} has {ENOUGH} answers; give more --writers (default: 200)")
         found[name] = {
             "questions": posed,
             "writers": answering,
@@ -178,7 +181,7 @@ def all_records(folder: Path = RECORDS) -> dict[str, list[Record]]:
 
 
 def bias(records: Sequence[Record], reading: str) -> float:
-    """How far the mean prediction lies off the true mean length, as a share of it."""
+    """Return the distance of the mean prediction from the true mean length, as a share of it."""
     truth = statistics.mean(r["true_mean" if "true_mean" in r else "length"] for r in records)
     return statistics.mean(r["mean"][reading] for r in records) / truth - 1
 

@@ -77,7 +77,7 @@ class Fresh(EmbeddedTask):
 
 @cache
 def fresh(family: str) -> tuple[Example, ...]:
-    """Test prompts of a seed of their own."""
+    """Return test prompts of another seed than the frozen ones."""
     frozen = {example.prompt for example in load_frozen("test", family)}
     made = (e for e in example_stream("test", family, SEED) if e.prompt not in frozen)
     return tuple(islice(made, FRESH_PROMPTS))
@@ -85,7 +85,7 @@ def fresh(family: str) -> tuple[Example, ...]:
 
 @dataclass(frozen=True)
 class Job:
-    """One arm on one model."""
+    """An arm on a model."""
 
     model: str
     arm: str
@@ -95,7 +95,7 @@ class Job:
 
 
 def jobs(groups: Sequence[str], per_family: int | None, models: Sequence[str]) -> list[Job]:
-    """What the groups ask for, each once; arms before models, so that several workers share them out."""
+    """Return the jobs of the groups, each once; arms before models, so that several workers share them."""
     for what, given, known in (("group", groups, GROUPS), ("model", models, MODELS)):
         unknown = [name for name in given if name not in known]
         if unknown:
@@ -152,7 +152,7 @@ class Bench:
             self.engine, self._name = None, ""
 
     def warm_up(self, recipe: Recipe, rows: int) -> None:
-        """Kernels are chosen on first use, and memory is asked for."""
+        """Decode once: kernels are chosen and memory is allocated on first use."""
         warm = Journal(RAW / f"warm-up.{os.getpid()}.jsonl")
         tasks = embedded_tasks(["algebra"], "validation")
         evaluate(self.model, self._name, tasks, recipe, warm, limit=rows, max_batch_size=rows)
@@ -205,7 +205,7 @@ def fixed_at(records: Sequence[Answer]) -> Recipe:
 
 
 def _journal(out: Path, model: str, split: str, recipe: Recipe) -> Journal:
-    """Of its own for every model and recipe: one worker writes it."""
+    """Return the journal of a model and recipe, which one worker writes."""
     digest = sha256(recipe.to_json().encode()).hexdigest()[:12]
     return Journal(out / f"{model}.{split}.{digest}.jsonl")
 
@@ -253,7 +253,7 @@ def run(
 def each(
     measured: Callable[..., Value], wanted: Sequence[Job], rows: int, device: str, workers: int, out: Path
 ) -> Iterator[Value]:
-    """What the function makes of each job, several workers at a time; a worker keeps to a model where it can.
+    """Yield the result of each job, several workers at a time; a worker stays with a model where it can.
 
     One worker alone takes model after model.
     """
@@ -298,7 +298,7 @@ def whole_arms(records: Iterable[Record], weights: str) -> Arms:
 
 
 def _whole(records: Sequence[Record]) -> bool:
-    """The first so many prompts of every task it is asked of, as many of each, and each once."""
+    """Return whether the records are the first prompts of every task, equally many of each, and each once."""
     asked: dict[str, list[int]] = {}
     for record in records:
         asked.setdefault(record.task, []).append(record.index)
@@ -311,18 +311,18 @@ def _whole(records: Sequence[Record]) -> bool:
 
 
 def _may_be_a_mean(recipe: Recipe) -> bool:
-    """A fixed canvas of some task's mean is asked of that task alone."""
+    """Return whether a recipe may be a fixed canvas of one task's mean, which only that task has."""
     return isinstance(recipe.length, Fixed) and (recipe.length.slots or SLOTS) < SLOTS
 
 
 @lru_cache(maxsize=len(MODELS))
 def shipped(model: str) -> str:
-    """What the weights in the package are known by."""
+    """Return the fingerprint of the weights in the package."""
     return fingerprint(lastword.load(model, device="cpu"))
 
 
 def left(wanted: Sequence[Job], kept: Path) -> list[Job]:
-    """The jobs the kept records do not hold yet, for the weights as they are now."""
+    """Return the jobs that the kept records lack for the current weights."""
     held: dict[str, Arms] = {}
     for model in {job.model for job in wanted}:
         arms = read_arms(kept, model)

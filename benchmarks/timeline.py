@@ -1,4 +1,4 @@
-"""The record and the picture of a server at work: who had which slot, and for how long."""
+"""The record and the picture of a busy server: the request in each slot over time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _told(answer: RequestFinished, arrived: float, passes: Passes) -> dict[str, 
 
 
 def draw_serving(record: Path) -> None:
-    """Slots over time, and beside it how long each waited by what was predicted of it."""
+    """Draw the slots over time, and the waiting time of each request by its predicted length."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 

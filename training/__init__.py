@@ -1,1 +1,1 @@
-"""How the embedded models are made: corpus, tokenizer, training, export, check. No part of the wheel."""
+"""The making of the embedded models: corpus, tokenizer, training, export, check. Not part of the wheel."""

@@ -13,7 +13,7 @@ from training.settings import Settings, read as read_settings
 
 
 def training(log: list[dict[str, Any]]) -> str:
-    """How long it trained, by its log."""
+    """Return the length of the training, by its log."""
     told = history(log)
     resumed = "".join(f", resumed at step {step} with a longer schedule" for step in told.resumed)
     return (

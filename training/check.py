@@ -1,4 +1,4 @@
-"""How often a model is right on held-out prompts: `python -m training.check out/models/tiny-llada-base`.
+"""Accuracy of a model on held-out prompts: `python -m training.check out/models/tiny-llada-base`.
 
 A fixed canvas of 256, one token a pass, the surest first: the setting every shortened canvas is
 compared with. Decoding is the library's own.

@@ -59,7 +59,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around a prompt and an answer. Plain text has an empty frame."""
+    """The tokens around a prompt and an answer. Plain text has an empty frame."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ class Documents:
     document: Tensor  # [N] which document each token belongs to
 
     def places(self, chosen: Tensor, width: int) -> tuple[Tensor, Tensor]:  # [B] -> two [B, W]
-        """Of each column of `rows`: its document, and its distance from that document's answer.
+        """Return, per column of `rows`, its document and its distance from that document's answer.
 
         Negative distances are prompt. A padded row is its own document to the end.
         """

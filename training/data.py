@@ -31,12 +31,12 @@ Job = tuple[str, int, int, tuple[str, ...]]
 
 
 def tokenised(examples: Iterable[Example], tokenizer: Tokenizer) -> Examples:
-    """Prompts and answers encoded apart, as they are when a model is asked."""
+    """Return prompts and answers, encoded separately as in decoding."""
     return Examples.from_pairs([(tokenizer.encode(e.prompt), tokenizer.encode(e.answer)) for e in examples])
 
 
 def _chunk(job: Job) -> list[Examples]:
-    """One worker's share: a stretch of one family, from a random stream of its own."""
+    """Encode a worker's share: a stretch of a family, from a separate random stream."""
     family, seed, count, folders = job
     examples = list(islice(example_stream("train", family, seed), count))
     return [tokenised(examples, read_tokenizer(Path(folder))) for folder in folders]
@@ -84,7 +84,7 @@ def write(path: Path, splits: dict[str, Examples]) -> None:
 
 
 def main() -> None:
-    """Read the tokenizers in OUT and write the corpus beside them."""
+    """Read the tokenizers in OUT and write the corpus to the same folder."""
     parser = argparse.ArgumentParser(description="Make the training corpus of the embedded models.")
     parser.add_argument("--out", type=Path, default=Path("out/recipe"), help="holds the tokenizers")
     parser.add_argument("--per-family", type=int, default=100_000, help="training examples")

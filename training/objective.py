@@ -1,4 +1,4 @@
-"""What is learnt: masked tokens, weighted by one over the chance of being masked (LLaDA, eq. 3).
+"""The loss: masked tokens, weighted by one over the chance of being masked (LLaDA, eq. 3).
 
 Tokens masked independently leave copies of most results in sight, and where they do not, the
 operands are gone too: a small model learns to copy and hardly to compute. So a share of the rows is
@@ -21,7 +21,7 @@ from lastword.models.layers import BidirectionalTransformer
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's work. The loss is the sum of weight x cross entropy."""
+    """The batch of a step. The loss is the sum of weight x cross entropy."""
 
     inputs: Tensor  # [B, W] token ids, masks among them
     targets: Tensor  # [B, W] what the output at each column should say

@@ -1,4 +1,4 @@
-"""How weights move: initial values, the two optimisers with one schedule, the running average."""
+"""Optimisation: initial values, the two optimisers with one schedule, the running average."""
 
 from __future__ import annotations
 

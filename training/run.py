@@ -1,4 +1,4 @@
-"""One training run: data on the device, weights, optimiser, and how they are kept.
+"""A training run: data on the device, weights, optimiser, and checkpoints.
 
 A run is a function of its settings: every random number depends on the seed and the step, so a run
 that stops and resumes is the run that never stopped.
@@ -28,7 +28,7 @@ VALIDATION_BATCHES = 8
 
 
 class Run:
-    """What a training run holds, and one step of it."""
+    """The state of a training run, and its step."""
 
     def __init__(self, settings: Settings, out: Path, device: torch.device, *, compiled: bool = False) -> None:
         self.settings, self.out, self.device = settings, out, device
@@ -50,7 +50,7 @@ class Run:
         return Batches(texts, s.rows, self.mask, shifted=s.shifted, seed=seed)
 
     def advance(self, step: int) -> tuple[Tensor, int]:
-        """One step; returns its loss, still on the device, and how many columns it computed."""
+        """Take a step; return its loss, still on the device, and the number of columns computed."""
         batch = self.train(step, causal=step < self.settings.causal_steps)
         with self._mixed():
             loss = self.loss(self.optimiser.network, batch.inputs, batch.targets, batch.weights, batch.causal)

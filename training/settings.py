@@ -35,7 +35,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Rows:
-    """What one training row looks like."""
+    """The layout of a training row."""
 
     tokens: int = 65536  # columns per step, whatever the width of its rows
     grain: int = 32  # row widths are multiples of this: few shapes, and no padding at all
@@ -53,7 +53,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Rate:
-    """How the weights move: Muon for matrices inside the blocks, AdamW for everything else."""
+    """Settings of the optimisers: Muon for matrices inside the blocks, AdamW for everything else."""
 
     muon: float = 0.012
     adam: float = 3e-3
@@ -95,7 +95,7 @@ class Settings:
 
     @property
     def shifted(self) -> bool:
-        """Whether the output at a column predicts the next one."""
+        """True if the output at a column predicts the next one."""
         return self.family == "dream"
 
     @property

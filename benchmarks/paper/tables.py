@@ -78,7 +78,7 @@ class Arm:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the recipe has neither a cache nor an early commit."""
+        """True if the recipe has neither a cache nor an early commit."""
         return (self.recipe.commit, self.recipe.cache) == (Never(), NoCache())
 
     def differs_from(self, recipe: Recipe) -> set[str]:

@@ -48,7 +48,7 @@ TRAFFIC: dict[str, Traffic] = {
 
 @dataclass
 class Bench:
-    """What all runs share: the prompts and the cost of a pass; requests are drawn once a size."""
+    """The prompts and the cost of a pass, which all runs share; requests are drawn once per size."""
 
     found: Asked
     cost: PassCost
@@ -56,7 +56,7 @@ class Bench:
     _drawn: dict[tuple[Traffic, Canvas, int], Work] = field(default_factory=dict)
 
     def work(self, traffic: Traffic, canvas: Canvas, count: int) -> Work:
-        """So many requests."""
+        """Draw requests."""
         key = (traffic, canvas, count)
         if key not in self._drawn:
             while len(self._drawn) >= 4:  # a million requests are 60 MB
@@ -69,7 +69,7 @@ class Bench:
         return self.work(traffic, canvas, 100_000).capacity(self.cost, SLOTS)
 
     def run(self, traffic: Traffic, arm: Arm, rate: float, replicas: int, requests: int) -> Outcome:
-        """So many requests at so many a second."""
+        """Simulate requests at a rate."""
         site = Site(replicas, SLOTS, arm.overtaking)
         pick = router(arm.route, requests, replicas, self.seed)
         drawn = self.work(traffic, arm.canvas, requests)

@@ -33,7 +33,7 @@ class PassCost:
     @overload
     def seconds(self, columns: Numbers, passes: Numbers | float = 1.0) -> Numbers: ...
     def seconds(self, columns: float | Numbers, passes: float | Numbers = 1.0) -> float | Numbers:
-        """Of so many passes that compute so many columns together."""
+        """Return the seconds of `passes` that compute `columns` together."""
         return self.fixed * passes + self.column * columns
 
 

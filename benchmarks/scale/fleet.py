@@ -24,7 +24,7 @@ TOGETHER = 1e-6  # of a pass: rows that end this near to each other leave at onc
 
 @dataclass(frozen=True)
 class Site:
-    """How many replicas there are, and what each is."""
+    """The number of replicas and the properties of each."""
 
     replicas: int
     slots: int = 16
@@ -102,7 +102,7 @@ class Fleet:
         self._expect(replica)
 
     def requests_at(self, replica: int) -> int:
-        """Who is there, at work or waiting."""
+        """Return the number of requests at a replica, active or waiting."""
         return len(self.rows[replica]) + len(self.waiting[replica])
 
     def predicted_at(self, replica: int, now: float) -> float:
@@ -115,7 +115,7 @@ class Fleet:
         return left
 
     def true_at(self, replica: int, now: float) -> float:
-        """Seconds of work left, as nobody can know."""
+        """Return the true seconds of work left, which no router knows."""
         done, left = self._done(replica, now), self.queued_true[replica]
         for end, request, _ in self.rows[replica]:
             left += (end - done) * self._a_pass[request]
@@ -171,7 +171,7 @@ Pick = Callable[[Fleet, int, float], int]  # where a request goes
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the requests."""
+    """The outcome of the requests."""
 
     arrivals: Numbers
     latencies: Numbers
@@ -179,17 +179,17 @@ class Outcome:
     busy: float  # share of all replicas' seconds until the last request came
     probing: float  # share that probes took
 
-    def _settled(self) -> NDArray[np.bool_]:
-        """Those who did not come to empty replicas: four of five."""
+    def _after_warm_up(self) -> NDArray[np.bool_]:
+        """Return the mask of requests that did not come to empty replicas: four of five."""
         return np.arange(len(self.arrivals)) >= len(self.arrivals) // 5
 
     def percentile(self, share: float) -> float:
         """Seconds from coming to end."""
-        return float(np.percentile(self.latencies[self._settled()], 100 * share))
+        return float(np.percentile(self.latencies[self._after_warm_up()], 100 * share))
 
     @property
     def tokens_per_second(self) -> float:
-        """Of answers that ended between the fifth of requests and the last one."""
+        """Tokens of the answers that ended between the first fifth of the requests and the last one."""
         first, last = self.arrivals[len(self.arrivals) // 5], self.arrivals[-1]
         ends = self.arrivals + self.latencies
         return float(self.tokens[(first <= ends) & (ends <= last)].sum() / (last - first))

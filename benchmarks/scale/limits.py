@@ -41,7 +41,7 @@ def machines(bench: Bench, traffic: Traffic, arm: Arm, rate: float, target: floa
 def stale_run(
     bench: Bench, traffic: Traffic, rate: float, replicas: int, requests: int, every: float, counts: bool
 ) -> Outcome:
-    """Least predicted work of two by reports that are up to so many seconds old."""
+    """Simulate the least predicted work of two by reports that are up to `every` seconds old."""
     pick = stale(requests, replicas, every, counts, bench.seed)
     drawn = bench.work(traffic, ARMS[BEST].canvas, requests)
     site = Site(replicas, SLOTS)
@@ -49,7 +49,7 @@ def stale_run(
 
 
 def decision_seconds(replicas: int) -> float:
-    """Of one decision in this process: draw two, compare, add what is sent. The network is not in it."""
+    """Return the seconds of one decision in this process: draw two, compare, add the request; no network."""
     seen, draw = [random.Random(0).random() for _ in range(replicas)], random.Random(1).random
     began = time.perf_counter()
     for _ in range(DECISIONS):
@@ -71,13 +71,13 @@ def pays(cost: PassCost, most: int, prompt: float = sum(PROMPTS) / 2) -> tuple[i
 
 
 def probe_share(bench: Bench, traffic: Traffic) -> float:
-    """Of a replica's time that probes take when it does all it can; in proportion below that."""
+    """Return the share of a replica's time that probes take at full load; below that it is in proportion."""
     drawn = bench.work(traffic, "predicted", 100_000)
     return drawn.capacity(bench.cost, SLOTS) * float(drawn.probe_seconds(bench.cost).mean())
 
 
 def longest_bound_by_probe(bench: Bench, traffic: Traffic) -> int:
-    """Answers up to so many tokens, in whole blocks, take a replica less time than their probe."""
+    """Return the longest answer, in whole blocks, that takes a replica less time than its probe."""
     shorter = 0
     drawn = bench.work(replace(traffic, scales=(1, 2, 4, 8)), "predicted", 100_000)
     took, probes = drawn.seconds(bench.cost, SLOTS), drawn.probe_seconds(bench.cost)

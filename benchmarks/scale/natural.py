@@ -62,7 +62,7 @@ def _some(values: list[int]) -> Numbers:
 
 @dataclass(frozen=True)
 class Work:
-    """What requests ask of a replica, an entry a request."""
+    """The work of requests, an entry per request."""
 
     passes: Numbers
     columns: Numbers  # of all its passes
@@ -76,7 +76,7 @@ class Work:
         return len(self.passes)
 
     def seconds(self, cost: PassCost, slots: int) -> Numbers:
-        """Of the device, all slots in use, without the probe."""
+        """Return the device seconds of each request with all slots in use, without the probe."""
         return cost.seconds(self.columns, self.passes / slots)
 
     def predicted_seconds(self, cost: PassCost, slots: int) -> Numbers:
@@ -84,7 +84,7 @@ class Work:
         return cost.seconds(self.predicted_columns, self.predicted_passes / slots)
 
     def probe_seconds(self, cost: PassCost) -> Numbers:
-        """Of the device, for the probe."""
+        """Return the device seconds of the probe."""
         return np.where(self.probe > 0, cost.seconds(self.probe), 0.0)
 
     def capacity(self, cost: PassCost, slots: int) -> float:
@@ -101,7 +101,7 @@ class Traffic:
 
 
 def work(found: Asked, traffic: Traffic, canvas: Canvas, count: int, seed: int = 0) -> Work:
-    """So many requests, drawn from the prompts with replacement: the same draw for every rule and canvas.
+    """Draw requests from the prompts with replacement: the same draw for every rule and canvas.
 
     - `fixed`: 1,024 slots are filled. With several tokens a pass nobody recorded the passes that empty
       slots take; they are taken to cost one a block, which is the least.
@@ -136,5 +136,5 @@ def work(found: Asked, traffic: Traffic, canvas: Canvas, count: int, seed: int =
 
 
 def _columns(prompt: Numbers, passes: Numbers, blocks: Numbers, slots: Numbers) -> Numbers:
-    """That a row computes: its prompt once, its canvas where a block opens, else a block."""
+    """Return the columns that a row computes: its prompt once, its canvas where a block opens, else a block."""
     return prompt + blocks * slots + (passes - blocks) * BLOCK

@@ -97,7 +97,7 @@ def _machines(ax: Any, record: Record) -> None:
 
 
 def _stale(ax: Any, record: Record) -> None:
-    """What reports of some age cost, by themselves and with the router's own sends added."""
+    """Draw the cost of old reports, alone and with the router's sends added."""
     ends, ages = list[LineEnd](), list[float]()
     for name in TWO:
         mine = [own for own in record.stale if own.traffic == name]

@@ -31,7 +31,7 @@ class Come(RecordPart):
 
 
 class Line(RecordPart):
-    """One arm at one rate; percentiles are None where more comes than it can do."""
+    """An arm at a rate; percentiles are None where the rate exceeds its capacity."""
 
     traffic: Text
     arm: Text
@@ -52,7 +52,7 @@ class Curve(RecordPart):
 
 
 class Stale(RecordPart):
-    """Least predicted work by reports of so many seconds' age."""
+    """The arm of least predicted work with reports of a given age."""
 
     traffic: Text
     every: Figure

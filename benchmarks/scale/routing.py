@@ -33,7 +33,7 @@ def pairs(count: int, replicas: int, seed: int = 0) -> tuple[list[int], list[int
 
 
 def router(route: Route, count: int, replicas: int, seed: int = 0) -> Pick:
-    """Where so many requests go; all routes draw the same pairs, so that they differ in one thing."""
+    """Return the function that chooses a replica; all routes draw the same pairs, so that they differ in one thing."""
     firsts, seconds = pairs(count, replicas, seed)
     if route == "random":
         return lambda fleet, request, now: firsts[request]
@@ -49,7 +49,7 @@ def router(route: Route, count: int, replicas: int, seed: int = 0) -> Pick:
 
 
 def stale(count: int, replicas: int, every: float, counts: bool, seed: int = 0) -> Pick:
-    """Least predicted work of two by what replicas reported, each so often and at its own moment.
+    """Return a route to the least predicted work of two by reports of the replicas, at regular times of each.
 
     With `counts` the router adds what it has sent since a report, as one router can and many cannot.
     """

@@ -29,7 +29,7 @@ SOURCES = [
 
 @dataclass(frozen=True)
 class Size:
-    """How much is simulated: the lines at full size, sweeps and searches at a smaller one."""
+    """The size of the simulation: the lines at full size, sweeps and searches at a smaller one."""
 
     requests: int = 1_000_000
     replicas: int = 1000

@@ -23,7 +23,7 @@ from lastword.tasks import BENCHMARKS
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
-    """What is to be measured."""
+    """Parse the arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.serving",
         description="The server under load: requests of natural lengths, arm by arm.",

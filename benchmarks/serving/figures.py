@@ -17,7 +17,7 @@ ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
 
 
 class Told(RecordPart):
-    """What a predicted length says of passes and seconds, of the requests of one recipe: R2."""
+    """R2 of predicted lengths against passes and seconds, for the requests of a recipe."""
 
     requests: Count
     passes: Share | None  # None: all took as many
@@ -25,7 +25,7 @@ class Told(RecordPart):
 
 
 class Line(RecordPart):
-    """One arm."""
+    """The figures of an arm."""
 
     arm: Text
     requests: Count
@@ -77,14 +77,14 @@ def read(path: Path) -> Record:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Of so few values that it matters, the one between."""
+    """Return a percentile, interpolated between values."""
     if len(values) == 1:
         return values[0]
     return quantiles(values, n=1000, method="inclusive")[round(share * 1000) - 1]
 
 
 def r_squared(predicted: Sequence[float], came: Sequence[float]) -> float | None:
-    """Of the best line through the points."""
+    """Return R2 of the best line through the points, or None if either is constant."""
     if min(len({*predicted}), len({*came})) < 2:
         return None
     return min(1.0, correlation(predicted, came) ** 2)

@@ -64,7 +64,7 @@ async def ask_engine(engine: Engine, asked: Asked) -> Heard:
 async def closed_loop(
     ask: Ask, asked: Sequence[Asked], clients: int, noted: Callable[[int], None] = lambda n: None
 ) -> list[Heard]:
-    """So many clients, each of which asks again once answered; `noted` hears how many answers there are."""
+    """Send requests from `clients` clients, each after its last answer; `noted` receives the number of answers."""
     waiting, heard = list(reversed(asked)), list[Heard]()
 
     async def client() -> None:
@@ -79,7 +79,7 @@ async def closed_loop(
 async def arriving(
     ask: Ask, asked: Sequence[Asked], rate: float, noted: Callable[[int], None] = lambda n: None, seed: int = 0
 ) -> list[Heard]:
-    """Requests that come one by one, so many a second on average, whoever has been answered (Poisson)."""
+    """Send requests at a mean rate, independent of the answers (Poisson)."""
     draw, heard = random.Random(seed), list[Heard]()
 
     async def one(own: Asked, at: float) -> None:

@@ -51,7 +51,7 @@ def arm_of(name: str) -> Arm:
 
 @dataclass(frozen=True)
 class Asked:
-    """One request."""
+    """A request."""
 
     number: int
     family: str

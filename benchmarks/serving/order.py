@@ -40,7 +40,7 @@ class Coming(NamedTuple):
 
 
 def coming(count: int, slots: int, share: float, seed: int = 0) -> list[Coming]:
-    """So many jobs, at a rate that takes this share of the slots."""
+    """Draw `count` jobs, at a rate that takes this share of the slots."""
     draw, pairs = random.Random(seed), kept_pairs().pairs
     drawn = [(draw.choice(pairs), draw.choice(WORK) * A_TOKEN) for _ in range(count)]
     work = [(min(pair) * each, pair[0] * each) for pair, each in drawn]

@@ -40,7 +40,7 @@ def works(heard: Sequence[Heard]) -> list[Work]:
 
 @dataclass
 class Server:
-    """One replica: rows that have a slot share its columns a second, others wait in turn."""
+    """A replica: active rows share its columns per second, others wait in turn."""
 
     slots: int
     speed: float
@@ -49,7 +49,7 @@ class Server:
     report: ReplicaReport = field(default_factory=ReplicaReport)
 
     def forward(self, seconds: float, now: float, over: list[float]) -> None:
-        """So many seconds, up to `now`."""
+        """Advance to `now`."""
         at = now - seconds
         while self.active and at < now:
             share = self.speed / len(self.active)

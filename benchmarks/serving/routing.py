@@ -37,7 +37,7 @@ OUT = ROOT / "benchmarks" / "records" / "serving" / "routing.json"
 
 @contextlib.contextmanager
 def fleet(told: argparse.Namespace, routing: str) -> Iterator[str]:
-    """Where replicas of an embedded model are served; they leave when told to."""
+    """Serve replicas of an embedded model and yield their address; they are terminated at the end."""
     command = [sys.executable, "-m", "lastword", "serve", "--model", told.model, "--port", "0"]
     command += ["--engine", "ray", "--replicas", str(told.replicas), "--cpus", "0.5"]
     command += ["--routing", routing, "--max-batch-size", str(told.slots)]
@@ -80,7 +80,7 @@ async def turn(told: argparse.Namespace, url: str, asked: list[Asked]) -> tuple[
 
 
 async def columns(client: Any) -> dict[str, float]:
-    """What each replica has computed so far: no other work on the machine changes that."""
+    """Return the columns that each replica has computed, which no other work on the machine changes."""
     return {name: float(n) for name, n in COLUMNS.findall((await client.get("/metrics")).text)}
 
 

@@ -39,7 +39,7 @@ class Work(EngineMetrics):
 
 @dataclass(frozen=True)
 class How:
-    """How requests come."""
+    """The arrival of requests."""
 
     clients: int = 64
     rate: float | None = None  # requests a second, whoever has been answered; None: a closed loop
@@ -53,7 +53,7 @@ class How:
 
 
 class Memory:
-    """What a process holds after a fifth of the answers and after the last."""
+    """The memory of a process after a fifth of the answers and after the last."""
 
     def __init__(self, process: int, answers: int) -> None:
         self._process, self._at = process, max(1, answers // FIFTH)
@@ -112,14 +112,14 @@ async def over_http(
 
 
 def complete(heard: Sequence[Heard], asked: Sequence[Asked]) -> Sequence[Heard]:
-    """All that was heard, if that is an answer to every request and no more."""
+    """Return the answers after checking that every request has exactly one."""
     numbers = sorted(own.asked.number for own in heard)
     assert numbers == [own.number for own in asked], "an answer was lost, or given twice"
     return heard
 
 
 def equal(model: MaskPredictor, heard: Sequence[Heard], check: int) -> tuple[int, int]:
-    """So many answers, evenly from among them, decoded alone: how many they are, and how many the same."""
+    """Decode some of the answers alone, evenly chosen; return their number and the number of equal ones."""
     ordered = sorted(heard, key=lambda own: own.asked.number)
     chosen = [ordered[at * len(ordered) // check] for at in range(min(check, len(ordered)))]
     known: dict[ServerRequest, str | None] = {}

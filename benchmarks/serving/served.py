@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Served:
-    """Where a server is, and which process it is."""
+    """The address of a server and its process."""
 
     url: str
     model: str
@@ -34,7 +34,7 @@ class Served:
 
 @contextlib.contextmanager
 def served(model: str, arm: str, limits: ServerSettings, threads: int = 1) -> Iterator[Served]:
-    """A server of an embedded model for as long as it is wanted; it leaves when told to."""
+    """Run a server of an embedded model; it is terminated at the end."""
     command = [sys.executable, "-m", "benchmarks.serving.served", model, arm, str(limits.max_batch_size)]
     command += [str(limits.max_queue_size)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}

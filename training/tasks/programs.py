@@ -66,7 +66,7 @@ NAMES = {"x": ("x", "item", "n"), "r": ("result", "out", "total"), "kept": ("kep
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One program. Without `keep.code` all items are used, without `change.code` they stay unchanged."""
+    """A program. Without `keep.code` all items are used, without `change.code` they stay unchanged."""
 
     source: Part
     keep: Part

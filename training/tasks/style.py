@@ -14,7 +14,7 @@ DETAIL = (requests.BRIEF, requests.SENTENCES, requests.EXPLAIN)
 
 @dataclass(frozen=True)
 class SolutionStep:
-    """One step of a solution at three levels of detail; the next shorter text replaces a missing one."""
+    """A step of a solution at three levels of detail; the next shorter text replaces a missing one."""
 
     bare: str
     sentence: str = ""
