@@ -1,1 +1,1 @@
-"""The canvas: tokens of prompts and answers, block windows, clocks and costs."""
+"""The canvas: tokens of prompts and answers, sets of columns, block windows and clocks."""

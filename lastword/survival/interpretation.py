@@ -197,8 +197,8 @@ class Boundary(Interpretation):
 class TurnEnd(Interpretation):
     """A turn end followed by document ends as padding: the turn end at k is the end of the answer.
 
-    With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and d(k) = P(L < k), so h(k) = e(k) / (1 -
-    d(k)) is exactly the paper's hazard. d is made monotone as in EndedBy.
+    With e(k) for the turn end and d(k) for the document end, e(k) = P(L = k) and d(k) = P(L < k). The paper's hazard is
+    then exactly h(k) = e(k) / (1 - d(k)). d is made monotone as in EndedBy.
     """
 
     name = "turn-end"

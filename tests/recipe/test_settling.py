@@ -38,17 +38,19 @@ from lastword.recipe.registry import PARTS, default_length
 from lastword.recipe.resolve import BeyondTrainingWarning, resolve
 
 
-class Unasked(Toy):
-    """Made for 256 slots, with 2048 positions; no pass of it may be run."""
+class Sized(Toy):
+    """A toy that is made for 256 slots, with 2048 positions."""
 
-    default_max_new_tokens, max_seq_len, supports_cache = 256, 2048, True
+    def __init__(self):
+        super().__init__()
+        self.default_max_new_tokens, self.max_seq_len, self.supports_cache = 256, 2048, True
+
+
+class Unasked(Sized):
+    """A model of which no pass may be run."""
 
     def __call__(self, tokens, read, **given):
         raise AssertionError("a pass was run")
-
-
-class Sized(Toy):
-    default_max_new_tokens, max_seq_len, supports_cache = 256, 2048, True
 
 
 PROMPT = [0, 1, 2]
