@@ -18,10 +18,12 @@ serve: $(VENV)/.serve
 # go to one worker, which makes its fixtures once.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
-# What `check` leaves to `test`: other programs, records, training, and laws that need a network, above all
-# that rows of a batch equal their solo runs.
-BEYOND_CHECK := lastword/evaluate $(addprefix tests/,bad_inputs benchmarks cli evaluate sandbox tasks \
-	training laws/test_cross.py test_bench.py test_examples.py test_package.py test_readme.py test_skips.py)
+# What `check` leaves to `test`: other programs, records, training, servers under load, and laws that need a network,
+# above all that rows of a batch equal their solo runs.
+BEYOND_CHECK := lastword/evaluate $(addprefix tests/,bad_inputs benchmarks cli evaluate sandbox tasks training \
+	batch/test_docs.py batch/test_engines.py engines/test_processes.py laws/test_cross.py serve/test_contract.py \
+	serve/test_load.py serve/test_process.py test_bench.py test_examples.py test_package.py test_platforms.py \
+	test_readme.py test_skips.py viz/test_watch.py)
 
 # While you work: units, contracts, laws on the toy model, golden runs. Under 2 minutes on two cores.
 check: setup
