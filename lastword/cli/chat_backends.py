@@ -119,8 +119,13 @@ class ServerBackend:
     def __init__(self, url: str, key: str | None, name: str | None, chat_options: ChatOptions) -> None:
         self._url = url
         self._fields = {field: value for field, value in vars(chat_options).items() if value is not None}
-        if chat_options.recipe is not None and not chat_options.recipe.isidentifier():
-            self._fields["recipe"] = _read_recipe_file(chat_options.recipe)
+        recipe = chat_options.recipe
+        if recipe is not None and not recipe.isidentifier():  # a file: the request has its content
+            try:
+                self._fields["recipe"] = json.loads(user_path(recipe).read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                reason = os_error_reason(error)
+                raise RecipeError(f"the recipe file {recipe!r:.200} cannot be read ({reason})") from error
         with _server_errors(url):
             self._client = _client(url, key)
             models: Any = self._client.get("/models", cast_to=object)
@@ -152,7 +157,13 @@ class ServerBackend:
                 usage = chunk.get("usage") or {}
                 update = replace(update, tokens=usage.get("completion_tokens", update.tokens))
                 for choice in chunk.get("choices") or ():
-                    update = _updated(update, choice, draw=draw)
+                    text = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
+                    update = replace(update, text=text if draw else update.text + text)  # a frame has the whole text
+                    details = choice.get("lastword") or {}
+                    if draw and "frame" in details:
+                        update = replace(update, canvas=ServerCanvas.model_validate(details["frame"]))
+                    if "forward_passes" in details:  # only in the last chunk
+                        update = replace(update, cost=details)
                     is_finished = is_finished or choice.get("finish_reason") is not None
                     yield update
         if not is_finished:
@@ -162,15 +173,6 @@ class ServerBackend:
     def replay(self, path: Path) -> Path:
         """Raise SettingError: the server does not send what a replay needs."""
         raise SettingError("a replay needs the model in this process; chat without --url, or use the server's page")
-
-
-def _updated(update: AnswerUpdate, choice: dict[str, Any], *, draw: bool) -> AnswerUpdate:
-    """Return an answer with the content of a chunk: more text, or with `draw` the whole text and canvas."""
-    text = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
-    extra = choice.get("lastword") or {}
-    canvas = ServerCanvas.model_validate(extra["frame"]) if draw and "frame" in extra else update.canvas
-    cost = extra if "forward_passes" in extra else update.cost  # only in the last chunk
-    return AnswerUpdate(text if draw else update.text + text, canvas, update.tokens, cost)
 
 
 def _client(url: str, key: str | None) -> Any:
@@ -213,11 +215,3 @@ def _server_errors(url: str) -> Iterator[None]:
         if not type(error).__module__.startswith(("httpx", "json", "pydantic")):
             raise
         raise EngineError(f"{url} did not send a complete answer ({error}); try again") from error
-
-
-def _read_recipe_file(path: str) -> Any:
-    try:
-        return json.loads(user_path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = os_error_reason(error)
-        raise RecipeError(f"the recipe file {path!r:.200} cannot be read ({reason})") from error

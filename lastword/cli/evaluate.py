@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -234,8 +234,12 @@ def tables(
     text = "\n\n".join(table.markdown() for table in made)
     files: dict[str, bytes | str] = {TABLES: TABLES_START + (text + "\n").encode()}
     files |= {f"{evaluation.file_name(table.title)}.csv": table.csv() for table in made}
-    if out is not None:
-        _check_output_folder(out, files)
+    present = [out / name for name in files if out is not None and (out / name).exists()]
+    if out is not None and present:
+        page = out / TABLES
+        if not (page.is_file() and page.read_bytes().startswith(TABLES_START)):
+            reason = "exists and was not written by lastword tables"
+            raise SettingError(f"{present[0]} {reason}; move it away, or give another folder with --out")
     if parquet is not None:
         write_parquet(answers, parquet)
     for name, content in files.items():
@@ -257,16 +261,6 @@ def _read_records(paths: Sequence[Path]) -> list[Record]:
             display.update(number, len(files))
             records += read_records(file)
     return records
-
-
-def _check_output_folder(out: Path, names: Iterable[str]) -> None:
-    """Raise SettingError if a file in `out` has one of the names and was not written by this command."""
-    present, page = [name for name in names if (out / name).exists()], out / TABLES
-    if present and not (page.is_file() and page.read_bytes().startswith(TABLES_START)):
-        raise SettingError(
-            f"{out / present[0]} exists and was not written by lastword tables; move it away, or give "
-            "another folder with --out"
-        )
 
 
 def bench(

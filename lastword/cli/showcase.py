@@ -68,7 +68,8 @@ def showcase(
         console.print(Panel(Text(text.rstrip()), title=f"{title} · {number}/{len(questions)}"))
         comparisons.append(Comparison(title, prompt, example, *_answers(model, prompt, limit, recipe, console)))
         answers = Table("fixed canvas", "predicted canvas", expand=True)
-        answers.add_row(*(Text(_text(answer)) for answer in (comparisons[-1].fixed, comparisons[-1].predicted)))
+        shown = (comparisons[-1].fixed, comparisons[-1].predicted)
+        answers.add_row(*(Text(answer.text or " ".join(map(str, answer.tokens))) for answer in shown))
         console.print(answers, _costs(comparisons[-1:], title))
     if len(comparisons) > 1:
         console.print(_costs(comparisons, "all of them"))
@@ -105,10 +106,6 @@ def _answers(
     panels = [canvas_panel(frame, "predicted") for frame in predicted.frames or ()]
     with live_canvas(model, console, "fixed", panels) as on_step:
         return lastword.generate(model, prompt, recipe=fixed_recipe, on_step=on_step), predicted
-
-
-def _text(answer: lastword.Generation) -> str:
-    return answer.text or " ".join(map(str, answer.tokens))
 
 
 def _costs(comparisons: Sequence[Comparison], title: str) -> Table:
