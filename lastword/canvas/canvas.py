@@ -213,7 +213,7 @@ class Canvas:
         """The smallest horizon to which each row can be cropped without losing text; at least 1.
 
         Text is every written token before the first end token, and that end token once no mask precedes it. An end
-        token after masks may be cropped: it says that the answer ends somewhere before it.
+        token after masks may be cropped: it only shows that the answer ends somewhere before it.
         """
         column = cached_arange(self.width, self.tokens.device)
         first_end = torch.where(self.ended, column, self.width).amin(-1, keepdim=True)

@@ -119,7 +119,7 @@ def cached_arange(count: int, device: torch.device) -> Int[Tensor, "N"]:
 
 
 def first_true(chosen: Tensor) -> Tensor:  # bool [B, N] -> [B]
-    """Return the index of each row's first true entry, or N; `argmax` does not promise the first."""
+    """Return the index of each row's first true entry, or N; `argmax` does not guarantee the first."""
     count = chosen.shape[-1]
     return torch.where(chosen, cached_arange(count, chosen.device), count).amin(-1)
 

@@ -172,9 +172,9 @@ def conflicts(recipe: Recipe) -> Iterator[str]:
     resizing = [name for name, traits in layers if traits.resizes == "any time"]
     if bounding and resizing:
         yield (
-            f"{bounding[0]} was put around {resizing[-1]}, which removes slots that were paid for, so it cannot keep "
-            f"its promise: use {resizing[-1]} alone, or {bounding[0]} around a policy that plans once or resizes "
-            "between blocks, such as Survival() or Reread()"
+            f"{bounding[0]} was put around {resizing[-1]}, which removes slots that were paid for, so its bound would "
+            f"not hold: use {resizing[-1]} alone, or {bounding[0]} around a policy that plans once or resizes between "
+            "blocks, such as Survival() or Reread()"
         )
     if bounding and unmask.max_passes(1) is None:
         yield (

@@ -43,8 +43,8 @@ def resolve(
     leave different numbers, they have no common limit and are rejected (`group_by_limit` separates them). A limit that
     is set is kept, with one warning if it exceeds the model's default; one that exceeds the model's context after the
     longest prompt is rejected unless `exceed_max_seq_len`. `available_slots` shortens limits instead; evaluation uses
-    it for long prompts. `in_chat` says for each prompt whether it uses the chat template (None: unknown). Resolving a
-    resolved recipe changes nothing.
+    it for long prompts. `in_chat` contains for each prompt whether it uses the chat template (None: unknown). Resolving
+    a resolved recipe changes nothing.
     """
     check_model(model, properties_only=True)
     recipe = check_request("resolve", recipe, in_chat, exceed_max_seq_len)

@@ -52,7 +52,7 @@ class LengthDistribution:
     """
 
     hazard: Float[Tensor, "*B T"]
-    # The interpretation that was used and a sentence that says why; for several prompts, one per row.
+    # The interpretation that was used and a sentence with the reason; for several prompts, one per row.
     explanation: tuple[str, ...] | str | None = None
     interpretation: tuple[AnyInterpretation, ...] | AnyInterpretation | None = None
 
@@ -126,7 +126,7 @@ class LengthDistribution:
 
     @cached_property
     def tail(self) -> Float[Tensor, "*B"]:
-        """S(T), the mass beyond the last slot. If it is large, the mean says little."""
+        """S(T), the mass beyond the last slot. If it is large, the mean tells little."""
         return self.survival[..., -1]
 
     @cached_property
@@ -153,7 +153,7 @@ class LengthDistribution:
         return self.hazard.shape[0]
 
     def __bool__(self) -> bool:
-        return True  # also without rows: `if answer.lengths` asks whether there was a probe
+        return True  # also without rows: `if answer.lengths` tests whether there was a probe
 
     def plot(
         self, ax: Axes | None = None, *, horizon: int | float | Tensor | None = None, truth: int | float | None = None

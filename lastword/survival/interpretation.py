@@ -51,9 +51,9 @@ class EndSignal:
     """The probability of an end token in each of T slots, one row per prompt.
 
     `document` is the probability of the token that closes a document and usually also fills the canvas after it; `turn`
-    is that of the token with which a chat model closes its turn, zero for models without one. What they say about the
-    length depends on how the model was trained: see `Interpretation`. The first `text_slots` slots are known to be
-    text, because a word stands in the last of them; a canvas of masks has none.
+    is that of the token with which a chat model closes its turn, zero for models without one. Their meaning depends on
+    how the model was trained: see `Interpretation`. The first `text_slots` slots are known to be text, because a word
+    stands in the last of them; a canvas of masks has none.
     """
 
     document: Float[Tensor, "B T"]
@@ -164,7 +164,7 @@ class Hazard(Interpretation):
 
 @dataclass(frozen=True)
 class EndedBy(Interpretation):
-    """Padded answers: an end token of either kind at k says that the answer ended at k or before.
+    """Padded answers: an end token of either kind at k means that the answer ended at k or before.
 
     The signal is then the cumulative distribution. The curve of a real model is not monotone; it is replaced by the
     nearest one that never falls (isotonic regression, least squares), which keeps the mean.
@@ -290,7 +290,7 @@ class Auto(Interpretation):
 
     Padded answers show as an end token that becomes likely and stays likely, packed documents as a low, flat end of the
     signal, and a turn end as probability mass on the turn-end token. A signal of another shape, such as a flat one
-    above 0.1, is interpreted as in the paper. `LengthDistribution.explanation` says why.
+    above 0.1, is interpreted as in the paper. `LengthDistribution.explanation` has the reason.
     """
 
     name = "auto"

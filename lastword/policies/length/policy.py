@@ -37,7 +37,7 @@ class LengthTraits:
     grows: bool = False  # whether `revise` may make a row longer
     replans: bool = False  # whether it sets the length anew each time, so that a policy around it may change it
     uses_confidence: bool = False  # whether it depends on the model's confidence in the remaining masks
-    bounds_cost: bool = False  # whether it promises that decoding costs no more than planned
+    bounds_cost: bool = False  # whether it guarantees that decoding costs no more than planned
     needs_blocks: bool = False  # whether it changes little if the whole answer is one block
     min_slots: int = 1  # the least that it plans
     max_slots: int | None = None  # the most that it plans or grows to; None: unknown
@@ -46,7 +46,7 @@ class LengthTraits:
 
     @property
     def upper_bound(self) -> int:
-        """The most slots that the policy may need, as far as its traits say."""
+        """The most slots that the policy may need according to its traits."""
         return max(self.min_slots, self.max_slots or 0)
 
     def with_inner(self, inner: LengthTraits) -> LengthTraits:

@@ -21,11 +21,11 @@ class Secant(BoundedPolicy):
 
     DAEDAL's first stage makes the same search in steps of 8 slots; this policy needs a few probes. After a canvas that
     is too short, the next one is where the line through the last two probabilities reaches the target, at most four
-    times as long (the secant method; an empty canvas has probability 0). A sufficient canvas says how many of its slots
-    would have been enough, and that canvas is tried next. The search of a row ends when an insufficient and a
-    sufficient canvas are within `tolerance` slots, when the sufficient one needs all of its slots, or after
-    `max_probes` probes. The plan is the smallest sufficient canvas, or `limit` (unset: that of the model). The first
-    canvas has `initial` slots (unset: 128).
+    times as long (the secant method; an empty canvas has probability 0). The signal of a sufficient canvas shows how
+    many of its slots would have been enough, and that canvas is tried next. The search of a row ends when an
+    insufficient and a sufficient canvas are within `tolerance` slots, when the sufficient one needs all of its slots,
+    or after `max_probes` probes. The plan is the smallest sufficient canvas, or `limit` (unset: that of the model). The
+    first canvas has `initial` slots (unset: 128).
 
     Cheaper than Survival's one probe of `limit` slots if answers are short. A model is more likely to consider an
     answer complete on a short canvas than on a long one, so plans are shorter than the same quantile read on `limit`
@@ -80,7 +80,7 @@ class _Search:
     def __init__(self, policy: Secant) -> None:
         self._target, self._tolerance = policy.target_probability, policy.tolerance
         self.next, self.done = resolved_slots(policy, policy.initial), False
-        self._short, self._short_probability = 0, 0.0
+        self._insufficient, self._insufficient_probability = 0, 0.0
         # The limit counts as sufficient until a canvas is known to be.
         self.sufficient, self._probability = resolved_slots(policy, policy.limit), 1.0
         self._bracketed = False
@@ -92,24 +92,24 @@ class _Search:
             needed = int(lengths.quantile(self._target))
             self.sufficient, self._probability, self._bracketed = slots, probability, True
             self.done = needed > slots - self._tolerance
-            self.next = needed if needed > self._short else self._interpolated()
+            self.next = needed if needed > self._insufficient else self._interpolated()
         else:
             beyond = self._extrapolated(slots, probability)
-            self._short, self._short_probability = slots, probability
+            self._insufficient, self._insufficient_probability = slots, probability
             self.next = self._interpolated() if self._bracketed else beyond
-        gap = self.sufficient - self._short
+        gap = self.sufficient - self._insufficient
         self.done = self.done or gap <= self._tolerance
-        self.next = min(max(self.next, self._short + 1), self.sufficient)
+        self.next = min(max(self.next, self._insufficient + 1), self.sufficient)
 
     def _interpolated(self) -> int:
         """Return the canvas at which the line between the two probabilities reaches the target."""
-        rise = max(self._probability - self._short_probability, 1e-9)
-        gap = self.sufficient - self._short
-        step = math.ceil((self._target - self._short_probability) / rise * gap)
-        return self._short + min(max(step, 1), gap - 1)
+        rise = max(self._probability - self._insufficient_probability, 1e-9)
+        gap = self.sufficient - self._insufficient
+        step = math.ceil((self._target - self._insufficient_probability) / rise * gap)
+        return self._insufficient + min(max(step, 1), gap - 1)
 
     def _extrapolated(self, slots: int, probability: float) -> int:
         """Return the longer canvas at which the line through the last two points reaches the target."""
-        slope = (probability - self._short_probability) / (slots - self._short)
+        slope = (probability - self._insufficient_probability) / (slots - self._insufficient)
         ahead = (self._target - probability) / slope if slope > 0 else math.inf
         return slots + math.ceil(min(max(ahead, self._tolerance), 3 * slots))

@@ -37,7 +37,7 @@ class Survival(LengthPolicy):
     clipped to [1, limit] and rounded up. Costs one forward pass over the prompt and `limit` masks (unset: as many as
     the model is made for). The probe reads the plain model, without guidance, hooks or end-token settings.
 
-    `interpretation` says what the end-token probability means: the paper's Hazard, one that fits the model's training
+    `interpretation` is the meaning of the end-token probability: the paper's Hazard, one that fits the model's training
     better (EndedBy, Boundary, FirstBoundary, TurnEnd), or Auto, which chooses by the shape of the signal. With
     `ends="document"` it gets the document end, as in the paper, and the turn end of chat models separately;
     `ends="any"` adds the two.

@@ -115,13 +115,13 @@ def max_idle_steps(rule: UnmaskRule, masks: int, device: torch.device) -> Int[Te
 
 @dataclass(frozen=True)
 class RankedRule(UnmaskRule):
-    """Fill the masks with the highest scores, as many as the schedule says.
+    """Fill the masks with the highest scores, as many as the schedule allows.
 
     With `order_temperature` above 0 (Dream's `alg_temp`) masks are drawn instead, without replacement, from
     softmax(score / order_temperature).
     """
 
-    cost_summary = "as many passes as the schedule says"
+    cost_summary = "as many passes as the schedule has"
 
     schedule: Schedule = checked_field(EqualShares(), check_type, Schedule, "EqualShares(), Timesteps() or Cosine()")
     order_temperature: float = checked_field(0.0, check_temperature)
@@ -167,7 +167,7 @@ class RankedRule(UnmaskRule):
 def topk_mask(score: Float[Tensor, "B S"], count: Int[Tensor, "B"]) -> Bool[Tensor, "B S"]:
     """Return the `count` highest scores of each row as a mask; of equal scores, the leftmost."""
     if score.is_cpu and not bool((count > 1).any()):  # the usual pace: sorting a large batch is slower
-        first = score.argmax(-1, keepdim=True)  # the leftmost, which a GPU does not promise
+        first = score.argmax(-1, keepdim=True)  # the leftmost, which a GPU does not guarantee
         return (torch.arange(score.shape[1]) == first) & (count[:, None] > 0)
     return first_ranked(rank_columns(score), count)
 
@@ -222,7 +222,7 @@ class LowestEntropy(RankedRule):
 
 @dataclass(frozen=True)
 class AtRandom(RankedRule):
-    """Fill random masks, as many as the schedule says: a baseline for every other order."""
+    """Fill random masks, as many as the schedule allows: a baseline for every other order."""
 
     name = "at-random"
     source = "LLaDA random (Nie et al., 2025)"

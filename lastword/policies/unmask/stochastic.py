@@ -26,7 +26,7 @@ class MaskGit(UnmaskRule):
     """
 
     name = "maskgit"
-    cost_summary = "as many passes as the schedule says"
+    cost_summary = "as many passes as the schedule has"
     source = "MaskGIT (Chang et al., 2022)"
     traits = UnmaskTraits(follows_schedule=True)
 
@@ -61,7 +61,7 @@ class CoinFlip(UnmaskRule):
     """
 
     name = "coin-flip"
-    cost_summary = "as many passes as the schedule says"
+    cost_summary = "as many passes as the schedule has"
     source = "Dream origin (Ye et al., 2025)"
     traits = UnmaskTraits(follows_schedule=True, uses_model=False)
 
