@@ -7,7 +7,6 @@ import pytest
 import lastword
 from benchmarks.catalogue import parameters
 from lastword.embedded import EMBEDDED, FOLDER
-from lastword.errors import CheckpointError
 from lastword.tasks import FAMILIES, load_frozen
 from training import card
 from training.history import shipped_log
@@ -25,11 +24,6 @@ def test_every_folder_is_named_and_every_name_has_a_folder():
 
 def test_files_are_small():
     assert all(path.stat().st_size <= 12e6 for path in FOLDER.rglob("*"))
-
-
-def test_a_name_beside_theirs_is_refused_with_a_hint():
-    with pytest.raises(CheckpointError, match="did you mean 'tiny-dream-base'"):
-        lastword.load("tiny-dreams-base")
 
 
 def test_it_is_the_size_and_family_its_name_says(embedded):

@@ -52,12 +52,6 @@ def test_in_bfloat16_dream_casts_the_rotation_first():
     assert torch.equal(rotate(x, *cos_sin(DREAM, torch.bfloat16)), expected)
 
 
-def test_in_bfloat16_the_two_families_differ():
-    x = heads(torch.bfloat16)
-    llada, dream = (rotate(x, *cos_sin(config, torch.bfloat16)) for config in (LLADA, DREAM))
-    assert (llada != dream).float().mean() > 0.1
-
-
 @pytest.mark.parametrize("config", [LLADA, DREAM])
 def test_angles_stay_float32_in_a_bfloat16_model(config):
     # Position 3001 times a frequency rounded to bf16 would be off by whole turns.
@@ -91,21 +85,6 @@ def test_padding_on_either_side_changes_nothing(model):
     padded = torch.nn.functional.pad(tokens, (3, 2), value=model.ids.pad)
     valid = torch.nn.functional.pad(torch.ones_like(tokens), (3, 2)).bool()
     torch.testing.assert_close(model(padded, read + 3, valid=valid), alone, atol=1e-5, rtol=0)
-
-
-def test_reading_some_columns_equals_reading_all(model):
-    tokens = torch.arange(20)[None] + 30
-    every = model(tokens, torch.arange(20)[None])
-    some = torch.tensor([[3, 7, 19]])
-    torch.testing.assert_close(model(tokens, some), every[:, some[0]], atol=1e-5, rtol=0)
-
-
-def test_every_column_sees_columns_on_its_right(llada):
-    tokens = torch.arange(10)[None] + 30
-    other = tokens.clone()
-    other[0, 9] = 7
-    read = torch.tensor([[0]])
-    assert not torch.allclose(llada(tokens, read), llada(other, read))
 
 
 def test_fused_passes_return_the_same_logits(model, monkeypatch):

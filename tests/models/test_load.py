@@ -40,11 +40,6 @@ def test_a_misspelt_toy_is_suggested():
         load("tooy")
 
 
-def test_null_and_false_mean_the_same_for_a_switch(checkpoint):
-    assert load(checkpoint("llada-tiny", alibi=None, multi_query_attention=False))
-    assert load(checkpoint("dream-tiny", use_sliding_window=None, use_mrope=None))
-
-
 # Special ids
 
 
@@ -62,12 +57,8 @@ def test_ids_come_from_config_and_where_it_is_silent_from_the_generation_config(
     assert (ids.end, ids.pad, ids.mask) == (350, 350, 376)
 
 
-def test_a_second_end_id_is_the_turn_end(checkpoint):
-    assert load(checkpoint(eos_token_id=[353, 350])).ids.ends == (353, 350)
-
-
 def test_every_end_id_of_the_checkpoint_ends_an_answer(checkpoint):
-    assert set(load(checkpoint(eos_token_id=[353, 350, 351])).ids.ends) == {353, 350, 351}
+    assert load(checkpoint(eos_token_id=[353, 350, 351])).ids.ends == (353, 350, 351)
 
 
 def test_turn_end_can_be_set_and_taken_away(checkpoint, golden):
@@ -101,11 +92,6 @@ def test_a_truncated_file_is_refused(checkpoint, size):
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
         load(path.parent)
-
-
-def test_sharded_equals_single(golden):
-    single, sharded = load(golden / "llada-tiny"), load(golden / "llada-tiny-sharded")
-    assert torch.equal(single(TOKENS, READ), sharded(TOKENS, READ))
 
 
 def test_an_index_that_points_to_the_wrong_shard_is_refused(checkpoint):

@@ -246,12 +246,6 @@ def test_a_first_column_predicts_itself(grouped, monkeypatch):
     torch.testing.assert_close(together[1:2], alone, atol=2e-5, rtol=1e-5)
 
 
-def test_head_and_states_are_the_two_halves_of_a_pass(model):
-    states = model.states(TOKENS, READ, valid=VALID)
-    assert states.shape == (*READ.shape, model.network.config.hidden_size)
-    assert torch.equal(model.head(states), model(TOKENS, READ, valid=VALID))
-
-
 @pytest.mark.parametrize("name", ["llada-tiny", "dream-tiny"])
 def test_packing_keeps_names_values_and_memory(golden, name):
     model = lastword.load(golden / name, device="cpu")

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from lastword.canvas.columns import column_indices
 from lastword.models.storage import FeatureStorage, KVStorage, PooledKVStorage, RowKVStorage
 
 CPU = torch.device("cpu")
@@ -65,20 +64,6 @@ def test_the_width_may_change_on_the_right(width):
     assert stored.shape[2] == width
     assert torch.equal(stored[:, :, :common], keys[:, :, :common])
     assert not stored[:, :, common:].any()
-
-
-def test_column_indices_lists_true_columns_and_repeats_the_last():
-    chosen = torch.tensor([[0, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]]).bool()
-    assert column_indices(chosen).tolist() == [[1, 3, 3, 3], [0, 0, 0, 0], [0, 1, 2, 3]]
-
-
-@pytest.mark.parametrize("name", ["llada", "dream"])
-def test_recomputing_every_column_through_storage_equals_no_storage(name, request):
-    model = request.getfixturevalue(name)
-    tokens, read = torch.arange(12).view(1, -1) + 40, torch.tensor([[7, 8, 11]])
-    valid, every = torch.ones_like(tokens, dtype=torch.bool), torch.arange(12)[None]
-    stored = model(tokens, read, valid=valid, stale=every, storage=at(KVStorage(1, 12), FIRST_ROW))
-    torch.testing.assert_close(stored, model(tokens, read), atol=1e-5, rtol=0)
 
 
 # Pools: rows reserve what they need, move when they outgrow it, and do not disturb each other
