@@ -202,11 +202,10 @@ class PackedNetwork:
 def _split_for_mlp(x: Tensor | Float8Rows, product: FusedLinear) -> list[Tensor] | list[Float8Rows]:
     """Split many columns into equal parts whose product is not too large."""
     count = len(x if isinstance(x, Tensor) else x.values)
-    parts = -(-count * len(product.weight) // MAX_MLP_NUMBERS)
-    size = max(1, -(-count // max(1, parts)))
+    parts = max(1, -(-count * len(product.weight) // MAX_MLP_NUMBERS))
     if isinstance(x, Tensor):
-        return [*torch.split(x, size)]
-    return [Float8Rows(*part) for part in zip(torch.split(x.values, size), torch.split(x.scale, size))]
+        return [*x.chunk(parts)]
+    return [Float8Rows(*part) for part in zip(x.values.chunk(parts), x.scale.chunk(parts))]
 
 
 def _join(parts: list[Tensor | UnscaledProduct]) -> Tensor | UnscaledProduct:

@@ -180,17 +180,15 @@ def _read_core(folder: Path, present: Sequence[str]) -> tokenizers.Tokenizer:
 def _add_tokens(core: tokenizers.Tokenizer, settings: dict[str, Any], added: dict[str, Any]) -> None:
     """Add the tokens that the settings and added_tokens.json list; ValueError if they get other ids."""
     roles = [settings[name] for name in settings if name.endswith("_token")]
-    roles += settings.get("additional_special_tokens") or []
-    special = {_token_text(role) for role in roles}
+    special = {_token_text(role) for role in [*roles, *(settings.get("additional_special_tokens") or [])]}
     described = settings.get("added_tokens_decoder") or {}
     ids = [*added.items(), *((entry["content"], int(index)) for index, entry in described.items())]
     ids.sort(key=lambda pair: pair[1])
+    entries: dict[str, dict[str, Any]] = {entry["content"]: entry for entry in described.values()}
     # added_tokens.json has ids only: a token without a description is special if it has a role.
-    undescribed = added.keys() - {token.content for token in core.get_added_tokens_decoder().values()}
-    entries: dict[str, dict[str, Any]] = {
-        content: {"content": content, "special": content in special} for content in undescribed
-    }
-    entries |= {entry["content"]: entry for entry in described.values()}
+    known = {token.content for token in core.get_added_tokens_decoder().values()}
+    for content in added.keys() - known - entries.keys():
+        entries[content] = {"content": content, "special": content in special}
     listed = [entries[content] for content, _ in ids if content in entries]
     core.add_tokens([AddedToken(**{k: e[k] for k in _TOKEN_KEYS & e.keys()}) for e in listed])
     for content, index in ids:

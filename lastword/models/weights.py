@@ -58,8 +58,8 @@ def check_files(folder: Path, files: Mapping[str, Path], names: Mapping[str, str
     """
     missing, extra = names.keys() - files.keys(), files.keys() - names.keys() - {head}
     extra = {short_repr(name) for name in extra if not name.endswith(IGNORED_SUFFIXES)}
-    found = (("tensors are missing", missing), ("are not part of the architecture", extra))
-    problems = [f"{len(tensors)} {verdict} (first: {min(tensors)})" for verdict, tensors in found if tensors]
+    verdicts = (("tensors are missing", missing), ("are not part of the architecture", extra))
+    problems = [f"{len(tensors)} {verdict} (first: {min(tensors)})" for verdict, tensors in verdicts if tensors]
     if problems:
         raise CheckpointError(
             f"the weights in {folder} do not fit its config.json: {' and '.join(problems)}; "

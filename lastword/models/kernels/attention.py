@@ -142,17 +142,17 @@ def attend_tiled(query: Tensor, keys: Tensor, values: Tensor, rows: PackedRows, 
 
 
 def _attend(
-    query: tl.tensor,
-    keys: tl.tensor,
-    values: tl.tensor,
-    query_starts: tl.tensor,
-    key_starts: tl.tensor,
-    key_counts: tl.tensor,
-    partial: tl.tensor,
-    weight: tl.tensor,
-    parts: tl.tensor,
-    tiles: tl.tensor,
-    scale: tl.tensor,
+    query,
+    keys,
+    values,
+    query_starts,
+    key_starts,
+    key_counts,
+    partial,
+    weight,
+    parts,
+    tiles,
+    scale,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -209,14 +209,7 @@ def _attend(
 
 
 def _join_parts(
-    partial: tl.tensor,
-    weight: tl.tensor,
-    mixed: tl.tensor,
-    parts: tl.tensor,
-    HEADS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    partial, weight, mixed, parts, HEADS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
 ) -> None:
     """Join the parts of one query in one head per program; parts without keys were not written."""
     lane = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)

@@ -96,7 +96,7 @@ def _one(device: torch.device) -> Tensor:
     return torch.ones((), device=device)
 
 
-def _quantize_rows(x: tl.tensor, values: tl.tensor, scale: tl.tensor, width: tl.tensor, BLOCK: tl.constexpr) -> None:
+def _quantize_rows(x, values, scale, width, BLOCK: tl.constexpr) -> None:
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width

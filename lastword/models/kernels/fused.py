@@ -56,17 +56,7 @@ def add_rms_norm(
 
 
 def _add_rms_norm(
-    x: tl.tensor,
-    delta: tl.tensor,
-    row_scale: tl.tensor,
-    column_scale: tl.tensor,
-    weight: tl.tensor,
-    total: tl.tensor,
-    normed: tl.tensor,
-    scale: tl.tensor,
-    width: tl.tensor,
-    eps: tl.tensor,
-    BLOCK: tl.constexpr,
+    x, delta, row_scale, column_scale, weight, total, normed, scale, width, eps, BLOCK: tl.constexpr
 ) -> None:
     """Compute one row per program."""
     row = tl.program_id(0).to(tl.int64)
@@ -119,13 +109,13 @@ def silu_mul(gate_up: Tensor | UnscaledProduct, dtype: torch.dtype) -> Tensor | 
 
 
 def _silu_mul(
-    gate_up: tl.tensor,
-    row_scale: tl.tensor,
-    column_scale: tl.tensor,
-    output: tl.tensor,
-    stride: tl.tensor,
-    scale: tl.tensor,
-    width: tl.tensor,
+    gate_up,
+    row_scale,
+    column_scale,
+    output,
+    stride,
+    scale,
+    width,
     HALF: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -199,19 +189,19 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [..., D], [..., D/
 
 
 def _rotate_and_store(
-    qkv: tl.tensor,
-    row_scale: tl.tensor,
-    column_scale: tl.tensor,
-    bias: tl.tensor,
-    cos: tl.tensor,
-    sin: tl.tensor,
-    slots: tl.tensor,
-    query: tl.tensor,
-    keys: tl.tensor,
-    values: tl.tensor,
-    heads: tl.tensor,
-    kv_heads: tl.tensor,
-    half: tl.tensor,
+    qkv,
+    row_scale,
+    column_scale,
+    bias,
+    cos,
+    sin,
+    slots,
+    query,
+    keys,
+    values,
+    heads,
+    kv_heads,
+    half,
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ) -> None:

@@ -102,14 +102,14 @@ def _ids(ids: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def _score_block(
-    logits: tl.tensor,
-    stride: tl.tensor,
-    width: tl.tensor,
-    banned: tl.tensor,
-    unscored: tl.tensor,
-    numbers: tl.tensor,
-    tokens: tl.tensor,
-    field: tl.tensor,
+    logits,
+    stride,
+    width,
+    banned,
+    unscored,
+    numbers,
+    tokens,
+    field,
     BANNED: tl.constexpr,
     UNSCORED: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -153,15 +153,7 @@ def _score_block(
 
 
 def _combine_blocks(
-    numbers: tl.tensor,
-    tokens: tl.tensor,
-    field: tl.tensor,
-    splits: tl.tensor,
-    unscored: tl.tensor,
-    tokens_out: tl.tensor,
-    scores: tl.tensor,
-    UNSCORED: tl.constexpr,
-    SPLITS: tl.constexpr,
+    numbers, tokens, field, splits, unscored, tokens_out, scores, UNSCORED: tl.constexpr, SPLITS: tl.constexpr
 ) -> None:
     """Compute the scores of a column per program from those of its blocks, in the order of `ColumnScores`."""
     row, rows = tl.program_id(0).to(tl.int64), tl.num_programs(0)
