@@ -273,8 +273,10 @@ def generate_ids(
         recorder = FrameRecorder(model.tokenizer, model.ids) if frames else None
         for finished, seconds, step in _finished_rows(steps, on_step, recorder):
             row = rows[finished.request_id]
-            generation = build_generation(model, finished, step.recipe, tokens[row].tolist(), seconds)
-            generations[row] = replace(generation, graph_fallbacks=step.graph_fallbacks)
+            prompt = tokens[row].tolist()
+            generations[row] = build_generation(
+                model, finished, step.recipe, prompt, seconds, graph_fallbacks=step.graph_fallbacks
+            )
             if on_answer is not None:
                 on_answer(row, generations[row])
         for row, row_frames in zip(rows, recorder.frames if recorder else ()):
@@ -361,7 +363,13 @@ def _seeds(seed: int | Sequence[int], rows: int) -> list[int]:
 
 
 def build_generation(
-    model: MaskPredictor, row: FinishedRow, recipe: Recipe, prompt: list[int], seconds: float
+    model: MaskPredictor,
+    row: FinishedRow,
+    recipe: Recipe,
+    prompt: list[int],
+    seconds: float,
+    *,
+    graph_fallbacks: int = 0,
 ) -> Generation:
     """Return the Generation of a finished row."""
     answer = row.canvas.answer_ids(0)
@@ -378,6 +386,7 @@ def build_generation(
         cost=row.cost,
         seconds=seconds,
         finish=finish,
+        graph_fallbacks=graph_fallbacks,
     )
 
 

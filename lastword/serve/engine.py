@@ -336,16 +336,18 @@ class DecodeWorker:
         if finished is None and active.detokenizer.stop_reason is not None:
             finished = _finish_early(step, row)
         if finished is not None:
-            self._finish(active, finished)
+            self._finish(active, finished, step.graph_fallbacks)
         elif active.prompt_tokens + len(answer_ids) > active.reserved_tokens:
             active.reserved_tokens = active.prompt_tokens + len(answer_ids)
             self._metrics.overruns.inc()
 
-    def _finish(self, active: ActiveRequest, row: FinishedRow) -> None:
+    def _finish(self, active: ActiveRequest, row: FinishedRow, graph_fallbacks: int) -> None:
         now, detokenizer, request = time.monotonic(), active.detokenizer, active.request
         started = active.started or now
         prompt = list(request.prompt_ids)
-        generation = build_generation(self._model, row, request.recipe, prompt, now - active.arrived)
+        generation = build_generation(
+            self._model, row, request.recipe, prompt, now - active.arrived, graph_fallbacks=graph_fallbacks
+        )
         stop_reason = detokenizer.stop_reason
         answer = RequestFinished(
             generation,
