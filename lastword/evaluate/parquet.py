@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from lastword.errors import ExtraError, LastwordError, SettingError, install_command
+from lastword.errors import LastwordError, SettingError, import_extra
 from lastword.evaluate.records import Answer, Drift, Fields, Record, RecordedCost, make_record
 from lastword.io.files import check_folder, check_target, write
 from lastword.recipe.recipe import Recipe
@@ -26,11 +26,7 @@ _to_json = cache(Recipe.to_json)
 
 def load_pyarrow() -> tuple[Any, Any]:
     """Import pyarrow and pyarrow.parquet, or raise ExtraError."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ExtraError(f"Parquet files need pyarrow, which is not installed: {install_command('eval')}") from error
+    pyarrow = import_extra("pyarrow.parquet", "eval", "Parquet")
     return pyarrow, pyarrow.parquet
 
 
