@@ -280,6 +280,7 @@ class _Run:
         self._sample: dict[int, BatchLine | RejectedLine] = {}  # lines whose lengths were predicted
         self._open: dict[int, tuple[BatchLine, dict[int, Reply]]] = {}
         self._unwritten: list[tuple[int, bytes, bool]] = []  # failures, until there is an answer
+        self._last_error: LastwordError | None = None
 
     def answer_all(self) -> float:
         """Answer the prompts without a line, portion by portion; return the seconds."""
@@ -363,11 +364,10 @@ class _Run:
         if any_answer:
             self._write()
         elif len(self._unwritten) >= MAX_FAILURES:
-            reason = next(filter(None, map(reply_error, replies)))
             raise SettingError(
-                f"{len(self._unwritten)} prompts in a row failed, the last one with: {reason}. The prompts "
-                "are hardly the reason, so these failures were not written; earlier lines are kept: fix the "
-                "cause and give the same command again"
+                f"{len(self._unwritten)} prompts in a row failed, the last one with: {self._last_error}. The prompts "
+                "are hardly the reason, so these failures were not written; earlier lines are kept: fix the cause "
+                "and give the same command again"
             )
 
     def _complete(self, line: BatchLine, replies: Sequence[Reply]) -> None:
@@ -376,7 +376,7 @@ class _Run:
             content = self.output.answered(line, replies)
             self.num_tokens += sum(reply.details["length"] or 0 for reply in replies)
         else:
-            content = self.output.failed(line, error)
+            self._last_error, content = error, self.output.failed(line, error)
         self._unwritten.append((line.index, content, error is not None))
         predicted = [predicted_work(recipe, reply.details) for recipe, reply in zip(line.recipes, replies)]
         known = [work for work in predicted if work is not None]

@@ -96,6 +96,15 @@ def test_many_failures_in_a_row_stop_the_run_and_are_not_written(toy, tmp_path, 
     assert (summary.answered, summary.failed, summary.before) == (19, 1, 6)
 
 
+def test_a_run_stops_also_where_only_the_first_answer_of_each_line_fails(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("lastword.batch.run.MAX_FAILURES", 3)
+    requests = [request_line(str(n), {"model": "m", "prompt": "abc", "n": 2, "seed": 2 * n}) for n in range(5)]
+    source, out = write_lines(tmp_path / "p.jsonl", *requests), tmp_path / "a.jsonl"
+    with pytest.raises(SettingError, match=r"3 prompts in a row failed.*three workers died"):
+        run(EchoEngine(toy, fails=lambda request: request.seed % 2 == 0), source, out, rows=1)
+    assert out.read_bytes() == b""
+
+
 def test_a_few_failures_are_written(tmp_path):
     source = write_lines(tmp_path / "p.jsonl", *[{"prompt": "zzz"}] * 3)
     found, summary = answer(Poisoned(), source, tmp_path / "a.jsonl")
