@@ -27,24 +27,19 @@ def recipe_of(case) -> lastword.Recipe:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_pass_by_pass(case):
+    """The answer after each pass, and the columns that the pass computed."""
     name, slots = case["name"], case["settings"]["gen_length"]
     prompt = recorded()[f"{name}.prompt"].tolist()
     steps = list(lastword.decode(checkpoint(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True))
     ours = [step.canvas.tokens[0, step.canvas.start :] for step in steps]
     # Their loop runs a cached pass even when the full one finished the block: it changes nothing.
     after = [*recorded()[f"{name}.trace"][1:].long(), recorded()[f"{name}.output"].long()]
-    counted = zip(after, case["commits_per_pass"], strict=True)
-    theirs = [canvas[0, -slots:] for canvas, count in counted if count]
-    assert len(ours) == len(theirs) == case["forward_calls_without_idle"]
-    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_columns_computed_are_those_they_fed(case):
-    name = case["name"]
     spans = recorded()[f"{name}.trace_span"].tolist()
-    counted = zip(spans, case["commits_per_pass"], strict=True)
-    fed = [last - first for (first, last), count in counted if count]
-    prompt = recorded()[f"{name}.prompt"].tolist()
-    steps = lastword.decode(checkpoint(case["model"]), prompt, recipe_of(case), exceed_max_seq_len=True)
-    assert computed_per_pass(list(steps)) == fed
+    passes = [
+        (canvas[0, -slots:], last - first)
+        for canvas, (first, last), count in zip(after, spans, case["commits_per_pass"], strict=True)
+        if count
+    ]
+    assert len(ours) == len(passes) == case["forward_calls_without_idle"]
+    assert all(torch.equal(canvas, theirs) for canvas, (theirs, _) in zip(ours, passes))
+    assert computed_per_pass(steps) == [columns for _, columns in passes]

@@ -37,30 +37,24 @@ def steps_of(case):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_pass_by_pass(case):
-    name, slots = case["name"], case["settings"]["gen_length"]
-    steps = steps_of(case)
-    before = [step.prediction.canvas.tokens[0, -slots:] for step in steps]
-    theirs = [canvas[0, -slots:].long() for canvas in recorded()[f"{name}.trace"]]
-    assert len(before) == len(theirs) == case["forward_calls"]
-    assert all(torch.equal(a, b) for a, b in zip(before, theirs))
+    """The canvas before each pass, the gap that the rule measures, and the work done.
+
+    Work done is their step over steps exactly, where every pass fills an equal share; literals are given, not done.
+    """
+    name, settings = case["name"], case["settings"]
+    slots = settings["gen_length"]
+    steps, rule = steps_of(case), rule_of(case)
+    theirs = recorded()[f"{name}.trace"].long()
+    assert len(steps) == len(theirs) == case["forward_calls"]
+    for step, canvas in zip(steps, theirs):
+        assert torch.equal(step.prediction.canvas.tokens[0, -slots:], canvas[0, -slots:])
     assert torch.equal(steps[-1].canvas.tokens[0], recorded()[f"{name}.output"][0])
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_the_gap_is_theirs_at_every_pass(case):
-    rule = rule_of(case)
-    ours = [rule.mean_lead(step.prediction, step.prediction.canvas).item() for step in steps_of(case)]
-    assert ours == pytest.approx(recorded()[f"{case['name']}.region_gap"].tolist(), abs=1e-3)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_work_done_is_their_step_over_steps(case):
-    """Exactly, where every pass fills an equal share; literals are given, not done."""
-    s = case["settings"]
-    literals = len(s["constraints"] or {})
-    for n, step in enumerate(steps_of(case)[:-1], 1):
+    gaps = [rule.mean_lead(step.prediction, step.prediction.canvas).item() for step in steps]
+    assert gaps == pytest.approx(recorded()[f"{name}.region_gap"].tolist(), abs=1e-3)
+    literals = len(settings["constraints"] or {})
+    for n, step in enumerate(steps[:-1], 1):
         left = int(step.canvas.masked.sum())
-        assert (s["gen_length"] - left - literals) / s["gen_length"] == n / s["steps"]
+        assert (slots - left - literals) / slots == n / settings["steps"]
 
 
 def their_exit(case, bars) -> int:

@@ -1,13 +1,12 @@
 """SlowFast against runs of its own code: see PEERS.md."""
 
 from functools import partial
-from itertools import pairwise
 
 import pytest
 import torch
 
 import lastword
-from tests.golden.cases import checkpoint, peer_cases, recording
+from tests.golden.cases import checkpoint, computed_per_pass, peer_cases, recording
 
 CASES = peer_cases("peers_slowfast")
 recorded = partial(recording, "peers_slowfast")
@@ -34,6 +33,7 @@ def busy(case, name):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_pass_by_pass(case):
+    """The canvas before each pass, the columns that the pass computed, and what all of them cost."""
     prompt = recorded()[f"{case['name']}.prompt"].tolist()
     steps = list(lastword.decode(checkpoint(case["model"]), prompt, recipe_of(case)))
     theirs = busy(case, "trace")
@@ -41,18 +41,10 @@ def test_pass_by_pass(case):
     for step, canvas in zip(steps, theirs):
         assert torch.equal(step.prediction.canvas.tokens, canvas.long())
     assert torch.equal(steps[-1].canvas.tokens, recorded()[f"{case['name']}.output"])
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_every_pass_computes_the_columns_they_fed(case):
-    prompt = recorded()[f"{case['name']}.prompt"].tolist()
-    steps = lastword.decode(checkpoint(case["model"]), prompt, recipe_of(case))
-    costs = [step.cost for step in steps]
-    paid = [0, *(int(cost.tokens_computed[0]) for cost in costs)]
-    ours = [after - before for before, after in pairwise(paid)]
-    assert ours == [int(last - first) for first, last in busy(case, "trace_span")]
-    assert int(costs[-1].attention_pairs[0]) == sum(width**2 for width in ours)
-    assert len(set(ours)) > 1 or not case["truncated_passes"]
+    computed = computed_per_pass(steps)
+    assert computed == [int(last - first) for first, last in busy(case, "trace_span")]
+    assert int(steps[-1].cost.attention_pairs[0]) == sum(width**2 for width in computed)
+    assert len(set(computed)) > 1 or not case["truncated_passes"]
 
 
 @pytest.mark.parametrize("name", ["llada-tiny", "llada-tiny-eos"])
