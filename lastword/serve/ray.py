@@ -46,15 +46,6 @@ POLL_SECONDS = 0.2  # between two checks of the clock or the deployment
 STATUS_SECONDS = 2.0  # for all replicas to report their status
 
 
-class ReplicaSpec(NamedTuple):
-    """Everything a replica is made of. It loads the weights on its machine."""
-
-    source: ModelSource
-    name: str
-    settings: ServerSettings
-    version: str = __version__
-
-
 class ReplicaStatus(NamedTuple):
     """The load and the metrics of a replica."""
 
@@ -64,16 +55,16 @@ class ReplicaStatus(NamedTuple):
 
 
 class ServeReplica:
-    """The class that Ray Serve deploys: an engine and its service."""
+    """The class that Ray Serve deploys: an engine and its service. It loads the weights on its machine."""
 
-    def __init__(self, spec: ReplicaSpec) -> None:
-        if spec.version != __version__:
+    def __init__(self, source: ModelSource, name: str, settings: ServerSettings, version: str) -> None:
+        if version != __version__:
             raise SettingError(
-                f"this machine has lastword {__version__}, and the server has {spec.version}; install the "
+                f"this machine has lastword {__version__}, and the server has {version}; install the "
                 "same version on every machine of the cluster"
             )
-        self._engine = Engine(spec.source.load(), spec.settings)
-        self._service = ModelService(self._engine, spec.name)
+        self._engine = Engine(source.load(), settings)
+        self._service = ModelService(self._engine, name)
         self._requests = 0
         self._tokens_per_request = 0.0
         self._engine.start()
@@ -119,17 +110,33 @@ class ServeReplica:
             raise RuntimeError("the engine stopped") from self._engine.fault
 
 
-class RayDeployment:
-    """The replicas as a Ray Serve application."""
+def failure_reason(status: Any) -> str:
+    """Return the last error message in the status of an application."""
+    messages = [status.message, *(deployment.message for deployment in status.deployments.values())]
+    lines = [line.strip() for text in messages for line in (text or "").splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
+    return (errors or lines or ["Ray gives no reason"])[-1]
 
-    def __init__(self, spec: ReplicaSpec, replicas: ReplicaSettings) -> None:
-        self._spec, self._replicas = spec, replicas
-        self.application = "lastword-" + re.sub(r"[^A-Za-z0-9_-]", "-", spec.name)
-        self._is_deployed = False
+
+class ReplicatedService(Lifecycle):
+    """Answers HTTP requests with replicas of a model, which it starts and stops as a Ray Serve application.
+
+    An answer depends on its request only, so a request is retried on another replica if its replica dies
+    before the client was sent anything.
+    """
+
+    def __init__(self, source: ModelSource, name: str, settings: ServerSettings, replicas: ReplicaSettings) -> None:
+        super().__init__(settings.drain_timeout)
+        self._source, self._name, self._settings, self._replicas = source, name, settings, replicas
+        self.application = "lastword-" + re.sub(r"[^A-Za-z0-9_-]", "-", name)
         self._gpus = replicas.gpus or 0.0
-        if replicas.gpus is None and spec.source.device != "cpu":
+        if replicas.gpus is None and source.device != "cpu":
             resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
             self._gpus = 1.0 if resources.get("GPU", 0) > 0 else 0.0
+        self._handle: Any = None
+        self._unfinished = 0  # requests
+        self._statuses: list[ReplicaStatus] = []  # as last reported
+        self._watcher: asyncio.Task[None] | None = None
 
     def check_room(self) -> None:
         """Raise SettingError if an idle cluster of this size could not hold the replicas."""
@@ -145,89 +152,6 @@ class RayDeployment:
                 f"were requested, and the cluster has room for {room:g} ({have:.400}): use fewer --replicas, "
                 "give each less with --cpus or --gpus, or add machines"
             )
-
-    def deploy(self, is_cancelled: Callable[[], bool]) -> Any:
-        """Return a handle once the minimum number of replicas is ready; None if cancelled."""
-        serve.start(proxy_location="Disabled")  # this process listens itself
-        logging.getLogger("ray.serve").setLevel(logging.WARNING)
-        if self.application in serve.status().applications:
-            serve.delete(self.application)  # left by a server that was killed
-        replicas = serve.deployment(name=DEPLOYMENT, **self._options())(ServeReplica).bind(self._spec)
-        target = serve.RunTarget(replicas, name=self.application, route_prefix=None)
-        self._is_deployed = True
-        (handle,) = serve.run_many([target], wait_for_applications_running=False)
-        deadline = time.monotonic() + self._replicas.startup_timeout
-        while not is_cancelled():
-            status = serve.status().applications[self.application]
-            if status.status == "RUNNING":
-                handle.broadcast("status").results()  # starts the router
-                return handle
-            if status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
-                raise SettingError(f"no replica could be started: {failure_reason(status)}")
-            if time.monotonic() > deadline:
-                raise SettingError(
-                    f"the replicas were not ready after {self._replicas.startup_timeout:g} seconds: "
-                    f"{failure_reason(status)}; is something else using the cluster (ray status)?"
-                )
-            time.sleep(POLL_SECONDS)
-        return None
-
-    def delete(self) -> None:
-        """Remove the replicas."""
-        if self._is_deployed:
-            serve.delete(self.application)
-
-    def _options(self) -> dict[str, Any]:
-        settings, replicas = self._spec.settings, self._replicas
-        autoscaling = {
-            "min_replicas": replicas.min_replicas,
-            "max_replicas": replicas.max_replicas,
-            "metrics_interval_s": 1.0,
-            "look_back_period_s": 5.0,
-            "upscale_delay_s": replicas.upscale_delay,
-            "downscale_delay_s": replicas.downscale_delay,
-            "policy": {"policy_function": POLICY, "policy_kwargs": {"target_load": replicas.target_load}},
-        }
-        is_fixed = replicas.max_replicas == replicas.min_replicas
-        return {
-            **({"num_replicas": replicas.min_replicas} if is_fixed else {"autoscaling_config": autoscaling}),
-            "ray_actor_options": {"num_cpus": replicas.cpus, "num_gpus": self._gpus},
-            "max_ongoing_requests": settings.max_queue_size + settings.max_batch_size + SPARE_REQUESTS,
-            "graceful_shutdown_timeout_s": settings.request_timeout,  # a removed replica answers first
-            "graceful_shutdown_wait_loop_s": 0.5,
-            "health_check_period_s": HEALTH_SECONDS,
-            "max_constructor_retry_count": MAX_CONSTRUCTOR_TRIES,
-            "request_router_config": {
-                "request_router_class": ROUTER,
-                "request_router_kwargs": {"routing": replicas.routing},
-                "request_routing_stats_period_s": REPORT_SECONDS,
-            },
-            "logging_config": {"enable_access_log": False},
-        }
-
-
-def failure_reason(status: Any) -> str:
-    """Return the last error message in the status of an application."""
-    messages = [status.message, *(deployment.message for deployment in status.deployments.values())]
-    lines = [line.strip() for text in messages for line in (text or "").splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
-    return (errors or lines or ["Ray gives no reason"])[-1]
-
-
-class ReplicatedService(Lifecycle):
-    """Answers HTTP requests with replicas, and starts and stops them like an engine.
-
-    An answer depends on its request only, so a request is retried on another replica if its replica dies
-    before the client was sent anything.
-    """
-
-    def __init__(self, deployment: RayDeployment, settings: ServerSettings) -> None:
-        super().__init__(settings.drain_timeout)
-        self._deployment, self._client_timeout = deployment, settings.client_timeout
-        self._handle: Any = None
-        self._unfinished = 0  # requests
-        self._statuses: list[ReplicaStatus] = []  # as last reported
-        self._watcher: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
@@ -310,13 +234,67 @@ class ReplicatedService(Lifecycle):
 
     def _deploy(self) -> None:
         try:
-            self._handle = self._deployment.deploy(lambda: self.state != "starting")
+            self._handle = self._wait_for_replicas()
             self._enter("ready")
         except Exception as error:
             if not isinstance(error, LastwordError):
                 log.exception("the replicas could not be started")
             self.fault = error
             self.drain(0.0)
+
+    def _wait_for_replicas(self) -> Any:
+        """Deploy the replicas and return a handle once the minimum number is ready; None if the server stops."""
+        serve.start(proxy_location="Disabled")  # this process listens itself
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+        if self.application in serve.status().applications:
+            serve.delete(self.application)  # left by a server that was killed
+        deployment = serve.deployment(name=DEPLOYMENT, **self._options())(ServeReplica)
+        replicas = deployment.bind(self._source, self._name, self._settings, __version__)
+        target = serve.RunTarget(replicas, name=self.application, route_prefix=None)
+        (handle,) = serve.run_many([target], wait_for_applications_running=False)
+        deadline = time.monotonic() + self._replicas.startup_timeout
+        while self.state == "starting":
+            status = serve.status().applications[self.application]
+            if status.status == "RUNNING":
+                handle.broadcast("status").results()  # starts the router
+                return handle
+            if status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+                raise SettingError(f"no replica could be started: {failure_reason(status)}")
+            if time.monotonic() > deadline:
+                raise SettingError(
+                    f"the replicas were not ready after {self._replicas.startup_timeout:g} seconds: "
+                    f"{failure_reason(status)}; is something else using the cluster (ray status)?"
+                )
+            time.sleep(POLL_SECONDS)
+        return None
+
+    def _options(self) -> dict[str, Any]:
+        settings, replicas = self._settings, self._replicas
+        autoscaling = {
+            "min_replicas": replicas.min_replicas,
+            "max_replicas": replicas.max_replicas,
+            "metrics_interval_s": 1.0,
+            "look_back_period_s": 5.0,
+            "upscale_delay_s": replicas.upscale_delay,
+            "downscale_delay_s": replicas.downscale_delay,
+            "policy": {"policy_function": POLICY, "policy_kwargs": {"target_load": replicas.target_load}},
+        }
+        is_fixed = replicas.max_replicas == replicas.min_replicas
+        return {
+            **({"num_replicas": replicas.min_replicas} if is_fixed else {"autoscaling_config": autoscaling}),
+            "ray_actor_options": {"num_cpus": replicas.cpus, "num_gpus": self._gpus},
+            "max_ongoing_requests": settings.max_queue_size + settings.max_batch_size + SPARE_REQUESTS,
+            "graceful_shutdown_timeout_s": settings.request_timeout,  # a removed replica answers first
+            "graceful_shutdown_wait_loop_s": 0.5,
+            "health_check_period_s": HEALTH_SECONDS,
+            "max_constructor_retry_count": MAX_CONSTRUCTOR_TRIES,
+            "request_router_config": {
+                "request_router_class": ROUTER,
+                "request_router_kwargs": {"routing": replicas.routing},
+                "request_routing_stats_period_s": REPORT_SECONDS,
+            },
+            "logging_config": {"enable_access_log": False},
+        }
 
     async def _watch(self) -> None:
         """Wait until the service is drained; after the deadline, let replicas refuse unfinished requests."""
@@ -325,7 +303,7 @@ class ReplicatedService(Lifecycle):
         if self._unfinished:
             with suppress(RayError, RayServeException, TimeoutError):
                 await self._handle.broadcast("drain", 0.0).results_async(timeout_s=STATUS_SECONDS)
-        last = time.monotonic() + self._client_timeout
+        last = time.monotonic() + self._settings.client_timeout
         while self._unfinished and time.monotonic() < last:
             await asyncio.sleep(POLL_SECONDS)
         self._enter("stopped")
@@ -376,12 +354,11 @@ def serve_on_ray(
     Other options are those of `Server`.
     """
     with ray_cluster(address, print_line):
-        spec = ReplicaSpec(source.with_absolute_paths(), name, settings)
-        deployment = RayDeployment(spec, replicas)
-        deployment.check_room()
-        service = ReplicatedService(deployment, settings)
+        service = ReplicatedService(source.with_absolute_paths(), name, settings, replicas)
+        service.check_room()
         try:
             Server(service, service, name=name, settings=settings, print_line=print_line, **options).run()
         finally:
-            if address is not None:  # a local cluster ends as a whole
-                deployment.delete()
+            # A local cluster ends as a whole.
+            if address is not None and service.application in serve.status().applications:
+                serve.delete(service.application)

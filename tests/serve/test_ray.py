@@ -26,16 +26,7 @@ from lastword.serve.app import create_app
 from lastword.serve.engine import Engine, EngineLoad
 from lastword.serve.metrics import EngineMetrics, merge_metrics
 from lastword.serve.protocol import CompletionRequest
-from lastword.serve.ray import (
-    MAX_TRIES,
-    RayDeployment,
-    ReplicaSpec,
-    ReplicaStatus,
-    ReplicatedService,
-    ServeReplica,
-    failure_reason,
-    ray_cluster,
-)
+from lastword.serve.ray import MAX_TRIES, ReplicaStatus, ReplicatedService, ServeReplica, failure_reason, ray_cluster
 from lastword.serve.request import ServerError
 from lastword.serve.routing import (
     LOAD_METRIC,
@@ -248,8 +239,7 @@ BODY = CompletionRequest(model="toy", prompt="abc")
 
 
 def service_of(handle, **settings):
-    spec = ReplicaSpec(ModelSource("toy", "cpu"), "toy", ServerSettings())
-    service = ReplicatedService(RayDeployment(spec, ReplicaSettings()), ServerSettings(**settings))
+    service = ReplicatedService(ModelSource("toy", "cpu"), "toy", ServerSettings(**settings), ReplicaSettings())
     service._handle = handle
     return service
 
@@ -440,7 +430,7 @@ def deployment(monkeypatch):
             nodes=lambda: [{"Alive": True, "Resources": node} for node in nodes],
         )
         monkeypatch.setattr(ray_module, "ray", cluster)
-        return RayDeployment(ReplicaSpec(ModelSource("toy"), "a/b c", ServerSettings()), replicas)
+        return ReplicatedService(ModelSource("toy"), "a/b c", ServerSettings(), replicas)
 
     return deploy
 
@@ -460,7 +450,7 @@ def test_room_is_counted_per_machine(deployment):
 
 def test_a_machine_with_another_version_is_refused():
     with pytest.raises(SettingError, match="same version on every machine"):
-        ServeReplica(ReplicaSpec(ModelSource("toy"), "toy", ServerSettings(), version="0.0.0"))
+        ServeReplica(ModelSource("toy"), "toy", ServerSettings(), "0.0.0")
 
 
 def test_the_reason_of_a_failure_is_the_last_error():
