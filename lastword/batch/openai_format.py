@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -22,11 +21,11 @@ from lastword.serve import protocol
 from lastword.serve.protocol import ChatRequest, CompletionRequest, from_validation_error
 from lastword.serve.request import InvalidRequestError, ServerError
 from lastword.serve.serving import (
-    FINGERPRINT,
     check_num_answers,
     choose_recipe,
-    combined_details,
     errors_of_field,
+    response_body,
+    response_head,
     to_server_requests,
     tokens_per_forward,
 )
@@ -181,26 +180,12 @@ class OpenAIOutput:
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
     def _body(self, line: BatchLine, replies: Sequence[Reply]) -> dict[str, Any]:
-        details: list[protocol.AnswerDetails] = []
-        choices: list[Any] = []
-        for number, reply in enumerate(replies):
-            text, ended_by = _cut_at_stop(line, number, reply)
-            details.append(_details(line, number, reply, ended_by))
-            content = {"message": protocol.AssistantMessage(content=text)} if line.is_chat else {"text": text}
-            reason = "stop" if ended_by in ("model", "stop") else "length"
-            choices.append({"index": number, "finish_reason": reason, "lastword": details[-1], **content})
+        head = response_head(line.is_chat, f"{self.run}_{line.index}", self.name)
+        ends = [_cut_at_stop(line, number, reply) for number, reply in enumerate(replies)]
+        details = [_details(line, number, reply, ends[number][1]) for number, reply in enumerate(replies)]
         num_tokens = sum(reply.details["length"] or 0 for reply in replies)
         read = sum(reply.details["prompt_tokens"] for reply in replies[:: line.answers_per_prompt])
-        response = protocol.ChatResponse if line.is_chat else protocol.CompletionResponse
-        return response(
-            id=f"{'chatcmpl' if line.is_chat else 'cmpl'}-{self.run}_{line.index}",
-            created=int(time.time()),
-            model=self.name,
-            system_fingerprint=FINGERPRINT,
-            choices=choices,
-            usage=protocol.Usage(prompt_tokens=read, completion_tokens=num_tokens, total_tokens=read + num_tokens),
-            lastword=combined_details(details, num_tokens),
-        ).model_dump()
+        return response_body(head, [text for text, _ in ends], details, read, num_tokens)
 
 
 def _cut_at_stop(line: BatchLine, number: int, reply: Reply) -> tuple[str, protocol.EndedBy]:

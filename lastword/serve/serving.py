@@ -270,33 +270,17 @@ class ResponseBuilder:
         self._body, self._requests, self._model = body, requests, model
         self._is_chat = isinstance(body, ChatRequest)
         self.includes_usage = bool(body.stream_options and body.stream_options.include_usage)
-        kind = "text_completion"
-        if self._is_chat:
-            kind = "chat.completion.chunk" if body.stream else "chat.completion"
-        self._head: dict[str, Any] = {
-            "id": f"{'chatcmpl' if self._is_chat else 'cmpl'}-{uuid.uuid4().hex}",
-            "created": int(time.time()),
-            "model": name,
-            "system_fingerprint": FINGERPRINT,
-            "object": kind,
-        }
+        self._head = response_head(self._is_chat, uuid.uuid4().hex, name)
+        if self._is_chat and body.stream:
+            self._head["object"] = "chat.completion.chunk"
 
     def response(self, answers: Sequence[RequestFinished]) -> dict[str, Any]:
         """Return the response with all answers; in a stream, the last chunk, which has no choices."""
         written = sum(answer.num_tokens for answer in answers)
         read = sum(len(request.prompt_ids) for request in self._requests[:: self._body.n or 1])
         details = [answer_details(*pair) for pair in zip(self._requests, answers)]
-        choices = []
-        for index, answer in enumerate(answers):
-            message = {"role": "assistant", "content": answer.text, "refusal": None}
-            content = {"message": message} if self._is_chat else {"text": answer.text}
-            choices.append({"index": index, "logprobs": None, **content, **_ending(answer, details[index])})
-        return {
-            **self._head,
-            "choices": [] if self._body.stream else choices,
-            "usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written},
-            "lastword": combined_details(details, written).model_dump(),
-        }
+        texts = [] if self._body.stream else [answer.text for answer in answers]
+        return response_body(self._head, texts, details, read, written)
 
     def chunk(self, index: int, event: RequestEvent) -> dict[str, Any]:
         """Return the chunk of an event."""
@@ -307,7 +291,7 @@ class ResponseBuilder:
             return self._chunk(index, event)
         if isinstance(event, Frame):
             return self._frame_chunk(index, event)
-        ending = _ending(event, answer_details(self._requests[index], event))
+        ending = _ending(answer_details(self._requests[index], event))
         if not self._body.diffusing:
             return self._chunk(index, None, **ending)
         return self._chunk(index, event.text, **ending) | _diffusion_meta(event.text, 1.0)
@@ -334,9 +318,40 @@ class ResponseBuilder:
         return {**self._head, "choices": [choice], **usage}
 
 
-def _ending(answer: RequestFinished, details: protocol.AnswerDetails) -> dict[str, Any]:
+def response_head(is_chat: bool, unique: str, name: str) -> dict[str, Any]:
+    """Return the first fields of a response by the model of this name."""
+    return {
+        "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{unique}",
+        "created": int(time.time()),
+        "model": name,
+        "system_fingerprint": FINGERPRINT,
+        "object": "chat.completion" if is_chat else "text_completion",
+    }
+
+
+def response_body(
+    head: dict[str, Any],
+    texts: Sequence[str],
+    details: Sequence[protocol.AnswerDetails],
+    prompt_tokens: int,
+    num_tokens: int,
+) -> dict[str, Any]:
+    """Return a response with a choice per text, and the usage and details of all answers together."""
+    choices = []
+    for index, text in enumerate(texts):
+        content: dict[str, Any] = {"text": text}
+        if head["object"] == "chat.completion":
+            content = {"message": {"role": "assistant", "content": text, "refusal": None}}
+        choices.append({"index": index, "logprobs": None, **content, **_ending(details[index])})
+    total = prompt_tokens + num_tokens
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": num_tokens, "total_tokens": total}
+    return {**head, "choices": choices, "usage": usage, "lastword": combined_details(details, num_tokens).model_dump()}
+
+
+def _ending(details: protocol.AnswerDetails) -> dict[str, Any]:
     """Return the last fields of a choice; a truncated answer never has the finish reason `stop`."""
-    return {"finish_reason": "length" if answer.truncated else "stop", "lastword": details.model_dump()}
+    reason: protocol.FinishReason = "stop" if details.ended_by in ("model", "stop") else "length"
+    return {"finish_reason": reason, "lastword": details.model_dump()}
 
 
 def _quantiles(lengths: LengthDistribution, shares: Sequence[float]) -> dict[str, int]:

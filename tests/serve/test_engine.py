@@ -133,24 +133,6 @@ def test_a_cancelled_request_frees_its_row_between_two_passes():
     assert rest == solo(others)
 
 
-def test_cancelled_requests_change_no_other_answer():
-    model, requests = Misbehaving(pause=0.001), mixed(12)
-
-    async def leave(stream):
-        async for _, event in stream.events():
-            if isinstance(event, str):
-                return
-
-    async def decode():
-        async with engine_of(model, max_batch_size=4) as engine:
-            streams = [engine.submit([request]) for request in requests]
-            return await asyncio.gather(
-                *(leave(stream) if at % 2 else outcome(stream) for at, stream in enumerate(streams))
-            )
-
-    assert run(decode())[::2] == solo(requests[::2])
-
-
 def test_a_deadline_that_cannot_be_met_is_refused_before_the_first_pass():
     async def decode():
         async with engine_of(Misbehaving(pause=0.01), max_batch_size=2) as engine:
