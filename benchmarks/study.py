@@ -34,7 +34,7 @@ import lastword
 from benchmarks.arm_files import Arms, by_arm, file_of, keep, read_arms
 from benchmarks.arms import DRIFT, FIXED_MEAN, FIXED_MEANS, FRESH, GROUPS, MODELS, SEED, SLOTS, UNSEEN, recipe_of
 from benchmarks.paper.tables import mean_slots
-from lastword.engines import LOCAL, PROCESSES, RAY, EngineOptions
+from lastword.cli.options import LOCAL, PROCESSES, RAY, EngineOptions
 from lastword.engines.base import Engine
 from lastword.engines.local import ModelSource
 from lastword.errors import SettingError

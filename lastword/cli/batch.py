@@ -17,7 +17,7 @@ import lastword
 from lastword.cli import options
 from lastword.cli.console import progress
 from lastword.cli.errors import resumable
-from lastword.cli.options import EngineChoice, ModelOptions, RecipeOptions, SamplingOptions, path_option
+from lastword.cli.options import EngineOptions, ModelOptions, RecipeOptions, SamplingOptions, path_option
 from lastword.errors import SettingError
 
 FILE_OF_PROMPTS = '.jsonl (objects with "prompt", "messages" or "tokens", or OpenAI batch input) or .parquet.'
@@ -28,7 +28,7 @@ def batch(
     prompts: Annotated[Path, Argument(parser=options.as_path, metavar="PROMPTS", help=FILE_OF_PROMPTS)],
     model_options: ModelOptions,
     recipe_options: SamplingOptions,
-    engine_choice: EngineChoice,
+    engine_options: EngineOptions,
     out: Annotated[Path, path_option("Answers, .jsonl or .parquet. A stopped run is resumed.")],
     name: Annotated[str | None, Option(help="Model name in OpenAI's requests. Default: --model.")] = None,
     rows: options.BatchSize = 8,
@@ -53,12 +53,11 @@ def batch(
     from lastword.batch.progress import BatchProgress
     from lastword.batch.run import Batch
 
-    engine_options, recipe = engine_choice.check(), recipe_options.build()
     prepared = Batch(
         prompts,
         out,
         name=name or model_options.name,
-        recipe=recipe,
+        recipe=recipe_options.build(),
         seed=seed,
         limit=limit,
         rows=rows,
@@ -81,7 +80,7 @@ def calibrate(
     prompts: Annotated[Path, path_option('One prompt per line, or .jsonl with "prompt" fields.')],
     model_options: ModelOptions,
     recipe_options: RecipeOptions,
-    engine_choice: EngineChoice,
+    engine_options: EngineOptions,
     family_field: Annotated[str | None, Option(help="Field of a .jsonl file with the task family.")] = None,
     coverage: Annotated[float, Option(help="The share of answers that must fit.")] = 0.9,
     limit: Annotated[int | None, Option(help="Slots of probe and answer. Default: the model's.")] = None,
@@ -115,14 +114,13 @@ def calibrate(
     from lastword.recipe.resolve import default_block
     from lastword.recipe.text import parse_part
 
-    if engine_choice.engine == "openai":
+    if engine_options.engine == "openai":
         raise SettingError(
             "--engine openai was given; a server does not report its weights, which a calibration needs: "
             "calibrate where the model is (--engine local, processes, ray)"
         )
     if recipe_options.length is not None:
         raise SettingError("--length was given; answers are calibrated on a fixed canvas: set its --limit")
-    engine_options = engine_choice.check()
     folder = user_path(model_options.name)
     target = out or (folder / FILE_NAME if folder.is_dir() else Path(f"{folder.name}.{FILE_NAME}"))
     options.check_replaceable(target, "a calibration", Calibration.from_file)

@@ -16,7 +16,7 @@ from typer import Option
 from lastword.cli import options
 from lastword.cli.console import print_markdown, progress
 from lastword.cli.errors import resumable
-from lastword.cli.options import EngineChoice, ModelOptions, RecipeOptions, path_option
+from lastword.cli.options import EngineOptions, ModelOptions, RecipeOptions, path_option
 from lastword.errors import SettingError, TaskError
 from lastword.io.files import check_folder, check_target, write
 
@@ -67,7 +67,7 @@ def evaluate(
     model_options: ModelOptions,
     task_options: TaskOptions,
     recipe_options: RecipeOptions,
-    engine_choice: EngineChoice,
+    engine_options: EngineOptions,
     show: Annotated[bool, Option("--show", help="Print the settings and measure nothing.")] = False,
     shots: Annotated[int | None, Option(help="Examples in a prompt. Default: the task's number.")] = None,
     chat: Annotated[bool | None, Option(help="Default: the preset's, or if the model has a template.")] = None,
@@ -93,7 +93,6 @@ def evaluate(
     from lastword.policies.length.fixed import Fixed
     from lastword.sandbox.runner import UNSAFE
 
-    engine_options = engine_choice.check()
     if unsafe_code:
         os.environ[UNSAFE] = "1"
     changes: dict[str, Any] = {} if shots is None else {"shots": shots}

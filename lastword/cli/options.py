@@ -16,11 +16,10 @@ from typer import Argument, BadParameter, Option
 import lastword
 from lastword.errors import LastwordError, PromptError, RecipeError, SettingError
 from lastword.io.files import check_target, user_path
-from lastword.validation import MAX_SEED, MIN_SEED, check_int
+from lastword.validation import MAX_SEED, MIN_SEED, check_choice, check_int
 
 if TYPE_CHECKING:
-    from lastword.engines import EngineOptions
-    from lastword.engines.local import ModelSource
+    from lastword.engines import Engine, ModelSource
 
 DEFAULT_MODEL = "tiny-llada-base"  # it takes prompts without a chat template
 CHAT_MODEL = "tiny-llada-instruct"
@@ -200,21 +199,49 @@ class ChatOptions:
         return SamplingOptions(self.recipe, self.length, temperature=self.temperature).build()
 
 
-@dataclass(frozen=True)
-class EngineChoice:
-    """The options that say which workers answer."""
+LOCAL, PROCESSES, RAY, OPENAI = "local", "processes", "ray", "openai"
+# The engines that an option applies to; with others it is rejected.
+SUPPORTED = {"workers": (PROCESSES, RAY, OPENAI), "threads": (PROCESSES, RAY), "address": (RAY,), "base_url": (OPENAI,)}
 
-    engine: Annotated[str, Option(help=ENGINES)] = "local"
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The options that say which workers answer; None leaves a choice to the engine."""
+
+    engine: Annotated[str, Option(help=ENGINES)] = LOCAL
     workers: Annotated[int | None, Option(help="Processes, actors or requests at once.")] = None
     threads: Annotated[int | None, Option(help="Threads of a worker on a CPU. Default: 1.")] = None
     address: Annotated[str | None, Option(help="Ray cluster: auto, HOST:PORT, or local.")] = None
     base_url: Annotated[str | None, Option(help="Server, such as http://127.0.0.1:8000/v1.")] = None
 
-    def check(self) -> EngineOptions:
-        """Return the validated options of the engine."""
-        from lastword.engines import EngineOptions
+    def __post_init__(self) -> None:
+        check_choice("--engine", "engine", self.engine, LOCAL, PROCESSES, RAY, OPENAI)
+        for name, engines in SUPPORTED.items():
+            value = getattr(self, name)
+            if value is not None and self.engine not in engines:
+                raise SettingError(
+                    f"--{name.replace('_', '-')} {value} was given with --engine {self.engine}, which does "
+                    f"not use it; give --engine {' or '.join(engines)}, or leave it out"
+                )
+        if self.engine == OPENAI and not self.base_url:
+            raise SettingError("--engine openai needs --base-url, such as --base-url http://127.0.0.1:8000/v1")
 
-        return EngineOptions(**vars(self))
+    def open(self, source: ModelSource) -> Engine:
+        """Return the engine for a model. Workers start when they are needed; close it in the end."""
+        from lastword.engines import LocalEngine, OpenAIEngine, ProcessWorkers, RayWorkers, WorkerPool
+
+        if self.engine == PROCESSES:
+            return WorkerPool(ProcessWorkers(source, self.workers, threads=self.threads))
+        if self.engine == RAY:
+            return WorkerPool(RayWorkers(source, self.workers, address=self.address, threads=self.threads))
+        if self.engine == OPENAI:
+            if source.weights is not None:
+                raise SettingError(
+                    f"--weights {source.weights} was given with --engine openai, whose server has loaded "
+                    "its weights: leave it out, or give it to the server"
+                )
+            return OpenAIEngine(str(self.base_url), source.name, requests=self.workers)
+        return LocalEngine(source.load())
 
 
 def read_recipe(text: str | None) -> lastword.Recipe:

@@ -5,7 +5,7 @@ import pytest
 from benchmarks import study
 from benchmarks.arm_files import keep, read_arms
 from benchmarks.arms import FIXED_MEANS, GROUPS, MODELS, recipe_of
-from lastword.engines import EngineOptions
+from lastword.cli.options import EngineOptions
 from lastword.errors import SettingError
 from lastword.evaluate.journal import Journal, read_records
 from lastword.policies.length.fixed import Fixed

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lastword.engines import EngineOptions
+from lastword.cli.options import EngineOptions
 from lastword.engines.local import LocalEngine
 from tests.batch.batches import read_lines, write_lines
 

@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import lastword
-from lastword.engines import EngineOptions, GenerationRequest, ModelSource, OpenAIEngine
+from lastword.cli.options import EngineOptions
+from lastword.engines import GenerationRequest, ModelSource, OpenAIEngine
 from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.journal import read_records

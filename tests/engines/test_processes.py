@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 import pytest
 
 import lastword
-from lastword.engines import EngineOptions, GenerationRequest, LocalEngine, ModelSource, ProcessWorkers, WorkerPool
+from lastword.cli.options import EngineOptions
+from lastword.engines import GenerationRequest, LocalEngine, ModelSource, ProcessWorkers, WorkerPool
 from lastword.errors import EngineError, LastwordError, SettingError
 from lastword.evaluate import Journal
 from lastword.evaluate.run import evaluate
