@@ -198,14 +198,14 @@ def time_recipe(
 
     def run() -> None:
         nonlocal forward_passes
-        forward_passes, seen = 0, dict[int, int]()
+        forward_passes, passes_before = 0, dict[int, int]()
         finished.clear()
         for step in decode(model, encoded, recipe, max_batch_size=max_batch_size, use_cuda_graphs=True):
             # A step that replays a graph contains several forward passes.
             row_passes = zip(step.request_ids, step.cost.forward_passes.tolist())
             active = {request: passes for request, passes in row_passes if request is not None}
-            forward_passes += max(passes - seen.get(request, 0) for request, passes in active.items())
-            seen |= active
+            forward_passes += max(passes - passes_before.get(request, 0) for request, passes in active.items())
+            passes_before |= active
             finished.extend(step.finished)
 
     timing = timer.median(run)

@@ -93,7 +93,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object, for scripts
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """One prompt, its form, and the form of the output."""
+    """The options that say which prompt is used, and how the result is printed."""
 
     prompt: Annotated[str | None, Argument(help="The prompt. Without it or with '-': standard input.")] = None
     chat: Chat = False
@@ -263,7 +263,7 @@ def read_recipe(text: str | None) -> lastword.Recipe:
 
 
 def read_text(read: Callable[[int], str]) -> str:
-    """Return what is left to read of a file, or raise ValueError: a pipe or a device may have no end."""
+    """Return the rest of a file; raise ValueError if it is too long, since a pipe may have no end."""
     text = read(MAX_CHARACTERS + 1)
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS} characters")

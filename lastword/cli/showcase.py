@@ -68,8 +68,8 @@ def showcase(
         console.print(Panel(Text(text.rstrip()), title=f"{title} · {number}/{len(questions)}"))
         comparisons.append(Comparison(title, prompt, example, *_answers(model, prompt, limit, recipe, console)))
         answers = Table("fixed canvas", "predicted canvas", expand=True)
-        shown = (comparisons[-1].fixed, comparisons[-1].predicted)
-        answers.add_row(*(Text(answer.text or " ".join(map(str, answer.tokens))) for answer in shown))
+        pair = (comparisons[-1].fixed, comparisons[-1].predicted)
+        answers.add_row(*(Text(answer.text or " ".join(map(str, answer.tokens))) for answer in pair))
         console.print(answers, _costs(comparisons[-1:], title))
     if len(comparisons) > 1:
         console.print(_costs(comparisons, "all of them"))
