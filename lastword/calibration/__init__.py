@@ -54,9 +54,8 @@ class Ratios:
         factor = conformal_quantile([*self.ended, *[math.inf] * self.truncated], coverage)
         if math.isinf(factor):
             raise SettingError(
-                f"{self.truncated} of the {len(self)} answers of this calibration were truncated, so no "
-                f"bound that covers {coverage:.0%} is known: calibrate again with a larger limit, or use a "
-                "lower coverage"
+                f"{self.truncated} of the {len(self)} answers of this calibration were truncated, so no bound that "
+                f"covers {coverage:.0%} is known: calibrate again with a larger limit, or use a lower coverage"
             )
         return factor
 

@@ -68,12 +68,11 @@ def calibrate(
 ) -> Calibration:
     """Predict the length of each prompt, decode it on a canvas of `limit` slots, and compare the lengths.
 
-    Use the recipe (its length is ignored) and the kind of prompt, chat messages or plain text, that you will
-    use later: `Calibrated` refuses others, because they may give other answers. Too few prompts for
-    `coverage`, or a prompt that leaves no room for `limit` slots (default: those of the model), are refused
-    before the first forward pass. An answer without an end counts as truncated; if no answer ends, there is
-    no calibration. With an `engine`, its workers decode, and the model may be `engine.model_info`. Costs a probe
-    and a full answer per prompt.
+    Use the recipe (its length is ignored) and the kind of prompt, chat messages or plain text, that you will use
+    later: `Calibrated` refuses others, because they may give other answers. Too few prompts for `coverage`, or a
+    prompt that leaves no room for `limit` slots (default: those of the model), are refused before the first forward
+    pass. An answer without an end counts as truncated; if no answer ends, there is no calibration. With an `engine`,
+    its workers decode, and the model may be `engine.model_info`. Costs a probe and a full answer per prompt.
     """
     check_int("calibrate", "max_batch_size", max_batch_size, minimum=1)
     expected = "Mean(), Quantile(q) or Cheapest(cut): its factor is what calibrate measures"

@@ -203,10 +203,9 @@ def recipe_table(
 ) -> Table:
     """Return a line per model and recipe, compared with the model's first recipe.
 
-    Differences and costs are of the samples that both recipes answered; seconds are of `timed` if it is
-    given. `titles` names recipes. "cut" is the share of answers without an end token. With `fit`, "covered"
-    is the share of the first recipe's answers that the plan has room for, and "waste" its mean number of
-    spare slots.
+    Differences and costs are of the samples that both recipes answered; seconds are of `timed` if it is given.
+    `titles` names recipes. "cut" is the share of answers without an end token. With `fit`, "covered" is the share of
+    the first recipe's answers that the plan has room for, and "waste" its mean number of spare slots.
     """
     rows, baselines = list[list[str]](), dict[str, tuple[Recipe, list[Answer]]]()
     timed_arms = None if timed is None else _by_subject_and_recipe(timed)

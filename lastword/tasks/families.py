@@ -96,22 +96,19 @@ class KnownLengths:
     @classmethod
     def parse(cls, target: str) -> KnownLengths:
         """Read the `target` of a `known_hazard` example: a kind and integers, as in `["uniform", 10, 40]`."""
-        kind, low, *numbers = json.loads(target)
-        if kind == "fixed":
-            return cls(low, (1.0,))
-        if kind == "uniform":
-            (high,) = numbers
-            return cls(low, (1 / (high - low + 1),) * (high - low + 1))
-        if kind == "geometric":  # from word `low` on, stop after each word with probability 1 / mean
-            stop = 1 / numbers[0]
-            mass = [stop * (1 - stop) ** i for i in range(MAX_WORDS - low)]
-            return cls(low, (*mass, 1 - sum(mass)))
-        if kind == "two":  # `low` with probability 1 / share, else `high`
-            high, share = numbers
-            return cls(low, (1 / share, *(0.0,) * (high - low - 1), 1 - 1 / share))
+        match json.loads(target):
+            case ["fixed", length]:
+                return cls(length, (1.0,))
+            case ["uniform", low, high]:
+                return cls(low, (1 / (high - low + 1),) * (high - low + 1))
+            case ["geometric", low, mean]:  # from word `low` on, stop after each word with probability 1 / mean
+                stop = 1 / mean
+                mass = [stop * (1 - stop) ** i for i in range(MAX_WORDS - low)]
+                return cls(low, (*mass, 1 - sum(mass)))
+            case ["two", low, high, share]:  # `low` with probability 1 / share, else `high`
+                return cls(low, (1 / share, *(0.0,) * (high - low - 1), 1 - 1 / share))
         raise TaskError(
-            f"unknown length distribution {kind!r}; allowed are fixed, uniform, geometric and two: give the "
-            "target of a known_hazard example"
+            f"{target!r} is not a length distribution: give a kind (fixed, uniform, geometric, two) and integers"
         )
 
     @property

@@ -154,5 +154,5 @@ def test_only_possible_counts_score():
 
 
 def test_unknown_distribution_is_refused():
-    with pytest.raises(TaskError, match=r"'normal'.*uniform"):
+    with pytest.raises(TaskError, match=r"normal.*uniform"):
         KnownLengths.parse('["normal", 3, 4]')
