@@ -54,16 +54,16 @@ class Trial:
         alone = [self._answers([p], [s]) for p, s in zip(self.prompts, self.seeds, strict=True)]
         if refused:
             return None if any(why for _, why in alone) else [{"row": None, "batch": refused}]
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         for row, (batch, (solo, why)) in enumerate(zip(together, alone, strict=True)):
             if why:
-                found.append({"row": row, "solo": why})
+                results.append({"row": row, "solo": why})
                 continue
             other = [name for name in COMPARED if getattr(batch, name) != getattr(solo[0], name)]
             if other:
                 pair = {name: str((getattr(batch, name), getattr(solo[0], name))) for name in other}
-                found.append({"row": row, **pair})
-        return found
+                results.append({"row": row, **pair})
+        return results
 
     def _answers(self, prompts: list[str], seeds: list[int]) -> tuple[list[Any], str | None]:
         """The answers, or why there are none."""
@@ -225,8 +225,8 @@ def run(minutes: float, seed: int) -> tuple[int, int]:
     """Rows compared, and how many of them differed; a first batch in any case."""
     until, rows, wrong = time.monotonic() + 60 * minutes, 0, 0
     for trial in trials(seed):
-        compared, found = report(trial)
-        rows, wrong = rows + compared, wrong + found
+        compared, results = report(trial)
+        rows, wrong = rows + compared, wrong + results
         if rows and time.monotonic() >= until:
             break
     return rows, wrong
@@ -234,15 +234,15 @@ def run(minutes: float, seed: int) -> tuple[int, int]:
 
 def report(trial: Trial) -> tuple[int, int]:
     """Print how a trial's rows differ, after the line that repeats it; rows compared, rows that do."""
-    found = trial.differences()
-    if found is None:
+    results = trial.differences()
+    if results is None:
         return 0, 0
-    if found:
+    if results:
         print(json.dumps(asdict(trial)))
-        for difference in found:
+        for difference in results:
             print("  differs:", json.dumps(difference))
         sys.stdout.flush()
-    return len(trial.prompts), len(found)
+    return len(trial.prompts), len(results)
 
 
 def run_beside(minutes: float, seed: int, workers: int) -> tuple[int, int]:

@@ -102,7 +102,7 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Boun
         if mine == family
     ]
     prompts = asked(tokenizer, [prompt for prompt, _ in pairs])
-    found: dict[int, tuple[int, int | None, list[int]]] = {}
+    results: dict[int, tuple[int, int | None, list[int]]] = {}
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     for first in range(0, len(order), rows):
         indexes = order[first : first + rows]
@@ -113,12 +113,12 @@ def measure(bench: Bench, name: str, family: str, rows: int, path: Path) -> Boun
         answers = lastword.generate(model, batch, recipe=ANSWERS, seed=0)
         for row, index in enumerate(indexes):
             ended = answers[row].finish is lastword.Finish.ENDED
-            found[index] = (
+            results[index] = (
                 len(tokenizer.encode(pairs[index][1])) + 1,
                 len(answers[row].tokens) + 1 if ended else None,
                 [int(bound[row]) for bound in bounds],
             )
-    ordered = [found[index] for index in range(len(prompts))]
+    ordered = [results[index] for index in range(len(prompts))]
     return Bounds(
         [reference for reference, _, _ in ordered],
         [own for _, own, _ in ordered],
@@ -133,9 +133,9 @@ def _measured(job: tuple[str, str, int, str, Path]) -> tuple[Bounds, dict[str, A
     global _BENCH
     name, family, rows, device, path = job
     _BENCH = _BENCH or Bench(device, alone=False)
-    found = measure(_BENCH, name, family, rows, path)
-    print(name, family, len(found.own), flush=True)
-    return found, environment(_BENCH.model)
+    results = measure(_BENCH, name, family, rows, path)
+    print(name, family, len(results.own), flush=True)
+    return results, environment(_BENCH.model)
 
 
 def run(models: Sequence[str], rows: int, workers: int, device: str, path: Path, out: Path) -> None:
@@ -191,12 +191,12 @@ def halves(pairs: Pairs) -> tuple[Pairs, Pairs]:
 def draws(pairs: Pairs, coverage: float) -> list[float]:
     """Coverage over many ways to halve the prompts: what belongs to chance."""
     needed = torch.tensor([required_factor(float(p), length) for p, length in pairs])
-    chance, half, found = torch.Generator().manual_seed(0), len(pairs) // 2, []
+    chance, half, results = torch.Generator().manual_seed(0), len(pairs) // 2, []
     for _ in range(DRAWS):
         mixed = needed[torch.randperm(len(pairs), generator=chance)]
         scale = conformal_quantile(mixed[:half].sort().values.tolist(), coverage)
-        found.append((mixed[half:] <= scale).double().mean().item())
-    return found
+        results.append((mixed[half:] <= scale).double().mean().item())
+    return results
 
 
 def summarise(families: Mapping[str, Bounds]) -> Summary:

@@ -126,38 +126,38 @@ def keep(results: Sequence[Result], folder: Path) -> None:
 
 def read(split: str, folder: Path = RECORDS) -> dict[str, Arms]:
     """Return the arms of a split by model. All arms answered the same prompts."""
-    found = {}
+    results = {}
     for model in MODELS:
         path = _path(model, split, folder)
         if path.exists():
-            found[model] = {
+            results[model] = {
                 line["arm"]: Counted(np.array([*map(int, line["right"])]), np.array(line["passes"]), line["columns"])
                 for line in read_lines(path)[1]
             }
-    return found
+    return results
 
 
 def _path(model: str, split: str, folder: Path) -> Path:
     return folder / f"{model}.{split.replace(' ', '-')}{SUFFIX}"
 
 
-def points(found: Found, arm: str, base: str) -> list[float]:
+def points(results: Found, arm: str, base: str) -> list[float]:
     """Return the points that an arm scores above another, per model."""
-    return [arms[arm].points - arms[base].points for arms in found.values()]
+    return [arms[arm].points - arms[base].points for arms in results.values()]
 
 
-def milliseconds(found: Found, arm: str) -> float:
+def milliseconds(results: Found, arm: str) -> float:
     """Return the estimated milliseconds per prompt, over all models."""
-    return sum(arms[arm].milliseconds for arms in found.values()) / len(found)
+    return sum(arms[arm].milliseconds for arms in results.values()) / len(results)
 
 
-def allowed(found: Found, arm: str) -> bool:
+def allowed(results: Found, arm: str) -> bool:
     """Return whether the rule admits an arm."""
-    against = points(found, arm, CAREFUL)
+    against = points(results, arm, CAREFUL)
     return (
         _least(sum(against) / len(against), -MOST_LOST)
         and _least(min(against), -MOST_LOST_BY_ONE)
-        and _least(min(points(found, arm, FIXED)), 0)
+        and _least(min(points(results, arm, FIXED)), 0)
     )
 
 
@@ -165,25 +165,25 @@ def _least(value: float, bound: float) -> bool:
     return value >= bound - 1e-9  # shares of prompts are no exact binary numbers
 
 
-def chosen(found: Found) -> str:
+def chosen(results: Found) -> str:
     """The cheapest that the rule allows; one token a pass if it allows none."""
-    competing = [arm for arm in tagged(FAST) if allowed(found, arm)]
-    return min(competing, key=lambda arm: milliseconds(found, arm), default=CAREFUL)
+    competing = [arm for arm in tagged(FAST) if allowed(results, arm)]
+    return min(competing, key=lambda arm: milliseconds(results, arm), default=CAREFUL)
 
 
-def confirmed(found: Found, arm: str) -> dict[str, bool]:
+def confirmed(results: Found, arm: str) -> dict[str, bool]:
     """Return the conditions of the confirmation and whether each holds."""
-    lost = -sum(points(found, arm, CAREFUL)) / len(found)
+    lost = -sum(points(results, arm, CAREFUL)) / len(results)
     return {
         "no significant loss against the fixed canvas on any model": all(
             gained >= 0 or _p([arms], FIXED, arm) >= SIGNIFICANT
-            for arms, gained in zip(found.values(), points(found, arm, FIXED))
+            for arms, gained in zip(results.values(), points(results, arm, FIXED))
         ),
         f"at most {MOST_LOST} points below one token a pass, or no significant loss": (
-            _least(-lost, -MOST_LOST) or _p(list(found.values()), CAREFUL, arm) >= SIGNIFICANT
+            _least(-lost, -MOST_LOST) or _p(list(results.values()), CAREFUL, arm) >= SIGNIFICANT
         ),
         f"at most {MOST_TIME} of its estimated time": (
-            milliseconds(found, arm) <= MOST_TIME * milliseconds(found, CAREFUL)
+            milliseconds(results, arm) <= MOST_TIME * milliseconds(results, CAREFUL)
         ),
     }
 
@@ -194,32 +194,32 @@ def _p(models: Sequence[Arms], base: str, arm: str) -> float:
     return paired_p(before, after)
 
 
-def candidates(found: Found) -> str:
+def candidates(results: Found) -> str:
     """Every candidate, cheapest first: accuracy, in brackets points against one token a pass."""
-    winner = chosen(found)
-    arms = sorted(next(iter(found.values())), key=lambda arm: milliseconds(found, arm))
-    lines = [_head(found, "all", "passes", "columns", "ms", "by the rule")]
+    winner = chosen(results)
+    arms = sorted(next(iter(results.values())), key=lambda arm: milliseconds(results, arm))
+    lines = [_head(results, "all", "passes", "columns", "ms", "by the rule")]
     for arm in arms:
-        against = points(found, arm, CAREFUL)
-        cells = [f"{arms[arm].points:.1f} ({gained:+.1f})" for arms, gained in zip(found.values(), against)]
-        word = "chosen" if arm == winner else "allowed" if allowed(found, arm) else "out"
-        cells += [f"{sum(against) / len(against):+.2f}", *_work(found, arm), word]
+        against = points(results, arm, CAREFUL)
+        cells = [f"{arms[arm].points:.1f} ({gained:+.1f})" for arms, gained in zip(results.values(), against)]
+        word = "chosen" if arm == winner else "allowed" if allowed(results, arm) else "out"
+        cells += [f"{sum(against) / len(against):+.2f}", *_work(results, arm), word]
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def confirmation(found: Found, arm: str) -> str:
+def confirmation(results: Found, arm: str) -> str:
     """Return the chosen recipe compared with the others: accuracy, in brackets points against the fixed canvas."""
-    lines = [_head(found, "all, against one token a pass", "passes", "columns", "ms")]
+    lines = [_head(results, "all, against one token a pass", "passes", "columns", "ms")]
     for one in dict.fromkeys((FIXED, CAREFUL, arm)):
-        gained = points(found, one, FIXED)
+        gained = points(results, one, FIXED)
         cells = [
             f"{arms[one].points:.1f} ({more:+.1f}, p {_p([arms], FIXED, one):.1g})"
-            for arms, more in zip(found.values(), gained)
+            for arms, more in zip(results.values(), gained)
         ]
-        against = sum(points(found, one, CAREFUL)) / len(found)
-        cells.append(f"{against:+.2f}, p {_p(list(found.values()), CAREFUL, one):.1g}")
-        lines.append(f"| {one} | {' | '.join([*cells, *_work(found, one)])} |")
+        against = sum(points(results, one, CAREFUL)) / len(results)
+        cells.append(f"{against:+.2f}, p {_p(list(results.values()), CAREFUL, one):.1g}")
+        lines.append(f"| {one} | {' | '.join([*cells, *_work(results, one)])} |")
     return "\n".join(lines)
 
 
@@ -228,17 +228,17 @@ def confirmation_kept() -> str:
     return confirmation(read(FRESH), chosen(read("validation")))
 
 
-def _head(found: Found, *more: str) -> str:
-    cells = ["recipe", *found, *more]
+def _head(results: Found, *more: str) -> str:
+    cells = ["recipe", *results, *more]
     return f"| {' | '.join(cells)} |\n|---|{'---:|' * (len(cells) - 1)}"
 
 
-def _work(found: Found, arm: str) -> list[str]:
+def _work(results: Found, arm: str) -> list[str]:
     """Passes and columns as shares of the fixed canvas's, and estimated milliseconds."""
-    own, base = ([arms[one] for arms in found.values()] for one in (arm, FIXED))
+    own, base = ([arms[one] for arms in results.values()] for one in (arm, FIXED))
     passes = sum(c.passes.sum() for c in own) / sum(c.passes.sum() for c in base)
     columns = sum(c.columns for c in own) / sum(c.columns for c in base)
-    return [f"{passes:.3f}", f"{columns:.3f}", f"{milliseconds(found, arm):.0f}"]
+    return [f"{passes:.3f}", f"{columns:.3f}", f"{milliseconds(results, arm):.0f}"]
 
 
 def report(folder: Path) -> str:

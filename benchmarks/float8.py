@@ -28,15 +28,15 @@ RECORD = Path(__file__).parent / "records" / "float8.json"
 def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
     """Both models' answers to the same prompts."""
     tasks = [EmbeddedTask(family, "validation") for family in BENCHMARKS]
-    found: list[list[Answer]] = []
+    results: list[list[Answer]] = []
     with tempfile.TemporaryDirectory() as folder:
         for weights in (None, "fp8"):
             model = lastword.load(name, device="cpu", weights=weights)
             journal = Journal(Path(folder) / f"{weights}.jsonl")
-            found.append(
+            results.append(
                 evaluate(model, name, tasks, recipe, journal, limit=per_family, max_batch_size=rows, timed=False)
             )
-    stored, float8 = ([(answer.correct, answer.text or "") for answer in answers] for answers in found)
+    stored, float8 = ([(answer.correct, answer.text or "") for answer in answers] for answers in results)
     return Compared.of(name, stored, float8)
 
 

@@ -76,7 +76,7 @@ def compared(name: str, recipe: Recipe, per_family: int, rows: int) -> Compared:
 
 def _answers(model: MaskPredictor, recipe: Recipe, per_family: int, rows: int) -> list[tuple[bool, str]]:
     """Right or not, and the text, of some prompts of every family."""
-    layout, found = PromptLayout.of(model), []
+    layout, results = PromptLayout.of(model), []
     for family in BENCHMARKS:
         task = EmbeddedTask(family, "validation")
         samples = task.samples(per_family)
@@ -85,8 +85,8 @@ def _answers(model: MaskPredictor, recipe: Recipe, per_family: int, rows: int) -
             asked = [layout.ids(sample) for sample in samples[first : first + rows]]
             texts += [str(made.text) for made in lastword.generate(model, asked, recipe=recipe)]
         texts = [sample.cut(text) for sample, text in zip(samples, texts)]
-        found += [(score == 1, text) for score, text in zip(task.score(samples, texts), texts)]
-    return found
+        results += [(score == 1, text) for score, text in zip(task.score(samples, texts), texts)]
+    return results
 
 
 OPENING = Comparison(RECORD, "a pass of its own", "the probe's keys", compared)

@@ -82,7 +82,7 @@ def measure(model: MaskPredictor, examples: Sequence[Example], rows: int) -> Ite
     assert tokenizer is not None
     prompts = asked(tokenizer, [e.prompt for e in examples])
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-    found: dict[int, Record] = {}
+    results: dict[int, Record] = {}
     for first in range(0, len(order), rows):
         batch = order[first : first + rows]
         probe = ModelProbe(model, [prompts[index] for index in batch])
@@ -91,7 +91,7 @@ def measure(model: MaskPredictor, examples: Sequence[Example], rows: int) -> Ite
         choices = Auto().choose(signal)
         for row, index in enumerate(batch):
             example = examples[index]
-            found[index] = {
+            results[index] = {
                 "family": example.family,
                 "length": len(tokenizer.encode(example.answer)) + 1,
                 "picked": type(choices[row].interpretation).__name__,
@@ -100,12 +100,12 @@ def measure(model: MaskPredictor, examples: Sequence[Example], rows: int) -> Ite
             }
             if example.family == "known_hazard":
                 truth = true_lengths(example.target)
-                found[index] |= {
+                results[index] |= {
                     "true_mean": round(truth.mean.item(), 4),
                     "floor": round(deviation(truth), 4),
                     "distance": {n: round(distance(one.row(row), truth), 3) for n, one in lengths.items()},
                 }
-    return iter([found[index] for index in range(len(examples))])
+    return iter([results[index] for index in range(len(examples))])
 
 
 def true_lengths(target: str) -> LengthDistribution:
@@ -134,7 +134,7 @@ def floor(questions: int, writers: int, out: Path) -> Path:
     prompts are too rare to be compared; `compared` says what share of the answers is left.
     """
     model: Any = lastword.load(MODELS[0], device="cpu")
-    found: dict[str, Record] = {}
+    results: dict[str, Record] = {}
     for name in BENCHMARKS:
         posed, answering = WRITERS.get(name, (questions, writers))
         deviations: list[float] = []
@@ -144,26 +144,26 @@ def floor(questions: int, writers: int, out: Path) -> Path:
                 deviations += deviations_of(counts) if len(counts) >= ENOUGH else []
         if not deviations:
             raise SettingError(f"no prompt of {name} has {ENOUGH} answers; give more --writers (default: 200)")
-        found[name] = {
+        results[name] = {
             "questions": posed,
             "writers": answering,
             "deviation": round(statistics.mean(deviations), 2),
             "compared": round(len(deviations) / (posed * answering), 3),
         }
-        print(name, found[name], flush=True)
+        print(name, results[name], flush=True)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"enough": ENOUGH, "families": found}, indent=1) + "\n")
+    out.write_text(json.dumps({"enough": ENOUGH, "families": results}, indent=1) + "\n")
     return out
 
 
 def by_prompt(family: str, question: int, writers: int) -> dict[str, list[str]]:
     """Answers of many writers to one question, by the prompt that was made of it."""
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for writer in range(writers):
         manner = random.Random(f"{question}/{writer}")
         example = generate(family, random.Random(question), manner)
-        found.setdefault(example.prompt, []).append(example.answer)
-    return found
+        results.setdefault(example.prompt, []).append(example.answer)
+    return results
 
 
 def deviations_of(counts: Sequence[int]) -> list[float]:

@@ -79,23 +79,23 @@ def draw_serving(record: Path) -> None:
     from matplotlib.colors import Normalize
 
     kept = json.loads(record.read_text())
-    answers = sorted(kept["answers"], key=lambda own: own["began"])
-    colours = ScalarMappable(Normalize(0, max(own["predicted"] for own in answers)), "viridis_r")
+    answers = sorted(kept["answers"], key=lambda answer: answer["began"])
+    colours = ScalarMappable(Normalize(0, max(answer["predicted"] for answer in answers)), "viridis_r")
     figure = new_figure(10, 3.4)
     slots, waits = figure.subplots(1, 2, width_ratios=(3, 1))
     free = [0] * kept["slots"]  # when each slot was last left
-    for own in answers:
-        slot = next((s for s, at in enumerate(free) if at <= own["began"]), free.index(min(free)))
-        free[slot] = own["ended"]
-        took = own["ended"] - own["began"]
-        colour = colours.to_rgba(own["predicted"])
-        slots.barh(slot, took, left=own["began"], height=0.8, color=colour, edgecolor="white")
-        end = own["began"] + took * own["predicted"] / max(own["written"], 1)
+    for answer in answers:
+        slot = next((s for s, at in enumerate(free) if at <= answer["began"]), free.index(min(free)))
+        free[slot] = answer["ended"]
+        took = answer["ended"] - answer["began"]
+        colour = colours.to_rgba(answer["predicted"])
+        slots.barh(slot, took, left=answer["began"], height=0.8, color=colour, edgecolor="white")
+        end = answer["began"] + took * answer["predicted"] / max(answer["written"], 1)
         slots.plot([end, end], [slot - 0.4, slot + 0.4], color=ORANGE, linewidth=2)
-        told = f"{own['predicted']:.0f}\n{own['written']}"
-        dark = own["predicted"] > colours.norm.vmax / 2  # type: ignore[operator]
+        told = f"{answer['predicted']:.0f}\n{answer['written']}"
+        dark = answer["predicted"] > colours.norm.vmax / 2  # type: ignore[operator]
         slots.text(
-            own["began"] + took / 2,
+            answer["began"] + took / 2,
             slot,
             told,
             ha="center",
@@ -103,7 +103,7 @@ def draw_serving(record: Path) -> None:
             fontsize="x-small",
             color="white" if dark else "black",
         )
-        waits.plot(own["predicted"], own["began"], "o", color=colour, markeredgecolor=INK)
+        waits.plot(answer["predicted"], answer["began"], "o", color=colour, markeredgecolor=INK)
     slots.set(
         xlabel="passes of the model", ylabel="slot", yticks=range(kept["slots"]), xlim=(0, None),
         title="A bar is an answer: length predicted above, written below; orange: end predicted",

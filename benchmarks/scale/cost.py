@@ -64,12 +64,12 @@ def _of(line: PassLine) -> Measured:
 
 def fitted(lines: Sequence[Measured]) -> PassCost:
     """The straight line that errs least, in shares of what was measured."""
-    seconds = np.array([own.seconds for own in lines])
-    terms = np.array([[own.passes, own.columns] for own in lines]) / seconds[:, None]
+    seconds = np.array([line.seconds for line in lines])
+    terms = np.array([[line.passes, line.columns] for line in lines]) / seconds[:, None]
     (fixed, column), *_ = np.linalg.lstsq(terms, np.ones(len(lines)), rcond=None)
     return PassCost(float(fixed), float(column))
 
 
 def errors(cost: PassCost, lines: Sequence[Measured]) -> dict[str, float]:
     """By how much of what was measured each line is missed."""
-    return {own.case: cost.seconds(own.columns, own.passes) / own.seconds - 1 for own in lines}
+    return {line.case: cost.seconds(line.columns, line.passes) / line.seconds - 1 for line in lines}

@@ -54,78 +54,85 @@ def arguments(given: list[str]) -> argparse.Namespace:
 
 def main(given: list[str] | None = None) -> Record:
     """Measure every arm, show the table, keep the record."""
-    told = arguments(sys.argv[1:] if given is None else given)
+    options = arguments(sys.argv[1:] if given is None else given)
     model: Any = (
-        lastword.load(told.model, device=told.device, dtype=told.dtype)
-        if told.shape is None
-        else shaped_model(told.shape, told.device, told.dtype)
+        lastword.load(options.model, device=options.device, dtype=options.dtype)
+        if options.shape is None
+        else shaped_model(options.shape, options.device, options.dtype)
     )
     rate, lines = None, list[Line]()
-    if told.share is not None:
-        capacity = _line(told, model, "predicted", How(told.clients))
-        rate = told.share * capacity.requests / capacity.seconds
+    if options.share is not None:
+        capacity = _line(options, model, "predicted", How(options.clients))
+        rate = options.share * capacity.requests / capacity.seconds
     record = Record(
-        model=told.model if told.shape is None else f"{told.shape}, random weights",
+        model=options.model if options.shape is None else f"{options.shape}, random weights",
         dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
-        settings=_settings(told, rate),
-        notes=_notes(told, rate),
+        settings=_settings(options, rate),
+        notes=_notes(options, rate),
         lines=lines,
         **environment(model),
     )
-    for name in told.arms:
-        lines.append(_line(told, model, name, How(told.clients, rate)))
+    for name in options.arms:
+        lines.append(_line(options, model, name, How(options.clients, rate)))
         print(lines[-1], flush=True)
         record = record.model_copy(update={"lines": lines})
-        if told.out is not None:  # a run that is stopped keeps the arms it has
-            told.out.parent.mkdir(parents=True, exist_ok=True)
-            told.out.write_text(record.to_json())
+        if options.out is not None:  # a run that is stopped keeps the arms it has
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(record.to_json())
     print(table(record))
     return record
 
 
-def _line(told: argparse.Namespace, model: Any, name: str, how: How) -> Line:
+def _line(options: argparse.Namespace, model: Any, name: str, how: How) -> Line:
     arm = arm_of(name)
-    limits = ServerSettings(max_batch_size=told.slots, max_queue_size=max(told.clients, told.requests))
-    if told.shape is not None:
+    limits = ServerSettings(max_batch_size=options.slots, max_queue_size=max(options.clients, options.requests))
+    if options.shape is not None:
         asked = shaped_requests(
-            model, told.requests, arm,
-            predicted=told.predicted, shortest=told.shortest, pace=told.pace, seed=told.seed,
+            model, options.requests, arm,
+            predicted=options.predicted, shortest=options.shortest, pace=options.pace, seed=options.seed,
         )  # fmt: skip
     else:
-        mix = {own.partition("=")[0]: int(own.partition("=")[2]) for own in told.mix}
-        every = requests(model, told.requests, mix=mix, families=told.families, prompts=told.prompts, seed=told.seed)
+        mix = {own.partition("=")[0]: int(own.partition("=")[2]) for own in options.mix}
+        every = requests(
+            model, options.requests, mix=mix, families=options.families, prompts=options.prompts, seed=options.seed
+        )
         asked = asked_by(arm, every)
-    if told.http:
-        with served(told.model, name, limits, torch.get_num_threads()) as server:
-            return asyncio.run(over_http(name, server, model, asked, how, told.check))
-    return asyncio.run(in_process(name, arm, model, asked, limits, how, told.check))
+    if options.http:
+        with served(options.model, name, limits, torch.get_num_threads()) as server:
+            return asyncio.run(over_http(name, server, model, asked, how, options.check))
+    return asyncio.run(in_process(name, arm, model, asked, limits, how, options.check))
 
 
-def _settings(told: argparse.Namespace, rate: float | None) -> dict[str, Any]:
+def _settings(options: argparse.Namespace, rate: float | None) -> dict[str, Any]:
     own: dict[str, Any] = {
-        "requests": told.requests, "clients": told.clients, "slots": told.slots, "http": told.http,
-        "seed": told.seed,
+        "requests": options.requests, "clients": options.clients, "slots": options.slots, "http": options.http,
+        "seed": options.seed,
     }  # fmt: skip
     if rate is not None:
-        own |= {"share": told.share, "requests_a_second": rate}
-    if told.shape is not None:
-        return own | {"predicted": told.predicted, "shortest": told.shortest, "pace": told.pace, "canvas": CANVAS}
-    return own | {"mix": " ".join(told.mix), "families": " ".join(told.families), "prompts": told.prompts}
+        own |= {"share": options.share, "requests_a_second": rate}
+    if options.shape is not None:
+        return own | {
+            "predicted": options.predicted,
+            "shortest": options.shortest,
+            "pace": options.pace,
+            "canvas": CANVAS,
+        }
+    return own | {"mix": " ".join(options.mix), "families": " ".join(options.families), "prompts": options.prompts}
 
 
-def _notes(told: argparse.Namespace, rate: float | None) -> list[str]:
-    come = f"{told.clients} clients, each of which asks again once it is answered"
+def _notes(options: argparse.Namespace, rate: float | None) -> list[str]:
+    come = f"{options.clients} clients, each of which asks again once it is answered"
     if rate is not None:
-        come = f"{rate:.3g} requests a second (Poisson), {told.share:.0%} of what a closed loop gives"
-    notes = [f"{told.requests} requests through {told.slots} slots; {come}."]
-    if told.shape is not None:
+        come = f"{rate:.3g} requests a second (Poisson), {options.share:.0%} of what a closed loop gives"
+    notes = [f"{options.requests} requests through {options.slots} slots; {come}."]
+    if options.shape is not None:
         notes.append(
-            f"Random weights end nothing: lengths are replayed as pairs, scaled to {told.predicted} "
+            f"Random weights end nothing: lengths are replayed as pairs, scaled to {options.predicted} "
             f"predicted slots on average, and tokens count up to the written length ({kept_pairs().source})."
         )
     else:
-        notes.append(f"Validation prompts; recipes {' '.join(told.mix)}, as settled for each arm.")
-    return [*notes, *told.note]
+        notes.append(f"Validation prompts; recipes {' '.join(options.mix)}, as settled for each arm.")
+    return [*notes, *options.note]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import correlation, fmean, quantiles
 from typing import Literal
 
-from benchmarks.serving.heard import Heard
+from benchmarks.serving.clients import ClientReply
 from lastword.bench import Figure, RecordPart, Setting
 from lastword.errors import SettingError
 from lastword.io.schema import Count, Share, Text, read_json_object, validate
@@ -16,7 +16,7 @@ from lastword.io.schema import Count, Share, Text, read_json_object, validate
 ROUTING = "routing"  # the record of `python -m benchmarks.serving.routing`
 
 
-class Told(RecordPart):
+class Correlation(RecordPart):
     """R2 of predicted lengths against passes and seconds, for the requests of a recipe."""
 
     requests: Count
@@ -46,7 +46,7 @@ class Line(RecordPart):
     equal: Count  # of them
     resident_200: Figure | None = None  # MB after the 200th answer, or the fifth of all
     resident_end: Figure | None = None
-    told: dict[Text, Told]
+    told: dict[Text, Correlation]
 
 
 class Record(RecordPart):
@@ -90,32 +90,32 @@ def r_squared(predicted: Sequence[float], came: Sequence[float]) -> float | None
     return min(1.0, correlation(predicted, came) ** 2)
 
 
-def told(heard: Sequence[Heard]) -> dict[str, Told]:
+def told(heard: Sequence[ClientReply]) -> dict[str, Correlation]:
     """By recipe."""
     found = {}
-    for name in sorted({own.asked.recipe for own in heard}):
-        mine = [own for own in heard if own.asked.recipe == name and own.predicted is not None]
-        predicted = [own.predicted or 0.0 for own in mine]
-        found[name] = Told(
+    for name in sorted({reply.asked.recipe for reply in heard}):
+        mine = [reply for reply in heard if reply.asked.recipe == name and reply.predicted is not None]
+        predicted = [reply.predicted or 0.0 for reply in mine]
+        found[name] = Correlation(
             requests=len(mine),
-            passes=r_squared(predicted, [float(own.passes) for own in mine]),
-            seconds=r_squared(predicted, [own.decoding for own in mine]),
+            passes=r_squared(predicted, [float(reply.passes) for reply in mine]),
+            seconds=r_squared(predicted, [reply.decoding for reply in mine]),
         )
     return found
 
 
 def line_of(
     arm: str,
-    heard: Sequence[Heard],
+    heard: Sequence[ClientReply],
     seconds: float,
     work: dict[str, float],
     checked: tuple[int, int],
     resident: tuple[int, int] | None = None,
 ) -> Line:
     """The figures of one arm; `work` is what the engine counted."""
-    times = [own.seconds for own in heard]
-    firsts = [own.seconds if own.first is None else own.first for own in heard]
-    tokens, computed = sum(own.tokens for own in heard), work.get("computed", 0.0)
+    times = [reply.seconds for reply in heard]
+    firsts = [reply.seconds if reply.first is None else reply.first for reply in heard]
+    tokens, computed = sum(reply.tokens for reply in heard), work.get("computed", 0.0)
     passes = round(work.get("passes", 0))
     return Line(
         arm=arm,
@@ -144,18 +144,18 @@ def line_of(
 def table(record: Record) -> str:
     """The arms beside one another, and what a probe told, as Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    base = next((own for own in record.lines if own.arm == "predicted"), record.lines[0])
+    base = next((line for line in record.lines if line.arm == "predicted"), record.lines[0])
     parts = [
         f"{record.model}: {record.hardware}, {record.dtype}, {versions}. {' '.join(record.notes)}",
         "| arm | requests | mean, s | p50 | p95 | p99 | first text, p50 | useful tokens/s | ours | passes "
         "| rows a pass | columns |\n|---|" + "---:|" * 11,
     ]
-    for own in record.lines:
-        counts = ["-" if n is None else f"{n:,.{d}f}" for n, d in ((own.passes, 0), (own.rows, 1), (own.columns, 0))]
+    for line in record.lines:
+        counts = ["-" if n is None else f"{n:,.{d}f}" for n, d in ((line.passes, 0), (line.rows, 1), (line.columns, 0))]
         parts[-1] += (
-            f"\n| {own.arm} | {own.requests} | {own.mean:.3g} | {own.p50:.3g} | {own.p95:.3g} "
-            f"| {own.p99:.3g} | {own.first_p50:.3g} | {own.tokens_per_second:,.0f} "
-            f"| {base.tokens_per_second / own.tokens_per_second:.2f}x | {' | '.join(counts)} |"
+            f"\n| {line.arm} | {line.requests} | {line.mean:.3g} | {line.p50:.3g} | {line.p95:.3g} "
+            f"| {line.p99:.3g} | {line.first_p50:.3g} | {line.tokens_per_second:,.0f} "
+            f"| {base.tokens_per_second / line.tokens_per_second:.2f}x | {' | '.join(counts)} |"
         )
     parts.append("| recipe | requests | R2 against passes | against seconds |\n|---|---:|---:|---:|")
     for name, found in base.told.items():
@@ -167,8 +167,8 @@ def table(record: Record) -> str:
 def routing_table(record: Record) -> str:
     """Ways to route beside one another, and what the record says of itself."""
     rows = [
-        f"| {own.arm} | {own.requests} | {own.mean:.3g} | {own.p50:.3g} | {own.p95:.3g} | {own.p99:.3g} |"
-        for own in record.lines
+        f"| {line.arm} | {line.requests} | {line.mean:.3g} | {line.p50:.3g} | {line.p95:.3g} | {line.p99:.3g} |"
+        for line in record.lines
     ]
     head = "| routing | requests | mean, s | p50 | p95 | p99 |\n|---|" + "---:|" * 5
     return "\n".join([head, *rows]) + f"\n\n{record.model}, {record.hardware}. {' '.join(record.notes)}"

@@ -50,7 +50,7 @@ def arm_of(name: str) -> Arm:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoadRequest:
     """A request."""
 
     number: int
@@ -68,7 +68,7 @@ def requests(
     families: Sequence[str] = BENCHMARKS,
     prompts: int = 60,
     seed: int = 0,
-) -> list[Asked]:
+) -> list[LoadRequest]:
     """Validation prompts, families in turn, `prompts` of each and then again; recipes drawn from the mix."""
     draw = random.Random(seed)
     known = {family: load_frozen("validation", family)[:prompts] for family in families}
@@ -82,12 +82,15 @@ def requests(
         (prompt,) = tokenize_prompts(model, [given])
         name = draw.choice(names)
         recipe = resolve(Recipe.named(name), model, [prompt])
-        made.append(Asked(number, family, name, ServerRequest(tuple(prompt), recipe)))
+        made.append(LoadRequest(number, family, name, ServerRequest(tuple(prompt), recipe)))
     return made
 
 
-def asked_by(arm: Arm, asked: Sequence[Asked], canvas: int = CANVAS) -> list[Asked]:
+def asked_by(arm: Arm, asked: Sequence[LoadRequest], canvas: int = CANVAS) -> list[LoadRequest]:
     """The requests as an arm decodes them: rule, block and cache are the same in all."""
     if arm.predicts:
         return list(asked)
-    return [replace(own, job=replace(own.job, recipe=replace(own.job.recipe, length=Fixed(canvas)))) for own in asked]
+    return [
+        replace(request, job=replace(request.job, recipe=replace(request.job.recipe, length=Fixed(canvas))))
+        for request in asked
+    ]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from benchmarks.serving.clients import ClientReply
 from benchmarks.serving.figures import percentile
-from benchmarks.serving.heard import Heard
 from lastword.serve.routing import REPORT_SECONDS, ReplicaReport, choose_replica
 from lastword.serve.scheduler import uncached_tokens
 
@@ -25,17 +25,17 @@ class Work(NamedTuple):
     took: float
 
 
-def works(heard: Sequence[Heard]) -> list[Work]:
+def works(heard: Sequence[ClientReply]) -> list[Work]:
     """By the share of its guess that each recipe takes, as replicas learn it."""
     guesses = [
-        uncached_tokens(own.predicted or float(own.horizon), len(own.asked.job.prompt_ids) + own.horizon)
-        for own in heard
+        uncached_tokens(reply.predicted or float(reply.horizon), len(reply.asked.job.prompt_ids) + reply.horizon)
+        for reply in heard
     ]
     shares = {}
-    for name in {own.asked.recipe for own in heard}:
-        mine = [at for at, own in enumerate(heard) if own.asked.recipe == name]
+    for name in {reply.asked.recipe for reply in heard}:
+        mine = [at for at, reply in enumerate(heard) if reply.asked.recipe == name]
         shares[name] = sum(heard[at].columns for at in mine) / sum(guesses[at] for at in mine)
-    return [Work(shares[own.asked.recipe] * guess, float(own.columns)) for own, guess in zip(heard, guesses)]
+    return [Work(shares[reply.asked.recipe] * guess, float(reply.columns)) for reply, guess in zip(heard, guesses)]
 
 
 @dataclass
@@ -53,13 +53,13 @@ class Server:
         at = now - seconds
         while self.active and at < now:
             share = self.speed / len(self.active)
-            step = min(now - at, min(own[0] for own in self.active) / share)
+            step = min(now - at, min(row[0] for row in self.active) / share)
             at += step
-            for own in self.active:
-                own[0] -= share * step
-                own[3] += share * step
-            over += [at - own[1] for own in self.active if own[0] <= 1e-6]
-            self.active = [own for own in self.active if own[0] > 1e-6]
+            for row in self.active:
+                row[0] -= share * step
+                row[3] += share * step
+            over += [at - row[1] for row in self.active if row[0] <= 1e-6]
+            self.active = [row for row in self.active if row[0] > 1e-6]
             while self.waiting and len(self.active) < self.slots:
                 self.active.append(self.waiting.popleft())
 

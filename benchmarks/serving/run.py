@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from benchmarks.serving.clients import ClientReply, arriving, ask_engine, closed_loop, warm
 from benchmarks.serving.figures import Line, line_of
-from benchmarks.serving.heard import Heard, arriving, ask_engine, closed_loop, warm
-from benchmarks.serving.load import Arm, Asked
+from benchmarks.serving.load import Arm, LoadRequest
 from benchmarks.serving.served import Served, ask_server, counted, resident
 from lastword.api import build_generation
 from lastword.decoding.loop import decode
@@ -45,8 +45,11 @@ class How:
     rate: float | None = None  # requests a second, whoever has been answered; None: a closed loop
 
     def __call__(
-        self, ask: Callable[[Asked], Awaitable[Heard]], asked: Sequence[Asked], noted: Callable[[int], None]
-    ) -> Awaitable[list[Heard]]:
+        self,
+        ask: Callable[[LoadRequest], Awaitable[ClientReply]],
+        asked: Sequence[LoadRequest],
+        noted: Callable[[int], None],
+    ) -> Awaitable[list[ClientReply]]:
         if self.rate is None:
             return closed_loop(ask, asked, self.clients, noted)
         return arriving(ask, asked, self.rate, noted)
@@ -67,7 +70,13 @@ class Memory:
 
 
 async def in_process(
-    name: str, arm: Arm, model: MaskPredictor, asked: Sequence[Asked], limits: ServerSettings, how: How, check: int
+    name: str,
+    arm: Arm,
+    model: MaskPredictor,
+    asked: Sequence[LoadRequest],
+    limits: ServerSettings,
+    how: How,
+    check: int,
 ) -> Line:
     """An arm on an engine of this process."""
     work = Work()
@@ -85,7 +94,7 @@ async def in_process(
 
 
 async def over_http(
-    name: str, server: Served, model: MaskPredictor, asked: Sequence[Asked], how: How, check: int
+    name: str, server: Served, model: MaskPredictor, asked: Sequence[LoadRequest], how: How, check: int
 ) -> Line:
     """An arm on a server that is there."""
     import httpx
@@ -94,8 +103,8 @@ async def over_http(
     async with httpx.AsyncClient(base_url=server.url, timeout=None, limits=limits) as client:
         while (await client.get("/health")).status_code != 200:
             await asyncio.sleep(0.05)
-        seen: dict[str, Asked] = {own.recipe: own for own in asked}
-        await asyncio.gather(*(ask_server(client, server.model, own) for own in seen.values()))  # warm
+        seen: dict[str, LoadRequest] = {request.recipe: request for request in asked}
+        await asyncio.gather(*(ask_server(client, server.model, request) for request in seen.values()))  # warm
         before = counted((await client.get("/metrics")).text)
         memory, began = Memory(server.process, len(asked)), time.monotonic()
         heard = await how(partial(ask_server, client, server.model), asked, memory)
@@ -107,18 +116,18 @@ async def over_http(
         "columns": "diffusion_num_canvas_positions_total",
         "computed": "tokens_computed_total",
     }
-    work = {own: after[theirs] - before[theirs] for own, theirs in names.items()}
+    work = {request: after[theirs] - before[theirs] for request, theirs in names.items()}
     return line_of(name, complete(heard, asked), seconds, work, equal(model, heard, check), (memory.early, memory.late))
 
 
-def complete(heard: Sequence[Heard], asked: Sequence[Asked]) -> Sequence[Heard]:
+def complete(heard: Sequence[ClientReply], asked: Sequence[LoadRequest]) -> Sequence[ClientReply]:
     """Return the answers after checking that every request has exactly one."""
-    numbers = sorted(own.asked.number for own in heard)
-    assert numbers == [own.number for own in asked], "an answer was lost, or given twice"
+    numbers = sorted(reply.asked.number for reply in heard)
+    assert numbers == [reply.number for reply in asked], "an answer was lost, or given twice"
     return heard
 
 
-def equal(model: MaskPredictor, heard: Sequence[Heard], check: int) -> tuple[int, int]:
+def equal(model: MaskPredictor, heard: Sequence[ClientReply], check: int) -> tuple[int, int]:
     """Decode some of the answers alone, evenly chosen; return their number and the number of equal ones."""
     ordered = sorted(heard, key=lambda own: own.asked.number)
     chosen = [ordered[at * len(ordered) // check] for at in range(min(check, len(ordered)))]

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving.heard import Heard
-from benchmarks.serving.load import Asked, arm_of
+from benchmarks.serving.clients import ClientReply
+from benchmarks.serving.load import LoadRequest, arm_of
 from lastword.serve.settings import ServerSettings
 
 SERVED = re.compile(r" at (http://\S+)$")
@@ -49,7 +49,7 @@ def served(model: str, arm: str, limits: ServerSettings, threads: int = 1) -> It
         process.wait(timeout=60)
 
 
-async def ask_server(client: Any, model: str, asked: Asked) -> Heard:
+async def ask_server(client: Any, model: str, asked: LoadRequest) -> ClientReply:
     """Stream one answer of the model; `client` is an httpx.AsyncClient of its server."""
     job, began, first, texts = asked.job, time.monotonic(), None, list[str]()
     body = {
@@ -80,7 +80,7 @@ async def ask_server(client: Any, model: str, asked: Asked) -> Heard:
             if not chunk["choices"]:
                 ledger = {**chunk["lastword"], **chunk["usage"]}
     assert (finished, done) == (1, 1), "answered twice, or not to the end"
-    return Heard(
+    return ClientReply(
         asked,
         "".join(texts),
         ledger["completion_tokens"],

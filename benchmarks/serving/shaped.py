@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.passes.replay import Lengths, Replay, kept_pairs, lengths_for
 from benchmarks.passes.shapes import random_model, shape_of
-from benchmarks.serving.load import Arm, Asked
+from benchmarks.serving.load import Arm, LoadRequest
 from lastword.errors import PromptError
 from lastword.policies.cache import DualCache
 from lastword.policies.length.fixed import Fixed
@@ -52,7 +52,7 @@ def shaped_model(shape: str, device: str, dtype: str) -> Any:
 
 def shaped_requests(
     model: Any, count: int, arm: Arm, *, predicted: int, shortest: int, pace: float, seed: int = 0
-) -> list[Asked]:
+) -> list[LoadRequest]:
     """The same prompts and lengths for every arm, in the same order."""
     pairs = lengths_for(min(count, len(kept_pairs().pairs)), predicted)
     draw = random.Random(seed)
@@ -62,7 +62,7 @@ def shaped_requests(
     length = Replay.of(prompts, lengths) if arm.predicts else Fixed(CANVAS)
     recipe = Recipe(length, MostConfident(EqualShares(pace)), cache=DualCache(), block=BLOCK)
     return [
-        Asked(number, "replayed", "paced", ServerRequest(tuple(prompt), recipe), _useful(own, arm))
+        LoadRequest(number, "replayed", "paced", ServerRequest(tuple(prompt), recipe), _useful(own, arm))
         for number, (prompt, own) in enumerate(zip(prompts, lengths))
     ]
 

@@ -6,7 +6,7 @@ import pytest
 
 import lastword
 from benchmarks.serving import __main__ as serving, order
-from benchmarks.serving.figures import Told, percentile, r_squared, read, table
+from benchmarks.serving.figures import Correlation, percentile, r_squared, read, table
 from benchmarks.serving.load import arm_of, asked_by, requests
 from benchmarks.serving.run import How, over_http
 from benchmarks.serving.served import served
@@ -71,7 +71,7 @@ def test_a_small_load_in_process(tmp_path, capsys):
         assert line.columns > line.passes > 6
         assert 1 <= line.rows <= 3
     assert {own.tokens for own in record.lines} == {record.lines[0].tokens}
-    assert isinstance(record.lines[0].told["fast"], Told)
+    assert isinstance(record.lines[0].told["fast"], Correlation)
     assert capsys.readouterr().out.rstrip().endswith(table(record))
     assert "| predicted | 6 |" in table(record)
 

@@ -1,4 +1,4 @@
-"""Heard: what a client noted of one request, and who asks them all."""
+"""Clients: their requests to an engine, in a closed loop or at a rate, and the measured replies."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.serving.load import Asked
+from benchmarks.serving.load import LoadRequest
 from lastword.serve.engine import Engine
 from lastword.serve.request import RequestFinished, ServerRequest
 
 
 @dataclass(frozen=True)
-class Heard:
-    """An answer as its client saw it."""
+class ClientReply:
+    """An answer with the times that its client measured."""
 
-    asked: Asked
+    asked: LoadRequest
     text: str  # all that was streamed
     tokens: int
     predicted: float | None  # mean length by the probe
@@ -29,11 +29,11 @@ class Heard:
     decoding: float  # with a slot
 
 
-Ask = Callable[[Asked], Awaitable[Heard]]
+Ask = Callable[[LoadRequest], Awaitable[ClientReply]]
 
 
-async def ask_engine(engine: Engine, asked: Asked) -> Heard:
-    """Ask an engine of this process."""
+async def ask_engine(engine: Engine, asked: LoadRequest) -> ClientReply:
+    """Send a request to an engine of this process and return the measured reply."""
     began, first, texts = time.monotonic(), None, list[str]()
     events = engine.submit([asked.job]).events()
     answer: RequestFinished | None = None
@@ -47,7 +47,7 @@ async def ask_engine(engine: Engine, asked: Asked) -> Heard:
     assert answer is not None, "no answer came"
     assert answer.text == "".join(texts), "what was streamed is not the answer"
     made = answer.generation
-    return Heard(
+    return ClientReply(
         asked,
         answer.text,
         answer.num_tokens if asked.useful is None else asked.useful,
@@ -62,10 +62,10 @@ async def ask_engine(engine: Engine, asked: Asked) -> Heard:
 
 
 async def closed_loop(
-    ask: Ask, asked: Sequence[Asked], clients: int, noted: Callable[[int], None] = lambda n: None
-) -> list[Heard]:
+    ask: Ask, asked: Sequence[LoadRequest], clients: int, noted: Callable[[int], None] = lambda n: None
+) -> list[ClientReply]:
     """Send requests from `clients` clients, each after its last answer; `noted` receives the number of answers."""
-    waiting, heard = list(reversed(asked)), list[Heard]()
+    waiting, heard = list(reversed(asked)), list[ClientReply]()
 
     async def client() -> None:
         while waiting:
@@ -77,27 +77,30 @@ async def closed_loop(
 
 
 async def arriving(
-    ask: Ask, asked: Sequence[Asked], rate: float, noted: Callable[[int], None] = lambda n: None, seed: int = 0
-) -> list[Heard]:
+    ask: Ask, asked: Sequence[LoadRequest], rate: float, noted: Callable[[int], None] = lambda n: None, seed: int = 0
+) -> list[ClientReply]:
     """Send requests at a mean rate, independent of the answers (Poisson)."""
-    draw, heard = random.Random(seed), list[Heard]()
+    draw, heard = random.Random(seed), list[ClientReply]()
 
-    async def one(own: Asked, at: float) -> None:
+    async def one(request: LoadRequest, at: float) -> None:
         await asyncio.sleep(at)
-        heard.append(await ask(own))
+        heard.append(await ask(request))
         noted(len(heard))
 
     at, coming = 0.0, list[Awaitable[None]]()
-    for own in asked:
+    for request in asked:
         at += draw.expovariate(rate)
-        coming.append(one(own, at))
+        coming.append(one(request, at))
     await asyncio.gather(*coming)
     return heard
 
 
-def warm(model_slots: int, asked: Sequence[Asked]) -> list[ServerRequest]:
-    """A short job of every recipe, to be done before the clock runs."""
+def warm(model_slots: int, asked: Sequence[LoadRequest]) -> list[ServerRequest]:
+    """Return a short job of every recipe, to be done before the clock runs."""
     seen: dict[str, ServerRequest] = {}
-    for own in asked:
-        seen.setdefault(own.recipe, own.job)
-    return [ServerRequest(own.prompt_ids, own.recipe, max_new_tokens=min(8, model_slots)) for own in seen.values()]
+    for request in asked:
+        seen.setdefault(request.recipe, request.job)
+    return [
+        ServerRequest(request.prompt_ids, request.recipe, max_new_tokens=min(8, model_slots))
+        for request in seen.values()
+    ]
